@@ -84,7 +84,7 @@ def add(options: Options, name: str) -> None:
         if source is ParameterSource.COMMANDLINE and key not in NOT_SAVED
     }
     if not values:
-        raise click.UsageError("no options to save; give some, e.g. -z", click.get_current_context())
+        raise click.UsageError("no options to save: give at least one, e.g. -z HOST:PORT", click.get_current_context())
     contexts = Contexts()
     replaced = name in contexts.names()
     contexts.put(name, values)
@@ -140,7 +140,10 @@ def show(options: Options, name: str | None) -> None:
     contexts = Contexts()
     name = name or options.context or contexts.current
     if name is None:
-        raise click.UsageError("no context is in use: zkgroups context use NAME", click.get_current_context())
+        raise click.UsageError(
+            "no context is in use: give a NAME, or choose a context with `zkgroups context use NAME`",
+            click.get_current_context(),
+        )
     Output(options).write(_OPTIONS, [{"option": key, "value": value} for key, value in contexts.get(name).items()])
 
 

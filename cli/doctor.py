@@ -102,7 +102,7 @@ class _Run:
         self._repaired = 0
 
     def rows(self, checkups: Iterable[Checkup], *, must_exist: Collection[str]) -> Iterator[Row]:
-        """Yield a row for each finding once it has been repaired or not. Report missing groups and forbidden nodes."""
+        """Yield a row for each finding, after its repair if requested. Report missing groups and forbidden nodes."""
         for checkup in checkups:
             with self._reading.attempt():
                 if not checkup.exists and checkup.group in must_exist:

@@ -51,7 +51,7 @@ COMMANDS: Final = {
 
 
 class Root(CommandGroup):
-    """The root command."""
+    """The command `zkgroups`: it lists its commands, and imports each only when it is used."""
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

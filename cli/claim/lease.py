@@ -56,7 +56,7 @@ class Lease:
         deadline = Deadline(timeout)
         while not self.lost and self.owners.keys() != set(self._at.values()):
             if deadline.passed:
-                raise UnavailableError(f"the owners could not be read within {timeout:g} s")
+                raise UnavailableError(f"the owner nodes of the claims could not be read within {timeout:g} s")
             self.wait(min(deadline.remaining, 1.0))
         if self.lost:
             raise UnavailableError(self.lost)

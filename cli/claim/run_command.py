@@ -80,7 +80,7 @@ def _environment(group: Consumergroup, instance: Instance, request: ClaimRequest
 
 
 def _start(found: Any) -> str:
-    """Return the offset as text. Raise if it cannot be read: without it, the command would start from the beginning."""
+    """Format an offset. Refuse an unreadable one: without an offset the command would start from the beginning."""
     if isinstance(found, ForbiddenNode):
         raise NoPermissionError(found.path)
     if isinstance(found, MalformedNode):

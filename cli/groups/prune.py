@@ -120,7 +120,7 @@ def prune(
         else:
             output.write(PRUNED, map(_row, plan))
     if not plan and not names:
-        say(options, "No unused group is that old.")
+        say(options, "Nothing to delete: no group has been unused for that long.")
     elif plan and not execute:
         say(options, f"Nothing was changed: add {'' if export else '--export FILE '}--execute to apply.")
     _report_remaining(options, names, found, old)
@@ -135,7 +135,7 @@ def _check(export: Path | None) -> None:
             "--execute needs --export FILE, to save the deleted offsets", click.get_current_context()
         )
     if export.exists():
-        raise RefusedError(f"{export} already exists, and is not overwritten")
+        raise RefusedError(f"{export} already exists and is not overwritten: choose another name")
 
 
 def _old_groups(registry: Registry, groups: Iterable[GroupDescription], age: int) -> list[_UnusedGroup]:

@@ -150,7 +150,7 @@ def _plan(
     *,
     backward: bool,
 ) -> GroupChanges:
-    """Plan the import for one group. A partition without an offset, neither in the file nor here, is left out."""
+    """Plan the import for one group. Leave out partitions without an offset in both the source and ZooKeeper."""
     found = {at: current.get(at) for at, offset in wanted.items() if offset is not None or at in current}
     changes = plan_reset(found, None, ToEach(wanted))
     return GroupChanges(group, changes if backward else refuse_backward(changes))

@@ -132,7 +132,7 @@ execute_option = click.option(
 
 
 def instance_option(*names: str, help: str, required: bool = False) -> Callable[[Decorated], Decorated]:
-    """Return an option for an instance id."""
+    """Return an option for an instance id, which is checked and completed."""
     return click.option(
         *names,
         metavar="ID",
@@ -160,7 +160,7 @@ def is_chosen(at: TopicPartition, topics: ChosenPartitions | None) -> bool:
 
 
 def partitions_of(topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
-    """Return the partitions of a topic."""
+    """Return the partitions of a topic that have these numbers."""
     from zkgroups import TopicPartition
 
     return [TopicPartition(topic, number) for number in numbers]

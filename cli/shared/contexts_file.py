@@ -34,7 +34,7 @@ _PREFIX: Final = "context "
 
 
 def file() -> Path:
-    """Return the file of the contexts."""
+    """Return the path of the file that holds all contexts. It need not exist."""
     from pathlib import Path
 
     if named := os.environ.get(FILE_VARIABLE):
@@ -44,7 +44,7 @@ def file() -> Path:
 
 
 class Contexts:
-    """The contexts in the file."""
+    """The saved contexts, read when created. Each change rewrites the file."""
 
     def __init__(self) -> None:
         from configparser import ConfigParser, Error

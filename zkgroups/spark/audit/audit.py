@@ -87,7 +87,7 @@ def run_audit(
     An interrupted audit continues where it stopped. While ZooKeeper is unreachable it retries, unless `once` is set.
     """
     if spark.sparkContext._jsc is None:
-        raise SparkStoppedError("cannot run an audit: this Spark session was stopped")
+        raise SparkStoppedError("cannot run an audit: this Spark session was stopped; create a new one")
     if not 0 <= every < float("inf"):
         raise InvalidOptionError("every", every, "it must be a number of seconds")
     check_shared(spark, destination)

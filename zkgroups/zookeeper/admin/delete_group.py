@@ -62,7 +62,9 @@ class Deletion:
             for _ in range(ATTEMPTS):
                 if self._attempt_what_fits():
                     return
-            raise ConflictError(f"group {self._paths.group!r} keeps changing while it is being deleted")
+            raise ConflictError(
+                f"group {self._paths.group!r} keeps changing while it is being deleted: stop its clients, and try again"
+            )
         except ZkgroupsException as error:
             if not self.begun:
                 raise

@@ -72,7 +72,7 @@ def _carry_out(finding: Finding, guard: NobodyRegistered | _IdsNotRegistered | N
                 raise _changed(failure.operation.path) from failure.error
             else:
                 raise translate(failure.error, failure.operation.path) from failure.error
-    raise ConflictError(f"group {finding.group!r} keeps changing while it is being repaired")
+    raise ConflictError(f"group {finding.group!r} keeps changing while it is being repaired: try again later")
 
 
 def _needed_guards(guards: Sequence[Operation], operations: Sequence[Operation]) -> Sequence[Operation]:
@@ -88,7 +88,7 @@ def _operations(step: RepairStep) -> list[Operation]:
 
 
 def _changed(path: str) -> ConflictError:
-    return ConflictError(f"{path} has changed since the check; nothing was repaired")
+    return ConflictError(f"{path} has changed since the check; nothing was repaired: check the group again")
 
 
 class _IdsNotRegistered:

@@ -108,7 +108,7 @@ class _DecodedGroup:
 
     @property
     def registrations(self) -> Iterator[Registration]:
-        """The readable registrations."""
+        """The registrations that can be read and evaluated."""
         return (node.registration for node in self.instances if isinstance(node.registration, Registration))
 
     @property

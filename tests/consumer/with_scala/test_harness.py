@@ -1,11 +1,6 @@
-"""That the real Scala members of our tests do what they should: everything else about them is built on it."""
+"""The Scala members of these tests behave as Kafka's own: all other tests in this folder rely on it."""
 
 from __future__ import annotations
-
-import itertools
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -16,47 +11,9 @@ from zkgroups.core.rebalance.range import range_assignor
 from zkgroups.core.rebalance.round_robin import round_robin_assignor
 from zkgroups.testing import KafkaBroker
 
-from .scala import Message, ScalaConsumer, await_members, await_owners, changes_within, settle
-
-Scala = Callable[..., ScalaConsumer]
-
-# In seconds: longer than a rebalance that is still to come is late.
-STILL = 1.0
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def registry(legacy_kafka: KafkaBroker) -> Iterator[Registry]:
-    """Where the old broker is registered, too."""
-    with Registry.connect(legacy_kafka.zookeeper) as registry:
-        yield registry
-
-
-@pytest.fixture
-def group(registry: Registry) -> Consumergroup:
-    return registry.group(f"harness-{next(_numbers)}")
-
-
-@pytest.fixture
-def topic(legacy_kafka: KafkaBroker) -> str:
-    """A topic of seven partitions that no other test has."""
-    name = f"harness-{next(_numbers)}"
-    legacy_kafka.create_topic(name, 7)
-    return name
-
-
-@pytest.fixture
-def scala(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Scala]:
-    """Starts a Scala member of the group: name, topics, options."""
-    with ExitStack() as stack:
-
-        def start(name: str, *args: Any, **options: Any) -> ScalaConsumer:
-            member = stack.enter_context(ScalaConsumer(legacy_kafka, group.name, name, *args, **options))
-            stack.callback(lambda: print(f"{member}:\n{member.log_tail()}"))
-            return member
-
-        yield start
+from ..scala import Message, await_members, await_owners, changes_within, settle
+from .conftest import Scala
+from .mixed_group import STILL
 
 
 @pytest.mark.soak  # what is built on it would show it, too
