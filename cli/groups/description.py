@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from zkgroups import (
@@ -151,8 +150,8 @@ DESCRIPTIONS: Final = Table(
 )
 """Groups with their instances, partitions and problems."""
 
-DESCRIPTIONS_WITH_LAG: Final = replace(
-    DESCRIPTIONS, details=(INSTANCES, PARTITIONS_WITH_LAG, _BLOCKED, _MIGRATION, _MALFORMED)
+DESCRIPTIONS_WITH_LAG: Final = DESCRIPTIONS._replace(
+    details=(INSTANCES, PARTITIONS_WITH_LAG, _BLOCKED, _MIGRATION, _MALFORMED)
 )
 """Descriptions with lag, for commands that asked the brokers."""
 

@@ -48,7 +48,7 @@ from .multiread import (
 )
 from .node import Node
 from .read_pace import FEW_READS, MAX_READ_REQUEST_BYTES, Pace
-from .request_size import SMALLEST_LIMIT
+from .request_limit import SMALLEST_LIMIT
 from .sent_reads import Sent, SentOneByOne, SentTogether
 
 K = TypeVar("K")
