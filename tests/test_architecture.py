@@ -92,7 +92,7 @@ MAY_START_THREADS = (
     "zkgroups/consumer/",
     "zkgroups/spark/spark_thread.py",
     "zkgroups/testing/",
-    "zkgroups/zookeeper/session/prover.py",
+    "zkgroups/zookeeper/session/proof_sender.py",
     "zkgroups/zookeeper/watch.py",
 )
 
@@ -298,7 +298,7 @@ ALLOWED = {
     "zkgroups/exceptions.py": "from .core.znodes.values import Owner",
     "zkgroups/core/znodes/values.py": "import re\nfrom ...exceptions import InvalidNameError\nfrom .paths import join",
     "zkgroups/zookeeper/kazoo_compat/internals.py": "def send(client):\n    client._call()",
-    "zkgroups/zookeeper/session/prover.py": "class Own:\n    def send(self):\n        self._call()",
+    "zkgroups/zookeeper/session/proof_sender.py": "class Own:\n    def send(self):\n        self._call()",
     "zkgroups/zookeeper/watch.py": "import kazoo.client, threading\nthreading.Thread()\nfrom ..core import znodes",
     "zkgroups/consumer/member.py": "from ..zookeeper.group import Consumergroup",
     "zkgroups/consumer/generation_lifecycle.py": 'import logging\nlog = logging.getLogger("zkgroups.member")',
@@ -367,7 +367,7 @@ FORBIDDEN = [
     ("zkgroups/migration/plan.py", "import confluent_kafka", "migration imports confluent_kafka"),
     ("cli/groups/commands.py", "import kazoo", "cli imports kazoo"),
     ("zkgroups/zookeeper/watch.py", "client._call(request, answer)", "private attribute of kazoo outside of"),
-    ("zkgroups/zookeeper/session/prover.py", "self._client._session_id", "private attribute of kazoo outside of"),
+    ("zkgroups/zookeeper/session/proof_sender.py", "self._client._session_id", "private attribute of kazoo outside of"),
     ("zkgroups/testing/session_expiry.py", "setattr(client, '_state', 1)", "private attribute of kazoo outside of"),
     ("cli/groups/commands.py", "from zkgroups.testing import ZooKeeperServer", "cli imports zkgroups.testing"),
 ]

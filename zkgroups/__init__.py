@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         UnreadableNode,
     )
     from .zookeeper.admin.copy_group import Copied
-    from .zookeeper.changes import Change, ChangeKind, Watched
     from .zookeeper.claim import Claim, Claims
     from .zookeeper.group import Consumergroup
     from .zookeeper.instance import Instance
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from .zookeeper.session.options import ShortSessionWarning
     from .zookeeper.session.security import Digest, Sasl, Tls
     from .zookeeper.watch import Watch
+    from .zookeeper.watch_changes import Change, ChangeKind, Watched
 
 __all__ = [
     "Acl",
@@ -165,7 +165,7 @@ _MODULES: Final = {
         "UnreadableNode",
     ),
     ".zookeeper.admin.copy_group": ("Copied",),
-    ".zookeeper.changes": ("Change", "ChangeKind", "Watched"),
+    ".zookeeper.watch_changes": ("Change", "ChangeKind", "Watched"),
     ".zookeeper.claim": ("Claim", "Claims"),
     ".zookeeper.group": ("Consumergroup",),
     ".zookeeper.instance": ("Instance",),

@@ -141,7 +141,8 @@ class GroupInUseError(RefusedError):
 
     def __init__(self, group: str, instances: Sequence[str]) -> None:
         shown = ", ".join(instances[:3]) + (f" and {len(instances) - 3} more" if len(instances) > 3 else "")
-        super().__init__(f"group {group!r} is in use by {shown or 'an instance that has just registered'}")
+        users = shown or "an instance that has just registered"
+        super().__init__(f"group {group!r} is in use by {users}: stop its instances first")
         self.group = group
         self.instances = tuple(instances)
 
@@ -150,7 +151,7 @@ class GroupExistsError(RefusedError):
     """The group exists, and its offsets would be mixed with others."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(f"group {group!r} already exists")
+        super().__init__(f"group {group!r} already exists: choose another name")
         self.group = group
 
 

@@ -26,7 +26,7 @@ from zkgroups import (
     TopicPartition,
     UnreadableNode,
 )
-from zkgroups.core.session_proof import PROOF_LIFETIME
+from zkgroups.core.session_lifetime import PROOF_LIFETIME
 from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.core.znodes.subscription import subscribed_topics
 from zkgroups.deadline import Deadline
@@ -129,8 +129,8 @@ def claim(
 ) -> None:
     """Hold partitions, all or none, until Ctrl-C or while COMMAND runs.
 
-    The command registers an instance without subscriptions; other members assign no partitions to it. But a Scala
-    member that finds one of its partitions held by another instance releases all that it has. So if live members
+    The command registers an instance without subscriptions, so that other members assign no partitions to it. But if a
+    Scala member is assigned a partition that this instance holds, it releases all its partitions. So if live members
     subscribe to the topic, --force is needed.
 
     COMMAND has these environment variables:
@@ -148,17 +148,24 @@ def claim(
     ZKGROUPS_PASSWORD and ZKGROUPS_TLS_KEY_PASSWORD are removed from the environment of COMMAND. If COMMAND runs
     zkgroups, give the passwords in files: --password-file or ZKGROUPS_PASSWORD_FILE.
 
-    When COMMAND ends, the processes it has started are stopped, and then the partitions are released. The exit code is
-    that of COMMAND, or 128 + n for signal n. If the connection is lost, the session expires, or a partition is taken
-    away, COMMAND gets SIGTERM, and SIGKILL after the grace time; the exit code is 7. Ctrl-C and SIGTERM are passed on,
-    and the exit codes are 130 and 143.
+    When COMMAND ends, all processes that it has started are stopped, and then the partitions are released. The exit
+    code is that of COMMAND, or 128 + n for signal n. If the connection is lost, the session expires, or a partition is
+    taken away, COMMAND gets SIGTERM, and SIGKILL after the grace time; the exit code is 7. Ctrl-C and SIGTERM are
+    passed on, and the exit codes are 130 and 143.
 
     Two helper processes stop COMMAND before the session expires, even if zkgroups is killed or suspended. On Linux they
-    also stop all processes that COMMAND has started, even if SIGKILL hits any two of zkgroups and its two helpers at
-    once. If it hits all three, COMMAND is killed, but what it has started is not; on other systems nothing is. If all
-    three are suspended at once (SIGSTOP), COMMAND continues until one of them is resumed, even if another instance owns
-    the partitions by then. So whoever suspends all three must suspend COMMAND, too. Processes that COMMAND runs as
-    another user or on another machine cannot be stopped.
+    also stop all processes that COMMAND has started. The limits are:
+
+    \b
+      SIGKILL  On Linux, any two of zkgroups and its helpers may be killed at
+               once. If all three are killed, COMMAND is killed, too, but the
+               processes that it has started are not. On other systems,
+               COMMAND then continues as well.
+      SIGSTOP  If all three are suspended at once, COMMAND continues until one
+               of them is resumed, even if another instance owns the partitions
+               by then. So whoever suspends all three must suspend COMMAND, too.
+      others   Processes that COMMAND runs as another user or on another machine
+               are not stopped.
 
     If the name of the group begins with a dash, write another -- before it.
 
@@ -373,7 +380,7 @@ def _environment(group: Consumergroup, instance: Instance, request: _ClaimReques
 
 
 def _start(found: Any) -> str:
-    """An offset that cannot be read is not none: the command would begin anew."""
+    """Format an offset. Refuse an unreadable one: without an offset the command would start from the beginning."""
     if isinstance(found, ForbiddenNode):
         raise NoPermissionError(found.path)
     if isinstance(found, MalformedNode):

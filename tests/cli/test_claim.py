@@ -334,7 +334,11 @@ def test_who_waits_gets_it_when_it_is_let_go(zookeeper_hosts: str, invoices: Con
 
 def test_beside_live_members_of_the_topic_it_is_refused(zkgroups: Zkgroups, billing: Consumergroup) -> None:
     done = zkgroups("claim", "billing", "orders", "1", "--", "echo", "ran")
-    assert (done.code, done.out, done.err) == (4, "", "zkgroups: group 'billing' is in use by anna, ben\n")
+    assert (done.code, done.out, done.err) == (
+        4,
+        "",
+        "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n",
+    )
     assert [instance.id for instance in billing.instances()] == ["anna", "ben"]
     assert zkgroups("claim", "billing", "orders", "1", "--wait", "0.1", "--", "echo", "ran").code == 4
 

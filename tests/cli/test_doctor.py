@@ -16,7 +16,7 @@ from zkgroups_cli.main import root
 from zkgroups_cli.shared.options import Options
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.doctor.check_table import CHECKS
+from zkgroups.core.doctor.all_checks import CHECKS
 
 from ..zookeeper.sick import CLOSED, SCALA, Tree, plant, plant_healthy
 from ..zookeeper.tree import dump

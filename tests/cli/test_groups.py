@@ -304,7 +304,7 @@ def test_a_live_group_is_not_deleted_and_nothing_in_it_is_changed(
     before = tree(kazoo, "/consumers/billing")
     ended = zkgroups("groups", "delete", "billing")
     assert (ended.code, ended.out) == (4, "")
-    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben\n"
+    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n"
     assert tree(kazoo, "/consumers/billing") == before
 
 

@@ -134,7 +134,7 @@ def test_a_commit_or_registration_after_the_export_keeps_the_group(
 
 def test_a_group_with_a_recent_commit_stays(zkgroups: Zkgroups, old: Registry, export: Path) -> None:
     ended = zkgroups("groups", "prune", "--older-than", "1h", "--export", export, "--execute")
-    assert (ended.code, ended.out, ended.err) == (0, "", "No unused group is that old.\n")
+    assert (ended.code, ended.out, ended.err) == (0, "", "Nothing to delete: no group has been unused for that long.\n")
     assert old.groups() == ["invoices", "litter"]
     assert not export.exists()
 
@@ -206,7 +206,10 @@ def test_a_file_that_exists_is_never_overwritten(
     export.write_text("what was pruned last year\n")
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute")
-    assert (ended.code, ended.err) == (4, f"zkgroups: {export} already exists, and is not overwritten\n")
+    assert (ended.code, ended.err) == (
+        4,
+        f"zkgroups: {export} already exists and is not overwritten: choose another name\n",
+    )
     assert export.read_text() == "what was pruned last year\n"
     assert tree(kazoo, "/consumers") == before
 

@@ -196,7 +196,7 @@ def test_one_group_is_moved_under_another_name_and_may_be_unmarked(
     assert zkgroups("migrate", "unmark", group).err == (
         f"unmarked {group}: the group was moved to Kafka's own offsets as '{name}', by plan {plan_of(folder)}\n"
     )
-    assert zkgroups("migrate", "unmark", group).err == f"{group} has no mark\n"
+    assert zkgroups("migrate", "unmark", group).err == f"group {group!r} has no migration mark: nothing was changed\n"
     assert zkgroups("migrate", "unmark", "nobody").code == 3
     assert zkgroups("claim", group, topic, "0", "--", "true").code == 0
 

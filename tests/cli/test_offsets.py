@@ -200,7 +200,7 @@ def test_a_malformed_offset_can_be_set(zkgroups: Zkgroups, litter: str, registry
 def test_a_live_group_is_left_alone_unless_forced(zkgroups: Zkgroups, billing: Any) -> None:
     ended = zkgroups("offsets", "set", "billing", "orders", "0", "200")
     assert (ended.code, ended.out) == (4, "")
-    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben\n"
+    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n"
     assert number(billing) == 100
     assert zkgroups("offsets", "set", "billing", "orders", "0", "200", "--force").code == 0
     assert number(billing) == 200
@@ -382,7 +382,7 @@ def test_a_group_with_instances_is_left_alone_and_its_plan_is_shown_only_as_one(
     assert shown.err.endswith("Nothing was changed, and --execute would be refused: see above.\n")
     ended = command(arguments, "billing", "--execute", "-o", "json")
     assert (ended.code, ended.json["changes"]) == (4, [])
-    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben\n"
+    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n"
     assert tree(kazoo, "/consumers") == before
 
 

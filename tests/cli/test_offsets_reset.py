@@ -11,7 +11,7 @@ import click
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from zkgroups_cli.offsets.changes import ApplyOptions, GroupChanges, apply_changes
+from zkgroups_cli.offsets.apply_changes import ApplyOptions, GroupChanges, apply_changes
 from zkgroups_cli.shared.errors_to_exit_codes import Tally
 from zkgroups_cli.shared.options import Options
 
@@ -122,7 +122,7 @@ def test_many_groups_are_reset_by_an_expression_and_one_in_use_does_not_stop_the
     )
     assert ended.code == 9
     assert "zkgroups: group 'nobody' does not exist\n" in ended.err
-    assert "zkgroups: group 'billing' is in use by anna, ben\n" in ended.err
+    assert "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n" in ended.err
     assert [line.split()[0] for line in ended.lines[1:]] == ["bill", "billions"]
     assert numbers(registry.group("bill")) == numbers(registry.group("billions")) == {"orders/0": 9}
     assert numbers(billing) == {"orders/0": 100}
@@ -142,7 +142,7 @@ def test_a_malformed_offset_can_be_set_but_not_shifted(
         "offsets", "reset", "invoices", "--topic", "orders:2", "--to-offset", "5", "--execute", "--undo-file", str(undo)
     )
     assert (ended.code, numbers(invoices)["orders/2"]) == (0, 5)
-    assert "1 of them had no offset" in ended.err
+    assert "Partitions among them that had no valid offset: 1." in ended.err
     [kept] = json.loads(undo.read_text())["offsets"]
     assert (kept["offset"], kept["note"]) == (None, "invalid offset: b'many'")
     back = zkgroups("offsets", "import", str(undo), "--backward", "--execute")

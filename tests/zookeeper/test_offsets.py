@@ -26,7 +26,7 @@ from zkgroups.exceptions import (
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
 )
-from zkgroups.zookeeper.admin.guards import NobodyRegistered
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import Delete
 
 from .tree import dump, offsets

@@ -15,7 +15,7 @@ from ..core.rebalance.planner_election import AwaitedPlan, PlannerElection
 from ..core.rebalance.release_signals import ReleaseSignals
 from ..core.rebalance.roster import Roster
 from ..core.rebalance.shared_plan import SharedPlan, agreed_strategy, decode_plan, invalid_reason
-from ..core.session_proof import PROOF_LIFETIME
+from ..core.session_lifetime import PROOF_LIFETIME
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
 from ..core.znodes.topic_partition import TopicPartition
@@ -36,7 +36,7 @@ from ..zookeeper.session.registry_context import RegistryContext, context_of
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
-from .left_behind import LeftBehind
+from .unused_registrations import UnusedRegistrations
 
 Partitions = frozenset[TopicPartition]
 Holder = Owner | UnreadableNode
@@ -123,7 +123,7 @@ class Membership:
         self._streams: Mapping[TopicPartition, int] = {}
         self._ids: list[str] = []
         self._lives = Lives()
-        self._left_behind = LeftBehind(self.group)
+        self._unused_registrations = UnusedRegistrations(self.group)
         self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
         """The holders of the partitions that this member waits for."""
@@ -196,7 +196,7 @@ class Membership:
         awaited, self._plan_awaited = self._plan_awaited, False
         roster = self._observer.read_roster(allow_cached=awaited)
         self._ids = [instance.id for instance in roster.instances]
-        self._left_behind.deregister(roster.instances)
+        self._unused_registrations.deregister(roster.instances)
         self._together = frozenset(id for id, registration in roster.participants.items() if registration.assignors)
         if not self._has_its_place(roster):
             return Outlook(0, {}, frozenset(self._instance.claims), {}, _oddities(roster))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core.migration.changes_since_plan import instance_obstacles
 from ..core.migration.follow_rules import FollowState, copy_forward
 from ..core.migration.group_state import SourceState, TargetState
-from ..core.migration.guards import instance_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.offset_decision import Unknown
 from ..core.znodes.topic_partition import TopicPartition

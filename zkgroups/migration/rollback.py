@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
+from ..core.migration.changes_since_plan import PlanRows, by_target, member_obstacles, recreated_obstacles
 from ..core.migration.group_state import TargetState
-from ..core.migration.guards import PlanRows, by_target, member_obstacles, recreated_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
 from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
 from ..core.migration.rollback_rules import (

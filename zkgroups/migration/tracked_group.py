@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from ..core.migration.changes_since_plan import by_target, is_of_source
 from ..core.migration.follow_rules import ARRIVED, FollowedGroup, FollowedOffsets, FollowState, LeadingOffset
 from ..core.migration.group_state import SourceState, TargetState, TopicIds, is_recreated, key_text
-from ..core.migration.guards import by_target, is_of_source
 from ..core.migration.obstacles import Obstacle, ObstacleKind, some_texts
 from ..core.migration.offset_decision import Action, Reason
 from ..core.migration.plan_rows import PlanRow

@@ -27,13 +27,13 @@ from ..exceptions import (
     UnavailableError,
     ZkgroupsException,
 )
-from .admin.guards import Guard, NobodyRegistered, RewriteRegistrations
+from .admin.transaction_guards import Guard, NobodyRegistered, RewriteRegistrations
 from .reading import group_reader
 from .requests import bulk_read
-from .requests.batching import Batch, in_batches
-from .requests.directories import ensure_paths
+from .requests.ensure_paths import ensure_paths
 from .requests.node import Node
 from .requests.transaction import Create, Delete, Operation, Set, TransactionFailed
+from .requests.transaction_batches import Batch, in_batches
 from .session.errors import translate
 from .session.registry_context import RegistryContext
 

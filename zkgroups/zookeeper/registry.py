@@ -15,7 +15,7 @@ from ..core.znodes.names import check_group
 from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, join
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
-from .kazoo_compat.closing import close_client, disconnect_client
+from .kazoo_compat.close_client import close_client, disconnect_client
 from .session import chroot_check, connection
 from .session.connection import OpenConnection
 from .session.registry_context import KazooAcls, RegistryContext
@@ -202,7 +202,7 @@ class Registry:
     def check(self, groups: Iterable[str] | None = None, *, stale_after: float = STALE_AFTER) -> Iterator[Checkup]:
         """Check the health of these groups, or of all groups, in the given order.
 
-        Offsets without a commit for `stale_after` seconds are stale. `zkgroups.core.doctor.check_table.CHECKS` explains
+        Offsets without a commit for `stale_after` seconds are stale. `zkgroups.core.doctor.all_checks.CHECKS` explains
         each kind of finding.
         """
         from .reading import doctor_reader

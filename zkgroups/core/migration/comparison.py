@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
+from .changes_since_plan import PlanRows, is_of_source, new_offsets
 from .group_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated
-from .guards import PlanRows, is_of_source, new_offsets
 from .offset_decision import Action
 from .plan_rows import Match, MatchRow, PlanRow
 from .rollback_rules import not_moved

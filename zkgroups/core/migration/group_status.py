@@ -9,8 +9,8 @@ from typing import Final
 
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
+from .changes_since_plan import PlanRows, is_as_before
 from .group_state import TargetState
-from .guards import PlanRows, is_as_before
 
 
 class MigrationStage(StrEnum):

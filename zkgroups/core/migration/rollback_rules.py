@@ -12,8 +12,8 @@ from typing import Final
 
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
+from .changes_since_plan import PlanRows, member_obstacles, recreated_partitions
 from .group_state import OffsetKey, OffsetNode, TargetState, TopicIds
-from .guards import PlanRows, member_obstacles, recreated_partitions
 from .obstacles import Obstacle, ObstacleKind, texts
 from .offset_decision import Reason
 

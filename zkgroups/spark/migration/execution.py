@@ -110,7 +110,7 @@ class RollbackOperation:
 
 @dataclass(frozen=True, slots=True)
 class VerifyOperation:
-    """`verify_groups`."""
+    """Runs `verify_groups` on a worker."""
 
     kind = MatchRow
 

@@ -90,7 +90,7 @@ def take_snapshot(
     called with the name of each of the `STEPS` when it starts.
     """
     if spark.sparkContext._jsc is None:
-        raise SparkStoppedError("cannot take a snapshot: this Spark session was stopped")
+        raise SparkStoppedError("cannot take a snapshot: this Spark session was stopped; create a new one")
     source, groups = _with_fixed_state(_as_options(source))  # fails fast, before any job starts
     return interruptible(spark, lambda step: _take(spark, destination, source, groups, step), on_progress)
 

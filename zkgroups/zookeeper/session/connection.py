@@ -25,7 +25,8 @@ from ...exceptions import (
 )
 from ..kazoo_compat import internals
 from ..kazoo_compat.client_log import ConnectionLog
-from ..kazoo_compat.closing import close_client, close_in_forks, disconnect_client
+from ..kazoo_compat.close_client import close_client, disconnect_client
+from ..kazoo_compat.close_in_forks import close_in_forks
 from ..kazoo_compat.connect_and_login import correct_sasl_login, limit_connect_time
 from ..kazoo_compat.connect_failures import ConnectFailures
 from .chroot_check import no_chroot

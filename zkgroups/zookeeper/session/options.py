@@ -6,7 +6,7 @@ import re
 import warnings
 from typing import Final
 
-from ...core.session_proof import PROOF_LIFETIME
+from ...core.session_lifetime import PROOF_LIFETIME
 from ...core.znodes.names import check_name
 from ...exceptions import InvalidNameError, InvalidOptionError
 
