@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from zkgroups.core.offsets.lag import LagNote
@@ -130,8 +129,8 @@ DESCRIPTIONS: Final = Table(
 )
 """Groups with their instances, partitions and problems."""
 
-DESCRIPTIONS_WITH_LAG: Final = replace(
-    DESCRIPTIONS, details=(INSTANCES, PARTITIONS_WITH_LAG, _BLOCKED, _MIGRATION, _MALFORMED)
+DESCRIPTIONS_WITH_LAG: Final = DESCRIPTIONS._replace(
+    details=(INSTANCES, PARTITIONS_WITH_LAG, _BLOCKED, _MIGRATION, _MALFORMED)
 )
 """Descriptions with lag, for commands that asked the brokers."""
 
