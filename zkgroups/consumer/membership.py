@@ -403,7 +403,7 @@ def is_cut_off(session: Session) -> bool:
 def in_a_hurry(context: RegistryContext) -> RegistryContext:
     """Return the context with a shorter timeout, which leaves time for a second attempt before the claims end."""
     session_timeout = context.session.granted_timeout or context.timeout
-    return replace(context, timeout=min(context.timeout, max(session_timeout * PROOF_LIFETIME / 2, SHORTEST)))
+    return context._replace(timeout=min(context.timeout, max(session_timeout * PROOF_LIFETIME / 2, SHORTEST)))
 
 
 def _says(registration: Registration) -> Registration:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from ..core.migration.changes_since_plan import instance_obstacles
 from ..core.migration.follow_rules import FollowState, copy_forward
-from ..core.migration.group_state import SourceState, TargetState
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.offset_decision import Unknown
+from ..core.migration.source_and_target_state import SourceState, TargetState
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, UnreadableNode
 from ..exceptions import UnavailableError

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from ..core.migration.changes_since_plan import by_target, is_of_source
 from ..core.migration.follow_rules import ARRIVED, FollowedGroup, FollowedOffsets, FollowState, LeadingOffset
-from ..core.migration.group_state import SourceState, TargetState, TopicIds, is_recreated, key_text
 from ..core.migration.obstacles import Obstacle, ObstacleKind, some_texts
 from ..core.migration.offset_decision import Action, Reason
 from ..core.migration.plan_rows import PlanRow
+from ..core.migration.source_and_target_state import SourceState, TargetState, TopicIds, is_recreated, key_text
 from ..core.migration.target_names import name_error
 from ..core.znodes.topic_partition import TopicPartition
 from .run_context import invalid_name

@@ -22,7 +22,8 @@ from ...core.znodes.session_ids import session_hex
 from ...deadline import uptime
 from ...exceptions import TooLargeError
 from ..kazoo_compat import internals
-from .request_size import ENVELOPE_BYTES, MAX_REQUEST_BYTES
+from .request_limit import MAX_REQUEST_BYTES
+from .request_size import ENVELOPE_BYTES
 from .transaction import Check, Create, Delete, Operation, Set, first_failure
 
 
