@@ -39,7 +39,7 @@ def test_a_member_for_asyncio_has_the_options_of_a_threaded_member(group: Consum
 
 
 @in_a_loop
-async def test_nothing_is_registered_before_it_is_started(group: Consumergroup) -> None:
+async def test_nothing_is_registered_before_the_start(group: Consumergroup) -> None:
     member = aio.Member(group, ["orders"])
     await member.close()
     assert not group.exists()
