@@ -19,7 +19,7 @@ from ..core.session_lifetime import PROOF_LIFETIME
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, Dialect, Owner, Registration, UnreadableNode
+from ..core.znodes.values import CurrentOffset, Dialect, Owner, Registration, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimedByOtherError,
@@ -382,7 +382,7 @@ class Membership:
         """Commit the marked offsets of these partitions."""
         generation._commit_marked(among - self._lives.outlived)
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
         """Read the committed offsets of these partitions."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))
 
