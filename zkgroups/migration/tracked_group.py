@@ -43,7 +43,7 @@ class TrackedGroup:
         self._check_plan(rows)
 
     def _check_plan(self, rows: Sequence[PlanRow]) -> None:
-        """Leave the group if its plan has obstacles. Registered legacy instances leave while the group is followed."""
+        """Leave the group if its plan has obstacles, other than legacy instances: these stop while it is followed."""
         if found := [each for each in rows[0].obstacles if each.kind is not ObstacleKind.LEGACY_INSTANCES]:
             self.leave(*found)
         for name in (self.group, self.target):
