@@ -30,7 +30,7 @@ from zkgroups.core.znodes.values import Broker, MalformedNode, Owner, Registrati
 from zkgroups.exceptions import InvalidInputError
 from zkgroups.kafka.properties import parse as parse_properties
 from zkgroups.spark.snapshots.summary import Summary
-from zkgroups.zookeeper.session import session_file
+from zkgroups.zookeeper.session import session_record
 from zkgroups.zookeeper.session.credentials import SessionCredentials
 
 AT = TopicPartition("orders", 3)
@@ -103,8 +103,8 @@ DECODERS: dict[str, Decoder] = {
         (Mark, MalformedNode),
         encode_mark(Mark("billing", "p1", "accounts", MarkState.MOVED, 7)),
     ),
-    "session file": Decoder(session_file._decode, (tuple, NONE), json.dumps(_SESSION).encode()),
-    "process of a session file": Decoder(session_file._pid, (int, NONE), json.dumps(_SESSION).encode()),
+    "session file": Decoder(session_record.decode_record, (tuple, NONE), json.dumps(_SESSION).encode()),
+    "process of a session file": Decoder(session_record.pid_of_record, (int, NONE), json.dumps(_SESSION).encode()),
     "session credentials": Decoder(
         _of_text(SessionCredentials.load), (SessionCredentials,), b"0x11:" + b"0" * 32, (InvalidInputError,)
     ),

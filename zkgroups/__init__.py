@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from .zookeeper.registry import Registry
     from .zookeeper.session.acl import Acl, AclPolicy
     from .zookeeper.session.credentials import SessionCredentials
-    from .zookeeper.session.options import Digest, Sasl, ShortSessionWarning, Tls
+    from .zookeeper.session.options import ShortSessionWarning
+    from .zookeeper.session.security import Digest, Sasl, Tls
     from .zookeeper.watch import Watch
     from .zookeeper.watch_changes import Change, ChangeKind, Watched
 
@@ -171,8 +172,9 @@ _MODULES: Final = {
     ".zookeeper.offsets": ("Offsets",),
     ".zookeeper.registry": ("Registry",),
     ".zookeeper.session.acl": ("Acl", "AclPolicy"),
-    ".zookeeper.session.options": ("Digest", "Sasl", "ShortSessionWarning", "Tls"),
     ".zookeeper.session.credentials": ("SessionCredentials",),
+    ".zookeeper.session.options": ("ShortSessionWarning",),
+    ".zookeeper.session.security": ("Digest", "Sasl", "Tls"),
     ".zookeeper.watch": ("Watch",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

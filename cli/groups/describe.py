@@ -20,7 +20,8 @@ from ..shared.durations import checked_seconds
 from ..shared.errors_to_exit_codes import Tally, sentence
 from ..shared.options import Format, Options
 from ..shared.output import Output, Row, Table, wait_while_read
-from .description_tables import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG, describe_groups, description_row
+from .description_rows import describe_groups, description_row
+from .description_tables import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG
 
 
 @click.command(cls=Command)

@@ -31,7 +31,7 @@ from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
-from .description_tables import describe_groups, forbidden_nodes
+from .description_rows import describe_groups, forbidden_nodes
 
 _DAY: Final = 86_400
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from ..core.rebalance.planner_election import AwaitedPlan
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, Registration, UnreadableNode
+from ..core.znodes.values import CommittedOffset, CurrentOffset, Registration
 from ..exceptions import NoGroupError
 from ..zookeeper.reading.topic_observer import TopicObserver
 from ..zookeeper.session.registry_context import RegistryContext
@@ -117,7 +117,7 @@ class LoneMembership:
             if at in kept:
                 self._positions[at] = self._lives.made(at.topic), offset
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
         """Return the remembered offsets of these partitions."""
         return {at: self._position(at) for at in partitions}
 

@@ -19,7 +19,7 @@ from ..core.session_lifetime import PROOF_LIFETIME
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscription import subscribed_topics
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, Dialect, Owner, Registration, UnreadableNode
+from ..core.znodes.values import CurrentOffset, Dialect, Owner, Registration, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     ClaimedByOtherError,
@@ -382,7 +382,7 @@ class Membership:
         """Commit the marked offsets of these partitions."""
         generation._commit_marked(among - self._lives.outlived)
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
         """Read the committed offsets of these partitions."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))
 
@@ -403,7 +403,7 @@ def is_cut_off(session: Session) -> bool:
 def in_a_hurry(context: RegistryContext) -> RegistryContext:
     """Return the context with a shorter timeout, which leaves time for a second attempt before the claims end."""
     session_timeout = context.session.granted_timeout or context.timeout
-    return replace(context, timeout=min(context.timeout, max(session_timeout * PROOF_LIFETIME / 2, SHORTEST)))
+    return context._replace(timeout=min(context.timeout, max(session_timeout * PROOF_LIFETIME / 2, SHORTEST)))
 
 
 def _says(registration: Registration) -> Registration:

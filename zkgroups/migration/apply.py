@@ -19,9 +19,9 @@ from ..core.migration.changes_since_plan import (
     source_obstacles,
     target_obstacles,
 )
-from ..core.migration.group_state import SourceState, TargetState
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
 from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
+from ..core.migration.source_and_target_state import SourceState, TargetState
 from ..core.znodes.migration_mark import Mark, MarkState
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import OutcomeUnknownError

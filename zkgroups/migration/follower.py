@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Final
 
 from ..core.migration.follow_rules import FollowedGroup
-from ..core.migration.group_state import SourceState
 from ..core.migration.obstacles import Obstacle, ObstacleKind, offset_refused
 from ..core.migration.offset_decision import Reason, Rule
+from ..core.migration.source_and_target_state import SourceState
 from ..core.znodes.migration_mark import Mark, MarkState
 from ..input_errors import ZkgroupsException
 from ..kafka import Brokers

@@ -12,10 +12,10 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from ..kafka_values import NativeOffset, OffsetRange
 from ..znodes.topic_partition import TopicPartition
-from .group_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated, key_text
 from .obstacles import GroupFacts, Obstacle, ObstacleKind, obstacles
 from .offset_decision import NoLog, Reason
 from .plan_rows import PlanRow
+from .source_and_target_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated, key_text
 
 PlanRows = Sequence[PlanRow]
 """All rows of one target."""

@@ -22,10 +22,10 @@ from types import MappingProxyType
 from typing import Final
 
 from .changes_since_plan import PlanRows, is_of_source, new_offsets
-from .group_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated
 from .offset_decision import Action
 from .plan_rows import Match, MatchRow, PlanRow
 from .rollback_rules import not_moved
+from .source_and_target_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated
 
 NO_TOPIC_IDS: Final[TopicIds] = MappingProxyType({})
 """For brokers without topic ids."""

@@ -10,7 +10,7 @@ from typing import Final
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
 from .changes_since_plan import PlanRows, is_as_before
-from .group_state import TargetState
+from .source_and_target_state import TargetState
 
 
 class MigrationStage(StrEnum):

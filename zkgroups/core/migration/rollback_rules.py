@@ -13,9 +13,9 @@ from typing import Final
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
 from .changes_since_plan import PlanRows, member_obstacles, recreated_partitions
-from .group_state import OffsetKey, OffsetNode, TargetState, TopicIds
 from .obstacles import Obstacle, ObstacleKind, texts
 from .offset_decision import Reason
+from .source_and_target_state import OffsetKey, OffsetNode, TargetState, TopicIds
 
 # The target
 

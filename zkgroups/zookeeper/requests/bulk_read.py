@@ -40,7 +40,7 @@ from .bulk_read_pace import FEW_READS, MAX_READ_REQUEST_BYTES, BulkReadPace
 from .bulk_read_requests import Sent, SentOneByOne, SentTogether
 from .multiread_format import DENIED, END, GONE, Kind, Record, listings, operations, records
 from .node import Node
-from .request_size import SMALLEST_LIMIT
+from .request_limit import SMALLEST_LIMIT
 
 K = TypeVar("K")
 

@@ -18,7 +18,7 @@ from ..kazoo_compat import internals
 from ..session.errors import LOSSES, translate
 from .lost_replies import CHECK_FIRST, was_carried_out
 from .pinned_request import PinnedRequest
-from .request_size import SMALLEST_LIMIT
+from .request_limit import SMALLEST_LIMIT
 from .transaction import Operation, first_failure, is_divisible, last_write
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from kazoo.client import KazooClient
@@ -35,13 +35,14 @@ from ..kazoo_compat.request_queue import correct_request_queue
 from ..kazoo_compat.safe_decoding import DamagedAnswer, read_safely
 from ..kazoo_compat.tcp_connection import Endpoints, endpoints
 from ..requests.node import Node
-from ..requests.request_size import RequestLimit
-from ..requests.run_transaction import run_transaction
-from ..requests.transaction import Create, Operation, TransactionFailed
-from .deletions import Deletions
+from ..requests.request_limit import RequestLimit
+from .deletion_waits import DeletionWaits
 from .errors import LOSSES, translate, translate_of_read, translated
 from .observed_lifetime import ObservedLifetime
 from .proof_sender import ProofSender
+
+if TYPE_CHECKING:
+    from ..requests.transaction import Operation
 
 PIPELINE: Final = 64
 """How many single requests to send before waiting for the first answer."""
@@ -58,7 +59,7 @@ class Session:
         self._observed = ObservedLifetime(client)
         self._proofs = ProofSender(client, self._observed)
         self._state_changed = threading.Condition()
-        self._deletions = Deletions()
+        self._deletions = DeletionWaits()
         self.read_only = False
         """True if the connection was opened for reading only."""
         self.is_resumable = False
@@ -88,7 +89,7 @@ class Session:
     def after_fork(self) -> None:
         """In a fork: replace the locks, whose threads do not exist there, and forget the parent's session."""
         self._state_changed = threading.Condition()
-        self._deletions = Deletions()
+        self._deletions = DeletionWaits()
         self._proofs.forget()
 
     @property
@@ -301,6 +302,8 @@ class Session:
         With `session_id`, only in that session: raise `SessionLostError` if the client has another one. Without, in the
         client's current session. `TransactionFailed` contains the operation that the server refused.
         """
+        from ..requests.run_transaction import run_transaction
+
         if self.read_only:
             raise ReadOnlyError("the connection was opened for reading only")
         return run_transaction(self, operations, session_id=session_id, deadline=deadline)
@@ -309,6 +312,8 @@ class Session:
         self, path: str, *, acl: tuple[Any, ...], session_id: int | None = None, deadline: Deadline
     ) -> None:
         """Create a directory and its parents if they are missing. The chroot itself is never created."""
+        from ..requests.transaction import Create, TransactionFailed
+
         names = path.split("/")[1:]
         depth = len(names)
         while depth and not self.exists("/" + "/".join(names[:depth]), deadline=deadline):

@@ -16,7 +16,7 @@ from kazoo.protocol.states import EventType
 from ...deadline import Deadline
 
 
-class Deletions:
+class DeletionWaits:
     """All waits of one session for the deletion of a node."""
 
     def __init__(self) -> None:
