@@ -27,6 +27,7 @@ from zkgroups.exceptions import (
     OffsetWouldGoBackError,
 )
 from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
+from zkgroups.zookeeper.offset_writer import OffsetWriter
 from zkgroups.zookeeper.requests.transaction import Delete
 
 from .tree import dump, offsets
@@ -187,10 +188,18 @@ class Interrupted(Offsets):
 
     def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
         super().__init__(group.paths, group._context)
+        self._writer = InterruptedWriter(group, act)
+
+
+class InterruptedWriter(OffsetWriter):
+    """Calls a function right after the first read."""
+
+    def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
+        super().__init__(group.paths, group._context)
         self._acts = [act]
 
-    def _nodes(self, partitions: Iterable[TopicPartition]) -> Any:
-        found = super()._nodes(partitions)
+    def read(self, partitions: Iterable[TopicPartition]) -> Any:
+        found = super().read(partitions)
         while self._acts:
             self._acts.pop()()
         return found
