@@ -1,4 +1,4 @@
-"""The shape of the code, held by its syntax trees: which folder imports what, and where threads may start."""
+"""The architecture, checked on syntax trees: which folder imports what, and where threads may start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 ROOT = Path(__file__).parent.parent
 
-# Each may import itself and what stands before it.
+# Each may import itself and those before it.
 ORDER = (
     "input_errors",
     "exceptions",
@@ -32,29 +32,29 @@ ORDER = (
 )
 # The broker layer stands alone: it works without ZooKeeper.
 MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer"}}
-# A face of its own, for whoever has an event loop: nothing here does.
+# For users with an event loop: the library itself does not use it.
 FOR_USERS_ONLY = {"aio"}
-# Stands beside: it uses the library's public face, and only these use it.
+# Uses the public API of the library. Only these modules use it.
 TESTING_MAY_IMPORT = {"exceptions", "core", "zookeeper", "testing", "face"}
 MAY_IMPORT_TESTING = {"cli/demo/demo.py", "cli/zookeeper.py"}
 
-# The values that errors carry. They raise only what `input_errors` has, so there is no circle.
+# The values that errors carry. They raise only errors of `input_errors`, so imports form no circle.
 CARRIED_BY_ERRORS = ("zkgroups.core.znodes.topic_partition", "zkgroups.core.znodes.values")
 
 HOMES = {
-    # Only RE2 matches what others wrote in linear time: core/java_regex/topic_filter.py.
+    # Only RE2 evaluates expressions of other clients in linear time: core/java_regex/topic_filter.py.
     "re2": {"core"},
     "kazoo": {"zookeeper", "testing"},
     "pyspark": {"spark"},
     "py4j": {"spark"},
-    # `datadir` needs it for what is packed by snappy.
+    # `datadir` decompresses snappy with it.
     "pyarrow": {"spark", "datadir"},
     "matplotlib": {"spark"},
     "click": {"cli"},
     "yaml": {"cli"},
     "rich": {"cli"},
     "docker": {"testing"},
-    # `testing` needs one to make topics, and to see that a broker serves: Kafka's own tools take seconds for it.
+    # `testing` creates topics and checks brokers with it, because Kafka's own tools take seconds.
     "confluent_kafka": {"kafka", "testing"},
     "pytest": {"testing"},
 }
@@ -73,7 +73,7 @@ NOT_IN_CORE = {
     "threading",
     "time",
 }
-# The one room that may touch kazoo's private attributes, and where else kazoo's objects can come.
+# The only package that may use kazoo's private attributes, and the modules in which kazoo's objects appear.
 KAZOO_COMPAT = "zkgroups/zookeeper/kazoo_compat/"
 MAY_HOLD_KAZOO_OBJECTS = {"zookeeper", "testing"}
 _CLIENT = KazooClient("127.0.0.1:1")
@@ -115,7 +115,7 @@ MAY_START_THREADS = (
 )
 
 
-# Users set levels by these names, so they are named after topics and not after modules.
+# Public names: users set levels by them. They name topics, not modules.
 LOGGERS = (
     "zkgroups.claim",
     "zkgroups.kafka",
@@ -130,7 +130,7 @@ LOGGERS = (
 
 @dataclass(frozen=True)
 class Import:
-    """One name imported, as an absolute name of a module (or of something in it)."""
+    """One imported name, as an absolute name of a module or of a name in it."""
 
     module: str
     line: int
@@ -139,7 +139,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Source:
-    """One file, and where in the architecture it stands."""
+    """One file, and its place in the architecture."""
 
     root: Path
     path: Path
@@ -178,7 +178,8 @@ def _is_type_checking(node: ast.AST) -> bool:
 
 
 def place_of(module: str) -> str:
-    """Where a module stands: one of ORDER, `testing`, `face` for what `import zkgroups` gives, or a foreign library."""
+    """The place of a module: one of ORDER, `testing`, `face` for the names that `import zkgroups` exports, or a
+    foreign library."""
     top, _, rest = module.partition(".")
     if top in {"cli", "zkgroups_cli"}:
         return "cli"
@@ -195,7 +196,7 @@ def sources(root: Path) -> list[Source]:
 
 
 def violations(root: Path) -> list[str]:
-    """What breaks a rule, as `file:line: what`."""
+    """Return each violation of a rule as `file:line: text`."""
     found: list[str] = []
     for source in sources(root):
         found += (f"{source.name}:{line}: {what}" for line, what in _problems(source))
@@ -307,12 +308,12 @@ def _is_allowed(source: Source, there: str, imported: Import) -> bool:
     return here in ORDER and ORDER.index(there) < ORDER.index(here)
 
 
-def test_the_code_keeps_to_the_architecture() -> None:
+def test_the_code_follows_the_architecture() -> None:
     assert violations(ROOT) == []
 
 
-def test_no_module_of_the_core_imports_itself_through_others() -> None:
-    """Imports for typing count, too: two modules that need each other are one topic, or there is a third one."""
+def test_the_imports_of_the_core_form_no_circle() -> None:
+    """Imports for type checkers count, too. Two modules that need each other are one topic, or need a third module."""
     of_core = [source for source in sources(ROOT) if source.place in {"input_errors", "exceptions", "core"}]
     modules = {source.name.removesuffix(".py").replace("/", "."): source for source in of_core}
     graph = {
@@ -323,11 +324,11 @@ def test_no_module_of_the_core_imports_itself_through_others() -> None:
 
 
 def _module(name: str, modules: Container[str]) -> str | None:
-    """The module that an import of `name` loads: itself, or the one that has this name in it."""
+    """The module that an import of `name` loads: `name` itself or its parent."""
     return next((each for each in (name, name.rpartition(".")[0]) if each in modules), None)
 
 
-def test_the_checker_sees_every_file_of_both_packages() -> None:
+def test_the_checker_reads_every_file_of_both_packages() -> None:
     seen = {source.name for source in sources(ROOT)}
     assert {"zkgroups/exceptions.py", "zkgroups/core/znodes/values.py", "zkgroups/zookeeper/registry.py"} <= seen
     assert {"zkgroups/testing/server.py", "cli/__init__.py"} <= seen
@@ -425,14 +426,14 @@ def _plant(root: Path, name: str, code: str, *, docstring: str = '"""A file."""\
     path.write_text(docstring + code + "\n")
 
 
-def test_what_the_architecture_allows_is_not_reported(tmp_path: Path) -> None:
+def test_an_allowed_import_is_not_reported(tmp_path: Path) -> None:
     for name, code in ALLOWED.items():
         _plant(tmp_path, name, code)
     assert violations(tmp_path) == []
 
 
 @pytest.mark.parametrize(("name", "code", "problem"), FORBIDDEN)
-def test_what_the_architecture_forbids_is_reported(tmp_path: Path, name: str, code: str, problem: str) -> None:
+def test_a_forbidden_import_is_reported(tmp_path: Path, name: str, code: str, problem: str) -> None:
     _plant(tmp_path, name, code)
     [found] = violations(tmp_path)
     assert found.startswith(f"{name}:")

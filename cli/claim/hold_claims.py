@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from zkgroups import Claims, CommittedOffset, Instance, Owner, Registry, UnreadableNode
+from zkgroups import Claims, CommittedOffset, Instance, Owner, Registry
 from zkgroups.core.znodes.session_ids import session_hex
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import UnavailableError
 
 from ..shared.messages import say
@@ -57,7 +58,7 @@ def _wait_for_end(options: Options, lease: Lease, recorded: Sequence[int]) -> No
     raise UnavailableError(f"the claim is lost: {lease.lost}")
 
 
-def _row(instance: Instance, owner: Owner, found: CommittedOffset | UnreadableNode | None) -> Row:
+def _row(instance: Instance, owner: Owner, found: CurrentOffset) -> Row:
     return {
         "group": instance.group,
         "topic": owner.at.topic,

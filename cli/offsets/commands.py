@@ -10,10 +10,10 @@ from typing import Final
 import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, TopicPartition, UnreadableNode
-from zkgroups.core.offsets.reset import CurrentOffset
 from zkgroups.core.times import to_ms, utc
 from zkgroups.core.znodes.names import parse_partition
 from zkgroups.core.znodes.offset_codec import check_offset
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import (
     GroupNotFoundError,
     NoPermissionError,

@@ -11,8 +11,8 @@ import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.file_reader import parse_offsets
-from zkgroups.core.offsets.reset import CurrentOffset
 from zkgroups.core.znodes.names import check_group
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import ChosenPartitions, is_chosen, topics_option

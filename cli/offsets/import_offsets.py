@@ -12,7 +12,8 @@ import click
 from zkgroups import ForbiddenNode, TopicPartition
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_reader import parse_offsets
-from zkgroups.core.offsets.reset import CurrentOffset, ToEach, plan_reset, refuse_backward
+from zkgroups.core.offsets.reset import ToEach, plan_reset, refuse_backward
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import NoPermissionError
 
 from ..shared.arguments import ChosenPartitions, checked_groups, matching_option, topics_option

@@ -13,7 +13,6 @@ import click
 from zkgroups import ForbiddenNode, Registry, TopicPartition
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.reset import (
-    CurrentOffset,
     ShiftBy,
     Target,
     ToEach,
@@ -21,6 +20,7 @@ from zkgroups.core.offsets.reset import (
     plan_reset,
     refuse_forward,
 )
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import NoPermissionError, NotFoundError
 
 from ..shared.arguments import (

@@ -5,6 +5,9 @@
     rebalance_loop.py        the thread of one member: carries out the actions of the rebalance
     generation_lifecycle.py  begins, stops and commits the current generation
     membership.py            the place of the member in its group: register, look, claim and release in ZooKeeper
+    group_plan.py            the plan of the group: reads it, or writes it if this member is the planner
+    recreated_topics.py      topics that were deleted or recreated while the member held partitions of them
+    group_notes.py           notes on missing topics, unreadable nodes and other clients
     callbacks.py             calls the callbacks of the user, and logs the events
     stuck_alarm.py           reports partitions and plans that the member has waited for too long
     unused_registrations.py  registrations of a resumed session that no member uses

@@ -10,7 +10,7 @@ from ..core.offsets.start_offset import PastEnd
 from ..core.rebalance.actions import StartGeneration
 from ..core.znodes.paths import GroupPaths
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, StartAt, UnreadableNode
+from ..core.znodes.values import CommittedOffset, CurrentOffset, StartAt, UnreadableNode
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     NoPermissionError,
@@ -84,7 +84,7 @@ class GenerationLifecycle:
     def _made(
         self,
         begin: StartGeneration,
-        found: dict[TopicPartition, CommittedOffset | UnreadableNode | None],
+        found: dict[TopicPartition, CurrentOffset],
         write: Callable[[Offsets, Offsets], None],
     ) -> Generation:
         start_at = StartAt(self._options.start_at)
