@@ -117,6 +117,9 @@ class LoneMembership:
             if at in kept:
                 self._positions[at] = self._lives.made(at.topic), offset
 
+    def forget_offsets(self, partitions: Partitions) -> None:
+        """Do nothing: nothing is committed."""
+
     def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
         """Return the remembered offsets of these partitions."""
         return {at: self._position(at) for at in partitions}
