@@ -28,7 +28,7 @@ P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
 Partitions = frozenset[TopicPartition]
 
 
-def test_a_generation_begins_where_something_is_committed_and_at_start_at_where_not(
+def test_a_generation_begins_at_committed_offsets_and_otherwise_at_start_at(
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     plant_topic(registry.client, "orders", 2)
@@ -37,7 +37,7 @@ def test_a_generation_begins_where_something_is_committed_and_at_start_at_where_
     assert one.generations[-1].partitions == {P0: 17, P1: StartAt.LATEST}
 
 
-def test_an_offset_that_cannot_be_read_is_left_alone_and_the_rest_works(
+def test_a_partition_with_an_unreadable_offset_is_skipped_and_the_others_are_worked_on(
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     plant_topic(registry.client, "orders", 2)
@@ -49,7 +49,7 @@ def test_an_offset_that_cannot_be_read_is_left_alone_and_the_rest_works(
     one.until(lambda: one.generations[-1].partitions == {P0: 7, P1: StartAt.EARLIEST})
 
 
-def test_what_is_marked_is_committed_before_it_is_handed_over_and_nothing_else(
+def test_only_marked_offsets_are_committed_before_a_handover(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     def work(generation: Generation) -> None:
@@ -66,9 +66,7 @@ def test_what_is_marked_is_committed_before_it_is_handed_over_and_nothing_else(
     assert group.offsets.fetch(P0).offset == 10  # type: ignore[union-attr]
 
 
-def test_auto_commit_commits_what_is_marked_while_the_work_goes_on(
-    run: Run, group: Consumergroup, orders: Partitions
-) -> None:
+def test_auto_commit_commits_marked_offsets_during_the_work(run: Run, group: Consumergroup, orders: Partitions) -> None:
     one = run(auto_commit_every=0.05, work=lambda generation: (generation.mark(P0, 5), generation.wait()))
     one.until(lambda: any(event.kind is EventKind.COMMITTED for event in one.events))
     assert group.offsets.fetch(P0).offset == 5  # type: ignore[union-attr]
@@ -76,7 +74,7 @@ def test_auto_commit_commits_what_is_marked_while_the_work_goes_on(
     assert one.member.stats.commits == 1
 
 
-def test_commit_commits_now(run: Run, group: Consumergroup, orders: Partitions) -> None:
+def test_commit_writes_at_once(run: Run, group: Consumergroup, orders: Partitions) -> None:
     one = run().until_holding(orders)
     generation = one.generations[-1]
     generation.commit({P0: 3})
@@ -91,7 +89,7 @@ def test_commit_commits_now(run: Run, group: Consumergroup, orders: Partitions) 
         generation.mark(P0, -1)
 
 
-def test_a_signal_handler_that_commits_in_the_midst_of_a_commit_gets_an_error(
+def test_a_signal_handler_that_commits_during_a_commit_gets_an_error(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     generation = run().until_holding(orders).generations[-1]
@@ -113,9 +111,7 @@ def test_a_signal_handler_that_commits_in_the_midst_of_a_commit_gets_an_error(
     assert [offset.shown for offset in group.offsets] == ["4"]
 
 
-def test_a_callback_that_is_told_of_a_commit_may_commit_something_else(
-    group: Consumergroup, orders: Partitions
-) -> None:
+def test_a_callback_for_a_commit_may_commit_another_offset(group: Consumergroup, orders: Partitions) -> None:
     told: list[Partitions] = []
 
     def hear(event: MemberEvent) -> None:
@@ -138,7 +134,7 @@ def test_a_commit_after_the_end_is_refused_and_changes_nothing(
     a = run(id="a").until_holding(orders)
     late = a.generations[-1]
     run(id="b").until_holding(ats("orders", 3, 4, 5))
-    for at in (P0, P5):  # kept, and gone
+    for at in (P0, P5):  # held, and expired
         with pytest.raises(GenerationEndedError):
             late.commit({at: 9})
         with pytest.raises(GenerationEndedError):
@@ -146,7 +142,7 @@ def test_a_commit_after_the_end_is_refused_and_changes_nothing(
         assert group.offsets.fetch(at) is None
 
 
-def test_a_worker_that_does_not_end_is_waited_for_as_long_as_it_has_and_then_left_behind(
+def test_a_worker_that_does_not_end_within_the_release_timeout_is_left_behind(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     free, told = threading.Event(), []
@@ -166,7 +162,7 @@ def test_a_worker_that_does_not_end_is_waited_for_as_long_as_it_has_and_then_lef
     assert a.errors == []
 
 
-def test_partitions_are_let_go_only_when_the_worker_has_ended(
+def test_partitions_are_released_only_after_the_worker_has_ended(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     owners_at_the_end: list[int] = []
@@ -180,7 +176,7 @@ def test_partitions_are_let_go_only_when_the_worker_has_ended(
     assert owners_at_the_end == [6]
 
 
-def test_a_worker_that_ends_ends_the_generation_and_another_begins(run: Run, orders: Partitions) -> None:
+def test_a_worker_that_ends_ends_the_generation_and_another_one_begins(run: Run, orders: Partitions) -> None:
     again = threading.Event()
 
     def work(generation: Generation) -> None:
@@ -195,7 +191,7 @@ def test_a_worker_that_ends_ends_the_generation_and_another_begins(run: Run, ord
     assert one.member.stats.lost == 0
 
 
-def test_what_a_worker_raises_reaches_who_iterates_and_the_member_goes_on(
+def test_an_exception_of_a_worker_is_raised_by_the_iteration_and_the_member_continues(
     group: Consumergroup, orders: Partitions
 ) -> None:
     def fail(generation: Generation) -> None:
@@ -215,14 +211,14 @@ def _work_on_all(member: Member, work: Callable[[Generation], object]) -> None:
         generation.wait()
 
 
-def test_next_generation_waits_no_longer_than_told_and_can_be_cancelled(group: Consumergroup) -> None:
+def test_next_generation_returns_within_its_timeout_and_can_be_cancelled(group: Consumergroup) -> None:
     with Member(group, ["not yet there".replace(" ", "-")]) as member:
         assert member.next_generation(0.01) is None
         threading.Timer(0.05, member.cancel).start()
         assert member.next_generation(20) is None
 
 
-def test_the_body_of_the_loop_is_waited_for_like_a_worker(group: Consumergroup, orders: Partitions) -> None:
+def test_a_member_waits_for_the_body_of_the_loop_as_for_a_worker(group: Consumergroup, orders: Partitions) -> None:
     with Member(group, ["orders"], id="a") as member:
         for generation in member.generations():
             if len(generation.partitions) == 3:
@@ -231,12 +227,12 @@ def test_the_body_of_the_loop_is_waited_for_like_a_worker(group: Consumergroup, 
                 generation.wait(20)
                 assert not other.member.assignment
                 generation.commit({P5: 8})
-            # `other` has left again without having had anything: it was held up by this body
+            # `other` left without ever getting partitions, because this body delayed it
             break
         assert group.offsets.fetch(P5).offset == 8  # type: ignore[union-attr]
 
 
-def test_who_marks_nothing_for_too_long_gives_everything_up_until_its_worker_has_ended(
+def test_a_worker_that_marks_nothing_for_too_long_loses_its_partitions_until_it_has_ended(
     run: Run, orders: Partitions
 ) -> None:
     free = threading.Event()
@@ -249,7 +245,7 @@ def test_who_marks_nothing_for_too_long_gives_everything_up_until_its_worker_has
     stuck.until(lambda: stuck.member.assignment == ats("orders", 0, 1, 2))
 
 
-def test_marking_the_same_again_is_a_sign_of_life(run: Run, orders: Partitions) -> None:
+def test_marking_the_same_offset_again_counts_as_progress(run: Run, orders: Partitions) -> None:
     def work(generation: Generation) -> None:
         while not generation.wait(0.02):
             generation.mark(P0, 0)
@@ -261,13 +257,13 @@ def test_marking_the_same_again_is_a_sign_of_life(run: Run, orders: Partitions) 
 
 
 @pytest.mark.parametrize("work", [None, 7])
-def test_what_is_no_function_is_refused_as_work(run: Run, orders: Partitions, work: Any) -> None:
+def test_work_that_is_not_a_function_is_refused(run: Run, orders: Partitions, work: Any) -> None:
     one = run().until_holding(orders)
     with pytest.raises(InvalidOptionError, match="it must be a function"):
         one.generations[-1].start(work)
 
 
-def test_a_coroutine_function_is_refused_as_work_and_one_is_told_where_it_belongs(run: Run, orders: Partitions) -> None:
+def test_a_coroutine_function_is_refused_as_work_and_the_error_names_aio(run: Run, orders: Partitions) -> None:
     async def work(_generation: Generation) -> None: ...
 
     one = run().until_holding(orders)
@@ -275,7 +271,7 @@ def test_a_coroutine_function_is_refused_as_work_and_one_is_told_where_it_belong
         one.generations[-1].start(work)
 
 
-def test_other_clients_partitions_are_refused_by_what_they_are(run: Run, orders: Partitions) -> None:
+def test_partition_objects_of_other_libraries_are_refused_by_their_type(run: Run, orders: Partitions) -> None:
     one = run().until_holding(orders)
     with pytest.raises(InvalidNameError, match="is not a TopicPartition"):
         one.generations[-1].mark(("orders", 0), 1)  # type: ignore[arg-type]

@@ -20,7 +20,9 @@ P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
 Partitions = frozenset[TopicPartition]
 
 
-def test_closing_twice_and_iterating_after_it_says_so(group: Consumergroup, orders: Partitions) -> None:
+def test_a_member_may_be_closed_twice_and_iterating_afterwards_is_an_error(
+    group: Consumergroup, orders: Partitions
+) -> None:
     member = Member(group, ["orders"]).start()
     assert member.next_generation(20) is not None
     member.close()
@@ -36,7 +38,9 @@ def test_closing_twice_and_iterating_after_it_says_so(group: Consumergroup, orde
 
 
 @pytest.mark.parametrize("where", ["worker", "body", "callback"])
-def test_closing_from_within_does_not_wait_for_itself(group: Consumergroup, orders: Partitions, where: str) -> None:
+def test_a_worker_and_a_callback_that_close_the_member_do_not_wait_for_themselves(
+    group: Consumergroup, orders: Partitions, where: str
+) -> None:
     member = Member(group, ["orders"], release_timeout=10, on_assigned=lambda _: where == "callback" and member.close())
 
     def work(generation: Generation) -> None:
@@ -68,7 +72,7 @@ print("left", flush=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM to stop()", "Ctrl-C"])
-def test_a_signal_makes_it_commit_and_leave(
+def test_a_signal_makes_a_member_commit_and_leave(
     group: Consumergroup, zookeeper_hosts: str, orders: Partitions, number: signal.Signals
 ) -> None:
     command = [sys.executable, "-c", PROGRAM, zookeeper_hosts]
@@ -83,7 +87,7 @@ def test_a_signal_makes_it_commit_and_leave(
     assert rest == ("left\n" if number is signal.SIGTERM else "")
 
 
-def test_a_member_that_was_told_to_stop_before_anybody_iterates_has_no_generations(group: Consumergroup) -> None:
+def test_a_member_stopped_before_the_first_iteration_has_no_generations(group: Consumergroup) -> None:
     with Member(group, ["orders"]) as member:
         member.stop()
         assert list(member.generations()) == []

@@ -28,7 +28,7 @@ Partitions = frozenset[TopicPartition]
 # Callbacks
 
 
-def test_callbacks_hear_what_comes_and_goes_and_may_be_coroutines(
+def test_callbacks_report_added_and_removed_partitions_and_may_be_coroutines(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     heard: list[tuple[str, Partitions]] = []
@@ -50,7 +50,7 @@ def test_callbacks_hear_what_comes_and_goes_and_may_be_coroutines(
     assert held == [6]
 
 
-def test_a_callback_that_fails_is_logged_with_group_and_partitions_and_stops_nothing(
+def test_a_failing_callback_is_logged_with_group_and_partitions_and_the_member_continues(
     run: Run, orders: Partitions, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(partitions: Partitions) -> None:
@@ -64,7 +64,7 @@ def test_a_callback_that_fails_is_logged_with_group_and_partitions_and_stops_not
     assert record.exc_info is not None
 
 
-def test_a_lost_session_is_told_once_and_everything_comes_back_in_a_new_one(
+def test_a_lost_session_is_reported_once_and_everything_is_claimed_again_in_a_new_one(
     connect: Callable[..., Registry], orders: Partitions
 ) -> None:
     lost: list[Partitions] = []
@@ -85,10 +85,10 @@ def test_a_lost_session_is_told_once_and_everything_comes_back_in_a_new_one(
             before.commit({P0: 5})
 
 
-# Somebody else's hand
+# Changes by other clients
 
 
-def test_a_partition_that_an_administrator_takes_away_is_lost_and_claimed_anew(
+def test_a_partition_taken_away_by_an_administrator_is_lost_and_claimed_again(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     lost: list[Partitions] = []
@@ -99,7 +99,7 @@ def test_a_partition_that_an_administrator_takes_away_is_lost_and_claimed_anew(
     assert lost == [frozenset({P0})]
 
 
-def test_a_registration_that_was_deleted_is_made_anew(
+def test_a_deleted_registration_is_recreated(
     run: Run, group: Consumergroup, registry: Registry, orders: Partitions
 ) -> None:
     one = run(id="a").until_holding(orders)
@@ -110,7 +110,7 @@ def test_a_registration_that_was_deleted_is_made_anew(
     assert group.offsets.fetch(P0).offset == 1  # type: ignore[union-attr]
 
 
-def test_an_offset_that_would_go_back_is_an_error_of_the_worker(
+def test_an_offset_that_would_go_back_is_raised_in_the_worker(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     group.offsets.set(P0, 100)
@@ -120,7 +120,7 @@ def test_an_offset_that_would_go_back_is_an_error_of_the_worker(
     assert group.offsets.fetch(P0).offset == 100  # type: ignore[union-attr]
 
 
-def test_no_work_is_handed_out_while_there_is_no_connection(
+def test_no_generation_begins_while_disconnected(
     connect: Callable[..., Registry], zookeeper: Any, zookeeper_hosts: str, orders: Partitions
 ) -> None:
     chroot = zookeeper_hosts.partition("/")[2]
@@ -142,8 +142,8 @@ def test_no_work_is_handed_out_while_there_is_no_connection(
             assert member.stats.generations == 1
 
 
-def test_trouble_that_is_over_is_not_told_any_more(group: Consumergroup) -> None:
-    """A function that knows the partitions fails for a while, and works again, while nobody asks."""
+def test_an_error_that_is_over_is_not_raised_any_more(group: Consumergroup) -> None:
+    """A partitions function fails for a while and then works again, before the next call."""
     answers: list[Any] = [[0], LookupError("no broker"), LookupError("no broker"), [0], [0, 1]]
 
     def partitions(_topic: str) -> Any:
@@ -162,7 +162,7 @@ def test_trouble_that_is_over_is_not_told_any_more(group: Consumergroup) -> None
         assert member.stats.failures == 2
 
 
-def test_trouble_that_goes_on_is_told_each_time_one_asks(group: Consumergroup) -> None:
+def test_a_lasting_error_is_raised_by_each_call(group: Consumergroup) -> None:
     def partitions(_topic: str) -> Any:
         raise LookupError("no broker")
 
@@ -173,7 +173,7 @@ def test_trouble_that_goes_on_is_told_each_time_one_asks(group: Consumergroup) -
 
 
 @pytest.mark.parametrize(("topics", "pattern"), [(["orders", "nope"], None), ((), "nope.*")])
-def test_a_topic_that_is_not_there_is_told_once(
+def test_a_missing_topic_is_reported_once(
     run: Run, orders: Partitions, topics: Any, pattern: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

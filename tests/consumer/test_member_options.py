@@ -44,7 +44,7 @@ Partitions = frozenset[TopicPartition]
         ({"topics": {"orders": 1.5}}, "streams of 'orders' is 1.5"),
     ],
 )
-def test_an_option_out_of_bounds_is_refused_at_once_by_name_value_and_bound(
+def test_an_option_out_of_bounds_is_refused_with_its_name_value_and_bound(
     group: Consumergroup, options: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidOptionError, match=told):
@@ -66,7 +66,7 @@ def test_names_are_checked_before_anything_is_sent(group: Consumergroup, name: s
     assert not group.exists()
 
 
-def test_nothing_is_registered_before_it_is_started(group: Consumergroup, orders: Partitions) -> None:
+def test_nothing_is_registered_before_the_start(group: Consumergroup, orders: Partitions) -> None:
     member = Member(group, ["orders"])
     assert not group.exists()
     member.close()

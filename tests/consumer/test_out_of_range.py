@@ -31,12 +31,12 @@ Partitions = frozenset[TopicPartition]
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second reading of a log counts, however soon it comes."""
+    """The second reading of the log counts at once."""
     monkeypatch.setattr(start_offset, "CONFIRM_AFTER", 0.0)
 
 
 def start_of(generation: Generation, at: TopicPartition, log_start: int, log_end: int) -> int:
-    """Where to start by a second reading that shows the same log."""
+    """Return where to start if a second reading shows the same log."""
     with pytest.raises(PastLogEndError):
         generation.start_offset(at, log_start=log_start, log_end=log_end)
     return generation.start_offset(at, log_start=log_start, log_end=log_end)
@@ -49,7 +49,7 @@ def after_a_log_made_anew(group: Consumergroup, registry: Registry) -> None:
 
 
 @pytest.mark.parametrize(("policy", "chosen"), [("earliest", 3), ("latest", 20)])
-def test_out_of_range_moves_an_offset_past_the_end_of_the_log_once_and_says_so_once(
+def test_out_of_range_moves_an_offset_past_the_end_of_the_log_once_and_reports_it_once(
     run: Run,
     group: Consumergroup,
     registry: Registry,
@@ -63,7 +63,7 @@ def test_out_of_range_moves_an_offset_past_the_end_of_the_log_once_and_says_so_o
     generation = one.generations[-1]
     assert start_of(generation, P0, 3, 20) == generation.start_offset(P0, log_start=3, log_end=20) == chosen
     assert generation.start_offset(P1, log_start=3, log_end=20) == 7
-    assert generation.marked == {P0: chosen}  # where there is nothing to read, it is committed all the same
+    assert generation.marked == {P0: chosen}  # it is committed even if there is nothing to read
     generation.mark(P0, chosen + 1)
     generation.commit()
     assert {at: group.offsets.fetch(at).offset for at in (P0, P1)} == {P0: chosen + 1, P1: 7}  # type: ignore[union-attr]
@@ -79,20 +79,20 @@ def test_out_of_range_moves_an_offset_past_the_end_of_the_log_once_and_says_so_o
     assert (logged.levelname, logged.name) == ("WARNING", "zkgroups.member")
 
 
-def test_an_offset_goes_back_only_from_the_one_that_was_outside_of_the_log(
+def test_an_offset_moves_back_only_from_a_value_outside_of_the_log(
     run: Run, group: Consumergroup, registry: Registry, at_once: None
 ) -> None:
     after_a_log_made_anew(group, registry)
     one = run(out_of_range="earliest").until_holding(P0, P1)
     generation = one.generations[-1]
     start_of(generation, P0, 0, 20)
-    registry.client.set("/consumers/billing/offsets/orders/0", b"6000")  # by somebody else, since
+    registry.client.set("/consumers/billing/offsets/orders/0", b"6000")  # by another client, since then
     with pytest.raises(OffsetWouldGoBackError):
         generation.commit()
     assert group.offsets.fetch(P0).offset == 6_000  # type: ignore[union-attr]
 
 
-def test_the_next_generation_begins_where_the_one_that_moved_back_ended(
+def test_the_next_generation_begins_at_the_offset_that_was_moved_back(
     run: Run, group: Consumergroup, registry: Registry, at_once: None
 ) -> None:
     after_a_log_made_anew(group, registry)
@@ -106,7 +106,7 @@ def test_the_next_generation_begins_where_the_one_that_moved_back_ended(
     assert run(out_of_range="error").until_holding(P0, P1).generations[-1].partitions == {P0: 5, P1: 7}
 
 
-def test_without_a_policy_an_offset_outside_of_the_log_is_an_error_that_names_the_cure(
+def test_without_a_policy_an_offset_outside_of_the_log_is_an_error_that_names_the_option(
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     after_a_log_made_anew(group, registry)
@@ -124,7 +124,7 @@ def test_without_a_policy_an_offset_outside_of_the_log_is_an_error_that_names_th
     assert group.offsets.fetch(P0).offset == 5_558  # type: ignore[union-attr]
 
 
-def test_a_mark_below_the_committed_offset_is_refused_at_once_as_it_could_never_be_committed(
+def test_a_mark_below_the_committed_offset_is_refused_at_once(
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     after_a_log_made_anew(group, registry)
@@ -135,7 +135,7 @@ def test_a_mark_below_the_committed_offset_is_refused_at_once_as_it_could_never_
 
 
 @pytest.mark.parametrize("start_at", list(StartAt))
-def test_where_nothing_is_committed_start_at_chooses_an_offset_of_the_log(
+def test_without_a_committed_offset_start_at_chooses_an_offset_of_the_log(
     run: Run, orders: Partitions, start_at: StartAt
 ) -> None:
     generation = run(start_at=start_at).until_holding(orders).generations[-1]
@@ -145,7 +145,7 @@ def test_where_nothing_is_committed_start_at_chooses_an_offset_of_the_log(
 
 
 @pytest.mark.parametrize(("log_start", "log_end"), [(5, 4), (-1001, 4), ("0", 4)])
-def test_a_log_that_cannot_be_is_refused(run: Run, orders: Partitions, log_start: Any, log_end: Any) -> None:
+def test_an_impossible_log_range_is_refused(run: Run, orders: Partitions, log_start: Any, log_end: Any) -> None:
     generation = run().until_holding(orders).generations[-1]
     with pytest.raises(InvalidOptionError):
         generation.start_offset(P0, log_start=log_start, log_end=log_end)
@@ -162,7 +162,7 @@ def only_generation(one: Running) -> Generation:
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "error"])
 @pytest.mark.parametrize("committed", [True, False])
-def test_start_offset_goes_on_where_this_generation_is_however_often_it_is_asked(
+def test_start_offset_returns_the_position_of_the_generation_at_every_call(
     run: Run, group: Consumergroup, registry: Registry, policy: str, committed: bool
 ) -> None:
     plant_topic(registry.client, "orders", 2)
@@ -177,7 +177,7 @@ def test_start_offset_goes_on_where_this_generation_is_however_often_it_is_asked
     assert group.offsets.fetch(P0).offset == 7_000  # type: ignore[union-attr]
 
 
-def test_the_latest_offset_is_chosen_once_where_nothing_is_committed(
+def test_without_a_committed_offset_the_latest_offset_is_chosen_once(
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     plant_topic(registry.client, "orders", 2)
@@ -192,7 +192,7 @@ def test_the_latest_offset_is_chosen_once_where_nothing_is_committed(
 
 
 @pytest.mark.parametrize(("policy", "chosen"), [("earliest", 8_000), ("latest", 10_000)])
-def test_a_mark_that_the_log_has_left_behind_only_moves_forward(
+def test_a_mark_below_the_log_start_only_moves_forward(
     run: Run, group: Consumergroup, registry: Registry, policy: str, chosen: int
 ) -> None:
     plant_topic(registry.client, "orders", 2)
@@ -211,7 +211,7 @@ def test_a_mark_that_the_log_has_left_behind_only_moves_forward(
 # How far an offset may go back
 
 
-def test_a_move_forward_lets_no_offset_go_back(run: Run, group: Consumergroup, registry: Registry) -> None:
+def test_a_move_forward_does_not_permit_a_later_move_back(run: Run, group: Consumergroup, registry: Registry) -> None:
     plant_topic(registry.client, "orders", 2)
     group.offsets.set(P0, 5_000)
     generation = only_generation(run(out_of_range="earliest"))
@@ -222,7 +222,7 @@ def test_a_move_forward_lets_no_offset_go_back(run: Run, group: Consumergroup, r
     assert group.offsets.fetch(P0).offset == 8_000  # type: ignore[union-attr]
 
 
-def test_an_offset_goes_back_no_further_than_the_policy_chose(
+def test_an_offset_moves_back_no_further_than_the_policy_chose(
     run: Run, group: Consumergroup, registry: Registry, at_once: None
 ) -> None:
     plant_topic(registry.client, "orders", 2)
@@ -258,7 +258,7 @@ def test_a_log_end_read_before_the_last_commit_moves_nothing(
     assert generation.marked == {}
 
 
-def test_a_worker_that_fails_by_a_stale_log_end_begins_again_and_moves_when_that_is_confirmed(
+def test_a_worker_that_fails_on_a_stale_log_end_starts_again_and_moves_once_the_end_is_confirmed(
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     plant_topic(registry.client, "orders", 2)
@@ -274,7 +274,7 @@ def test_a_worker_that_fails_by_a_stale_log_end_begins_again_and_moves_when_that
     assert one.errors == []
 
 
-def test_an_ended_generation_does_not_ask_for_another_reading(
+def test_an_ended_generation_does_not_request_another_reading(
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     plant_topic(registry.client, "orders", 2)

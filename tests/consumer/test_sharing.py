@@ -20,7 +20,7 @@ P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
 Partitions = frozenset[TopicPartition]
 
 
-def test_one_member_has_everything_and_tells_in_its_registration_who_it_is(
+def test_a_single_member_gets_all_partitions_and_its_registration_describes_it(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     one = run(id="a").until_holding(orders)
@@ -33,7 +33,7 @@ def test_one_member_has_everything_and_tells_in_its_registration_who_it_is(
     assert one.member.state is InstanceState.STABLE
 
 
-def test_who_joins_gets_its_share_and_who_leaves_gives_it_back(run: Run, orders: Partitions) -> None:
+def test_a_member_gets_its_share_when_it_joins_and_returns_it_when_it_leaves(run: Run, orders: Partitions) -> None:
     a = run(id="a").until_holding(orders)
     b = run(id="b").until_holding(ats("orders", 3, 4, 5))
     a.until_holding(ats("orders", 0, 1, 2))
@@ -42,10 +42,10 @@ def test_who_joins_gets_its_share_and_who_leaves_gives_it_back(run: Run, orders:
     assert [len(generation.partitions) for generation in a.generations] == [6, 3, 6]
 
 
-def test_a_registration_without_a_session_gets_no_partition_of_a_group_of_ours(
+def test_a_registration_without_a_session_gets_no_partition_among_zkgroups_members(
     run: Run, orders: Partitions, group: Consumergroup, registry: Registry
 ) -> None:
-    """Also with a strategy that the lowest id plans for all."""
+    """Also with a strategy for which the lowest id plans for all."""
     group.create()
     gone = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":1795255543}'
     registry.client.create(group.paths.instance("0-gone"), gone)
@@ -54,7 +54,7 @@ def test_a_registration_without_a_session_gets_no_partition_of_a_group_of_ours(
     a.until(lambda: len(a.member.assignment) == 3)
 
 
-def test_streams_are_shares(run: Run, orders: Partitions) -> None:
+def test_a_member_gets_a_share_for_each_of_its_streams(run: Run, orders: Partitions) -> None:
     a = run({"orders": 2}, id="a")
     b = run({"orders": 1}, id="b").until_holding(ats("orders", 4, 5))
     a.until_holding(ats("orders", 0, 1, 2, 3))
@@ -62,7 +62,7 @@ def test_streams_are_shares(run: Run, orders: Partitions) -> None:
     assert {owner.id for owner in b.member.group.owners()} == {"a-0", "a-1", "b-0"}  # type: ignore[union-attr]
 
 
-def test_members_with_one_number_follow_one_plan(run: Run, orders: Partitions) -> None:
+def test_members_with_the_same_plan_number_follow_the_same_plan(run: Run, orders: Partitions) -> None:
     members = [run(id=id) for id in "abc"]
     for number, one in enumerate(members):
         one.until_holding(ats("orders", 2 * number, 2 * number + 1))
@@ -82,8 +82,8 @@ def test_plan_numbers_never_decrease(run: Run, orders: Partitions) -> None:
     assert len(numbers) >= 4
 
 
-def test_who_keeps_what_it_has_is_not_interrupted(run: Run, orders: Partitions) -> None:
-    """Range gives the first of three the same two partitions as the first of four."""
+def test_a_member_whose_share_does_not_change_is_not_interrupted(run: Run, orders: Partitions) -> None:
+    """Range assigns the same two partitions to the first of three members as to the first of four."""
     a, b, c = (run(id=id) for id in "abc")
     for number, one in enumerate((a, b, c)):
         one.until_holding(ats("orders", 2 * number, 2 * number + 1))
@@ -98,7 +98,7 @@ def test_who_keeps_what_it_has_is_not_interrupted(run: Run, orders: Partitions) 
     assert a.member.stats.interruptions == stats.interruptions
 
 
-def test_sticky_moves_no_more_than_it_must(run: Run, orders: Partitions) -> None:
+def test_sticky_moves_as_few_partitions_as_possible(run: Run, orders: Partitions) -> None:
     options = {"assignors": ["sticky"]}
     a = run(id="a", **options).until_holding(orders)
     b = run(id="b", **options)
@@ -117,7 +117,7 @@ def test_sticky_moves_no_more_than_it_must(run: Run, orders: Partitions) -> None
 
 
 def test_a_member_that_keeps_its_share_under_sticky_keeps_its_generation(run: Run, orders: Partitions) -> None:
-    """Of three with two each, one gives one to a fourth: the others go on."""
+    """Of three members with two partitions each, one gives a partition to the fourth: the other two continue."""
     options = {"assignors": ["sticky"]}
     members = [run(id=id, **options) for id in "abc"]
     for one in members:
@@ -134,7 +134,7 @@ def test_a_member_that_keeps_its_share_under_sticky_keeps_its_generation(run: Ru
         assert one.member.stats.interruptions == interruptions
 
 
-def test_members_that_like_different_strategies_agree_on_what_the_lowest_id_likes_best(
+def test_members_with_different_strategies_use_the_first_common_choice_of_the_lowest_id(
     run: Run, registry: Registry, orders: Partitions
 ) -> None:
     plant_topic(registry.client, "refunds", 3)
@@ -142,11 +142,11 @@ def test_members_that_like_different_strategies_agree_on_what_the_lowest_id_like
     a = run(both, id="a", assignors=["roundrobin", "range"])
     b = run(both, id="b", assignors=["range", "roundrobin"])
     b.until(lambda: len(b.member.assignment) == 4)
-    a.until(lambda: len(a.member.assignment) == 5)  # range would give five to a as well, but others
+    a.until(lambda: len(a.member.assignment) == 5)  # range would assign 5 to a as well
     assert a.member.assignment != ats("orders", 0, 1, 2) | ats("refunds", 0, 1)
 
 
-def test_any_function_shares_when_all_know_it(run: Run, orders: Partitions) -> None:
+def test_a_custom_function_is_used_if_all_members_know_it(run: Run, orders: Partitions) -> None:
     a = run(id="a", assignors=[everything_to_the_last])
     b = run(id="b", assignors=[everything_to_the_last]).until_holding(orders)
     a.until_holding()
@@ -161,7 +161,7 @@ def everything_to_the_last(members: Any) -> Any:
     return {at: Stream(last, 0) for topic in members.topics for at in members.in_order(topic)}
 
 
-def test_more_members_than_partitions_leave_some_waiting_and_ready(run: Run, registry: Registry) -> None:
+def test_members_without_partitions_are_stable_and_take_over_later(run: Run, registry: Registry) -> None:
     plant_topic(registry.client, "orders", 1)
     a = run(id="a").until_holding(P0)
     b = run(id="b").until_holding()
@@ -169,7 +169,7 @@ def test_more_members_than_partitions_leave_some_waiting_and_ready(run: Run, reg
     b.until_holding(P0)
 
 
-def test_members_of_many_sessions_and_of_one_share_alike(
+def test_members_of_one_session_share_like_members_of_several(
     run: Run, group: Consumergroup, connect: Callable[..., Registry], orders: Partitions
 ) -> None:
     members = [run(id="a"), run(id="b"), run(id="c", on=connect().group("billing"))]
@@ -177,18 +177,18 @@ def test_members_of_many_sessions_and_of_one_share_alike(
         one.until_holding(ats("orders", 2 * number, 2 * number + 1))
 
 
-def test_a_partition_that_stays_keeps_the_stream_that_its_owner_node_names(
+def test_a_kept_partition_keeps_the_stream_in_its_owner_node(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     a = run({"orders": 2}, id="a").until_holding(orders)
     assert a.generations[-1].streams[TopicPartition("orders", 2)] == 0
     run({"orders": 1}, id="b").until_holding(ats("orders", 4, 5))
-    a.until_holding(ats("orders", 0, 1, 2, 3))  # now range gives the third to the second stream
+    a.until_holding(ats("orders", 0, 1, 2, 3))  # now range assigns the third partition to the second stream
     streams = {at: f"a-{stream}" for at, stream in a.generations[-1].streams.items()}
     assert {owner.at: owner.id for owner in group.owners() if owner.id.startswith("a")} == streams  # type: ignore[union-attr]
 
 
-def test_members_that_have_nothing_in_common_share_by_range(run: Run, orders: Partitions) -> None:
+def test_members_without_a_common_strategy_share_by_range(run: Run, orders: Partitions) -> None:
     a = run(id="a", assignors=["sticky"])
     b = run(id="b", assignors=["roundrobin"]).until_holding(ats("orders", 3, 4, 5))
     a.until_holding(ats("orders", 0, 1, 2))

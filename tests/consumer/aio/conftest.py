@@ -13,7 +13,7 @@ from ...testing.waiting import eventually
 
 @pytest.fixture(autouse=True)
 def nothing_is_forgotten(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No task is destroyed while it is pending, and no exception is left that nobody has asked for."""
+    """No task is destroyed while it is pending, and no exception is left unretrieved."""
     yield
     gc.collect()
     assert [record for record in caplog.get_records("call") if record.name in ("asyncio", "concurrent.futures")] == []

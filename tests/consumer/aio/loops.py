@@ -1,4 +1,4 @@
-"""Tests and members in event loops."""
+"""Event loops for tests, and members in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Partitions = frozenset[TopicPartition]
 
 
 PATIENT = {"release_timeout": 60.0, "rebalance_timeout": 100.0}
-"""Whoever waits for a worker that does not end by itself fails the test."""
+"""Limits so long that a test fails if it waits for a worker that does not end by itself."""
 
 
 def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -39,7 +39,7 @@ async def for_ever() -> None:
 
 
 class Running:
-    """A member whose generations are worked on by a task, and everything that it tells."""
+    """A member whose tasks work on its generations, and all its events."""
 
     def __init__(self, group: Consumergroup, *, work: aio.Work | None = None, **options: Any) -> None:
         self.events: list[MemberEvent] = []
@@ -61,7 +61,7 @@ class Running:
             await generation.wait()
 
     async def until(self, so: Callable[[], object]) -> Self:
-        """Wait until something is so, and look at each event, and now and then."""
+        """Wait for a condition. It is evaluated after each event, and every 50 ms."""
         async with asyncio.timeout(LONGEST):
             while not so():
                 self._news.clear()
@@ -70,7 +70,7 @@ class Running:
         return self
 
     async def until_holding(self, partitions: Partitions) -> Self:
-        """Wait until it works on exactly these."""
+        """Wait until the member works on exactly these partitions."""
 
         def works() -> bool:
             settled = self.member.assignment == partitions and self.member.state is InstanceState.STABLE

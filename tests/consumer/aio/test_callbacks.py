@@ -24,7 +24,7 @@ Partitions = frozenset[TopicPartition]
 
 
 @in_a_loop
-async def test_callbacks_run_in_the_loop_and_nobody_can_claim_before_they_have_ended(
+async def test_callbacks_run_in_the_loop_and_partitions_are_released_after_on_revoked(
     group: Consumergroup, orders: Partitions
 ) -> None:
     moving = ats("orders", 3, 4, 5)
@@ -62,7 +62,7 @@ async def test_callbacks_run_in_the_loop_and_nobody_can_claim_before_they_have_e
 
 
 @in_a_loop
-async def test_what_is_marked_until_revoked_has_ended_is_committed(group: Consumergroup, orders: Partitions) -> None:
+async def test_offsets_marked_during_on_revoked_are_committed(group: Consumergroup, orders: Partitions) -> None:
     async def revoked(partitions: Partitions) -> None:
         one.generations[-1].mark(P0, 7)
         await one.generations[-1].commit({P1: 8})
@@ -73,7 +73,7 @@ async def test_what_is_marked_until_revoked_has_ended_is_committed(group: Consum
 
 
 @in_a_loop
-async def test_a_callback_that_fails_is_logged_and_stops_nothing(
+async def test_a_failing_callback_is_logged_and_the_member_continues(
     group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(partitions: Partitions) -> None:
@@ -88,7 +88,7 @@ async def test_a_callback_that_fails_is_logged_and_stops_nothing(
 
 
 @in_a_loop
-async def test_a_callback_that_never_ends_is_cancelled_and_stops_nothing(
+async def test_a_callback_that_never_ends_is_cancelled_and_the_member_continues(
     group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture
 ) -> None:
     cancelled = asyncio.Event()
@@ -107,8 +107,8 @@ async def test_a_callback_that_never_ends_is_cancelled_and_stops_nothing(
 
 
 @in_a_loop
-async def test_a_callback_may_commit_whatever_it_is_called_for(group: Consumergroup, orders: Partitions) -> None:
-    """Also where it is told of a commit: the next must not wait for the one that is told of."""
+async def test_a_callback_for_any_event_may_commit(group: Consumergroup, orders: Partitions) -> None:
+    """Even a callback for a commit may commit: the second commit does not wait for the first callback."""
     told: list[Partitions] = []
     offsets = itertools.count(1)
     enough = asyncio.Event()
@@ -125,7 +125,7 @@ async def test_a_callback_may_commit_whatever_it_is_called_for(group: Consumergr
         found = await member.next_generation(LONGEST)
         assert found is not None
         generation = found
-        generation.mark(P0, 5)  # the member's own thread tells of this one
+        generation.mark(P0, 5)  # the member's own thread reports this one
         await enough.wait()
         enough.clear()
         del told[:]
@@ -134,7 +134,7 @@ async def test_a_callback_may_commit_whatever_it_is_called_for(group: Consumergr
 
 
 @in_a_loop
-async def test_the_loop_goes_on_while_the_server_does_not_answer() -> None:
+async def test_the_loop_continues_while_the_server_does_not_answer() -> None:
     with ZooKeeperServer() as server:
         registry = await asyncio.to_thread(Registry.connect, server.address)
         plant_topic(registry.client, "orders", 6)
@@ -152,7 +152,7 @@ async def test_the_loop_goes_on_while_the_server_does_not_answer() -> None:
                 commit.cancel()
                 for _ in range(1000):
                     await asyncio.sleep(0)
-                assert not commit.done()  # it will say what has become of it
+                assert not commit.done()  # the commit still waits for its outcome
             finally:
                 server.resume()
             with pytest.raises(asyncio.CancelledError):
@@ -165,9 +165,7 @@ async def test_the_loop_goes_on_while_the_server_does_not_answer() -> None:
 
 
 @in_a_loop
-async def test_a_commit_does_not_wait_for_the_threads_that_are_busy_with_other_things(
-    group: Consumergroup, orders: Partitions
-) -> None:
+async def test_a_commit_does_not_wait_for_a_busy_default_executor(group: Consumergroup, orders: Partitions) -> None:
     free = threading.Event()
     async with Running(group) as one:
         await one.until_holding(orders)
@@ -179,8 +177,8 @@ async def test_a_commit_does_not_wait_for_the_threads_that_are_busy_with_other_t
 
 
 @in_a_loop
-async def test_the_loop_goes_on_while_a_member_waits_for_another(run: Run, group: Consumergroup) -> None:
-    """And while it waits to leave."""
+async def test_the_loop_continues_while_a_member_waits_for_another(run: Run, group: Consumergroup) -> None:
+    """And while the member waits to leave."""
     beats = 0
 
     async def beat() -> None:

@@ -23,7 +23,7 @@ Partitions = frozenset[TopicPartition]
 
 
 @in_a_loop
-async def test_an_exception_ends_everything_in_order(group: Consumergroup, orders: Partitions) -> None:
+async def test_an_exception_closes_the_member_after_a_commit(group: Consumergroup, orders: Partitions) -> None:
     with pytest.raises(ZeroDivisionError):  # noqa: PT012
         async with aio.Member(group, ["orders"], **PATIENT) as member:
             async for generation in member.generations():
@@ -36,7 +36,9 @@ async def test_an_exception_ends_everything_in_order(group: Consumergroup, order
 
 
 @in_a_loop
-async def test_cancelling_whoever_runs_it_ends_everything_in_order(group: Consumergroup, orders: Partitions) -> None:
+async def test_cancelling_the_task_that_runs_a_member_closes_it_after_a_commit(
+    group: Consumergroup, orders: Partitions
+) -> None:
     began = asyncio.Event()
 
     async def work(generation: aio.Generation) -> None:
@@ -56,7 +58,7 @@ async def test_cancelling_whoever_runs_it_ends_everything_in_order(group: Consum
     assert {offset.offset for offset in group.offsets} == {10}  # type: ignore[union-attr]
 
 
-def test_ctrl_c_ends_everything_in_order(group: Consumergroup, orders: Partitions) -> None:
+def test_ctrl_c_closes_the_member_after_a_commit(group: Consumergroup, orders: Partitions) -> None:
     async def work(generation: aio.Generation) -> None:
         asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
         await mark_ten_more(generation)
@@ -72,7 +74,7 @@ def test_ctrl_c_ends_everything_in_order(group: Consumergroup, orders: Partition
 
 
 @pytest.mark.parametrize("who", ["a task", "the body", "a callback"])
-def test_whoever_closes_it_from_inside_does_not_wait_for_itself(
+def test_a_task_a_callback_and_the_body_may_close_their_member(
     group: Consumergroup, orders: Partitions, who: str
 ) -> None:
     closed: list[str] = []
@@ -99,7 +101,7 @@ def test_whoever_closes_it_from_inside_does_not_wait_for_itself(
 
 
 @in_a_loop
-async def test_a_task_that_closes_the_member_in_its_grace_is_not_cancelled_any_more(
+async def test_a_task_that_closes_the_member_during_its_grace_is_not_cancelled(
     group: Consumergroup, orders: Partitions
 ) -> None:
     grace, over, ended = 0.05, asyncio.Event(), asyncio.Event()
@@ -120,7 +122,7 @@ async def test_a_task_that_closes_the_member_in_its_grace_is_not_cancelled_any_m
 
 
 @in_a_loop
-async def test_closing_in_the_midst_of_a_hand_over_ends_both(group: Consumergroup, orders: Partitions) -> None:
+async def test_closing_during_a_handover_ends_both(group: Consumergroup, orders: Partitions) -> None:
     gate, at_gate = asyncio.Event(), asyncio.Event()
 
     async def revoked(partitions: Partitions) -> None:
@@ -134,7 +136,7 @@ async def test_closing_in_the_midst_of_a_hand_over_ends_both(group: Consumergrou
             closing = asyncio.create_task(a.member.close())
             again = asyncio.create_task(a.member.close())
             await asyncio.sleep(0)
-            closing.cancel()  # it goes on all the same
+            closing.cancel()  # the close continues
             gate.set()
             await again
             with pytest.raises(asyncio.CancelledError):
@@ -145,7 +147,7 @@ async def test_closing_in_the_midst_of_a_hand_over_ends_both(group: Consumergrou
 
 
 @in_a_loop
-async def test_closing_at_any_moment_of_joining_ends(group: Consumergroup, orders: Partitions) -> None:
+async def test_a_member_can_be_closed_at_any_moment_of_joining(group: Consumergroup, orders: Partitions) -> None:
     async with Running(group, id="a", work=mark_ten_more, **PATIENT):
         for steps in range(12):
             async with Running(group, id="b", work=mark_ten_more, **PATIENT) as b:
@@ -156,7 +158,9 @@ async def test_closing_at_any_moment_of_joining_ends(group: Consumergroup, order
 
 
 @in_a_loop
-async def test_a_member_that_does_not_leave_keeps_its_place(group: Consumergroup, orders: Partitions) -> None:
+async def test_closing_without_leaving_keeps_registration_and_claims_for_asyncio(
+    group: Consumergroup, orders: Partitions
+) -> None:
     member = await aio.Member(group, ["orders"], id="a").start()
     assert await member.next_generation(LONGEST)
     await member.close(leave=False)
@@ -165,7 +169,7 @@ async def test_a_member_that_does_not_leave_keeps_its_place(group: Consumergroup
 
 
 @in_a_loop
-async def test_it_keeps_its_place_also_if_it_is_closed_by_a_callback(group: Consumergroup, orders: Partitions) -> None:
+async def test_a_callback_may_close_its_member_without_leaving(group: Consumergroup, orders: Partitions) -> None:
     async def close(_: Partitions) -> None:
         await member.close(leave=False)
 
@@ -177,7 +181,7 @@ async def test_it_keeps_its_place_also_if_it_is_closed_by_a_callback(group: Cons
 
 
 @pytest.mark.parametrize("working", [True, False])
-def test_a_loop_that_shuts_down_before_its_member_is_closed_lets_others_have_everything(
+def test_a_member_leaves_when_its_loop_shuts_down(
     group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture, working: bool
 ) -> None:
     async def main() -> None:
@@ -194,7 +198,7 @@ def test_a_loop_that_shuts_down_before_its_member_is_closed_lets_others_have_eve
     assert_no_more_than_a_word(caplog)
 
 
-def test_a_loop_that_shuts_down_in_the_midst_of_a_callback_waits_for_nobody(
+def test_a_loop_that_shuts_down_during_a_callback_does_not_wait_for_it(
     group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[Partitions] = []
@@ -216,7 +220,7 @@ def test_a_loop_that_shuts_down_in_the_midst_of_a_callback_waits_for_nobody(
     assert_no_more_than_a_word(caplog)
 
 
-def test_a_loop_that_is_closed_without_a_word_lets_others_have_everything_when_that_is_noticed(
+def test_a_member_leaves_once_it_detects_that_its_loop_was_closed(
     run: Run, group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def begin() -> aio.Member:

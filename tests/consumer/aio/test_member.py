@@ -30,7 +30,7 @@ Partitions = frozenset[TopicPartition]
 # Options
 
 
-def test_the_options_are_those_of_every_member(group: Consumergroup) -> None:
+def test_a_member_for_asyncio_has_the_options_of_a_threaded_member(group: Consumergroup) -> None:
     assert inspect.signature(aio.Member) == inspect.signature(zkgroups.Member)
     with pytest.raises(InvalidOptionError, match="on_lost is 3, but it must be a function"):
         aio.Member(group, ["orders"], on_lost=3)  # type: ignore[arg-type]
@@ -39,7 +39,7 @@ def test_the_options_are_those_of_every_member(group: Consumergroup) -> None:
 
 
 @in_a_loop
-async def test_nothing_is_registered_before_it_is_started(group: Consumergroup) -> None:
+async def test_nothing_is_registered_before_the_start(group: Consumergroup) -> None:
     member = aio.Member(group, ["orders"])
     await member.close()
     assert not group.exists()
@@ -48,7 +48,7 @@ async def test_nothing_is_registered_before_it_is_started(group: Consumergroup) 
 
 
 @in_a_loop
-async def test_a_member_stays_in_its_loop(group: Consumergroup, orders: Partitions) -> None:
+async def test_a_member_cannot_be_used_in_another_loop(group: Consumergroup, orders: Partitions) -> None:
     async with aio.Member(group, ["orders"]) as member:
         elsewhere = asyncio.to_thread(asyncio.run, member.start())
         with pytest.raises(RuntimeError, match="another event loop"):
@@ -56,10 +56,10 @@ async def test_a_member_stays_in_its_loop(group: Consumergroup, orders: Partitio
 
 
 @in_a_loop
-async def test_two_in_one_loop_share_and_hand_over_where_it_was_marked(
+async def test_two_members_in_one_loop_share_and_continue_from_marked_offsets(
     group: Consumergroup, orders: Partitions
 ) -> None:
-    """Their workers never end by themselves."""
+    """The workers never end by themselves."""
     async with Running(group, id="a", work=mark_ten_more, **PATIENT) as a:
         await a.until_holding(orders)
         async with Running(group, id="b", work=mark_ten_more, **PATIENT) as b:
@@ -74,7 +74,9 @@ async def test_two_in_one_loop_share_and_hand_over_where_it_was_marked(
 
 
 @in_a_loop
-async def test_it_shares_with_members_that_have_threads(run: Run, group: Consumergroup, orders: Partitions) -> None:
+async def test_a_member_for_asyncio_shares_with_threaded_members(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
     async with Running(group, id="a", work=mark_ten_more) as a:
         await a.until_holding(orders)
         b = await asyncio.to_thread(run, id="b")
@@ -94,7 +96,7 @@ async def test_stop_ends_the_iteration(group: Consumergroup, orders: Partitions)
 
 
 @in_a_loop
-async def test_a_lost_session_ends_the_tasks_and_is_told_in_the_loop(
+async def test_a_lost_session_ends_the_tasks_and_is_reported_in_the_loop(
     registry: Registry, group: Consumergroup, orders: Partitions
 ) -> None:
     lost: list[Partitions] = []
@@ -110,7 +112,7 @@ async def test_a_lost_session_ends_the_tasks_and_is_told_in_the_loop(
 # The example
 
 
-def test_the_example_does_what_it_says(registry: Registry, zookeeper_hosts: str, group: Consumergroup) -> None:
+def test_the_example_in_the_docstring_works(registry: Registry, zookeeper_hosts: str, group: Consumergroup) -> None:
     plant_topic(registry.client, "orders", 2)
     processed: list[str] = []
 

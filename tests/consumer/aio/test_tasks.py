@@ -44,7 +44,7 @@ async def test_a_task_that_is_cancelled_still_commits_and_marks_in_finally(
 
 
 @in_a_loop
-async def test_an_offset_outside_of_the_log_is_moved_from_a_task_and_told_in_the_loop(
+async def test_a_task_can_move_an_offset_outside_of_the_log_and_the_loop_reports_it(
     group: Consumergroup, orders: Partitions
 ) -> None:
     group.offsets.set(P0, 5_558)
@@ -59,7 +59,7 @@ async def test_an_offset_outside_of_the_log_is_moved_from_a_task_and_told_in_the
 
 
 @in_a_loop
-async def test_a_task_with_grace_comes_to_its_end_by_itself(group: Consumergroup, orders: Partitions) -> None:
+async def test_a_task_with_grace_may_end_by_itself(group: Consumergroup, orders: Partitions) -> None:
     ended: list[str] = []
 
     async def work(generation: aio.Generation) -> None:
@@ -85,7 +85,7 @@ async def test_a_task_with_grace_comes_to_its_end_by_itself(group: Consumergroup
 
 
 @in_a_loop
-async def test_a_task_that_will_not_be_cancelled_is_left_behind(group: Consumergroup, orders: Partitions) -> None:
+async def test_a_task_that_ignores_cancellation_is_left_behind(group: Consumergroup, orders: Partitions) -> None:
     free, told = asyncio.Event(), asyncio.Event()
 
     async def work(generation: aio.Generation) -> None:
@@ -106,7 +106,7 @@ async def test_a_task_that_will_not_be_cancelled_is_left_behind(group: Consumerg
 
 
 @in_a_loop
-async def test_a_task_that_ends_ends_the_generation_and_the_others_of_it(
+async def test_a_task_that_ends_ends_the_generation_and_its_other_tasks(
     group: Consumergroup, orders: Partitions
 ) -> None:
     cancelled: list[int] = []
@@ -135,7 +135,7 @@ async def test_a_task_that_ends_ends_the_generation_and_the_others_of_it(
 
 
 @in_a_loop
-async def test_a_task_that_somebody_cancels_ends_the_generation_even_before_it_has_begun(
+async def test_a_cancelled_task_ends_the_generation_even_before_its_first_step(
     group: Consumergroup, orders: Partitions
 ) -> None:
     async with aio.Member(group, ["orders"], **PATIENT) as member:
@@ -150,7 +150,7 @@ async def test_a_task_that_somebody_cancels_ends_the_generation_even_before_it_h
 
 
 @in_a_loop
-async def test_what_a_task_raises_reaches_who_iterates_and_the_member_goes_on(
+async def test_an_exception_of_a_task_is_raised_by_the_iteration_and_the_member_continues(
     group: Consumergroup, orders: Partitions
 ) -> None:
     async def fail(generation: aio.Generation) -> None:
@@ -167,7 +167,7 @@ async def test_what_a_task_raises_reaches_who_iterates_and_the_member_goes_on(
 
 
 @in_a_loop
-async def test_what_a_task_raises_at_the_very_end_is_not_lost(group: Consumergroup, orders: Partitions) -> None:
+async def test_an_exception_that_a_task_raises_at_the_end_is_not_lost(group: Consumergroup, orders: Partitions) -> None:
     async def fail(generation: aio.Generation) -> None:
         try:
             await for_ever()
@@ -187,7 +187,7 @@ async def test_what_a_task_raises_at_the_very_end_is_not_lost(group: Consumergro
 
 
 @in_a_loop
-async def test_the_body_of_the_loop_is_waited_for_like_a_task_and_is_not_cancelled(
+async def test_a_member_waits_for_the_body_of_the_loop_and_does_not_cancel_it(
     group: Consumergroup, orders: Partitions
 ) -> None:
     async with aio.Member(group, ["orders"], id="a", **PATIENT) as member:
@@ -198,7 +198,7 @@ async def test_the_body_of_the_loop_is_waited_for_like_a_task_and_is_not_cancell
                 await other.until(lambda looks=looks: other.member.stats.looks >= looks + 3)
                 assert not other.member.assignment
                 await generation.commit({P5: 8})
-            # `other` has left again without having had anything: it was held up by this body
+            # `other` left without ever getting partitions, because this body delayed it
             break
     found = group.offsets.fetch(P5)
     assert found is not None
@@ -206,7 +206,9 @@ async def test_the_body_of_the_loop_is_waited_for_like_a_task_and_is_not_cancell
 
 
 @in_a_loop
-async def test_who_asks_late_to_be_told_of_the_end_is_told_at_once(group: Consumergroup, orders: Partitions) -> None:
+async def test_a_function_added_after_the_end_of_a_generation_is_called_at_once(
+    group: Consumergroup, orders: Partitions
+) -> None:
     async with aio.Member(group, ["orders"]) as member:
         generation = await member.next_generation(LONGEST)
         assert generation is not None
@@ -227,7 +229,7 @@ async def test_only_coroutine_functions_can_be_started(group: Consumergroup, ord
 
 @in_a_loop
 async def test_a_cancelled_wait_loses_no_generation(group: Consumergroup, orders: Partitions) -> None:
-    """It is cancelled at every moment there is: while it waits, when the generation stands ready, when it has it."""
+    """The wait is cancelled at every possible moment: before the generation is ready, when it is, and afterwards."""
     async with aio.Member(group, ["orders"]) as member:
         found = None
         for steps in itertools.cycle(range(5)):
@@ -245,7 +247,7 @@ async def test_a_cancelled_wait_loses_no_generation(group: Consumergroup, orders
 
 
 @in_a_loop
-async def test_a_wait_that_is_given_up_in_time_finds_the_generation_later(
+async def test_a_wait_that_timed_out_can_be_repeated_and_returns_the_generation(
     group: Consumergroup, orders: Partitions
 ) -> None:
     async with aio.Member(group, ["orders"]) as member:
@@ -260,7 +262,7 @@ async def test_a_wait_that_is_given_up_in_time_finds_the_generation_later(
 
 
 @in_a_loop
-async def test_several_who_wait_get_a_generation_each_and_all_hear_of_the_end(
+async def test_several_waiting_tasks_get_one_generation_each_and_all_learn_of_the_close(
     group: Consumergroup, orders: Partitions
 ) -> None:
     async with aio.Member(group, ["orders"]) as member:
@@ -271,7 +273,7 @@ async def test_several_who_wait_get_a_generation_each_and_all_hear_of_the_end(
             assert generation is not None
             generation.start(lambda _: asyncio.sleep(0))
     [last] = asking
-    with suppress(MemberClosedError):  # else it has had the third
+    with suppress(MemberClosedError):  # otherwise it returns a third generation
         assert (await last) is not None
     for _ in range(2):
         with pytest.raises(MemberClosedError):

@@ -15,14 +15,14 @@ from .crews import TOPICS
 
 @pytest.fixture
 def crew(tmp_path: Path, zookeeper_hosts: str) -> Iterator[Crew]:
-    """Members as threads of this process; judged in the end."""
+    """Members in threads of this process, judged at the end."""
     with Crew(tmp_path, zookeeper_hosts, TOPICS) as crew:
         yield crew
 
 
 @pytest.fixture
 def raw(zookeeper_hosts: str) -> Iterator[Any]:
-    """A plain kazoo client: somebody else."""
+    """A plain kazoo client."""
     client = KazooClient(zookeeper_hosts, timeout=4.0)
     client.start()
     yield client

@@ -10,11 +10,11 @@ from ..history import Kind
 TOPICS = {"orders": 4}
 QUICK = ("--reconcile-every", "1")
 BUSY = 10.0
-"""In seconds: what a machine may need that has other things to do."""
+"""In seconds. Time that a busy machine may need."""
 
 
 def owners(crew: Crew) -> dict[TopicPartition, tuple[str, int]]:
-    """Who holds what: id and session."""
+    """The id and session of each owner."""
     return {owner.at: (owner.id, owner.session) for owner in crew.group.owners()}  # type: ignore[union-attr]
 
 

@@ -18,11 +18,11 @@ from .crews import BUSY, QUICK, has_lost, owners
 pytestmark = pytest.mark.zookeeper
 
 
-# 10: watches that are missed, paths made anew
+# 10: missed watch events, recreated nodes
 
 
 def delete_all(client: Any, directory: str, *, made_again: bool) -> None:
-    """All of it at once: members are quick to make what is missing."""
+    """Delete everything at once, because members recreate missing nodes soon."""
     while True:
         paths = [directory]
         for path in paths:
@@ -36,13 +36,13 @@ def delete_all(client: Any, directory: str, *, made_again: bool) -> None:
             return
 
 
-# Who takes owner nodes away gives partitions to two, until all have heard of it; who deletes offsets lets them go back.
+# Deleting owner nodes gives partitions to two members until all have noticed. Deleting offsets lets them go back.
 EXCUSED = {"ids": set[str](), "owners": {"two have one claim"}, "": {"two have one claim", "a commit went back"}}
 
 
 @pytest.mark.parametrize("made_again", [True, False], ids=["and made again", "and left so"])
 @pytest.mark.parametrize("part", EXCUSED, ids=["registrations", "owners", "group"])
-def test_failure_10_a_group_whose_nodes_are_deleted_is_as_it_was_soon_after(
+def test_failure_10_a_group_recovers_soon_after_its_nodes_were_deleted(
     crew: Crew, raw: Any, part: str, made_again: bool
 ) -> None:
     crew.excused = EXCUSED[part]
@@ -56,14 +56,14 @@ def test_failure_10_a_group_whose_nodes_are_deleted_is_as_it_was_soon_after(
     assert sum(len(worker.member.assignment) for worker in crew.workers.values()) == 4
 
 
-def test_failure_10_a_registration_that_a_commit_finds_missing_is_made_again_and_all_is_kept(
+def test_failure_10_a_registration_that_a_commit_finds_missing_is_recreated_and_claims_are_kept(
     crew: Crew, zookeeper: Any, zookeeper_hosts: str, raw: Any
 ) -> None:
     with TcpProxy(zookeeper.address) as proxy:
         crew.join("anne", *QUICK, hosts=f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}")
         crew.settle()
         before = owners(crew)
-        proxy.swallow_watch_events()  # so that it is a commit that hears of it first
+        proxy.swallow_watch_events()  # a commit notices it first
         raw.delete("/consumers/billing/ids/anne")
         assert eventually(lambda: crew.events(Kind.REFUSED))
         crew.settle()
@@ -71,8 +71,8 @@ def test_failure_10_a_registration_that_a_commit_finds_missing_is_made_again_and
         crew.leave("anne")
 
 
-def test_what_an_administrator_takes_away_is_told_to_be_lost_and_taken_again_and_the_member_goes_on(crew: Crew) -> None:
-    crew.excused = {"two have one claim"}  # the news takes a moment
+def test_partitions_taken_away_by_an_administrator_are_reported_as_lost_and_claimed_again(crew: Crew) -> None:
+    crew.excused = {"two have one claim"}  # the event takes a moment
     crew.join("anne", *QUICK)
     crew.join("bert", *QUICK)
     crew.settle()
@@ -84,7 +84,7 @@ def test_what_an_administrator_takes_away_is_told_to_be_lost_and_taken_again_and
     assert {event.at for event in crew.events(Kind.LOST)} == {"orders/0"}
 
 
-def test_failure_10_a_member_that_hears_of_no_change_makes_way_within_the_time_to_reconcile(
+def test_failure_10_a_member_without_watch_events_releases_within_the_reconcile_period(
     crew: Crew, zookeeper: Any, zookeeper_hosts: str
 ) -> None:
     with TcpProxy(zookeeper.address) as proxy:
@@ -135,10 +135,8 @@ OFFSETS = {
 
 
 @pytest.mark.parametrize("assignors", ["range,roundrobin,sticky", "sticky"])
-def test_failure_14_whatever_stands_in_the_nodes_of_others_the_group_settles(
-    crew: Crew, raw: Any, assignors: str
-) -> None:
-    """A bare topic name is a member of pykafka: it gets its share of the plan, and takes it nowhere we look."""
+def test_failure_14_a_group_settles_whatever_other_nodes_contain(crew: Crew, raw: Any, assignors: str) -> None:
+    """A bare topic name is a registration of pykafka. It gets its share of the plan, but owns it at other paths."""
     options = (*QUICK, "--assignors", assignors)
     for name, data in REGISTRATIONS.items():
         if name != "pykafka":
@@ -156,7 +154,7 @@ def test_failure_14_whatever_stands_in_the_nodes_of_others_the_group_settles(
 
 
 def _settled_among_garbage(crew: Crew) -> None:
-    """The state of such a group is unknown to those who look at it."""
+    """The state of such a group is unknown to observers."""
 
     def settled() -> bool:
         held = [at for worker in crew.workers.values() for at in worker.member.assignment]
@@ -169,7 +167,7 @@ def _settled_among_garbage(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"7 ", b"abc", b"-5", b"1.0", b"9" * 5000, b"x" * 900_000])
-def test_failure_14_a_partition_whose_offset_cannot_be_read_is_left_alone_until_it_can(
+def test_failure_14_a_partition_with_an_unreadable_offset_is_skipped_until_it_is_readable(
     crew: Crew, raw: Any, data: bytes
 ) -> None:
     path = "/consumers/billing/offsets/orders/2"
@@ -182,7 +180,7 @@ def test_failure_14_a_partition_whose_offset_cannot_be_read_is_left_alone_until_
     crew.settle()
 
 
-def test_failure_14_a_partition_held_by_what_cannot_be_read_is_taken_once_it_is_let_go(crew: Crew, raw: Any) -> None:
+def test_failure_14_a_partition_with_an_unreadable_owner_is_claimed_once_it_is_released(crew: Crew, raw: Any) -> None:
     path = "/consumers/billing/owners/orders/3"
     raw.create(path, b"\xff\x00", ephemeral=True, makepath=True)
     worker = crew.join("anne", "--reconcile-every", "60")

@@ -24,11 +24,11 @@ from .crews import QUICK, TOPICS, owners
 pytestmark = pytest.mark.zookeeper
 
 
-# 8: a crash in the middle of a rebalance
+# 8: a crash during a rebalance
 
 
 class Victim:
-    """A member in a process of its own, which is killed when it would make its n-th request from now."""
+    """A member in its own process, which is killed when it would send its n-th request from now."""
 
     def __init__(self, stack: ExitStack, directory: Path, server: str, chroot: str) -> None:
         self.proxy = stack.enter_context(TcpProxy(server))
@@ -38,13 +38,13 @@ class Victim:
         self._stack = stack
 
     def start(self) -> None:
-        """Begin; there is one connection and never another, so that nothing happens after the step it dies at."""
+        """Start it with a single connection, so that nothing happens after the step at which it dies."""
         self.process = self._stack.enter_context(subprocess.Popen(self._command, cwd=ROOT, stderr=subprocess.DEVNULL))
         self._stack.callback(self.process.kill)
         assert eventually(lambda: self.proxy.connections, timeout=30)
 
     def dies_at(self, n: int) -> Callable[[], bool]:
-        """Arm it; what is returned waits for its death, and says whether it came that far."""
+        """Arm the kill. The returned function waits for the death and returns whether the member got that far."""
         fault = self.proxy.cut_before_request(n)
         self.proxy.refuse()
 
@@ -93,11 +93,11 @@ STEPS: dict[Callable[[Crew, Victim, int], bool], range] = {
     _it_makes_way: range(1, 16, 2),
     _it_leaves: range(1, 8),
 }
-"""About as many requests as each of them takes; which of them is which depends on what is committed meanwhile."""
+"""About as many requests as each step takes. The exact number depends on concurrent commits."""
 
 
 @pytest.mark.parametrize("scene", STEPS, ids=lambda scene: scene.__name__.strip("_"))
-def test_failure_8_a_member_killed_at_any_step_of_a_rebalance_leaves_all_to_those_who_are_left(
+def test_failure_8_the_remaining_members_get_all_partitions_of_a_member_killed_at_any_step(
     tmp_path: Path, zookeeper: Any, scene: Callable[[Crew, Victim, int], bool]
 ) -> None:
     def play(n: int) -> bool:
@@ -110,19 +110,19 @@ def test_failure_8_a_member_killed_at_any_step_of_a_rebalance_leaves_all_to_thos
             assert {owner for owner, _session in owners(crew).values()} == {"heir-0"}
             return came_that_far
 
-    with ThreadPoolExecutor(3) as pool:  # most of the time, a session is waited for
+    with ThreadPoolExecutor(3) as pool:  # most of the time passes until the session expires
         came_that_far = list(pool.map(play, STEPS[scene]))
     print(came_that_far)
     assert all(came_that_far[: len(came_that_far) // 2])
 
 
-# 9: a storm
+# 9: many members at once
 
 STORM = 200
 
 
 @pytest.mark.parametrize("assignor", ["range", pytest.param("sticky", marks=pytest.mark.soak)])
-def test_failure_9_when_two_hundred_members_join_at_once_each_does_little_and_all_settle_soon(assignor: str) -> None:
+def test_failure_9_two_hundred_members_that_join_at_once_send_few_requests_and_settle_soon(assignor: str) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(ZooKeeperServer(tick_time=1.0))
         proxy = stack.enter_context(TcpProxy(server.address))

@@ -24,10 +24,10 @@ from .crews import QUICK, TOPICS, has_lost, owners
 pytestmark = pytest.mark.zookeeper
 
 
-# 1: the session expires under an owner
+# 1: the session of an owner expires
 
 
-def test_failure_1_a_session_that_is_ended_under_load_is_told_once_and_all_is_registered_and_claimed_anew(
+def test_failure_1_an_expired_session_is_reported_once_and_the_member_registers_and_claims_again(
     crew: Crew,
 ) -> None:
     crew.join("anne", *QUICK)
@@ -45,7 +45,7 @@ def test_failure_1_a_session_that_is_ended_under_load_is_told_once_and_all_is_re
     assert len(crew.events(Kind.LOST, member="bert")) == 0
 
 
-def test_failure_1_a_member_that_is_cut_off_stops_before_another_has_what_it_had(
+def test_failure_1_a_member_that_is_cut_off_stops_before_another_owns_its_partitions(
     crew: Crew, zookeeper: Any, zookeeper_hosts: str
 ) -> None:
     with TcpProxy(zookeeper.address) as proxy:
@@ -63,7 +63,7 @@ def test_failure_1_a_member_that_is_cut_off_stops_before_another_has_what_it_had
         crew.leave("anne")
 
 
-def test_failure_1_what_is_lost_while_it_is_being_given_up_is_told_to_be_lost_and_not_revoked(crew: Crew) -> None:
+def test_failure_1_partitions_lost_during_a_release_are_reported_as_lost_and_not_as_revoked(crew: Crew) -> None:
     told: list[tuple[str, frozenset[TopicPartition]]] = []
     at_work, go_on = threading.Event(), threading.Event()
     registry = crew.connect()
@@ -93,10 +93,10 @@ def test_failure_1_what_is_lost_while_it_is_being_given_up_is_told_to_be_lost_an
         assert told == [("lost", crew.partitions)]
 
 
-# 4: a server restarts
+# 4: servers restart
 
 
-def test_failure_4_through_the_loss_of_each_server_in_turn_sessions_and_claims_stay_and_nothing_is_rebalanced(
+def test_failure_4_sessions_and_claims_survive_the_loss_of_each_server_without_a_rebalance(
     tmp_path: Path,
 ) -> None:
     with ZooKeeperEnsemble(tick_time=0.5) as ensemble, Crew(tmp_path, ensemble.address, TOPICS) as crew:
@@ -120,10 +120,10 @@ def test_failure_4_through_the_loss_of_each_server_in_turn_sessions_and_claims_s
             assert after.commits > before.commits
 
 
-# 5: one's own past
+# 5: an old registration of the same id
 
 
-def test_failure_5_a_member_that_was_killed_and_started_again_has_its_partitions_when_its_session_has_ended(
+def test_failure_5_a_restarted_member_gets_its_partitions_once_its_old_session_has_expired(
     tmp_path: Path,
 ) -> None:
     timeout = 2.0
@@ -136,7 +136,7 @@ def test_failure_5_a_member_that_was_killed_and_started_again_has_its_partitions
         scene.start(place, new=False)
         assert eventually(lambda: len(_claimed_since(scene, past)) == 4)
         claimed = clock()
-        ready = _events(scene, Kind.UP, place.id)[-1].time  # on a busy machine a process takes long to start
+        ready = _events(scene, Kind.UP, place.id)[-1].time  # a busy machine takes long to start a process
         assert claimed <= max(killed + timeout, ready) + 1
         assert scene.settle()
         scene.end()
@@ -147,7 +147,7 @@ def _claimed_since(scene: Scene, past: set[int]) -> list[Any]:
     return [owner for owner in scene.group.owners() if owner.session not in past]
 
 
-def test_failure_5_a_registration_of_the_same_id_that_is_somebody_elses_is_waited_for_and_never_touched(
+def test_failure_5_a_member_waits_for_a_foreign_registration_of_its_id_and_never_touches_it(
     crew: Crew, raw: Any
 ) -> None:
     raw.ensure_path("/consumers/billing/ids")
@@ -160,10 +160,10 @@ def test_failure_5_a_registration_of_the_same_id_that_is_somebody_elses_is_waite
     crew.settle()
 
 
-# 6: a pause
+# 6: a suspended process
 
 
-def test_failure_6_what_a_member_had_not_committed_before_a_pause_of_three_time_outs_is_refused_afterwards(
+def test_failure_6_late_commits_after_a_pause_of_three_session_timeouts_are_refused(
     tmp_path: Path,
 ) -> None:
     with Scene(tmp_path, members=1, topics=TOPICS, options=QUICK) as scene:
@@ -172,7 +172,7 @@ def test_failure_6_what_a_member_had_not_committed_before_a_pause_of_three_time_
         scene.end()
         everything = {str(at) for at in scene.partitions}
         before = len(_events(scene, Kind.PROCESSED, anne.id))
-        scene.start(anne, "--commit-every", "1000000")  # so that there is always something to be refused
+        scene.start(anne, "--commit-every", "1000000")  # so that a commit is refused
         assert eventually(lambda: {e.at for e in _events(scene, Kind.PROCESSED, anne.id)[before:]} == everything)
         scene.signal(anne, signal.SIGSTOP)
         stopped = time.monotonic()

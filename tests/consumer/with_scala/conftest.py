@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def registry(legacy_kafka: KafkaBroker) -> Iterator[Registry]:
-    """Where the old broker is registered, too."""
+    """A registry at the ZooKeeper of the old broker."""
     with Registry.connect(legacy_kafka.zookeeper) as registry:
         yield registry
 
@@ -37,7 +37,7 @@ def group(registry: Registry) -> Consumergroup:
 
 @pytest.fixture
 def topic(legacy_kafka: KafkaBroker) -> str:
-    """A topic of seven partitions that no other test has."""
+    """A new topic of seven partitions."""
     name = f"mixed-{next(_numbers)}"
     legacy_kafka.create_topic(name, 7)
     return name
@@ -45,7 +45,7 @@ def topic(legacy_kafka: KafkaBroker) -> str:
 
 @pytest.fixture
 def scala(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Scala]:
-    """Starts a Scala member of the group: name, topics, options."""
+    """Start a Scala member of the group: name, topics, options."""
     with ExitStack() as stack:
 
         def start(name: str, *args: Any, **options: Any) -> ScalaConsumer:
@@ -58,7 +58,7 @@ def scala(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Scala]:
 
 @pytest.fixture
 def ours(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Ours]:
-    """Starts a member of ours: id, topics, options."""
+    """Start a zkgroups member: id, topics, options."""
     with ExitStack() as stack:
 
         def start(id: str, *args: Any, **options: Any) -> Reader:
@@ -72,7 +72,7 @@ def ours(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Ours]:
 
 @pytest.fixture
 def process(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Callable[..., ReaderProcess]]:
-    """Starts a member of ours that can be killed: id, topics."""
+    """Start a zkgroups member that can be killed: id, topics."""
     with ExitStack() as stack:
 
         def start(id: str, topics: dict[str, int]) -> ReaderProcess:
@@ -86,7 +86,7 @@ def process(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Callabl
 
 @pytest.fixture
 def offsets(group: Consumergroup) -> Iterator[OffsetLog]:
-    """All offsets that are committed in the group."""
+    """All offsets committed in the group."""
     with OffsetLog(group) as log:
         yield log
 

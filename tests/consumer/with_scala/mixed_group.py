@@ -15,16 +15,16 @@ from zkgroups.testing import KafkaBroker
 from ..reader import Reader
 from ..scala import ScalaConsumer, whose
 
-# In seconds: longer than a rebalance that is still to come is late.
+# In seconds. A rebalance that takes longer counts as finished.
 STILL = 1.0
 
 
-# What somebody would have who never changed it: four tries, two seconds apart.
+# The default settings: four tries, two seconds apart.
 AS_IT_COMES = {"rebalance.backoff.ms": "2000", "rebalance.max.retries": "4"}
 
 
 class OffsetLog:
-    """What was committed in a group, in its order, as far as a watch can see."""
+    """The offsets committed in a group, in order, as far as a watch reports them."""
 
     def __init__(self, group: Consumergroup) -> None:
         self.seen: dict[TopicPartition, list[int]] = {}
@@ -53,7 +53,8 @@ class OffsetLog:
 
 
 class Feed:
-    """Writes messages to all seven partitions of a topic, all different: some, or on and on in a `with`."""
+    """Writes different messages to all seven partitions of a topic: a number of them, or continuously in a `with`
+    block."""
 
     def __init__(self, broker: KafkaBroker, topic: str) -> None:
         self.texts: list[str] = []
@@ -63,7 +64,7 @@ class Feed:
         self._thread = threading.Thread(target=self._go_on)
 
     def some(self, rounds: int) -> list[str]:
-        """So many for each partition."""
+        """Write that many messages to each partition."""
         new = []
         for number, partition in itertools.product(range(rounds), range(7)):
             new.append(f"message {partition}/{len(self.texts) + number}")
@@ -91,7 +92,7 @@ def texts(*readers: Any) -> Counter[str]:
 
 
 def standing(*members: ScalaConsumer | Reader) -> list[tuple[int, ...]]:
-    """How often each has rebalanced, and what else moves when one does."""
+    """The number of rebalances of each member, and other counters that change with them."""
     return [_stood(member) for member in members]
 
 
@@ -103,11 +104,11 @@ def _stood(member: ScalaConsumer | Reader) -> tuple[int, ...]:
 
 
 def named(owners: dict[TopicPartition, str]) -> set[str]:
-    """Who holds something, without the numbers of streams."""
+    """The instances that own partitions, without the numbers of streams."""
     return set(map(whose, owners.values()))
 
 
 def first_offsets(reader: Any, owners: dict[TopicPartition, str], *, of: Any) -> set[int]:
-    """Where it began in the partitions that another one had."""
+    """Where the reader began in the partitions that another member had."""
     first = {message.at: message.offset for message in reversed(reader.messages)}
     return {first[at] for at, id in owners.items() if whose(id) == of.id}

@@ -19,11 +19,11 @@ from ..scala import settle
 from .conftest import Ours, Scala
 from .mixed_group import AS_IT_COMES, STILL, Feed, OffsetLog, first_offsets, texts
 
-# Leaving and coming
+# Leaving and joining
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_scala_member_that_goes_leaves_its_share_to_ours(
+def test_a_zkgroups_member_takes_over_from_a_scala_member_that_leaves(
     how: str,
     registry: Registry,
     group: Consumergroup,
@@ -50,7 +50,7 @@ def test_a_scala_member_that_goes_leaves_its_share_to_ours(
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_one_of_ours_that_goes_leaves_its_share_to_a_scala_member(
+def test_a_scala_member_takes_over_from_a_zkgroups_member_that_leaves(
     how: str,
     registry: Registry,
     group: Consumergroup,
@@ -75,7 +75,7 @@ def test_one_of_ours_that_goes_leaves_its_share_to_a_scala_member(
     assert offsets.fallen == {}
 
 
-def test_one_of_ours_whose_session_ends_comes_back_to_its_share(
+def test_a_zkgroups_member_gets_its_share_again_after_its_session_expired(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours, feed: Feed, offsets: OffsetLog
 ) -> None:
     theirs, mine = scala("s", {topic: 1}), ours("ours:1", {topic: 1})
@@ -93,7 +93,7 @@ def test_one_of_ours_whose_session_ends_comes_back_to_its_share(
     assert [event.at for event in mine.events if event.kind is EventKind.LOST] == [mine.member.assignment]
 
 
-def test_one_of_ours_that_stood_still_while_a_scala_member_took_over_moves_no_offset_back(
+def test_a_suspended_zkgroups_member_moves_no_offset_back_after_a_scala_member_took_over(
     registry: Registry,
     group: Consumergroup,
     topic: str,
@@ -117,7 +117,7 @@ def test_one_of_ours_that_stood_still_while_a_scala_member_took_over_moves_no_of
     assert offsets.fallen == {}
 
 
-def test_one_of_ours_that_comes_gets_its_share_of_a_scala_member_as_it_comes(
+def test_a_joining_zkgroups_member_gets_its_share_from_a_scala_member_with_default_settings(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours
 ) -> None:
     theirs = scala("s", {topic: 1}, config=AS_IT_COMES)
@@ -128,10 +128,11 @@ def test_one_of_ours_that_comes_gets_its_share_of_a_scala_member_as_it_comes(
     settle(registry, group, range_assignor, {theirs.id, mine.id}, still=STILL)
 
 
-def test_a_scala_member_that_comes_waits_while_our_work_is_finished(
+def test_a_joining_scala_member_waits_until_a_zkgroups_member_has_finished_its_work(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours
 ) -> None:
-    """It tries four times within eight seconds, and then holds nothing: ours must have let go by then."""
+    """A Scala member tries four times within eight seconds, and then owns nothing. zkgroups members must release
+    before."""
     mine = ours("ours:1", {topic: 1}, pause=4.0)
     settle(registry, group, range_assignor, {mine.id})
 
@@ -141,7 +142,7 @@ def test_a_scala_member_that_comes_waits_while_our_work_is_finished(
     assert theirs.rebalances > 1
 
 
-def test_work_that_does_not_end_is_left_behind_in_time_for_a_scala_member(
+def test_a_worker_that_does_not_end_is_left_behind_in_time_for_a_scala_member(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours
 ) -> None:
     mine = ours("ours:1", {topic: 1}, pause=12.0)
@@ -156,7 +157,7 @@ def test_work_that_does_not_end_is_left_behind_in_time_for_a_scala_member(
 # Messages and offsets
 
 
-def test_each_message_is_read_once_by_the_one_who_holds_its_partition(
+def test_each_message_is_read_once_by_the_owner_of_its_partition(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours, feed: Feed, offsets: OffsetLog
 ) -> None:
     theirs, mine = scala("s", {topic: 1}), ours("ours:1", {topic: 1})
@@ -171,15 +172,15 @@ def test_each_message_is_read_once_by_the_one_who_holds_its_partition(
     assert offsets.fallen == {}
 
 
-def test_nothing_is_left_out_while_members_come_and_go(
+def test_no_message_is_skipped_while_members_join_and_leave(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours, feed: Feed, offsets: OffsetLog
 ) -> None:
     theirs, mine = scala("s1", {topic: 1}), ours("ours:1", {topic: 1})
     everybody: list[Any] = [theirs, mine]
     with feed:
         settle(registry, group, range_assignor, {theirs.id, mine.id})
-        # It reads the offsets before it claims, so that it may begin with one of before our last commit: to commit
-        # that, too, it would have to be very quick.
+        # It reads the offsets before it claims, so it may begin at an offset from before our last commit. To commit
+        # even that, it would have to be very quick.
         everybody.append(scala("s2", {topic: 2}, config={"auto.commit.interval.ms": "1000"}))
         settle(registry, group, range_assignor, {member.id for member in everybody})
         everybody.append(ours("zz:1", {topic: 1}))

@@ -16,7 +16,7 @@ from .conftest import Scala
 from .mixed_group import STILL
 
 
-@pytest.mark.soak  # what is built on it would show it, too
+@pytest.mark.soak  # other tests of this folder would fail, too
 def test_one_member_owns_all_partitions_by_its_streams(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala
 ) -> None:
@@ -41,7 +41,7 @@ def test_two_members_split_a_topic_by_range(registry: Registry, group: Consumerg
     assert numbers == [[0, 1, 2, 3, 4], [5, 6]]
 
 
-@pytest.mark.soak  # what is built on it would show it, too
+@pytest.mark.soak  # other tests of this folder would fail, too
 def test_two_members_split_two_topics_by_roundrobin(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, legacy_kafka: KafkaBroker
 ) -> None:
@@ -55,7 +55,7 @@ def test_two_members_split_two_topics_by_roundrobin(
     assert len(owners) == 11
 
 
-@pytest.mark.soak  # what is built on it would show it, too
+@pytest.mark.soak  # other tests of this folder would fail, too
 def test_a_member_of_two_topics_and_one_of_one_split_them_by_roundrobin(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, legacy_kafka: KafkaBroker
 ) -> None:
@@ -69,8 +69,8 @@ def test_a_member_of_two_topics_and_one_of_one_split_them_by_roundrobin(
     assert f"{b.id}-0" in owners.values()
 
 
-@pytest.mark.soak  # what is built on it would show it, too
-def test_a_member_with_a_pattern_owns_what_it_chooses(
+@pytest.mark.soak  # other tests of this folder would fail, too
+def test_a_member_with_a_pattern_owns_the_matching_topics(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala
 ) -> None:
     a = scala("a", f"{topic}|no-such-topic", streams=3)
@@ -84,8 +84,8 @@ def test_a_member_with_a_pattern_owns_what_it_chooses(
     assert instance.registration.pattern is Pattern.WHITE_LIST
 
 
-@pytest.mark.soak  # what is built on it would show it, too
-def test_a_member_that_is_stopped_commits_and_leaves_nothing_behind(
+@pytest.mark.soak  # other tests of this folder would fail, too
+def test_a_stopped_member_commits_and_leaves_nothing_behind(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, legacy_kafka: KafkaBroker
 ) -> None:
     a = scala("a", {topic: 1}, config={"auto.commit.interval.ms": "60000"})
@@ -108,8 +108,8 @@ def test_a_member_that_is_stopped_commits_and_leaves_nothing_behind(
     assert not folder.exists()
 
 
-@pytest.mark.soak  # what is built on it would show it, too
-def test_a_member_commits_what_it_has_read(
+@pytest.mark.soak  # other tests of this folder would fail, too
+def test_a_member_commits_the_messages_that_it_has_read(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, legacy_kafka: KafkaBroker
 ) -> None:
     a = scala("a", {topic: 1})
@@ -119,7 +119,7 @@ def test_a_member_commits_what_it_has_read(
     assert eventually(lambda: _committed(group, topic, 3) == 2)
 
 
-@pytest.mark.soak  # what is built on it would show it, too
+@pytest.mark.soak  # other tests of this folder would fail, too
 def test_a_member_can_be_started_again(registry: Registry, group: Consumergroup, topic: str, scala: Scala) -> None:
     a = scala("a", {topic: 1})
     settle(registry, group, range_assignor, {a.id})
@@ -130,10 +130,8 @@ def test_a_member_can_be_started_again(registry: Registry, group: Consumergroup,
     settle(registry, group, range_assignor, {a.id})
 
 
-@pytest.mark.soak  # what is built on it would show it, too
-def test_a_group_that_has_settled_stands_still(
-    registry: Registry, group: Consumergroup, topic: str, scala: Scala
-) -> None:
+@pytest.mark.soak  # other tests of this folder would fail, too
+def test_a_settled_group_does_not_rebalance(registry: Registry, group: Consumergroup, topic: str, scala: Scala) -> None:
     a, b = scala("a", {topic: 1}), scala("b", {topic: 1})
     settle(registry, group, range_assignor, {a.id, b.id}, still=STILL)
     before = a.rebalances, b.rebalances
@@ -143,7 +141,7 @@ def test_a_group_that_has_settled_stands_still(
     assert min(before) >= 1
 
 
-def test_waiting_in_vain_says_what_there_is(registry: Registry, group: Consumergroup) -> None:
+def test_a_wait_that_times_out_reports_the_current_state(registry: Registry, group: Consumergroup) -> None:
     with pytest.raises(AssertionError, match=r"no members of .*nobody"):
         await_members(group, {"nobody"}, timeout=0.1)
 

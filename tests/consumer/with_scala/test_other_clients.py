@@ -22,7 +22,7 @@ from .conftest import Ours, Scala
 
 @pytest.fixture
 def raw(legacy_kafka: KafkaBroker) -> Iterator[Any]:
-    """A plain kazoo client: somebody who writes nodes byte by byte."""
+    """A plain kazoo client, which writes nodes byte by byte."""
     client = KazooClient(legacy_kafka.zookeeper)
     client.start()
     yield client
@@ -32,7 +32,7 @@ def raw(legacy_kafka: KafkaBroker) -> Iterator[Any]:
 
 @pytest.fixture
 def register(raw: Any, group: Consumergroup) -> Callable[[str, bytes], None]:
-    """Registers somebody."""
+    """Register a foreign member."""
 
     def register(id: str, data: bytes) -> None:
         raw.create(group.paths.instance(id), data, ephemeral=True, makepath=True)
@@ -41,12 +41,12 @@ def register(raw: Any, group: Consumergroup) -> Callable[[str, bytes], None]:
 
 
 def told(reader: Reader, kind: EventKind) -> list[str]:
-    """What was said in events of a kind."""
+    """The texts of the events of a kind."""
     return [event.detail for event in list(reader.events) if event.kind is kind]
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"pattern":"static","subscription":["t"],"version":1}', b"\xff"])
-def test_a_registration_that_cannot_be_read_is_set_aside_and_named(
+def test_an_unreadable_registration_is_ignored_and_named(
     data: bytes,
     registry: Registry,
     group: Consumergroup,
@@ -70,7 +70,7 @@ def test_a_member_of_kazoo_go_is_counted_and_named(
 
     mine = ours("ours:1", {topic: 1})
 
-    # go:1 sorts first and has the larger half, which it leaves alone.
+    # go:1 sorts first and has the larger half, but owns nothing.
     await_owners(group, {TopicPartition(topic, number): f"{mine.id}-0" for number in (4, 5, 6)})
     await_stillness(group, 1.0)
     assert eventually(lambda: any("kazoo-go" in detail for detail in told(mine, EventKind.FOREIGN)))
@@ -88,10 +88,10 @@ def test_a_member_of_pykafka_is_counted_and_named(
     assert eventually(lambda: any("pykafka" in detail for detail in told(mine, EventKind.FOREIGN)))
 
 
-def test_what_a_member_of_pykafka_holds_is_waited_for(
+def test_a_member_waits_for_partitions_that_pykafka_owns(
     registry: Registry, group: Consumergroup, topic: str, ours: Ours, register: Callable[[str, bytes], None], raw: Any
 ) -> None:
-    """Its owner nodes have other names, and do not stand in the way of ours."""
+    """Its owner nodes have other names, so they do not prevent claims of zkgroups members."""
     register("pykafka:1", topic.encode())
     held = f"{group.paths.owners}/b'{topic}'/1-2"
     raw.create(held, b"pykafka:1", ephemeral=True, makepath=True)
@@ -107,7 +107,7 @@ def test_what_a_member_of_pykafka_holds_is_waited_for(
     assert eventually(lambda: mine.member.assignment == partitions)
 
 
-def test_a_scala_member_beside_ours_is_named(
+def test_a_scala_member_beside_zkgroups_members_is_named(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours
 ) -> None:
     theirs, mine = scala("s", {topic: 1}), ours("ours:1", {topic: 1})

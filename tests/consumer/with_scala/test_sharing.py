@@ -26,7 +26,7 @@ STRATEGIES = [
 
 
 @pytest.mark.parametrize(("strategy", "assignor"), STRATEGIES)
-def test_a_scala_member_and_one_of_ours_share_as_both_compute_it(
+def test_a_scala_member_and_a_zkgroups_member_compute_the_same_shares(
     strategy: str, assignor: Assignor, registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours
 ) -> None:
     theirs = scala("s", {topic: 1}, strategy=strategy)
@@ -48,10 +48,10 @@ def test_a_scala_member_that_also_names_a_topic_with_a_slash_has_its_share(
     assert named(owners) == {theirs.id, mine.id}
 
 
-def test_a_registration_without_a_session_is_counted_as_a_scala_member_counts_it(
+def test_a_registration_without_a_session_counts_as_it_does_for_scala_members(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours
 ) -> None:
-    """Nobody reads its share; but the two that live do not want the same partitions."""
+    """No member reads its share. But the two live members do not want the same partitions."""
     group.create()
     gone = json.dumps({"version": 1, "subscription": {topic: 1}, "pattern": "static", "timestamp": "1795255170109"})
     registry.client.create(group.paths.instance("0-gone"), gone.encode())
@@ -64,7 +64,7 @@ def test_a_registration_without_a_session_is_counted_as_a_scala_member_counts_it
 
 
 @pytest.mark.parametrize(("strategy", "assignor"), STRATEGIES)
-def test_four_members_with_streams_and_two_topics_share_as_all_compute_it(
+def test_four_members_with_streams_and_two_topics_compute_the_same_shares(
     strategy: str,
     assignor: Assignor,
     registry: Registry,
@@ -91,7 +91,7 @@ def test_four_members_with_streams_and_two_topics_share_as_all_compute_it(
     assert standing(*members) == before
 
 
-def test_a_pattern_of_a_scala_member_and_topics_of_ours_are_shared(
+def test_a_scala_member_with_a_pattern_shares_with_a_zkgroups_member_with_topics(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours
 ) -> None:
     members: list[ScalaConsumer | Reader] = [
@@ -104,7 +104,7 @@ def test_a_pattern_of_a_scala_member_and_topics_of_ours_are_shared(
     assert named(owners) == {member.id for member in members}
 
 
-def test_a_group_that_has_settled_stands_still(
+def test_a_settled_group_does_not_rebalance(
     registry: Registry, group: Consumergroup, topic: str, scala: Scala, ours: Ours, feed: Feed
 ) -> None:
     members: list[ScalaConsumer | Reader] = [scala("s", {topic: 1}), ours("ours:1", {topic: 1})]

@@ -1,4 +1,4 @@
-"""What somebody found who tried to break members: each of these went wrong once."""
+"""Fixed bugs of members: each test once failed."""
 
 from __future__ import annotations
 
@@ -31,35 +31,33 @@ ODD: dict[str, Any] = {}
 
 
 def odd(members: Members) -> Assignment:
-    """Gives everything to a stream with a number that is none."""
+    """Assign everything to a stream with an invalid number."""
     return {at: Stream("a", ODD["number"]) for topic in members.topics for at in members.in_order(topic)}
 
 
 def leaving(_members: Members) -> Assignment:
-    """What a script does that has lost heart."""
+    """A strategy that ends the program, as a script might."""
     sys.exit(3)
 
 
 # Planning
 
 
-def test_who_waits_for_a_plan_of_something_newer_looks_anew(run: Run) -> None:
+def test_a_member_that_waits_for_a_newer_plan_reads_the_group_again(run: Run) -> None:
     known = {"a": 6, "b": 6}
     options: dict[str, Any] = {"assignors": ["sticky"], "reconcile_every": 0.5}
     a = run(id="a", partitions=lambda _topic: range(known["a"]), **options).until_holding(ats("orders", *range(6)))
     b = run(id="b", partitions=lambda _topic: range(known["b"]), **options)
     b.until(lambda: len(b.member.assignment) == 3)
-    known["a"] = 8  # the one that plans for all sees it first
+    known["a"] = 8  # the member that plans for all sees it first
     looks = b.member.stats.looks
     b.until(lambda: b.member.stats.looks > looks + 2)
     known["b"] = 8
     b.until(lambda: len(a.member.assignment) == len(b.member.assignment) == 4)
 
 
-def test_members_of_one_session_do_not_look_because_of_what_only_another_waits_for(
-    run: Run, orders: Partitions
-) -> None:
-    """Whatever one of them has asked to be told, the session tells all of them."""
+def test_members_of_one_session_ignore_events_that_only_another_member_waits_for(run: Run, orders: Partitions) -> None:
+    """When one member watches a node, the session delivers the event to all members."""
     options: dict[str, Any] = {"assignors": ["range"], "reconcile_every": 60.0}
     members = [run(id=f"m{number}", **options) for number in range(6)]
     for number, one in enumerate(members):
@@ -72,7 +70,7 @@ def test_members_of_one_session_do_not_look_because_of_what_only_another_waits_f
 
 
 @pytest.mark.parametrize("number", [-1, "x", 1.5])
-def test_a_strategy_that_returns_something_else_is_told_so_and_does_not_plan_again_and_again(
+def test_an_invalid_result_of_a_strategy_is_an_error_and_is_not_retried_at_once(
     group: Consumergroup, orders: Partitions, number: Any
 ) -> None:
     ODD["number"] = number
@@ -86,7 +84,7 @@ def test_a_strategy_that_returns_something_else_is_told_so_and_does_not_plan_aga
 # Registrations
 
 
-def test_two_members_of_one_session_and_one_id_do_not_work_on_the_same(
+def test_two_members_of_one_session_with_one_id_never_work_on_the_same_partitions(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     a = run(id="a").until_holding(orders)
@@ -98,7 +96,7 @@ def test_two_members_of_one_session_and_one_id_do_not_work_on_the_same(
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one session", "two sessions"])
-def test_an_id_that_looks_like_a_stream_of_another_is_not_taken_for_it(
+def test_an_id_that_looks_like_a_stream_of_another_id_is_not_confused_with_it(
     run: Run, connect: Connect, orders: Partitions, together: bool
 ) -> None:
     a = run(id="a").until_holding(orders)
@@ -109,7 +107,7 @@ def test_an_id_that_looks_like_a_stream_of_another_is_not_taken_for_it(
     a.until_holding(orders)
 
 
-def test_a_registration_that_was_written_over_is_made_anew(run: Run, registry: Registry, orders: Partitions) -> None:
+def test_an_overwritten_registration_is_restored(run: Run, registry: Registry, orders: Partitions) -> None:
     a = run(id="a", reconcile_every=0.5).until_holding(orders)
     registry.client.set("/consumers/billing/ids/a", b"garbage{")
     a.until(lambda: registry.client.get("/consumers/billing/ids/a")[0].startswith(b"{"))
@@ -117,7 +115,7 @@ def test_a_registration_that_was_written_over_is_made_anew(run: Run, registry: R
     assert len(a.generations) <= 2
 
 
-def test_who_finds_its_id_registered_by_another_gives_everything_up_and_comes_back_after_it(
+def test_a_member_whose_id_another_session_registers_releases_everything_and_returns_after_it(
     run: Run, connect: Connect, registry: Registry, orders: Partitions
 ) -> None:
     a = run(id="a", reconcile_every=0.5).until_holding(orders)
@@ -137,7 +135,7 @@ def test_who_finds_its_id_registered_by_another_gives_everything_up_and_comes_ba
 # Leaving
 
 
-def test_who_could_not_leave_while_there_was_no_connection_leaves_when_there_is_one(
+def test_a_member_closed_while_disconnected_leaves_after_the_reconnect(
     run: Run, connect: Connect, zookeeper_hosts: str, orders: Partitions
 ) -> None:
     server, _, chroot = zookeeper_hosts.partition("/")
@@ -152,7 +150,7 @@ def test_who_could_not_leave_while_there_was_no_connection_leaves_when_there_is_
         b.until_holding(orders)
 
 
-def test_a_worker_that_closes_the_member_while_its_generation_is_stopped_does_not_wait_for_itself(
+def test_a_worker_that_closes_its_member_while_its_generation_ends_does_not_wait_for_itself(
     group: Consumergroup, registry: Registry, orders: Partitions
 ) -> None:
     member = Member(group, ["orders"], release_timeout=10.0)
@@ -172,7 +170,7 @@ def test_a_worker_that_closes_the_member_while_its_generation_is_stopped_does_no
     assert not group.instances()
 
 
-def test_what_a_stuck_member_could_not_give_up_at_once_it_gives_up_later(
+def test_a_stuck_member_releases_after_the_reconnect_if_it_could_not_before(
     run: Run, connect: Connect, zookeeper_hosts: str, orders: Partitions
 ) -> None:
     server, _, chroot = zookeeper_hosts.partition("/")
@@ -191,7 +189,7 @@ def test_what_a_stuck_member_could_not_give_up_at_once_it_gives_up_later(
         stuck.set()
 
 
-def test_whoever_iterates_is_told_that_the_connection_was_closed(connect: Connect, orders: Partitions) -> None:
+def test_the_iteration_raises_an_error_if_the_connection_was_closed(connect: Connect, orders: Partitions) -> None:
     registry = connect()
     member = Member(registry.group("billing"), ["orders"], join_backoff=0.5)
     member.start()
@@ -204,12 +202,12 @@ def test_whoever_iterates_is_told_that_the_connection_was_closed(connect: Connec
     member.close()
 
 
-# What others raise
+# Exceptions of callbacks, strategies and workers
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError()], ids=["SystemExit", "CancelledError"])
 @pytest.mark.parametrize("option", ["on_assigned", "on_revoked"])
-def test_whatever_a_callback_raises_the_member_goes_on(
+def test_a_member_continues_after_any_exception_of_a_callback(
     run: Run, orders: Partitions, error: BaseException, option: str
 ) -> None:
     async def fail(_partitions: Partitions) -> None:
@@ -220,7 +218,7 @@ def test_whatever_a_callback_raises_the_member_goes_on(
     a.until_holding(ats("orders", 0, 1, 2))
 
 
-def test_a_strategy_that_exits_ends_the_member_and_lets_others_have_everything(
+def test_a_strategy_that_exits_ends_the_member_and_releases_everything(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     with Member(group, ["orders"], id="a", assignors=[leaving]) as member:
@@ -231,7 +229,7 @@ def test_a_strategy_that_exits_ends_the_member_and_lets_others_have_everything(
 
 
 @pytest.mark.parametrize(("error", "most"), [(None, 40), (ValueError("no"), 12)], ids=["returns", "fails"])
-def test_workers_that_end_as_soon_as_they_begin_do_not_keep_the_server_busy(
+def test_workers_that_end_at_once_do_not_cause_many_generations(
     run: Run, orders: Partitions, error: Exception | None, most: int
 ) -> None:
     def work(_generation: Generation) -> None:
@@ -248,7 +246,7 @@ def test_workers_that_end_as_soon_as_they_begin_do_not_keep_the_server_busy(
 
 
 @pytest.mark.parametrize(("written", "then"), [(b"10", 20), (b"5", 20), (b"30", 30)])
-def test_an_offset_that_somebody_else_writes_keeps_no_other_from_being_committed_before_the_hand_over(
+def test_a_foreign_write_of_one_offset_does_not_prevent_the_commit_of_others_before_a_handover(
     run: Run, group: Consumergroup, registry: Registry, orders: Partitions, written: bytes, then: int
 ) -> None:
     marked = threading.Event()
@@ -269,10 +267,10 @@ def test_an_offset_that_somebody_else_writes_keeps_no_other_from_being_committed
 
 
 @pytest.mark.parametrize("denied", ["/consumers/billing/offsets/refunds/0", "/consumers/billing/offsets/refunds"])
-def test_an_offset_that_may_not_be_written_keeps_no_other_from_being_committed(
+def test_a_forbidden_offset_does_not_prevent_the_commit_of_others(
     run: Run, group: Consumergroup, registry: Registry, caplog: pytest.LogCaptureFixture, denied: str
 ) -> None:
-    refunds = TopicPartition("refunds", int(denied.endswith("refunds")))  # in the directory, a node that is not there
+    refunds = TopicPartition("refunds", int(denied.endswith("refunds")))  # of the directory
     plant_topic(registry.client, "orders", 2)
     plant_topic(registry.client, "refunds", [refunds.partition])
     registry.client.create("/consumers/billing/offsets/refunds/0", b"3", makepath=True)
@@ -293,10 +291,10 @@ def test_an_offset_that_may_not_be_written_keeps_no_other_from_being_committed(
     assert len(member.errors) <= 1, "the same error is raised once"
 
 
-def test_an_id_whose_registration_never_goes_away_is_an_error_that_names_the_cure(
+def test_a_persistent_registration_of_the_id_is_an_error_that_names_the_repair(
     run: Run, registry: Registry, orders: Partitions
 ) -> None:
-    """Tools that copy a ZooKeeper make such nodes of registrations."""
+    """Tools that copy a ZooKeeper write registrations as persistent nodes."""
     registration = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":"1795255170109"}'
     registry.client.create("/consumers/billing/ids/anna", registration, makepath=True)
     member = run(id="anna", join_backoff=0.2)
@@ -310,9 +308,7 @@ def test_an_id_whose_registration_never_goes_away_is_an_error_that_names_the_cur
 
 
 @pytest.mark.parametrize("option", ["auto_commit_every", "reconcile_every"])
-def test_a_period_shorter_than_any_clock_shows_does_not_keep_a_member_from_leaving(
-    group: Consumergroup, orders: Partitions, option: str
-) -> None:
+def test_a_member_with_a_tiny_period_can_be_closed(group: Consumergroup, orders: Partitions, option: str) -> None:
     member = Member(group, ["orders"], **{option: 5e-324})
     generation = next(member.generations())
     assert set(generation.partitions) == orders
