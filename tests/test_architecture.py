@@ -84,6 +84,24 @@ KAZOO_PRIVATE_NAMES = {
     if name.startswith("_") and not name.startswith("__")
 }
 
+# The one module that may touch what pyspark does not document, and where else its objects can come.
+PYSPARK_INTERNALS = "zkgroups/spark/pyspark_internals.py"
+MAY_HOLD_PYSPARK_OBJECTS = {"spark", "cli"}
+PYSPARK_INTERNAL_MODULES = (
+    "py4j.clientserver",
+    "py4j.java_gateway",
+    "pyspark.accumulators",
+    "pyspark.core",
+    "pyspark.java_gateway",
+    "pyspark.sql.classic",
+    "pyspark.sql.pandas.types",
+    "pyspark.sql.udf",
+    "pyspark.util",
+)
+# `org` begins the name of a Java class.
+PYSPARK_INTERNAL_NAMES = {"org", "pythonExec", "__globPaths__"}
+METHODS_OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+
 CLOCKS = {"now", "utcnow", "today"}
 
 THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_new_thread"}
@@ -202,6 +220,8 @@ def _problems(source: Source) -> Iterator[tuple[int, str]]:
             yield getattr(node, "lineno", 0), f"core reads a clock: {name}"
         if (private := _kazoo_private_name(node)) and _must_not_use_private_kazoo(source):
             yield getattr(node, "lineno", 0), f"private attribute of kazoo outside of {KAZOO_COMPAT}: {private}"
+        if (internal := pyspark_internal(node)) and _must_not_use_pyspark_internals(source):
+            yield getattr(node, "lineno", 0), f"internals of pyspark outside of {PYSPARK_INTERNALS}: {internal}"
 
 
 def _name_used(node: ast.AST) -> str | None:
@@ -230,6 +250,23 @@ def _must_not_use_private_kazoo(source: Source) -> bool:
     return source.place in MAY_HOLD_KAZOO_OBJECTS and not source.name.startswith(KAZOO_COMPAT)
 
 
+def pyspark_internal(node: ast.AST) -> str | None:
+    """Return what a node uses of pyspark's internals: a private attribute of another object, or one of the names."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self" | "cls")):
+            return None
+        case ast.Attribute(attr=name):
+            is_private = name.startswith("_") and not name.endswith("_") and name not in METHODS_OF_NAMED_TUPLES
+            return name if is_private or name in PYSPARK_INTERNAL_NAMES else None
+        case ast.Constant(value=str(name)):
+            return name if name in PYSPARK_INTERNAL_NAMES else None
+    return None
+
+
+def _must_not_use_pyspark_internals(source: Source) -> bool:
+    return source.place in MAY_HOLD_PYSPARK_OBJECTS and source.name != PYSPARK_INTERNALS
+
+
 def _is_public_logger(call: ast.Call) -> bool:
     match call.args:
         case [ast.Constant(value=name)]:
@@ -243,6 +280,8 @@ def _problem_of_import(source: Source, imported: Import) -> str | None:
         return f"core imports {there}" if here == "core" and there in NOT_IN_CORE else None
     if there in {*ORDER, "testing", "face", "_version"}:
         return None if _is_allowed(source, there, imported) else f"{here} imports {imported.module}"
+    if imported.module.startswith(PYSPARK_INTERNAL_MODULES) and source.name != PYSPARK_INTERNALS:
+        return f"{imported.module} is internal, and belongs to {PYSPARK_INTERNALS}"
     if there not in HOMES:
         return f"{there} has no home"
     return None if here in HOMES[there] else f"{here} imports {there}, which lives in {', '.join(HOMES[there])}"
@@ -301,6 +340,8 @@ ALLOWED = {
     "zkgroups/zookeeper/kazoo_compat/internals.py": "def send(client):\n    client._call()",
     "zkgroups/zookeeper/session/proof_sender.py": "class Own:\n    def send(self):\n        self._call()",
     "zkgroups/zookeeper/watch.py": "import kazoo.client, threading\nthreading.Thread()\nfrom ..core import znodes",
+    "zkgroups/spark/pyspark_internals.py": "import pyspark.util\ndef java(spark):\n    return spark._jvm.org.apache",
+    "zkgroups/spark/session.py": "class Own:\n    def use(self, run):\n        return self._jvm, run._replace(stop=1)",
     "zkgroups/consumer/member.py": "from ..zookeeper.group import Consumergroup",
     "zkgroups/consumer/generation_lifecycle.py": 'import logging\nlog = logging.getLogger("zkgroups.member")',
     "zkgroups/aio.py": "import asyncio\nfrom .consumer import member\nfrom .deadline import Deadline",
@@ -370,6 +411,11 @@ FORBIDDEN = [
     ("zkgroups/zookeeper/watch.py", "client._call(request, answer)", "private attribute of kazoo outside of"),
     ("zkgroups/zookeeper/session/proof_sender.py", "self._client._session_id", "private attribute of kazoo outside of"),
     ("zkgroups/testing/session_expiry.py", "setattr(client, '_state', 1)", "private attribute of kazoo outside of"),
+    ("zkgroups/spark/session.py", "context._jsc = None", "internals of pyspark outside of"),
+    ("zkgroups/spark/session.py", "def path(java):\n    return java.org.apache", "internals of pyspark outside of"),
+    ("zkgroups/spark/session.py", "reader.option('__globPaths__', 'false')", "internals of pyspark outside of"),
+    ("zkgroups/spark/session.py", "from pyspark.java_gateway import launch_gateway", "is internal, and belongs to"),
+    ("cli/watch.py", "session.sparkContext._jvm", "internals of pyspark outside of"),
     ("cli/groups/commands.py", "from zkgroups.testing import ZooKeeperServer", "cli imports zkgroups.testing"),
 ]
 

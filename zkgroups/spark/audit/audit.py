@@ -29,8 +29,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ...exceptions import ConflictError, InvalidOptionError, RefusedError, SparkStoppedError, UnavailableError
 from ...zookeeper.reading.ensemble_position import ensemble_position
 from ..errors import translated
+from ..pyspark_internals import active_session, is_stopped
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import NAME, active_session
+from ..source.data_source import NAME
 from ..source.options import MAX_PARALLELISM, SourceOptions, Starting
 from ..storage.writing import check_shared
 from .followed_ensemble import FollowedEnsemble
@@ -86,7 +87,7 @@ def run_audit(
 
     An interrupted audit continues where it stopped. While ZooKeeper is unreachable it retries, unless `once` is set.
     """
-    if spark.sparkContext._jsc is None:
+    if is_stopped(spark):
         raise SparkStoppedError("cannot run an audit: this Spark session was stopped; create a new one")
     if not 0 <= every < float("inf"):
         raise InvalidOptionError("every", every, "it must be a number of seconds")
