@@ -9,10 +9,10 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import Owner, UnreadableNode
 from ..exceptions import NotClaimedError, NotRegisteredError
 from .claim import Claims
-from .ids_in_use import free_id
 from .instance import Instance
-from .owner_node import locked
-from .resuming import find_owners, resume
+from .ownership.instance_ids_in_use import free_id
+from .ownership.owner_node import locked
+from .ownership.resume_claims import find_owners, resume_claims
 
 _DIGITS: Final = 10
 """The most digits of the number of a stream. Other clients can write to an owner node, and Python refuses thousands."""
@@ -41,7 +41,7 @@ class MemberInstance(Instance):
 
     def resume(self) -> bool:
         """Take over the registration of this id in this session, with its claims. Return False if there is none."""
-        return resume(self._ownership)
+        return resume_claims(self._ownership)
 
     def free_id(self) -> None:
         """Let other objects of this process use the id."""
