@@ -3,6 +3,8 @@
     member.py                Member: the public class
     generation.py            Generation: the partitions to work on until the next rebalance, and the workers bound to it
     rebalance_loop.py        the thread of one member: carries out the actions of the rebalance
+    pending_changes.py       the changes that the member has heard of, and when it handles them
+    step_failures.py         when failed steps are retried, and which errors the caller gets
     generation_lifecycle.py  begins, stops and commits the current generation
     membership.py            the place of the member in its group: register, look, claim and release in ZooKeeper
     group_plan.py            the plan of the group: reads it, or writes it if this member is the planner

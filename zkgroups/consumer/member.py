@@ -28,7 +28,8 @@ from .generation import Generation
 from .generation_lifecycle import AnyMembership
 from .membership import Membership
 from .options import OnEvent, OnPartitions, Options, Topics, subscription
-from .rebalance_loop import Handed, RebalanceLoop, StepFailure
+from .rebalance_loop import Handed, RebalanceLoop
+from .step_failures import StepFailure
 
 log = logging.getLogger("zkgroups.member")
 

@@ -55,8 +55,6 @@ from ..exceptions import (
     GenerationEndedError,
     NoPermissionError,
     NotClaimedError,
-    NotRegisteredError,
-    OutcomeUnknownError,
     ZkgroupsException,
 )
 from .callbacks import Callbacks
@@ -64,6 +62,8 @@ from .events import EventKind, MemberStats
 from .generation import Generation, Reset
 from .generation_lifecycle import AnyMembership, GenerationLifecycle
 from .options import Options
+from .pending_changes import PendingChanges
+from .step_failures import FIRST_BACKOFF, MENDED_BY_LOOKING, StepFailure, StepFailures, is_retriable
 from .stuck_alarm import StuckAlarm
 from .timers import Timers
 
@@ -77,55 +77,12 @@ TICK: Final = 1.0
 LINGER: Final = 0.5
 """How long to wait, in seconds, for other members to release before work begins on the partitions at hand."""
 
-FIRST_BACKOFF: Final = 0.05
-"""The first pause before a retry, in seconds. It doubles with each failure in a row, up to `join_backoff`."""
-
-IN_A_ROW: Final = 3
-"""How many looks (reads of the whole group) may follow each other without a pause. The next one waits, so that it sees
-many changes together."""
-
-BREATHER: Final = 4
-"""The least time per look, on average, as a multiple of the time that a look takes; at most LONGEST_BREATHER."""
-
-LONGEST_BREATHER: Final = 0.5
-"""In seconds."""
-
 BRIEF: Final = 1.0
 """In seconds. If a worker ends its generation sooner than this, the next generation begins after a pause."""
-
-GATHER: Final = 0.005
-"""How long to collect released partitions, in seconds. Watches report them one by one; they are claimed together."""
-
-_MENDED_BY_LOOKING: Final = (NotClaimedError, NotRegisteredError, OutcomeUnknownError)
-"""Errors that the caller need not see, because the next look at the group resolves them."""
-
-
-_STEPS: Final = {
-    RegisterInstance: "register",
-    ReadGroup: "read its group and plan",
-    ClaimPartitions: "claim partitions",
-    StopGeneration: "stop its workers",
-    ReleasePartitions: "release partitions",
-    DeregisterInstance: "leave",
-}
-"""The steps that may fail, as the log names them."""
 
 _BEGIN: Final = "read its committed offsets"
 
 _COMMIT_DENIED: Final = "commit an offset"
-
-
-def _is_retriable(error: Exception) -> bool:
-    return isinstance(error, _MENDED_BY_LOOKING) or getattr(error, "retriable", False) is True
-
-
-@dataclass(slots=True)
-class StepFailure:
-    """The error of a failed step. The caller gets it once, unless the step has succeeded in the meantime."""
-
-    step: type[RebalanceRequest]
-    error: Exception
-    over: bool = False
 
 
 Handed: TypeAlias = Generation | Exception | StepFailure
@@ -166,20 +123,13 @@ class RebalanceLoop:
         self._failed_briefly = 0  # generations in a row
         self._left_behind = False  # True if the member left, but could not deregister
         self._inbox: SimpleQueue[Event | WorkerEnded | Reset | None] = SimpleQueue()
-        self._heard_free: deque[Partitions] = deque()  # on kazoo's threads
-        self._freed: Partitions = frozenset()
-        self._freed_at = 0.0  # when the first of them was reported
+        self._changes = PendingChanges()
         self._to_receive: deque[Event] = deque()
-        self._changed = False
-        self._changed_at: float | None = None  # when the change that this rebalance handles was reported
-        self._next_look = 0.0
-        self._looked: deque[float] = deque(maxlen=IN_A_ROW)
         self._registered = False
-        self._failures = 0
+        self._failures = StepFailures(options, stats, self._callbacks, hand_out)
         self._failed: RequestFailed | None = None  # an event to be received after a pause
         self._withdrawn: Generation | None = None
         self._held_back: Generation | None = None
-        self._failure: StepFailure | None = None
 
     @property
     def generation(self) -> Generation | None:
@@ -200,9 +150,9 @@ class RebalanceLoop:
     def tell_changed(self, free: Partitions | None) -> None:
         """Note that these partitions were released (None: anything else changed). Called on kazoo's threads."""
         if free is None:
-            self._changed = True
+            self._changes.changed()
         else:
-            self._heard_free.append(free)
+            self._changes.released(free)
         self._inbox.put(None)
 
     def hold_back(self, generation: Generation) -> None:
@@ -218,7 +168,7 @@ class RebalanceLoop:
         """Note that a worker has ended."""
         if isinstance(error, NotClaimedError | GenerationEndedError) or getattr(error, "retriable", False):
             log.warning("a worker of member %s failed, starting another generation: %s", self._name, error)
-            self._changed = True  # the partition may have been taken away
+            self._changes.changed()  # the partition may have been taken away
         elif isinstance(error, Exception):
             self._hand_out(error)
         if generation is self.generation:
@@ -257,7 +207,7 @@ class RebalanceLoop:
             self._membership.deregister()
         except ZkgroupsException as error:
             log.warning("member %s could not leave, retrying: %s", self._name, error)
-            if not _is_retriable(error):
+            if not is_retriable(error):
                 raise
             time.sleep(FIRST_BACKOFF)
             return False
@@ -289,22 +239,15 @@ class RebalanceLoop:
         """Begin another generation: at once, or after a pause if workers end as soon as they begin."""
         brief = self._lifecycle.age < BRIEF
         self._failed_briefly = self._failed_briefly + 1 if brief and ended.failed else 0
-        pause = self._backoff(max(self._failed_briefly, 1)) if brief else 0.0
+        pause = self._failures.pause(max(self._failed_briefly, 1)) if brief else 0.0
         self._timers.later(pause, lambda: self._end(ended.generation))
 
     def _end(self, generation: Generation) -> None:
         if generation is self.generation:
             self._receive(WorkerFinished())
 
-    def _backoff(self, failures: int) -> float:
-        return min(FIRST_BACKOFF * 2.0 ** min(failures - 1, 16), self._options.join_backoff)
-
     def _pause(self) -> float:
-        due = self._timers.due(TICK)
-        if self._changed:
-            due = min(due, self._next_look)
-        if self._freed:
-            due = min(due, self._freed_at + GATHER)
+        due = self._changes.due(self._timers.due(TICK))
         return min(max(due - uptime(), 0.0), TICK)
 
     def _hurry(self, event: Event) -> None:
@@ -313,20 +256,10 @@ class RebalanceLoop:
             self.tell(self._failed)
 
     def _pass_on_changes(self) -> None:
-        self._gather()
-        if self._freed and (self._freed >= self.machine.waiting or uptime() >= self._freed_at + GATHER):
-            freed, self._freed = self._freed, frozenset()
-            self._receive(PartitionsFreed(freed))
-        if self._changed and uptime() >= self._next_look:
-            self._changed = False
+        if released := self._changes.take_released(self.machine.waiting):
+            self._receive(PartitionsFreed(released))
+        if self._changes.take_change():
             self._receive(GroupChanged())
-
-    def _gather(self) -> None:
-        """Collect the partitions that were reported as released."""
-        heard = frozenset[TopicPartition]().union(*(self._heard_free.popleft() for _ in range(len(self._heard_free))))
-        if heard and not self._freed:
-            self._freed_at = uptime()
-        self._freed |= heard
 
     def _notice_loss(self) -> None:
         """Report all claims as lost if the session is not certain to be alive, or was replaced by another one."""
@@ -345,7 +278,7 @@ class RebalanceLoop:
             for action in self.machine.receive(self._to_receive.popleft()):
                 self._carry_out(action)
         if self.machine.settled:
-            self._changed_at = None
+            self._changes.settle()
         self._stuck_alarm.watch(self.machine.waiting, self._membership.awaited)
 
     # Time
@@ -362,7 +295,7 @@ class RebalanceLoop:
 
     def _reconcile(self) -> None:
         """Look at the group without a reason: a watch may have been missed, or an unreadable node repaired."""
-        self._changed = True
+        self._changes.changed()
         with suppress(ZkgroupsException):
             if self._lifecycle.is_readable_now():
                 self._receive(WorkerFinished())
@@ -372,7 +305,7 @@ class RebalanceLoop:
         limit, more = self._options.planning_timeout, len(self._membership.skip(awaited)) - 1
         name = f"{awaited.planner!r}" + (f" and {more} more" if more > 0 else "")
         log.warning("member %s skips planner %s, which wrote no plan within %g s", self._name, name, limit)
-        self._changed = True
+        self._changes.changed()
 
     def _auto_commit(self) -> None:
         self._lifecycle.commit_marked(self.machine.held)
@@ -422,10 +355,7 @@ class RebalanceLoop:
         except Exception as error:  # from the user's strategy, or the user's `partitions`
             self._fail(action, error, trace=True)
         else:
-            self._failures = 0
-            self._callbacks.worked(_STEPS[type(action)])
-            if self._failure is not None and self._failure.step is type(action):
-                self._failure.over = True
+            self._failures.worked(action)
             self._to_receive.append(answer)
 
     def _answer(self, action: AnyRequest) -> Event:
@@ -450,27 +380,15 @@ class RebalanceLoop:
 
     def _fail(self, step: RebalanceRequest, error: Exception, *, trace: bool = False) -> None:
         """Retry later: soon if the error is retriable, otherwise after `join_backoff`, and report it to the caller."""
-        self._stats.failures += 1
-        self._failures += 1
-        retriable = _is_retriable(error) and not self._membership.cut_off
-        self._callbacks.failed(_STEPS[type(step)], error, trace=trace)
-        if not retriable:
-            self._report_failure(step, error)
-        seconds = self._backoff(self._failures) if retriable else self._options.join_backoff
+        retriable = is_retriable(error) and not self._membership.cut_off
+        pause = self._failures.failed(step, error, retriable=retriable, trace=trace)
         failed = RequestFailed(step.turn)
         if self.machine.leaving:
             self._left_behind = isinstance(step, DeregisterInstance) and retriable
             self._to_receive.append(failed)
             return
         self._failed = failed
-        self._timers.later(seconds, lambda: self._receive(failed))
-
-    def _report_failure(self, step: RebalanceRequest, error: Exception) -> None:
-        if self._failure is not None and not self._failure.over:
-            self._failure.step, self._failure.error = type(step), error
-            return
-        self._failure = StepFailure(type(step), error)
-        self._hand_out(self._failure)
+        self._timers.later(pause, lambda: self._receive(failed))
 
     def _register(self, turn: int) -> Event:
         self._left_behind = False
@@ -480,15 +398,9 @@ class RebalanceLoop:
         return Registered(turn)
 
     def _look(self, turn: int) -> Event:
-        began = uptime()
-        if self._changed_at is None:
-            self._changed_at = began
-        self._changed = False
+        began = self._changes.begin_look()
         found = self._membership.look()
-        took = uptime() - began
-        self._looked.append(uptime())
-        if len(self._looked) == IN_A_ROW:
-            self._next_look = self._looked[0] + IN_A_ROW * min(BREATHER * took, LONGEST_BREATHER)
+        self._changes.end_look(began)
         self._callbacks.notes(found.notes)
         return Planned(turn, found.number, frozenset(found.wanted), found.mine, frozenset(found.taken))
 
@@ -508,7 +420,7 @@ class RebalanceLoop:
             self._membership.await_free(partitions)
         except ZkgroupsException as error:  # the next look tries again
             log.info("member %s could not watch partitions, retrying: %s", self._name, error)
-            self._changed = True
+            self._changes.changed()
 
     # Generations
 
@@ -518,13 +430,13 @@ class RebalanceLoop:
             generation = self._lifecycle.begin(begin)
         except ZkgroupsException as error:
             self._callbacks.failed(_BEGIN, error, begin.partitions)
-            self._changed = True
+            self._changes.changed()
             self._timers.later(FIRST_BACKOFF, lambda: self._begin_if_still(begin))
             return
         self._callbacks.worked(_BEGIN)
         self._callbacks.worked(_COMMIT_DENIED)
-        if self._changed_at is not None:
-            self._stats.last_rebalance, self._changed_at = uptime() - self._changed_at, None
+        if (took := self._changes.settle()) is not None:
+            self._stats.last_rebalance = took
         self._withdrawn = None
         self._hand_out(generation)
 
@@ -540,8 +452,8 @@ class RebalanceLoop:
     def _commit_failed(self, error: ZkgroupsException) -> None:
         denied = isinstance(error, NoPermissionError)  # other offsets can still be committed
         is_new = self._callbacks.failed(_COMMIT_DENIED if denied else "commit", error)
-        if isinstance(error, _MENDED_BY_LOOKING):
-            self._changed = True
+        if isinstance(error, MENDED_BY_LOOKING):
+            self._changes.changed()
         elif not error.retriable and is_new:
             self._hand_out(error)
 

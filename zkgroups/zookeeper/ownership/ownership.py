@@ -144,9 +144,9 @@ class Ownership:
                 raise SessionLostError(f"the session of the claim on {node.at} has expired; nothing was changed")
         registration = self.fence.require()
         with self._lock:
-            for node in nodes:
-                if node.uncertain or not self.is_current(node):
-                    raise NotClaimedError(node.at)
+            lost = [node.at for node in nodes if node.uncertain or not self.is_current(node)]
+        if lost:
+            raise NotClaimedError(lost[0], also=lost[1:])
         return registration
 
     def refresh(self, registration: RegistrationVersion, failure: TransactionFailed) -> set[OwnerNode]:
