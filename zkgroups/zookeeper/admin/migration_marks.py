@@ -19,9 +19,9 @@ from ...core.znodes.paths import GroupPaths
 from ...core.znodes.values import ForbiddenNode, UnreadableNode
 from ...exceptions import GroupMigratedError, GroupNotFoundError, NoPermissionError, ZkgroupsException
 from ..requests import bulk_read
-from ..requests.batching import Batch, in_batches
 from ..requests.node import Node
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
+from ..requests.transaction_batches import Batch, in_batches
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 
