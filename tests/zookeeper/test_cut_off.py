@@ -230,14 +230,14 @@ def test_failure_25_a_shorter_timeout_that_is_granted_at_a_reconnect_ends_the_cl
         me = registry.group("billing").instance("holder")
         me.register(["orders"])
         claim = me.claim(TopicPartition("orders", 0))
-        lifetime = registry._context.session._lifetime
-        granted = lifetime.on_session
+        observed = registry._context.session._observed
+        granted = observed.on_session
 
         def silence_after(session_id: int, timeout: float) -> None:
             granted(session_id, timeout)
             proxy.hold()
 
-        lifetime.on_session = silence_after  # type: ignore[method-assign]
+        observed.on_session = silence_after  # type: ignore[method-assign]
         first.kill()
         config = {"maxSessionTimeout": "1000"}
         stack.enter_context(ZooKeeperServer(tick_time=TICK, data_dir=tmp_path, port=first.port, config=config))
