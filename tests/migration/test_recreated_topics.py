@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew after the plan, on brokers that are a cluster apart from the ZooKeeper."""
+"""A topic that is deleted and recreated after the plan, on a cluster with another ZooKeeper."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECREATED = "topics were recreated since the plan: "
 
 @pytest.fixture
 def topic(broker: KafkaBroker, make_topic: MakeTopic) -> str:
-    """Two partitions of twenty messages."""
+    """Two partitions with twenty messages each."""
     name = make_topic()
     fill(broker, name)
     return name
@@ -35,7 +35,7 @@ def topic(broker: KafkaBroker, make_topic: MakeTopic) -> str:
 
 @pytest.fixture
 def move(registry: Registry, broker: KafkaBroker, topic: str) -> Move:
-    """A plan for a group that has read some."""
+    """A plan for a group that has read some messages."""
     registry.group(topic).offsets.set_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 10})
     move = Move(registry, broker.address, topic)
     move.plan()
