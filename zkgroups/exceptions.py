@@ -57,7 +57,6 @@ ZkgroupsException
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -142,7 +141,8 @@ class GroupInUseError(RefusedError):
 
     def __init__(self, group: str, instances: Sequence[str]) -> None:
         shown = ", ".join(instances[:3]) + (f" and {len(instances) - 3} more" if len(instances) > 3 else "")
-        super().__init__(f"group {group!r} is in use by {shown or 'an instance that has just registered'}")
+        users = shown or "an instance that has just registered"
+        super().__init__(f"group {group!r} is in use by {users}: stop its instances first")
         self.group = group
         self.instances = tuple(instances)
 
@@ -151,7 +151,7 @@ class GroupExistsError(RefusedError):
     """The group exists, and its offsets would be mixed with others."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(f"group {group!r} already exists")
+        super().__init__(f"group {group!r} already exists: choose another name")
         self.group = group
 
 
@@ -182,6 +182,8 @@ class CommittedOutOfRangeError(OffsetOutOfRangeError):
     """The committed offset is outside of the log, so a member cannot start there. Nothing was changed."""
 
     def __init__(self, group: str, at: TopicPartition, committed: int, start: int, end: int) -> None:
+        import shlex
+
         super().__init__(at, committed, start, end)
         ways = 'pass out_of_range="earliest" or "latest" to the member'
         if group:
@@ -205,6 +207,8 @@ class GroupMigratedError(RefusedError):
     """The group has a migration mark, so members cannot join it. A malformed mark counts, too."""
 
     def __init__(self, group: str, what: str, *, plan: str | None = None, target: str | None = None) -> None:
+        import shlex
+
         way = f"`zkgroups migrate {'unmark' if plan else 'unmark --force'} {shlex.quote(group)}`"
         ways = f"`zkgroups migrate rollback` or {way}" if plan else way
         super().__init__(f"group {group!r} {what}: run {ways} to let members join again")

@@ -10,15 +10,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from zkgroups import Digest, Registry, Sasl, Tls
+from zkgroups import Registry
 from zkgroups.exceptions import RefusedError, UnreachableError
 from zkgroups.secret_file import read_secret_file
 
 from .options import Options, secret_variable
+
+if TYPE_CHECKING:
+    from zkgroups import Digest, Sasl, Tls
 
 
 @contextmanager
@@ -105,8 +108,12 @@ def _auth(options: Options, *, may_prompt: bool = True) -> list[Digest | Sasl]:
     if options.digest_user is not None and options.sasl_user is not None:
         raise _usage("give --digest-user or --sasl-user, not both")
     if options.digest_user is not None:
+        from zkgroups import Digest
+
         return [Digest(options.digest_user, _password(options, options.digest_user, may_prompt=may_prompt))]
     if options.sasl_user is not None:
+        from zkgroups import Sasl
+
         return [Sasl(options.sasl_user, _password(options, options.sasl_user, may_prompt=may_prompt))]
     if options.password_file is not None:
         raise _usage("--password-file needs --digest-user or --sasl-user")
@@ -125,6 +132,8 @@ def _password(options: Options, user: str, *, may_prompt: bool) -> str:
 
 def _tls(options: Options) -> Tls | None:
     if options.tls:
+        from zkgroups import Tls
+
         return Tls(
             ca=options.tls_ca,
             certificate=options.tls_cert,

@@ -27,7 +27,7 @@ def secret_variable(name: str) -> str:
 
 
 class Format(StrEnum):
-    """The output formats."""
+    """The values of `-o`."""
 
     TABLE = "table"
     WIDE = "wide"

@@ -237,13 +237,13 @@ def test_ctrl_c_on_a_terminal_leaves_nothing(slow: str, model: Model, tmp_path: 
     assert list(tmp_path.glob("*/*")) == []
 
 
-@pytest.mark.soak  # tests/spark/test_snapshot.py sends a signal to a running Spark
+@pytest.mark.soak  # tests/spark/snapshots/test_snapshot_failures.py sends a signal to a running Spark
 @with_spark
 @pytest.mark.parametrize("everybody", [False, True])
 def test_sigterm_leaves_nothing(slow: str, model: Model, tmp_path: Path, everybody: bool) -> None:
     """A signal to the whole process group also stops Java, which then cleans up nothing.
 
-    A signal to the command alone has the effect of Ctrl-C, see tests/spark/test_snapshot.py.
+    A signal to the command alone has the effect of Ctrl-C, see tests/spark/snapshots/test_snapshot_failures.py.
     """
     command = [COMMAND, "snapshot", tmp_path, *SPARK, "-z", slow]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

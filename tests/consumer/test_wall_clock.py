@@ -16,7 +16,7 @@ pytestmark = pytest.mark.zookeeper
 DAY = 86_400.0
 
 
-def test_failure_7_members_work_on_while_the_wall_clock_jumps_by_a_day(
+def test_failure_7_members_continue_while_the_wall_clock_jumps_by_a_day(
     run: Run, orders: frozenset[TopicPartition], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = run(["orders"]), run(["orders"])

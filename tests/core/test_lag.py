@@ -121,7 +121,7 @@ def test_offset_0_and_lag_0_are_data() -> None:
     assert measured(group([(0, 0)]), {at(0): log(0, 0)}).total == 0
 
 
-def test_numbers_of_partitions_may_have_gaps() -> None:
+def test_partition_numbers_may_have_gaps() -> None:
     found = measured(group([(7, 1), (1000, 2)]), {at(7): log(0, 3), at(1000): log(0, 3)})
     assert [(each.partition.at.partition, each.lag) for each in found.partitions] == [(7, 2), (1000, 1)]
 

@@ -22,7 +22,7 @@ from zkgroups_cli.shared.exit_codes import ExitCode
 
 import zkgroups
 from zkgroups import exceptions
-from zkgroups.core.doctor.check_table import CHECKS
+from zkgroups.core.doctor.all_checks import CHECKS
 from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.znodes.states import GroupState, InstanceState

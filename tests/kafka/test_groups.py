@@ -220,8 +220,8 @@ def test_what_is_no_offset_is_refused_before_anything_is_sent(offset: Any) -> No
         (NativeOffset("billing", TopicPartition("orders", 0), 1, leader_epoch=-1), "leader_epoch is -1"),
         (NativeOffset("billing", TopicPartition("orders", 0), 1, "\ud800"), "metadata is"),
         (NativeOffset("billing", TopicPartition("orders", 0), 1, "é" * 16_384), "metadata is"),
-        (NativeOffset("other", TopicPartition("orders", 0), 1), "belongs to another one"),
-        (NativeOffset("billing", TopicPartition("orders", 1), 1), "belongs to another one"),
+        (NativeOffset("other", TopicPartition("orders", 0), 1), "is for orders/0 of group 'other'"),
+        (NativeOffset("billing", TopicPartition("orders", 1), 1), "is for orders/1 of group 'billing'"),
     ],
 )
 def test_what_cannot_be_committed_is_refused_before_anything_is_sent(offset: NativeOffset, words: str) -> None:

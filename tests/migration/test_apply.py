@@ -21,7 +21,7 @@ from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.testing import KafkaBroker
 from zkgroups.zookeeper.admin import migration_marks as marks
-from zkgroups.zookeeper.admin.migration_locks import Locks
+from zkgroups.zookeeper.admin.migration_target_locks import MigrationTargetLocks
 
 from .conftest import Join, MakeTopic
 from .rows import PLAN, details, numbers, outcomes, plan_of, tree
@@ -260,7 +260,7 @@ def test_a_killed_run_can_be_repeated_and_releases_its_locks(
     target = f"killed-{at.topic}"
     with Brokers.connect(broker.address) as brokers, Registry.connect(hosts_of(registry)) as dead:
         rows = plan_of(registry, brokers, {"killed": target})
-        locks = Locks(dead._context, cluster=None, plan=PLAN)
+        locks = MigrationTargetLocks(dead._context, cluster=None, plan=PLAN)
         assert locks.take([target]) == {target: None}
 
         assert outcomes(apply_groups(rows, brokers, registry, execute=True)) == {"written"}
@@ -293,7 +293,7 @@ def test_an_apply_that_lost_its_lock_is_reported_as_overtaken(
             def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
                 found = super().partitions(topics)
                 if moment == "before":
-                    Locks(other._context, cluster=None, plan=PLAN).take([target])
+                    MigrationTargetLocks(other._context, cluster=None, plan=PLAN).take([target])
                 return found
 
             def commit(self, offsets: Offsets) -> Outcomes:
@@ -327,7 +327,7 @@ def test_a_rollback_that_lost_its_lock_is_reported_as_overtaken(
     class Paused(Brokers):
         def commit(self, offsets: Offsets) -> Outcomes:
             if len(commits) == nth:
-                Locks(other._context, cluster=None, plan=PLAN).take([target])
+                MigrationTargetLocks(other._context, cluster=None, plan=PLAN).take([target])
             commits.append(offsets)
             return super().commit(offsets)
 

@@ -15,8 +15,8 @@ from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.kazoo_compat.tcp_connection import Endpoints, endpoints
 from zkgroups.zookeeper.requests import multiread_support
 
+from .bulk_reads import client_of, plant_offsets, run_together, shown
 from .conftest import Connect
-from .test_bulk import client_of, plant_offsets, run_together, shown
 
 pytestmark = pytest.mark.zookeeper
 

@@ -9,7 +9,7 @@ import pytest
 from kazoo.security import make_acl, make_digest_acl
 
 from zkgroups import CommittedOffset, Consumergroup, ForbiddenNode, MalformedNode, Registry, TopicPartition
-from zkgroups.core.offsets.reset import CurrentOffset
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import GroupInUseError, InvalidOptionError, NoPermissionError
 from zkgroups.zookeeper.requests import request_size
 

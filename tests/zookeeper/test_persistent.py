@@ -11,7 +11,7 @@ from kazoo.security import make_digest_acl
 from zkgroups import CommittedOffset, Consumergroup, GroupState, InstanceState, Registry, TopicPartition
 from zkgroups.exceptions import ConflictError, GroupInUseError, NoPermissionError, RefusedError
 from zkgroups.migration.current_state import read_sources
-from zkgroups.zookeeper.admin.guards import NobodyRegistered
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import TransactionFailed
 
 from .tree import dump

@@ -17,8 +17,8 @@ from zkgroups.exceptions import (
     InterruptedDeleteError,
     OffsetConflictError,
 )
-from zkgroups.zookeeper.admin.guards import NobodyRegistered
 from zkgroups.zookeeper.admin.prune_group import _Pruning
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import Operation
 
 from .conftest import Connect

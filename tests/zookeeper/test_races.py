@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from kazoo.protocol.serialization import GetData
 
+from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registration, Registry
 from zkgroups.exceptions import NotClaimedError, NotConnectedError, NotRegisteredError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
@@ -23,8 +24,7 @@ from zkgroups.zookeeper.requests.pinned_request import PinnedRequest
 from .conftest import Connect
 from .events import attempt, expire
 from .leaving import OWNERS, left_behind
-from .test_group import until
-from .test_rules import ME, OFFSET, P0, P1, member
+from .rules import ME, OFFSET, P0, P1, member
 
 pytestmark = pytest.mark.zookeeper
 
@@ -246,7 +246,7 @@ def both(registry: Registry, monkeypatch: pytest.MonkeyPatch, late: Late) -> Cal
             one = pool.submit(attempt, first)
             answer.wait()
             two = pool.submit(attempt, second)
-            until(lambda: lock.awaited.is_set() or two.done())
+            assert eventually(lambda: lock.awaited.is_set() or two.done())
             answer.deliver()
             return one.result(PATIENCE), two.result(PATIENCE)
 
@@ -292,12 +292,12 @@ def test_rule_4_what_a_release_of_many_had_let_go_before_the_connection_was_lost
     with ThreadPoolExecutor() as pool:
         release = pool.submit(attempt, claims.release)
         answer.wait()
-        until(lambda: not registry.client.connected)
+        assert eventually(lambda: not registry.client.connected)
         answer.deliver()
         assert isinstance(release.result(PATIENCE), NotConnectedError)
     proxy.heal()
     theirs = successor.claim(P0)
-    until(lambda: registry.client.connected)
+    assert eventually(lambda: registry.client.connected)
     with pytest.raises(NotClaimedError):
         claims[P0].commit(5)
     claims.release()
@@ -317,7 +317,7 @@ def test_rule_2_deregistering_again_after_an_unknown_outcome_leaves_the_successo
         me.deregister()
     proxy.heal()
     raw.create(ME, b"{}", ephemeral=True)
-    until(lambda: registry.client.connected)
+    assert eventually(lambda: registry.client.connected)
     assert not me.registered
     with pytest.raises(NotRegisteredError):
         me.claim(P0)
@@ -342,7 +342,7 @@ def test_rule_4_who_registered_again_and_could_not_look_what_is_still_its_own_co
         me.register(["orders"])
     proxy.heal()
     assert raw.exists(ME)
-    until(lambda: blinded.client.connected)
+    assert eventually(lambda: blinded.client.connected)
     refused_after(successor, claim, raw)
     me.deregister()
     assert raw.exists(ME) is None

@@ -17,7 +17,7 @@ from zkgroups.testing import TcpProxy
 
 from .conftest import Connect
 from .leaving import OWNERS, left_behind, prepare, register
-from .test_rules import ME, OFFSET, OWNER, P0, P1, member
+from .rules import ME, OFFSET, OWNER, P0, P1, member
 
 pytestmark = pytest.mark.zookeeper
 

@@ -10,7 +10,7 @@ from ..core.offsets.start_offset import PastEnd
 from ..core.rebalance.actions import StartGeneration
 from ..core.znodes.paths import GroupPaths
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, StartAt, UnreadableNode
+from ..core.znodes.values import CommittedOffset, CurrentOffset, StartAt, UnreadableNode
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     NoPermissionError,
@@ -19,11 +19,11 @@ from ..exceptions import (
     OffsetWouldGoBackError,
     ZkgroupsException,
 )
+from .callbacks import Callbacks
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets, Reset
 from .lone_membership import LoneMembership
 from .membership import Membership
-from .notifications import Notifications
 from .options import Options
 
 log = logging.getLogger("zkgroups.member")
@@ -40,7 +40,7 @@ class GenerationLifecycle:
         membership: AnyMembership,
         options: Options,
         stats: MemberStats,
-        notifications: Notifications,
+        callbacks: Callbacks,
         *,
         ended: Callable[[Generation, BaseException | None], None],
         commit_failed: Callable[[ZkgroupsException], None],
@@ -50,7 +50,7 @@ class GenerationLifecycle:
         self._name = str(membership)
         self._options = options
         self._stats = stats
-        self._notifications = notifications
+        self._callbacks = callbacks
         self._ended = ended
         self._commit_failed = commit_failed
         self._tell_reset = reset
@@ -77,14 +77,14 @@ class GenerationLifecycle:
         self._begun_at = uptime()
         new, self._assigned = begin.partitions - self._assigned, begin.partitions
         if new:
-            self._notifications.call(self._options.on_assigned, new)
-            self._notifications.event(EventKind.ASSIGNED, new)
+            self._callbacks.call(self._options.on_assigned, new)
+            self._callbacks.event(EventKind.ASSIGNED, new)
         return generation
 
     def _made(
         self,
         begin: StartGeneration,
-        found: dict[TopicPartition, CommittedOffset | UnreadableNode | None],
+        found: dict[TopicPartition, CurrentOffset],
         write: Callable[[Offsets, Offsets], None],
     ) -> Generation:
         start_at = StartAt(self._options.start_at)
@@ -117,8 +117,8 @@ class GenerationLifecycle:
     def _tell_committed(self, offsets: Offsets) -> None:
         """Report a commit, on the thread that made it."""
         self._stats.commits += len(offsets)
-        self._notifications.worked("commit")
-        self._notifications.event(EventKind.COMMITTED, frozenset(offsets))
+        self._callbacks.worked("commit")
+        self._callbacks.event(EventKind.COMMITTED, frozenset(offsets))
 
     def is_readable_now(self) -> bool:
         """Return True if an offset that could not be read before can be read now."""
@@ -140,8 +140,8 @@ class GenerationLifecycle:
             if not generation._wait_for_workers(deadline):
                 log.warning("workers of member %s did not end within %g s", self._name, deadline.seconds)
         if revoked and self._membership.alive:  # otherwise they are reported as lost
-            self._notifications.call(self._options.on_revoked, revoked)
-            self._notifications.event(EventKind.REVOKED, revoked)
+            self._callbacks.call(self._options.on_revoked, revoked)
+            self._callbacks.event(EventKind.REVOKED, revoked)
             self._assigned -= revoked
         if generation is not None:
             self._commit(generation, held)
@@ -158,8 +158,8 @@ class GenerationLifecycle:
             self._stats.interruptions += 1
             generation._end()
         if lost:
-            self._notifications.call(self._options.on_lost, lost)
-            self._notifications.event(EventKind.LOST, lost)
+            self._callbacks.call(self._options.on_lost, lost)
+            self._callbacks.event(EventKind.LOST, lost)
         if generation is not None:
             deadline = Deadline(self._options.release_timeout)
             generation._wait_for_workers(deadline)

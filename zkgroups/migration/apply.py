@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..core.migration.apply_rules import is_begun, needs_mark, offsets_to_write
-from ..core.migration.group_state import SourceState, TargetState
-from ..core.migration.guards import (
+from ..core.migration.changes_since_plan import (
     PlanRows,
     by_target,
     log_obstacles,
@@ -22,6 +21,7 @@ from ..core.migration.guards import (
 )
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
 from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
+from ..core.migration.source_and_target_state import SourceState, TargetState
 from ..core.znodes.migration_mark import Mark, MarkState
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import OutcomeUnknownError

@@ -14,11 +14,11 @@ from itertools import accumulate
 from typing import Final
 
 from ..core.kafka_values import NativeGroup
+from ..core.migration.changes_since_plan import member_obstacles
 from ..core.migration.follow_rules import FollowState, OffsetRule
-from ..core.migration.group_state import SourceState, TargetState
-from ..core.migration.guards import member_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.offset_decision import Decision, Unknown, decide
+from ..core.migration.source_and_target_state import SourceState, TargetState
 from ..core.znodes.migration_mark import MarkState
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import UnavailableError, UnknownPartitionError

@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import Final
 
 from ..core.migration.follow_rules import FollowedGroup
-from ..core.migration.group_state import SourceState
 from ..core.migration.obstacles import Obstacle, ObstacleKind, offset_refused
 from ..core.migration.offset_decision import Reason, Rule
+from ..core.migration.source_and_target_state import SourceState
 from ..core.znodes.migration_mark import Mark, MarkState
 from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
-from ..zookeeper.admin.migration_locks import Locks
+from ..zookeeper.admin.migration_target_locks import MigrationTargetLocks
 from ..zookeeper.registry import Registry
 from ..zookeeper.session.registry_context import context_of
 from .current_state import read_sources
@@ -58,7 +58,7 @@ class Follower:
         self.marked_as_moved: set[str] = set()
         """Groups that stay marked as moved."""
         self._marks_read = False
-        self._locks: Locks | None = None
+        self._locks: MigrationTargetLocks | None = None
         self._locks_session: int | None = None
         self._locked: set[str] = set()
         """The targets that are locked in that session."""
@@ -135,7 +135,9 @@ class Follower:
         if self._locks_session != session or self._locks is None:
             self._locked.clear()
             self._locks_session = session
-            self._locks = Locks(context_of(self.registry), cluster=self.groups[0].cluster, plan=self.plan)
+            self._locks = MigrationTargetLocks(
+                context_of(self.registry), cluster=self.groups[0].cluster, plan=self.plan
+            )
         wanted = {group.target: group for group in self.following if group.target not in self._locked}
         if not wanted:
             return

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
-from ..core.migration.group_state import TargetState
-from ..core.migration.guards import PlanRows, by_target, member_obstacles, recreated_obstacles
+from ..core.migration.changes_since_plan import PlanRows, by_target, member_obstacles, recreated_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
 from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
 from ..core.migration.rollback_rules import (
@@ -26,6 +25,7 @@ from ..core.migration.rollback_rules import (
     restoration,
     unrestorable_offsets,
 )
+from ..core.migration.source_and_target_state import TargetState
 from ..core.migration.target_names import name_error
 from ..core.znodes.migration_mark import Mark
 from ..core.znodes.topic_partition import TopicPartition

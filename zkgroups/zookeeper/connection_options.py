@@ -13,7 +13,8 @@ from ..deadline import Deadline
 from ..exceptions import InvalidOptionError
 from ..secret_file import read_secret_file
 from .registry import Registry
-from .session.options import MAX_SESSION_TIMEOUT, Digest, Sasl, Tls, check_hosts
+from .session.options import MAX_SESSION_TIMEOUT, check_hosts
+from .session.security import Digest, Sasl, Tls
 
 PASSWORD_VARIABLE = "ZKGROUPS_PASSWORD"
 TLS_KEY_PASSWORD_VARIABLE = "ZKGROUPS_TLS_KEY_PASSWORD"

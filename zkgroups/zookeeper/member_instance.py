@@ -8,9 +8,9 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import Owner, UnreadableNode
 from ..exceptions import NotClaimedError, NotRegisteredError
 from .claim import Claims
-from .ids_in_use import free_id
 from .instance import Instance
-from .resuming import find_owners, resume
+from .ownership.instance_ids_in_use import free_id
+from .ownership.resume_claims import find_owners, resume_claims
 
 
 class MemberInstance(Instance):
@@ -36,7 +36,7 @@ class MemberInstance(Instance):
 
     def resume(self) -> bool:
         """Take over the registration of this id in this session, with its claims. Return False if there is none."""
-        return resume(self._ownership)
+        return resume_claims(self._ownership)
 
     def free_id(self) -> None:
         """Let other objects of this process use the id."""

@@ -12,10 +12,10 @@ from typing import Final
 
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
-from .group_state import OffsetKey, OffsetNode, TargetState, TopicIds
-from .guards import PlanRows, member_obstacles, recreated_partitions
+from .changes_since_plan import PlanRows, member_obstacles, recreated_partitions
 from .obstacles import Obstacle, ObstacleKind, texts
 from .offset_decision import Reason
+from .source_and_target_state import OffsetKey, OffsetNode, TargetState, TopicIds
 
 # The target
 

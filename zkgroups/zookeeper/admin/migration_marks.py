@@ -25,9 +25,9 @@ from ...exceptions import (
     ZkgroupsException,
 )
 from ..requests import bulk_read
-from ..requests.batching import Batch, in_batches
 from ..requests.node import Node
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
+from ..requests.transaction_batches import Batch, in_batches
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 

@@ -14,14 +14,13 @@ from __future__ import annotations
 import random
 import socket
 import ssl
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kazoo.exceptions import ConnectionDropped, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ...deadline import Deadline, uptime
-from . import internals, server_status
+from . import internals
 from .safe_decoding import DamagedAnswer
 
 _FINAL: Final = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError, DamagedAnswer)
@@ -42,8 +41,7 @@ IS_BEHIND: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """How an attempt failed. The error itself is not kept, because it holds the socket."""
 
     reason: str
@@ -141,6 +139,8 @@ class ConnectFailures:
             return False
         if self._failing_since is None or uptime() < self._failing_since + _CHECK_ZXID_AFTER:
             return False
+        from . import server_status
+
         last = server_status.last_zxid(self._client, *self._current, Deadline(_STATUS_TIMEOUT))
         return last is not None and last < seen
 
