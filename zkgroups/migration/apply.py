@@ -237,20 +237,21 @@ class _Apply(RunContext):
     ) -> None:
         mark_error = self._mark_errors.get(rows[0].target, "")
         detail = f"while offsets were written: {texts(conflicts)}" if conflicts else mark_error
+        is_overtaken = bool(conflicts or mark_error)
         for row in rows:
             at = row.at
             found = None if at is None else offset_or_none(state.committed.get(at))
             if not row.is_commit:
                 self._report.add(MigrationStep.APPLY, row, Outcome.SKIPPED, found=found, detail=row.reason)
             elif at is None or at not in offsets:
-                outcome = Outcome.OVERTAKEN if conflicts else Outcome.THERE
+                outcome = Outcome.OVERTAKEN if is_overtaken else Outcome.THERE
                 self._report.add(MigrationStep.APPLY, row, outcome, found=found, detail=detail)
             elif not self._execute:
                 self._report.add(MigrationStep.APPLY, row, Outcome.WOULD_WRITE, found=found)
             elif (error := answers[at]) is not None:
                 self._report.add(MigrationStep.APPLY, row, Outcome.FAILED, found=found, detail=str(error))
             else:
-                outcome = Outcome.OVERTAKEN if conflicts else Outcome.WRITTEN
+                outcome = Outcome.OVERTAKEN if is_overtaken else Outcome.WRITTEN
                 self._report.add(MigrationStep.APPLY, row, outcome, found=found, written=row.planned, detail=detail)
 
 
