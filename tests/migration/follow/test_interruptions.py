@@ -230,15 +230,15 @@ def test_a_run_that_ends_keeps_the_mark_of_a_group_that_another_run_has_moved(
     registry.group(name).offsets.set(topic[0], 5)
 
     class Overtaken(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
+        def committed_or_error(self, groups: Iterable[str]) -> Any:
             if mark_of(registry, name) is None:
-                return super().commit(offsets)
+                return super().committed_or_error(groups)
             marks.put(registry._context, {name: name}, plan=PLAN, state=MarkState.MOVED)
             stop.set()
             raise NotConnectedError("no answer")
 
     with Overtaken.connect(broker.address) as brokers:
         rows = plan_of(registry, brokers, {name: name})
-        registry.group(name).offsets.set(topic[0], 6)
-        follow(rows, brokers, registry, execute=True, every=0.1, stop=stop)
+        [found] = follow(rows, brokers, registry, execute=True, every=0.1, stop=stop)
+    assert (found.state, stop.is_set()) == (FOLLOWING, True)
     assert mark_of(registry, name) == MarkState.MOVED
