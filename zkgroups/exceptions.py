@@ -57,7 +57,7 @@ ZkgroupsException
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from .input_errors import InvalidInputError as InvalidInputError
@@ -73,6 +73,10 @@ if TYPE_CHECKING:
 def _of_group(group: str) -> str:
     """Return how a message names the group: not at all if the name is empty, as for a member without a group."""
     return f" of group {group!r}" if group else ""
+
+
+def _and_more(also: Collection[TopicPartition]) -> str:
+    return f" (and {len(also)} more)" if also else ""
 
 
 class NotFoundError(ZkgroupsException):
@@ -101,11 +105,21 @@ class NotRegisteredError(NotFoundError):
 
 
 class NotClaimedError(NotFoundError):
-    """The caller does not hold the partition: it was released, taken away, or never claimed."""
+    """The caller does not hold the partition: it was released, taken away, or never claimed.
 
-    def __init__(self, at: TopicPartition, reason: str = "is not claimed by this instance") -> None:
-        super().__init__(f"{at} {reason}")
+    `also` has the other partitions of the call that the caller does not hold, as far as known.
+    """
+
+    def __init__(
+        self,
+        at: TopicPartition,
+        reason: str = "is not claimed by this instance",
+        *,
+        also: Collection[TopicPartition] = (),
+    ) -> None:
+        super().__init__(f"{at} {reason}{_and_more(also)}")
         self.at = at
+        self.also = frozenset(also)
 
 
 class UnknownPartitionError(NotFoundError):
@@ -156,15 +170,28 @@ class GroupExistsError(RefusedError):
 
 
 class OffsetWouldGoBackError(RefusedError):
-    """The offset is lower than the committed offset, and the caller did not allow that."""
+    """The offset is lower than the committed offset, and the caller did not allow that.
 
-    def __init__(self, group: str, at: TopicPartition, committed: int, offset: int, *, cure: str = "") -> None:
-        text = f"offset of {at} in group {group!r} is {committed} and would go back to {offset}"
+    `also` has the other partitions of the call whose offsets would go back, as far as known.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        at: TopicPartition,
+        committed: int,
+        offset: int,
+        *,
+        cure: str = "",
+        also: Collection[TopicPartition] = (),
+    ) -> None:
+        text = f"offset of {at} in group {group!r} is {committed} and would go back to {offset}{_and_more(also)}"
         super().__init__(f"{text}: {cure}" if cure else text)
         self.group = group
         self.at = at
         self.committed = committed
         self.offset = offset
+        self.also = frozenset(also)
 
 
 class OffsetOutOfRangeError(RefusedError):

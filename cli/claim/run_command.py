@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from zkgroups import Claims, Consumergroup, ForbiddenNode, Instance, MalformedNode, Registry
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, UnavailableError
+from zkgroups.zookeeper.connection_options import SECRET_VARIABLES
 
 from ..shared.messages import say
-from ..shared.options import SECRETS, Options, secret_variable
+from ..shared.options import Options
 from ..shared.signals import raise_recorded, recorded_signals
 from .child_process import Child, CommandResult
 from .lease import Lease
@@ -62,8 +63,7 @@ def _reason(lease: Lease) -> str:
 
 def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """Remove zkgroups' own passwords: COMMAND may be an untrusted program."""
-    secrets = {secret_variable(name) for name in SECRETS}
-    return {name: value for name, value in environment.items() if name not in secrets}
+    return {name: value for name, value in environment.items() if name not in SECRET_VARIABLES}
 
 
 def _environment(group: Consumergroup, instance: Instance, request: ClaimRequest, lease: Lease) -> Mapping[str, str]:

@@ -268,14 +268,14 @@ def test_a_secret_file_that_is_not_utf_8_is_exit_code_2_and_none_of_it_is_shown(
     *before, option = option.split()
     ended = run("groups", "list", "-z", "127.0.0.1:1", "-vv", *before, option, tmp_path / "secret")
     assert ended.code == 2
-    assert f"{option} {tmp_path / 'secret'} is not UTF-8 text" in ended.err
+    assert f"{option} is '{tmp_path / 'secret'}', but it is not UTF-8 text" in ended.err
     assert not any(part in ended.err.lower() for part in ("e9", "sesame", "codec"))
 
 
 def test_a_password_in_the_environment_that_is_not_utf_8_is_exit_code_2_and_none_of_it_is_shown() -> None:
     ended = run(*AS_ALICE, "-z", "127.0.0.1:1", "-vv", env={"ZKGROUPS_PASSWORD": os.fsdecode(b"ses\xe9ame")})
     assert ended.code == 2
-    assert "ZKGROUPS_PASSWORD is not UTF-8 text" in ended.err
+    assert "ZKGROUPS_PASSWORD: it is not UTF-8 text" in ended.err
     assert not any(part in ended.err.lower() for part in ("e9", "sesame", "codec"))
 
 
@@ -298,14 +298,23 @@ def test_a_client_with_a_wrong_digest_password_has_the_rights_of_anyone(zkgroups
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--digest-user", "alice"), "the password of 'alice' is missing"),
-        (("--digest-user", "alice", "--password-file", "/no/such"), "--password-file /no/such cannot be read"),
-        (("--digest-user", "alice", "--sasl-user", "alice"), "not both"),
-        (("--digest-user", "alice", "--password-file", "/dev/zero"), "/dev/zero cannot be read: it is longer than"),
-        (("--tls", "--tls-key-password-file", "/dev/zero"), "/dev/zero cannot be read: it is longer than"),
-        (("--password-file", "/dev/null"), "--password-file needs"),
-        (("--tls-ca", "ca.pem"), "--tls-ca needs --tls"),
-        (("--no-tls-hostname-check",), "--no-tls-hostname-check needs --tls"),
+        (
+            ("--digest-user", "alice"),
+            "the user 'alice' needs a password: set --password-file or the environment variable",
+        ),
+        (
+            ("--digest-user", "alice", "--password-file", "/no/such"),
+            "--password-file is '/no/such', but it cannot be read: No such file",
+        ),
+        (("--digest-user", "alice", "--sasl-user", "bob"), "--sasl-user is 'bob', but --digest-user is set, too"),
+        (
+            ("--digest-user", "alice", "--password-file", "/dev/zero"),
+            "is '/dev/zero', but it cannot be read: it is longer than",
+        ),
+        (("--tls", "--tls-key-password-file", "/dev/zero"), "is '/dev/zero', but it cannot be read: it is longer than"),
+        (("--password-file", "/dev/null"), "but it needs a --digest-user or a --sasl-user"),
+        (("--tls-ca", "ca.pem"), "ca.pem', but it needs --tls"),
+        (("--no-tls-hostname-check",), "--no-tls-hostname-check: it needs --tls"),
         (("--tls", "--tls-ca", "/no/such.pem"), "the file does not exist"),
         (("--tls", "--tls-key", __file__), "certificate"),
     ],

@@ -93,7 +93,7 @@ def test_a_dry_run_counts_nodes_without_java(
         (("--topics", "*"), "topics is '*', but it is not a regular expression"),
         (("--parallelism", "0"), "--parallelism"),
         (("--conf", "spark.x"), "'spark.x' is not like KEY=VALUE"),
-        (("--digest-user", "alice"), "the password of 'alice' is missing"),
+        (("--digest-user", "alice"), "the user 'alice' needs a password"),
         (("more",), "unexpected extra argument"),
     ],
     ids=str,

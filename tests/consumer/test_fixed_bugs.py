@@ -17,6 +17,8 @@ from zkgroups.core.rebalance.members import Assignment, Members, Stream
 from zkgroups.core.znodes.states import InstanceState
 from zkgroups.exceptions import AlreadyRegisteredError, InvalidOptionError, NotConnectedError
 from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper.member_instance import MemberInstance
+from zkgroups.zookeeper.session.registry_context import context_of
 
 from .conftest import Run, ats, plant_topic
 
@@ -93,6 +95,32 @@ def test_two_members_of_one_session_with_one_id_never_work_on_the_same_partition
     assert not b.member.assignment
     a.close()
     b.until_holding(orders)
+
+
+def test_a_registration_that_was_deleted_while_the_member_was_cut_off_is_created_again(
+    registry: Registry, group: Consumergroup
+) -> None:
+    """The session and the claims have outlived it: otherwise the member would wait for itself, and nobody could claim
+    its partitions."""
+    instance = MemberInstance(group.paths, context_of(group), "a")
+    instance.register(["orders"])
+    instance.claim(P0)
+    registry.client.delete(group.paths.instance("a"))
+    assert not instance.resume()
+    instance.register(["orders"])
+    assert [each.session for each in group.instances()] == [registry.session_id]
+    assert instance.find_owners([P0], ["a"]) == ({P0: 0}, {})
+
+
+def test_an_owner_node_with_a_stream_of_thousands_of_digits_stops_nobody(
+    run: Run, registry: Registry, group: Consumergroup, orders: Partitions
+) -> None:
+    a = run(id="a", reconcile_every=60.0).until_holding(orders)
+    registry.client.set(group.paths.owner(P0), b"a-" + b"9" * 5_000)
+    b = run(id="b")
+    b.until_holding(ats("orders", 3, 4, 5))
+    a.until_holding(ats("orders", 0, 1, 2))
+    assert not a.errors
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one session", "two sessions"])

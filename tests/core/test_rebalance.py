@@ -172,6 +172,15 @@ def test_an_unanswered_request_is_checked_and_not_repeated() -> None:
     assert member.settled
 
 
+def test_a_stop_that_failed_is_followed_by_the_release() -> None:
+    held = frozenset({TopicPartition("orders", 0)})
+    member = member_with(held)
+    member.receive(GroupChanged())
+    assert member.receive(Planned(4, 2, NOTHING, held)) == [StopGeneration(5, held)]
+    assert member.receive(RequestFailed(5)) == [ReleasePartitions(6, held)]
+    assert member.running is None
+
+
 @pytest.mark.parametrize("late", [GenerationStopped(5), Released(4), Claimed(3, NOTHING), RequestFailed(1)], ids=repr)
 def test_an_unexpected_answer_is_ignored(late: Event) -> None:
     held = frozenset({TopicPartition("orders", 0)})

@@ -144,8 +144,10 @@ class GenerationLifecycle:
             self._callbacks.event(EventKind.REVOKED, revoked)
             self._assigned -= revoked
         if generation is not None:
-            self._commit(generation, held)
-            generation._close(Deadline(self._options.release_timeout))
+            try:
+                self._commit(generation, held)
+            finally:
+                generation._close(Deadline(self._options.release_timeout))
 
     def drop(self, partitions: Partitions, held: Partitions) -> None:
         """End the generation because these partitions are lost. The partitions that are still held are committed."""
@@ -175,22 +177,33 @@ class GenerationLifecycle:
             self._commit(self.generation, held)
 
     def _commit(self, generation: Generation, among: Partitions) -> None:
-        """Commit the marked offsets. A partition that was taken away, or is ahead, does not block the others."""
+        """Commit the marked offsets. A partition that was taken away, or is ahead, does not block the others.
+
+        All partitions of the member may be blocked, so this is a loop: one call for each would be too deep.
+        """
+        while among and (blocked := self._blocked(generation, among)):
+            among -= blocked
+
+    def _blocked(self, generation: Generation, among: Partitions) -> Partitions:
+        """Commit the marked offsets of all these partitions, or return partitions that prevent it."""
         try:
             try:
                 self._membership.commit_marked(generation, among)
-            except OffsetConflictError:  # the second attempt overwrites the new value, unless the offset would go back
+            except OffsetConflictError:  # the second attempt overwrites new values, unless an offset would go back
+                self._membership.forget_offsets(among)
                 self._membership.commit_marked(generation, among)
-        except (NotClaimedError, OffsetConflictError, OffsetWouldGoBackError) as error:
+        except (NotClaimedError, OffsetWouldGoBackError) as error:
             self._commit_failed(error)
-            if error.at in among:
-                self._commit(generation, among - {error.at})
+            return among & {error.at, *error.also}
+        except OffsetConflictError as error:
+            self._commit_failed(error)
+            return among & {error.at}
         except NoPermissionError as error:
             self._commit_failed(error)
-            if denied := self._offsets_at(error.path, among):
-                self._commit(generation, among - denied)
+            return self._offsets_at(error.path, among)
         except ZkgroupsException as error:
             self._commit_failed(error)
+        return frozenset()
 
     def _offsets_at(self, path: str, among: Partitions) -> Partitions:
         """The partitions whose offset node, or the directory above it, has this path."""

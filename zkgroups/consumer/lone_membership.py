@@ -119,6 +119,9 @@ class LoneMembership:
             if at in kept:
                 self._positions[at] = self._topics.made(at.topic), offset
 
+    def forget_offsets(self, partitions: Partitions) -> None:
+        """Do nothing: nothing is committed."""
+
     def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
         """Return the remembered offsets of these partitions."""
         return {at: self._position(at) for at in partitions}

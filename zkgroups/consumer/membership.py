@@ -282,6 +282,10 @@ class Membership:
         """Commit the marked offsets of these partitions."""
         generation._commit_marked(among - self._topics.outlived)
 
+    def forget_offsets(self, partitions: Partitions) -> None:
+        """Make the next commit read the committed offsets of these partitions again, and write over them."""
+        self._instance.forget_offsets(partitions)
+
     def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
         """Read the committed offsets of these partitions."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))

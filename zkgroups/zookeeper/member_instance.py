@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import Owner, UnreadableNode
@@ -10,7 +11,11 @@ from ..exceptions import NotClaimedError, NotRegisteredError
 from .claim import Claims
 from .instance import Instance
 from .ownership.instance_ids_in_use import free_id
+from .ownership.owner_node import locked
 from .ownership.resume_claims import find_owners, resume_claims
+
+_DIGITS: Final = 10
+"""The most digits of the number of a stream. Other clients can write to an owner node, and Python refuses thousands."""
 
 
 class MemberInstance(Instance):
@@ -60,7 +65,14 @@ class MemberInstance(Instance):
 
     def _stream(self, data: bytes) -> int:
         number = data.decode().removeprefix(f"{self.id}-")
-        return int(number) if number.isdecimal() else 0
+        return int(number) if number.isdecimal() and len(number) <= _DIGITS else 0
+
+    def forget_offsets(self, partitions: Collection[TopicPartition]) -> None:
+        """Make the next commit read the committed offsets of these partitions again."""
+        nodes = [node for at, node in self._ownership.current().items() if at in partitions]
+        with locked(nodes):
+            for node in nodes:
+                node.last_commit = None
 
     def claims_on(self, partitions: Collection[TopicPartition]) -> Claims:
         """Return the claims on these partitions. Raise `NotClaimedError` if one is not held."""

@@ -313,6 +313,7 @@ TRANSITIONS: Final[Mapping[tuple[RebalanceState, type], Transition]] = {
     (_S.READING, Planned): Rebalance._follow_plan,
     (_S.READING, RequestFailed): Rebalance._read,
     (_S.STOPPING, GenerationStopped): Rebalance._after_stop,
+    (_S.STOPPING, RequestFailed): Rebalance._after_stop,  # the generation has ended, whatever failed after that
     (_S.RELEASING, Released): Rebalance._after_release,
     (_S.RELEASING, RequestFailed): Rebalance._after_failure,
     (_S.CLAIMING, Claimed): Rebalance._take_granted,

@@ -177,10 +177,14 @@ class _Attempt:
 
     def _refuse_to_go_back(self, offsets: Mapping[OwnerNode, int], allowed: Mapping[TopicPartition, int]) -> None:
         """Rule 5: an offset goes back only if `allowed` names the committed offset that it goes back from."""
+        back: dict[TopicPartition, tuple[int, int]] = {}
         for node, offset in offsets.items():
             committed = node.last_commit.offset if node.last_commit is not None else None
             if committed is not None and offset < committed != allowed.get(node.at):
-                raise OffsetWouldGoBackError(self._paths.group, node.at, committed, offset)
+                back[node.at] = committed, offset
+        if back:
+            first, *also = back
+            raise OffsetWouldGoBackError(self._paths.group, first, *back[first], also=also)
 
     def _handle_failure(self, nodes: Sequence[OwnerNode], node: OwnerNode, failure: TransactionFailed) -> None:
         """Create missing directories so that the caller can retry. Otherwise raise: another client has committed."""

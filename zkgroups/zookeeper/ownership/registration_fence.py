@@ -112,10 +112,15 @@ class RegistrationFence:
         return registration
 
     def resume(self) -> bool:
-        """Take over a registration that this session already has. Return False if it has none."""
-        session_id = self._session.require_id(self._context.deadline())
+        """Take over a registration that this session already has. Return False if it has none.
+
+        Then a known registration was deleted, perhaps while there was no connection. It can be created again.
+        """
+        session_id, known = self._session.require_id(self._context.deadline()), self._current
         node = self._session.get(self.path, deadline=self._context.deadline())
         if node is None or node.session != session_id:
+            if known is not None:
+                self.adopt(RegistrationVersion(session_id, MISSING), known=known)
             return False
         self._session.prove(session_id, deadline=self._context.deadline())
         self._begin(RegistrationVersion(session_id, node.version))

@@ -27,8 +27,7 @@ def _release(ownership: Ownership, nodes: Sequence[OwnerNode]) -> None:
     # A release with an unknown outcome may have succeeded, and another client may have claimed the partition since.
     forbidden = ownership.forget_lost([node for node in nodes if node.uncertain])
     while True:
-        current = ownership.current()
-        left = [node for node in nodes if current.get(node.at) is node and node not in forbidden]
+        left = [node for node in ownership.current_among(nodes) if node not in forbidden]
         registration = ownership.fence.current
         if not left or registration is None:
             break
