@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -313,6 +314,56 @@ def test_an_apply_that_lost_its_lock_is_reported_as_overtaken(
             assert outcomes(report) == {"overtaken"}
             assert lost in detail
             assert states(registry, {"paused": ""}) == {"paused": MarkState.MOVING}
+
+
+def test_a_run_whose_lock_was_taken_over_keeps_the_mark_of_the_run_that_took_it(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
+) -> None:
+    """As if the driver is killed and the plan applied again, while a worker of the first run still works."""
+    at = TopicPartition(make_topic(), 0)
+    registry.group("twice").offsets.set(at, 7)
+    target = f"twice-{at.topic}"
+    runs = []
+
+    class Slow(Brokers):
+        def committed_or_error(self, groups: Iterable[str]) -> Any:
+            found = super().committed_or_error(groups)
+            if not runs:
+                runs.append(apply_groups(rows, plain, other, execute=True))
+            return found
+
+    with Registry.connect(hosts_of(registry)) as other, Brokers.connect(broker.address) as plain:
+        rows = plan_of(registry, plain, {"twice": target})
+        with Slow.connect(broker.address) as brokers:
+            report = apply_groups(rows, brokers, registry, execute=True)
+
+        assert (outcomes(runs[0]), outcomes(report)) == ({"written"}, {"left"})
+        assert numbers(plain, target) == {at: 7}
+        assert states(registry, {"twice": ""}) == {"twice": MarkState.MOVED}
+
+
+def test_a_group_that_another_run_rolls_back_before_it_is_marked_as_moved_is_reported_as_overtaken(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = TopicPartition(make_topic(), 0)
+    registry.group("undone").offsets.set(at, 7)
+    target = f"undone-{at.topic}"
+    put, runs = marks.put, []
+
+    def late(context: Any, targets: Any, **options: Any) -> Any:
+        if options["state"] is MarkState.MOVED:
+            runs.append(rollback_groups(rows, brokers, other, execute=True))
+        return put(context, targets, **options)
+
+    monkeypatch.setattr(marks, "put", late)
+    with Registry.connect(hosts_of(registry)) as other, Brokers.connect(broker.address) as brokers:
+        rows = plan_of(registry, brokers, {"undone": target})
+        report = apply_groups(rows, brokers, registry, execute=True)
+
+        assert (outcomes(runs[0]), outcomes(report)) == ({"written"}, {"overtaken"})
+        [detail] = details(report, target)
+        assert detail.endswith("the mark of group 'undone' was removed meanwhile: run migrate status")
+        assert (numbers(brokers, target), states(registry, {"undone": ""})) == ({}, {})
 
 
 @pytest.mark.parametrize("nth", [0, 1])

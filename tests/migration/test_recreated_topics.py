@@ -106,6 +106,27 @@ def test_a_rollback_does_not_restore_offsets_of_an_earlier_topic(
     assert {at: found.offset for at, found in move.on_target().items()} == {TopicPartition(other, 0): 0}
 
 
+def test_a_rollback_restores_no_offset_of_an_earlier_topic_on_brokers_without_topic_ids(
+    legacy_kafka: KafkaBroker,
+) -> None:
+    """Their ZooKeeper has the transaction that created the topic, if it is the one of the source."""
+    name = "recreated-without-id"
+    legacy_kafka.create_topic(name, 2)
+    fill(legacy_kafka, name)
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        registry.group(name).offsets.set_many({TopicPartition(name, 0): 5, TopicPartition(name, 1): 10})
+        Writer(legacy_kafka.address).commit(name, {(name, 0): 3})
+        move = Move(registry, legacy_kafka.address, name)
+        assert {row.topic_id for row in move.plan()} == {None}
+        assert move.apply() == {Outcome.WRITTEN: 2}
+        recreate(legacy_kafka, name)
+
+        assert move.roll_back()[Outcome.SKIPPED] == 1
+        assert {row.detail for row in move.reports if row.partition == 0} == {"topic recreated"}
+        assert TopicPartition(name, 0) not in move.on_target()
+        assert move.mark() is None
+
+
 @pytest.mark.parametrize("committed", [3, 5, 15], ids=["as before", "as planned", "another"])
 def test_a_rollback_that_deletes_the_group_keeps_offsets_of_the_new_topic(
     broker: KafkaBroker, topic: str, move: Move, committed: int

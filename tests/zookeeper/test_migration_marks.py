@@ -12,7 +12,7 @@ from kazoo.security import make_acl, make_digest_acl
 from zkgroups import Consumergroup, Digest, Registry, TopicPartition
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.core.znodes.values import MalformedNode
-from zkgroups.exceptions import GroupMigratedError, GroupNotFoundError, NoPermissionError
+from zkgroups.exceptions import ConflictError, GroupMigratedError, GroupNotFoundError, NoPermissionError
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
 from zkgroups.zookeeper.requests import bulk_read
@@ -52,6 +52,25 @@ def test_a_mark_is_written_changed_and_removed_only_by_its_own_plan(registry: Re
     assert put(registry, "billing", state=MarkState.MOVED) == {"billing": None}
     assert "was moved" in marks.read(registry._context, ["billing"])["billing"].shown
     assert remove(registry, "billing") == remove(registry, "billing") == {"billing": None}
+    assert marks.read(registry._context, ["billing"]) == {}
+
+
+def test_a_mark_is_only_replaced_or_only_removed_in_one_state_on_request(
+    registry: Registry, group: Consumergroup
+) -> None:
+    group.create()
+    target: dict[str, str] = {"billing": "accounts"}
+    options: dict[str, Any] = {"plan": "p1", "state": MarkState.MOVED}
+    refused = marks.put(registry._context, target, replace=True, **options)
+    assert isinstance(refused["billing"], ConflictError)
+    assert marks.read(registry._context, ["billing"]) == {}
+
+    put(registry, "billing")
+    assert marks.put(registry._context, target, replace=True, **options) == {"billing": None}
+    kept = marks.remove(registry._context, ["billing"], plan="p1", state=MarkState.MOVING)
+    assert kept == {"billing": None}
+    assert "was moved" in marks.read(registry._context, ["billing"])["billing"].shown
+    assert marks.remove(registry._context, ["billing"], **options) == {"billing": None}
     assert marks.read(registry._context, ["billing"]) == {}
 
 
