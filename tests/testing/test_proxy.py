@@ -340,7 +340,10 @@ def test_requests_are_counted_by_type_and_pings_are_not(
     transaction = client.transaction()
     transaction.create(f"{path}/2")
     transaction.commit()
-    time.sleep(1.0)  # for some pings
+    proxy.delay(0.1, direction="replies")
+    pinged = client._connection.ping_outstanding
+    assert eventually(pinged.is_set)
+    assert eventually(lambda: not pinged.is_set())
 
     assert proxy.requests - before == 5
     assert eventually(lambda: proxy.replies == proxy.requests)
