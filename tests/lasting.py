@@ -12,10 +12,10 @@ _TIMES = 20
 
 
 def through_restarts(hosts: str) -> str:
-    """The same server several times, so that a client retries soon.
+    """The address several times, so that a client retries soon.
 
-    ZooKeeper 3.9 forgets connections made in the first milliseconds of its start: it neither answers nor closes them.
-    kazoo waits on one for the session timeout divided by the number of hosts.
+    ZooKeeper 3.9 forgets connections made in the first milliseconds of its start: it neither answers nor closes
+    them. kazoo waits on one for the session timeout divided by the number of hosts.
     """
     address, slash, chroot = hosts.partition("/")
     return ",".join([address] * _TIMES) + slash + chroot

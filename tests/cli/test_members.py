@@ -88,7 +88,9 @@ def test_groups_are_chosen_by_name_and_by_expression(zkgroups: Zkgroups, tree: T
     assert [(row["group"], row["instance"]) for row in rows] == [(g, f"of-{g}") for g in ("a1", "a2", "b1")]
 
 
-def test_without_instances_the_data_is_empty_and_a_message_says_so(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_without_instances_the_data_is_empty_and_a_message_goes_to_stderr(
+    zkgroups: Zkgroups, registry: Registry
+) -> None:
     registry.group("billing").create()
     for arguments in (["list"], ["list", "billing"], ["list", "--groups", "x"]):
         table = zkgroups("members", *arguments)

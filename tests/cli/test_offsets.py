@@ -93,7 +93,7 @@ def test_without_a_group_all_are_shown_and_an_expression_chooses_some(
     assert groups("invoices", "--groups", "b.*", "--topic", "orders:0") == ["invoices", "billing"]
 
 
-def test_without_offsets_the_data_is_empty_and_a_message_says_so(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_without_offsets_the_data_is_empty_and_a_message_goes_to_stderr(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("empty").create()
     for arguments in ((), ("empty",), ("empty", "--topic", "orders")):
         ended = zkgroups("offsets", "get", *arguments)

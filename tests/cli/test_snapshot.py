@@ -22,6 +22,7 @@ from zkgroups.testing import Sasl, TcpProxy, ZooKeeperServer
 
 from ..spark.model import Model, appeared, assert_complete, parquet, plant, spoil
 from ..spark.processes import descendants, family, wait_until_gone
+from ..testing.waiting import eventually
 from .conftest import Zkgroups
 from .running import COMMAND, Ended, Terminal, environment, run
 
@@ -211,11 +212,9 @@ def slow(zookeeper: Any, zookeeper_hosts: str) -> Iterator[str]:
 
 def wait_for_the_job(process: subprocess.Popen[Any], destination: Path) -> list[int]:
     """Wait until tasks write; return all processes of the run."""
-    deadline = time.monotonic() + TIMEOUT
-    while not appeared(destination, "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    written = "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"
+    assert eventually(lambda: appeared(destination, written) or process.poll() is not None, timeout=TIMEOUT)
+    assert process.poll() is None
     return descendants(process.pid)
 
 

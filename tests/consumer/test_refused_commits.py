@@ -52,7 +52,7 @@ def test_a_member_leaves_soon_if_all_its_offsets_were_moved_ahead(registry: Regi
     assert {offset.offset for offset in group.offsets.fetch_many(EVERYTHING).values()} == {100}
 
 
-def test_a_member_goes_on_if_all_its_owner_nodes_were_deleted(registry: Registry, group: Consumergroup) -> None:
+def test_a_member_continues_if_all_its_owner_nodes_were_deleted(registry: Registry, group: Consumergroup) -> None:
     client = registry.client
     plant_topic(client, TOPIC, MANY)
     with Member(group, [TOPIC], id="a", reconcile_every=60.0, auto_commit_every=0.2) as member:

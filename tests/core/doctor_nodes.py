@@ -49,7 +49,8 @@ def bad_offset(data: bytes, name: str = "0") -> UnreadableNode:
 
 
 def group(*instances: RegisteredInstance, **fields: Any) -> GroupNodes:
-    """A group with these members; what they could not be read for is malformed, as a reader says."""
+    """A group with these members. Malformed registrations are also listed as unreadable nodes, as a reader lists
+    them."""
     unreadable = [node for each in instances if (node := unreadable_part(each.registration)) is not None]
     of_nodes = {name: fields.pop(name) for name in list(fields) if name not in GroupView.__dataclass_fields__}
     view = GroupView("billing", instances=instances, **fields)

@@ -19,21 +19,21 @@ from zkgroups.core.znodes.values import (
 from .doctor_nodes import AT, PATHS, SCALA, bad_offset, codes, group, litter, member, owner, the
 
 
-def test_the_codes_are_words_for_machines_and_each_is_there_once() -> None:
+def test_the_codes_are_unique_lowercase_words() -> None:
     names = [check.code for check in CHECKS]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch("[a-z]+(-[a-z]+)*", name) for name in names)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
-def test_each_check_says_what_it_means_why_it_is_left_and_has_a_function_of_its_own(check: Any) -> None:
+def test_each_check_has_a_meaning_a_reason_not_to_repair_and_its_own_function(check: Any) -> None:
     assert check.meaning
     assert check.not_repaired
     assert check.find.__doc__
     assert [each.code for each in CHECKS if each.find is check.find] == [check.code]
 
 
-def test_nothing_is_found_in_nothing() -> None:
+def test_a_group_without_nodes_has_no_findings() -> None:
     assert run_checks(GroupNodes(GroupView("billing", offsets=(CommittedOffset("billing", AT, 5),)))) == []
 
 

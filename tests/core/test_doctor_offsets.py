@@ -79,7 +79,7 @@ def test_an_offset_of_an_unknown_partition_comes_with_the_command_to_delete_it()
 
 
 @given(NAMES, TOPICS, st.integers(0, 2**31 - 1), NAMES)
-def test_a_line_to_type_survives_the_shell_whatever_the_names(name: str, topic: str, number: int, id: str) -> None:
+def test_a_suggested_command_survives_the_shell_with_any_names(name: str, topic: str, number: int, id: str) -> None:
     at = TopicPartition(topic, number)
     paths = GroupPaths(name)
     view = GroupView(name, owners=(owner(id, at, group=name),))
@@ -91,13 +91,13 @@ def test_a_line_to_type_survives_the_shell_whatever_the_names(name: str, topic: 
     assert finding.path == paths.owner(at)
 
 
-def test_a_name_that_looks_like_an_option_is_not_taken_for_one() -> None:
+def test_a_name_that_looks_like_an_option_is_not_taken_for_an_option() -> None:
     finding = the("orphan-owner", group(owners=(owner("anna", TopicPartition("-o", 0)),)))
     assert finding.fix.endswith(" -- billing -o 0")
 
 
 @given(st.integers(0, MAX_OFFSET), st.text(" \t\r\n"), st.text(" \t\r\n"))
-def test_blanks_around_a_number_are_taken_away_and_the_number_stays(number: int, before: str, after: str) -> None:
+def test_blanks_around_a_number_are_removed_and_the_number_stays(number: int, before: str, after: str) -> None:
     data = f"{before}{number}{after}".encode()
     if before or after:
         finding = the("padded-offset", group(unreadable=(bad_offset(data),)))
@@ -117,12 +117,12 @@ def test_any_malformed_offset_is_found_once_and_rewritten_only_as_a_plain_number
 
 
 @pytest.mark.parametrize("data", [b"", b"abc", b"1.0", b"7 8", b"+4 ", b"9223372036854775808 ", b"7\xc2\xa0", b"7\x0b"])
-def test_an_offset_whose_number_is_not_plain_is_left_to_a_person(data: bytes) -> None:
+def test_an_offset_with_an_ambiguous_number_is_not_repaired(data: bytes) -> None:
     finding = the("unreadable-offset", group(unreadable=(bad_offset(data),)))
     assert (finding.severity, finding.repairable) == (Severity.ERROR, False)
 
 
-def test_a_negative_offset_is_a_warning_and_left_to_a_person() -> None:
+def test_a_negative_offset_is_a_warning_and_not_repaired() -> None:
     finding = the("negative-offset", group(unreadable=(bad_offset(b"-1"),)))
     assert (finding.severity, finding.repairable) == (Severity.WARNING, False)
 

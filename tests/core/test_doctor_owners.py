@@ -19,7 +19,7 @@ def test_an_owner_registered_with_its_name_and_session_is_not_an_orphan(id: str)
     assert "orphan-owner" not in codes(group(member("anna"), owners=(owner(id),)))
 
 
-def test_a_living_owner_that_does_not_subscribe_is_found_once_and_may_be_meant() -> None:
+def test_a_live_owner_that_does_not_subscribe_is_one_finding_that_may_be_intended() -> None:
     other = member("cron", encode_registration(Registration({"refunds": 1})))
     nodes = group(member("anna"), other, owners=(owner("cron"),), partitions={"orders": (0,)})
     finding = the("blocked-partition", nodes)
@@ -47,7 +47,7 @@ def test_an_owner_of_another_name_or_session_is_an_orphan(other: Owner) -> None:
     )
 
 
-def test_two_owners_are_reported_at_the_node_that_has_the_usual_form() -> None:
+def test_two_owners_are_reported_at_the_node_in_the_usual_format() -> None:
     pykafka = Owner(AT, "py", SESSION, path=f"{PATHS.owners}/b'orders'/1-0")
     finding = the("two-owners", group(owners=(pykafka, owner("anna"))))
     assert finding.path == PATHS.owner(AT)
@@ -58,7 +58,7 @@ def test_two_owners_are_reported_at_the_node_that_has_the_usual_form() -> None:
     ("data", "unless"),
     [(b"gone", ("gone",)), (b"gone-0", ("gone-0", "gone")), (b"gone-x", ("gone-x",)), (b"-0", ("-0",))],
 )
-def test_a_persistent_owner_goes_unless_its_name_is_registered(data: bytes, unless: tuple[str, ...]) -> None:
+def test_a_persistent_owner_is_deleted_unless_its_name_is_registered(data: bytes, unless: tuple[str, ...]) -> None:
     finding = the("persistent-owner", group(unreadable=(bad_owner(data),)))
     assert finding.repair is not None
     assert finding.repair.unless == unless
@@ -85,7 +85,7 @@ def test_a_persistent_owner_that_may_be_in_use_is_not_repaired(nodes: GroupNodes
     assert finding.not_repaired
 
 
-def test_an_owner_that_cannot_be_read_and_lives_is_left_to_its_session() -> None:
+def test_a_live_unreadable_owner_is_not_repaired() -> None:
     finding = the("unreadable-owner", group(unreadable=(bad_owner(b"", session=SESSION),)))
     assert "0x1234" in finding.fix
     assert not finding.repairable

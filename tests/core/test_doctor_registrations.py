@@ -111,13 +111,13 @@ def test_an_expression_only_java_can_evaluate_is_not_a_scala_blocker() -> None:
     assert (found.severity, found.repair) == (Severity.WARNING, None)
 
 
-def test_a_registration_of_no_session_is_found_and_one_that_is_hidden_is_not_called_that() -> None:
+def test_a_persistent_registration_is_found_and_a_forbidden_one_is_not_called_persistent() -> None:
     hidden = RegisteredInstance("x", 0, ForbiddenNode(PATHS.ids + "/x", "hidden"))
     assert codes(group(member("anna", session=0))) == ["persistent-registration"]
     assert codes(group(hidden)) == ["no-permission"]
 
 
-def test_a_registration_of_no_session_is_removed_beside_whoever_is_registered() -> None:
+def test_a_persistent_registration_is_removed_beside_registered_instances() -> None:
     finding = the("persistent-registration", group(member("gone", session=0), member("anna")))
     assert finding.repair == Repair(
         "delete the node", (Remove(f"{PATHS.ids}/gone", 0, persistent=True),), is_always_safe=True

@@ -1,5 +1,5 @@
-"""The state machine of a member: in any order of events, no partition is held twice, a generation only
-works on held partitions, and every group settles."""
+"""The state machine of a member: in any order of events, no partition is held twice, a generation works only on
+held partitions, and every group settles."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from zkgroups import (
     Watch,
     Watched,
 )
-from zkgroups.testing import TcpProxy
+from zkgroups.testing import TcpProxy, ZooKeeperServer
 
 from .access import SECRET
 from .sick import Tree
@@ -43,6 +43,13 @@ def connect(zookeeper_hosts: str) -> Iterator[Connect]:
 def proxy(zookeeper: Any) -> Iterator[TcpProxy]:
     """A proxy in front of the server."""
     with TcpProxy(zookeeper.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def old_proxy(old_zookeeper: ZooKeeperServer) -> Iterator[TcpProxy]:
+    """A proxy in front of a server without MultiRead."""
+    with TcpProxy(old_zookeeper.address) as proxy:
         yield proxy
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,6 @@ def grow(client: Any) -> None:
     client.ensure_path("/consumers/without offsets/ids")
     for path in ("g0004/offsets", "g0005/offsets/t01", "g0006/offsets/t00/5"):
         client.set_acls(f"/consumers/{path}", [make_digest_acl("alice", "secret", all=True)])
-
-
-@pytest.fixture
-def old_proxy(old_zookeeper: ZooKeeperServer) -> Iterator[TcpProxy]:
-    with TcpProxy(old_zookeeper.address) as proxy:
-        yield proxy
 
 
 @pytest.fixture

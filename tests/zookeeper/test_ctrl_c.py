@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment raises KeyboardInterrupt, and leaves nothing behind that the instance does not know of."""
+"""Ctrl-C at any moment raises KeyboardInterrupt, and leaves no unknown node behind."""
 
 from __future__ import annotations
 

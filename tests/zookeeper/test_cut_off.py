@@ -144,7 +144,7 @@ def run(ensemble: ZooKeeperEnsemble, role: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("role", [FOLLOWER, FORGOTTEN])
-def test_failure_25_nobody_holds_what_another_has_claimed_while_a_server_is_cut_off(
+def test_failure_25_no_claim_is_held_by_two_instances_while_a_server_is_cut_off(
     ensemble: ZooKeeperEnsemble, role: str
 ) -> None:
     run(ensemble, role)

@@ -1,4 +1,4 @@
-"""Locks on the targets of migrations: one plan at a time, gone with the session of its holder."""
+"""Locks on the targets of migrations: one plan at a time, released when the session of the holder expires."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def take(registry: Registry, *targets: str, plan: str = "p1", cluster: str | Non
     return MigrationTargetLocks(registry._context, cluster=cluster, plan=plan).take(targets)
 
 
-def test_a_target_is_locked_by_one_plan_until_it_lets_go(registry: Registry, raw: Any) -> None:
+def test_a_target_is_locked_by_one_plan_until_the_plan_releases_it(registry: Registry, raw: Any) -> None:
     assert take(registry, "a", "b", "größe") == {"a": None, "b": None, "größe": None}
     assert take(registry, "a") == {"a": None}, "its own"
     refused = take(registry, "a", "c", plan="p2")
@@ -38,7 +38,7 @@ def test_a_target_is_locked_by_one_plan_until_it_lets_go(registry: Registry, raw
     assert take(registry, "a", plan="p2") == {"a": None}
 
 
-def test_a_lock_goes_with_the_session_of_its_holder_and_nobody_else_lets_it_go(
+def test_a_lock_is_deleted_with_the_session_of_its_holder_and_only_the_holder_releases_it(
     registry: Registry, connect: Connect, raw: Any
 ) -> None:
     with connect() as other:
@@ -49,7 +49,7 @@ def test_a_lock_goes_with_the_session_of_its_holder_and_nobody_else_lets_it_go(
         assert eventually(lambda: take(registry, "a", plan="p2") == {"a": None})
 
 
-def test_who_may_make_no_locks_goes_on_without_them_and_it_is_logged(
+def test_without_permission_to_create_locks_a_plan_continues_without_them_and_logs_it(
     registry: Registry, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     raw.create("/zkgroups", acl=[make_acl("world", "anyone", read=True)])
@@ -60,7 +60,7 @@ def test_who_may_make_no_locks_goes_on_without_them_and_it_is_logged(
     assert "targets are not locked against other plans: no permission on /zkgroups" in caplog.text
 
 
-def test_the_lock_of_a_session_that_is_about_to_end_is_replaced_and_does_not_go_with_it(
+def test_a_lock_of_an_earlier_session_of_the_plan_is_replaced_and_survives_that_session(
     registry: Registry, connect: Connect, raw: Any
 ) -> None:
     with connect() as first:
@@ -76,7 +76,7 @@ def test_the_lock_of_a_session_that_is_about_to_end_is_replaced_and_does_not_go_
     assert of_registry.lost(["a"]) == []
 
 
-def test_a_lock_that_was_made_anew_in_the_meantime_is_lost(registry: Registry, raw: Any) -> None:
+def test_a_lock_that_was_recreated_meanwhile_counts_as_lost(registry: Registry, raw: Any) -> None:
     locks = MigrationTargetLocks(registry._context, cluster="c", plan="p1")
     locks.take(["a"])
     raw.delete(f"{TARGETS}/c:a")
@@ -91,7 +91,7 @@ def test_a_lock_without_a_session_has_no_holder(registry: Registry, raw: Any) ->
     assert raw.get(f"{TARGETS}/c:a")[1].ephemeralOwner == registry._context.session.id
 
 
-def test_a_name_that_no_node_can_have_is_refused_alone(registry: Registry) -> None:
+def test_only_the_target_with_an_impossible_name_is_refused(registry: Registry) -> None:
     found = take(registry, "a/b", "b")
     assert isinstance(found["a/b"], InvalidNameError)
     assert found["b"] is None

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -22,12 +22,6 @@ pytestmark = pytest.mark.zookeeper
 
 UNKNOWN = "unknown type"
 """The message that an old server logs for the request."""
-
-
-@pytest.fixture
-def old_proxy(old_zookeeper: ZooKeeperServer) -> Iterator[TcpProxy]:
-    with TcpProxy(old_zookeeper.address) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def test_a_lost_connection_does_not_end_the_wait(proxy: TcpProxy, proxied: Regis
         assert outcome == []
         proxy.refuse()
         proxy.cut()
-        raw.delete(f"{OWNERS}/orders/0")  # while nobody hears it
+        raw.delete(f"{OWNERS}/orders/0")  # while no client can notice it
         proxy.heal()
     assert outcome == [None]
 

@@ -1,4 +1,4 @@
-"""Attempts to break rules 1 and 2: what an instance owns, and what it may delete."""
+"""Attempts to break rules 1 and 2: nodes that an instance owns, and nodes that it may delete."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_a_signal_handler_that_would_wait_for_the_commit_that_it_interrupts_gets
     me.deregister()
 
 
-def test_a_signal_handler_may_ask_what_is_held_at_any_moment(registry: Registry) -> None:
+def test_a_signal_handler_may_read_the_held_claims_at_any_moment(registry: Registry) -> None:
     me = member(registry)
     claim = me.claim(P0)
     with handler(lambda: (claim.held, me.registered, list(me.claims))) as found:

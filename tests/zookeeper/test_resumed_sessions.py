@@ -1,4 +1,4 @@
-"""Sessions that are resumed from their file, and those that are not."""
+"""Sessions that are resumed from their file, and sessions that are not."""
 
 from __future__ import annotations
 

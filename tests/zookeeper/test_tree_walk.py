@@ -195,7 +195,7 @@ def by_number(name: str) -> tuple[int, str]:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(GROUPS)
-def test_the_offsets_of_any_tree_are_what_its_nodes_say(
+def test_the_offsets_of_any_tree_equal_its_nodes(
     registry: Registry, raw: Any, tree: dict[str, dict[str, dict[str, bytes]] | None]
 ) -> None:
     raw.delete("/consumers", recursive=True)

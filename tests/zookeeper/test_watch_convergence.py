@@ -135,9 +135,10 @@ def test_failure_10_the_reported_changes_add_up_to_the_current_state(
     watches = {what: proxied.group("billing").watch(what) for what in Watched}
     replicas = {what: Replica() for what in Watched}
     for n in range(400):
-        chaos.act(faults=n < 200)  # after the last of them nothing is looked at from scratch, and hides what was missed
+        chaos.act(faults=n < 200)  # after the last change no full read hides a missed one
         what = chaos.random.choice(list(Watched))
-        # Not asked for some time, asked once, or asked until nothing comes: looks fall between any two changes.
+        # The watch is not polled for some time, polled once, or until it has no more changes, so that its reads fall
+        # between any two changes.
         for _ in range(chaos.random.choice([0, 0, 1, 3])):
             if (change := watches[what].next(timeout=chaos.random.choice([0.0, 0.0, 0.002]))) is not None:
                 replicas[what].apply(change)

@@ -112,7 +112,7 @@ def test_a_reply_from_the_previous_connection_is_ignored(
     group.offsets.set(P0, 1)
     with proxied.group("billing").watch(Watched.OFFSETS) as offsets:
         while (change := offsets.next(timeout=0.0)) is None:
-            proxied.groups()  # answers come in the order of the questions
+            proxied.groups()  # replies arrive in the order of the requests
         assert change.kind is ChangeKind.RESCANNED
         assert offsets.next(timeout=0.0) is None  # now it has read the directory of the topic,
         proxied.groups()  # and the answer is there

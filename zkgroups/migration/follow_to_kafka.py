@@ -193,7 +193,9 @@ class FollowToKafka(Follower):
             if self._is_done(group, source, targets[group.target], logs):
                 done[group.group] = group
         put = {name: group.target for name, group in done.items()}
-        for name, error in marks.put(context_of(self.registry), put, plan=self.plan, state=MarkState.MOVED).items():
+        context = context_of(self.registry)
+        answers = marks.put(context, put, plan=self.plan, state=MarkState.MOVED, replace=True)
+        for name, error in answers.items():
             if error is None:
                 self.marked_as_moving.discard(name)
             else:

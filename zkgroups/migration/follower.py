@@ -109,7 +109,9 @@ class Follower:
     def unmark(self, groups: Iterable[TrackedGroup]) -> None:
         """Remove the marks of groups that are not cut over after all."""
         if names := self.marked_as_moving & {group.group for group in groups}:
-            for name, error in marks.remove(context_of(self.registry), names, plan=self.plan).items():
+            context = context_of(self.registry)
+            answers = marks.remove(context, names, plan=self.plan, state=MarkState.MOVING)
+            for name, error in answers.items():
                 if error is not None:
                     log.warning("Could not remove the migration mark of group %r: %s", name, error)
             self.marked_as_moving -= names
@@ -152,7 +154,9 @@ class Follower:
         if self._locks_session == context_of(self.registry).session.id:
             for target in lost:
                 taken = "another run of this plan has taken the lock of the target"
-                self.by_target[target].leave(Obstacle(ObstacleKind.LOCKED, detail=taken))
+                group = self.by_target[target]
+                group.leave(Obstacle(ObstacleKind.LOCKED, detail=taken))
+                self.marked_as_moving.discard(group.group)  # the mark is now that of the other run
         self._unchecked |= names - lost
         return names - lost
 

@@ -32,6 +32,8 @@ class RunContext:
         self._left: dict[str, list[Obstacle]] = {}
         """Why targets are left unchanged."""
         self._locks: MigrationTargetLocks | None = None
+        self._unlocked: set[str] = set()
+        """Targets that are left because their locks were lost: another run may be working on them."""
 
     def leave(self, target: str, obstacles: Sequence[Obstacle]) -> None:
         """Leave this target unchanged if there are any obstacles."""
@@ -68,6 +70,7 @@ class RunContext:
     def leave_unlocked(self, targets: Iterable[str]) -> None:
         """Leave targets whose locks were lost. Call this right before they are written."""
         for target in self.lost_locks(targets):
+            self._unlocked.add(target)
             self.leave(target, [Obstacle(ObstacleKind.LOCK_LOST)])
 
 

@@ -134,7 +134,7 @@ def test_offsets_that_become_forbidden_are_reported_and_prevent_done(
         for name, path in zip(names, paths, strict=True):
             registry.group(name).offsets.set(at, 9)
             registry.client.set_acls(path, UNREADABLE)
-    running.until(lambda: state_of(running, names[3]) is DONE)  # what is not followed may be hidden
+    running.until(lambda: state_of(running, names[3]) is DONE)  # nodes of groups that are not followed may be forbidden
     running.more_passes(4)
     told = [f"no permission to read offsets in ZooKeeper: {place}" for place in ("all", at.topic, at)]
     assert [detail_of(running, name) for name in names[:3]] == told
@@ -181,7 +181,7 @@ def test_skipped_offsets_are_reported_and_refused_offsets_end_following_at_the_c
     assert numbers(brokers, names["back"]) == {one: 9}
     assert mark_of(registry, names["past"]) is mark_of(registry, names["back"]) is None
     past.reset({one: 99})
-    fine.set(two, 7)  # not stale any more
+    fine.set(two, 7)  # no longer stale
     remove_mark(registry, names["fine"])
     assert {each.state for each in run(rows).end().values()} == {DONE, LEFT}
     assert numbers(brokers, names["past"]) == {one: 99, two: 1}
@@ -237,7 +237,7 @@ def test_with_random_members_and_commits_no_offset_goes_back_and_both_sides_agre
         registry.group(name).offsets.set(topic[0], 0)
     rows = plan_of(registry, brokers, {name: name for name in names})
     highest = {name: numbers(brokers, name) for name in names}
-    with ExitStack() as last, foreign(registry, names[2]):  # so that it goes on
+    with ExitStack() as last, foreign(registry, names[2]):  # so that following continues
         working = {name: last.enter_context(ExitStack()) for name in names[:2]}
         running = run(rows, every=0.02)
         for _ in range(steps):

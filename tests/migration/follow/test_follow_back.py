@@ -60,7 +60,7 @@ def test_commits_of_native_members_are_copied_to_zookeeper_until_they_leave(
     [done] = running.end().values()
     assert (done.state, done.behind) == (DONE, 0)
     assert JUST_LEFT in {told.groups[0].detail for told in running.passes}
-    assert offsets_of(registry, name) == {one: 20, two: 60}  # what the target had before is of no use here
+    assert offsets_of(registry, name) == {one: 20, two: 60}  # the previous offsets of the target do not matter here
     assert mark_of(registry, name) is None
     registry.group(name).instance("late").register([one.topic])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Offsets, Outcomes
 from zkgroups.migration.follow import follow
-from zkgroups.testing import TcpProxy
+from zkgroups.testing import KafkaBroker, TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
 
 from ..conftest import Join
@@ -220,3 +221,24 @@ class Counted(Brokers):
     def commit(self, offsets: Offsets) -> Outcomes:
         Counted.asked += 1
         return super().commit(offsets)
+
+
+def test_a_run_that_ends_keeps_the_mark_of_a_group_that_another_run_has_moved(
+    registry: Registry, broker: KafkaBroker, topic: list[TopicPartition]
+) -> None:
+    name, stop = f"of {topic[0].topic}", threading.Event()
+    registry.group(name).offsets.set(topic[0], 5)
+
+    class Overtaken(Brokers):
+        def committed_or_error(self, groups: Iterable[str]) -> Any:
+            if mark_of(registry, name) is None:
+                return super().committed_or_error(groups)
+            marks.put(registry._context, {name: name}, plan=PLAN, state=MarkState.MOVED)
+            stop.set()
+            raise NotConnectedError("no answer")
+
+    with Overtaken.connect(broker.address) as brokers:
+        rows = plan_of(registry, brokers, {name: name})
+        [found] = follow(rows, brokers, registry, execute=True, every=0.1, stop=stop)
+    assert (found.state, stop.is_set()) == (FOLLOWING, True)
+    assert mark_of(registry, name) == MarkState.MOVED

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from zkgroups.exceptions import (
 from zkgroups.spark import SourceOptions, Table, snapshot_names, take_snapshot
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
+from ...testing.waiting import eventually
 from ..model import Model, appeared, assert_complete, plant
 from .runs import MODULE, left
 
@@ -112,8 +112,8 @@ def test_a_signal_during_a_job_cancels_it_and_leaves_nothing(
                 threading.Thread(target=signal_when_tasks_run, daemon=True).start()
 
         def signal_when_tasks_run() -> None:
-            while not appeared(tmp_path, "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"):
-                time.sleep(0.01)
+            written = "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"
+            assert eventually(lambda: appeared(tmp_path, written), timeout=60)
             proxy.delay(3600.0)  # the job is still running when the signal arrives
             os.kill(os.getpid(), signal.SIGUSR1)
 
@@ -125,8 +125,7 @@ def test_a_signal_during_a_job_cancels_it_and_leaves_nothing(
             signal.signal(signal.SIGUSR1, usual)
     assert left(tmp_path) == []
     assert spark.range(7).count() == 7
-    while context.statusTracker().getActiveJobsIds():  # the event comes a moment after the end of a job
-        time.sleep(0.01)
+    assert eventually(lambda: not context.statusTracker().getActiveJobsIds())
     assert left(tmp_path) == []
 
 

@@ -154,10 +154,24 @@ def log_obstacles(rows: PlanRows, log_of: LogOf) -> list[Obstacle]:
     return changes.obstacles()
 
 
-def recreated_partitions(rows: Iterable[PlanRow], ids: TopicIds) -> frozenset[TopicPartition]:
-    """Return the partitions of topics that were recreated since the plan; their messages were deleted."""
-    found = (row.at for row in rows if is_recreated(row.topic, row.topic_id, ids))
-    return frozenset(at for at in found if at is not None)
+def recreated_partitions(
+    rows: PlanRows, ids: TopicIds, created: Mapping[str, int] | None = None
+) -> frozenset[TopicPartition]:
+    """Return the partitions of topics that were recreated since the plan; their messages were deleted.
+
+    Brokers before 2.8 have no topic ids. `created` are the zxids that created their topics, if they are in the
+    ZooKeeper of the source.
+    """
+    topics = {row.topic for row in rows if is_recreated(row.topic, row.topic_id, ids) or _is_older(row, created or {})}
+    return frozenset(row.at for row in rows if row.at is not None and row.topic in topics)
+
+
+def _is_older(row: PlanRow, created: Mapping[str, int]) -> bool:
+    """Return whether an offset is older than its topic now, but was not when the plan was made."""
+    was_newer = row.is_commit or row.reason in (Reason.ALREADY_THERE, Reason.TARGET_AHEAD)
+    if not was_newer or row.topic is None or row.topic_id is not None or row.zxid is None:
+        return False
+    return created.get(row.topic, 0) > row.zxid
 
 
 def recreated_obstacles(rows: Iterable[PlanRow], recreated: Container[TopicPartition]) -> list[Obstacle]:

@@ -66,6 +66,11 @@ class Ownership:
         with self._lock:
             return {at: node for at, node in self._nodes.items() if self.is_current(node)}
 
+    def current_among(self, nodes: Iterable[OwnerNode]) -> list[OwnerNode]:
+        """Return the nodes that are known and of the current session. Does not look at other nodes of the instance."""
+        with self._lock:
+            return [node for node in nodes if self.is_current(node)]
+
     def is_current(self, node: OwnerNode) -> bool:
         """Return whether the node is known, and its session is the current one and that of the registration."""
         registration = self.fence.current
@@ -126,8 +131,7 @@ class Ownership:
                 node.version = found.version
                 own.append(node)
         with self._lock:
-            current = [node for node in own if self.is_current(node)]
-            return current, {node for node in forbidden if self.is_current(node)}
+            return self.current_among(own), set(self.current_among(forbidden))
 
     def forget_lost(self, nodes: Collection[OwnerNode]) -> set[OwnerNode]:
         """Read these nodes and forget those of other owners. Return the forbidden ones, which can only be released."""

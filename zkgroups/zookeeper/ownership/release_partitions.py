@@ -30,8 +30,7 @@ def _release(ownership: Ownership, nodes: Sequence[OwnerNode]) -> None:
     is_fenced = registration is not None and bool(ownership.fence.check(registration))
     forbidden = ownership.forget_lost([node for node in nodes if node.uncertain or not is_fenced])
     while True:
-        current = ownership.current()
-        left = [node for node in nodes if current.get(node.at) is node and node not in forbidden]
+        left = [node for node in ownership.current_among(nodes) if node not in forbidden]
         registration = ownership.fence.current
         if not left or registration is None:
             break
