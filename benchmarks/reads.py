@@ -41,7 +41,7 @@ from zkgroups.spark.source.arrow_columns import from_array, offset_columns
 from zkgroups.spark.source.selection import Selection
 from zkgroups.spark.source.table_reader import read_batches
 from zkgroups.testing import ZooKeeperServer
-from zkgroups.zookeeper.requests.multiread import END, Kind, listings, operations
+from zkgroups.zookeeper.requests.multiread_format import END, Kind, listings, operations
 
 GROUPS, TENTH, OLD_GROUPS, MANY_GROUPS = 2_000, 10, 100, 10_000
 TOGETHER = 500

@@ -1,4 +1,4 @@
-"""`zkgroups context`: save options under a name, and switch between them. `saved_contexts.py` reads the file."""
+"""`zkgroups context`: save options under a name, and switch between them. `contexts_file.py` reads the file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import click
 from click.core import ParameterSource
 
 from .shared.command_classes import Command, Group
+from .shared.contexts_file import NOT_SAVED, Contexts, file
 from .shared.messages import say
 from .shared.options import PREFIX, Options
 from .shared.output import Column, Output, Row, Table
-from .shared.saved_contexts import NOT_SAVED, Contexts, file
 
 _CONTEXTS: Final = Table(
     "contexts",
@@ -84,7 +84,7 @@ def add(options: Options, name: str) -> None:
         if source is ParameterSource.COMMANDLINE and key not in NOT_SAVED
     }
     if not values:
-        raise click.UsageError("no options to save; give some, e.g. -z", click.get_current_context())
+        raise click.UsageError("no options to save: give at least one, e.g. -z HOST:PORT", click.get_current_context())
     contexts = Contexts()
     replaced = name in contexts.names()
     contexts.put(name, values)
@@ -140,7 +140,10 @@ def show(options: Options, name: str | None) -> None:
     contexts = Contexts()
     name = name or options.context or contexts.current
     if name is None:
-        raise click.UsageError("no context is in use: zkgroups context use NAME", click.get_current_context())
+        raise click.UsageError(
+            "no context is in use: give a NAME, or choose a context with `zkgroups context use NAME`",
+            click.get_current_context(),
+        )
     Output(options).write(_OPTIONS, [{"option": key, "value": value} for key, value in contexts.get(name).items()])
 
 

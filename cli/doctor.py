@@ -45,7 +45,9 @@ REPAIRS: Final = Table("findings", key="path", columns=(*_COLUMNS, _REPAIR))
 @matching_option
 @click.option("--repair", is_flag=True, help="Show the possible repairs, and why other findings cannot be repaired.")
 @execute_option
-@duration_option("--stale-after", default="90d", show_default=True, help="Report offsets without a commit for")
+@duration_option(
+    "--stale-after", default="90d", show_default=True, help="Report offsets without a commit for this long"
+)
 @click.pass_obj
 def doctor(
     options: Options,
@@ -100,7 +102,7 @@ class _Run:
         self._repaired = 0
 
     def rows(self, checkups: Iterable[Checkup], *, must_exist: Collection[str]) -> Iterator[Row]:
-        """Yield a row for each finding once it has been repaired or not. Report missing groups and forbidden nodes."""
+        """Yield a row for each finding, after its repair if requested. Report missing groups and forbidden nodes."""
         for checkup in checkups:
             with self._reading.attempt():
                 if not checkup.exists and checkup.group in must_exist:

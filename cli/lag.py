@@ -11,7 +11,8 @@ import click
 from zkgroups import GroupDescription
 from zkgroups.core.offsets.lag import GroupLag, group_lag, partitions_of_group, subscribes_by_pattern
 
-from .groups.description import LAGS, TOTAL_LAGS, describe_groups, lag_row, total_lag_row
+from .groups.description_rows import describe_groups, lag_row, total_lag_row
+from .groups.description_tables import LAGS, TOTAL_LAGS
 from .shared.arguments import (
     ChosenPartitions,
     chosen_groups,

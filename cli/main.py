@@ -5,6 +5,7 @@ Commands are imported when they are called, so that `zkgroups --help` is fast.
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -51,7 +52,7 @@ COMMANDS: Final = {
 
 
 class Root(CommandGroup):
-    """The root command."""
+    """The command `zkgroups`: it lists its commands, and imports each only when it is used."""
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -76,8 +77,8 @@ root = Root(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Inspect and change Kafka's legacy consumer groups, which are stored in ZooKeeper.
 
-    The options below may stand before or after the name of a command. Each is also a variable of the environment:
-    --zookeeper is ZKGROUPS_ZOOKEEPER, and so on. Data goes to stdout, messages go to stderr.
+    The options below may stand before or after the name of a command. Each can also be set in the environment:
+    --zookeeper as ZKGROUPS_ZOOKEEPER, and so on. Data goes to stdout, messages go to stderr.
 
     \b
     Example:
@@ -98,6 +99,7 @@ def main() -> int:
         return run(sys.argv[1:])
     finally:
         _flush_stdout()
+        gc.freeze()  # Python would search all objects for garbage several times before it ends, which takes 10 ms
 
 
 def _complete(instruction: str) -> int:

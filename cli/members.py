@@ -31,10 +31,11 @@ from zkgroups.exceptions import (
     NotRegisteredError,
 )
 
-from .groups.description import INSTANCES, describe_groups, forbidden_nodes, instance_row
+from .groups.description_rows import describe_groups, forbidden_nodes, instance_row
+from .groups.description_tables import INSTANCES
 from .shared.arguments import chosen_groups, group_argument, matching_option, maybe_groups_argument
 from .shared.command_classes import Group
-from .shared.completion import complete_instances
+from .shared.complete_names import complete_instances
 from .shared.connect import connected
 from .shared.errors_to_exit_codes import Tally
 from .shared.messages import say

@@ -29,7 +29,7 @@ from zkgroups.core.znodes.paths import join
 from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import GroupNotFoundError
-from zkgroups.zookeeper.changes import Value
+from zkgroups.zookeeper.watch_changes import Value
 
 from .claim.connection_state import CONNECTED, LOST, ConnectionState
 from .shared.arguments import group_argument

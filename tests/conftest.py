@@ -1,4 +1,4 @@
-"""What all tests share: real ZooKeeper servers of old releases, and Ctrl-C."""
+"""Fixtures for all tests: ZooKeeper servers, brokers, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from zkgroups.testing import KafkaBroker, Server, ZooKeeperServer, fresh_chroot,
 
 pytest.register_assert_rewrite("tests.spark.model")
 
-# What a shell runs in the background ignores Ctrl-C, and so would every command that a test starts and interrupts.
+# A process that a shell starts in the background ignores Ctrl-C. Commands that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Neither knows the request that reads many nodes at once: it came with 3.6.
+# These releases have no MultiRead, which ZooKeeper 3.6 introduced.
 OLD_RELEASES = ("3.4.14", "3.5.10")
 # In seconds. The first test that asks for such a server may have to wait until it is downloaded.
 DOWNLOAD_TIMEOUT = 1000
@@ -30,9 +30,9 @@ KAFKA = {"kafka", "kafka_broker", "legacy_kafka"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What may have to wait for a download gets the time; what needs brokers is marked so, and shares one process.
+    """Mark tests that need brokers, run them in one process, and give tests time for downloads.
 
-    What needs Spark, too, is where Spark is: that is dearer to start.
+    Tests that also need Spark run in the process of Spark, which takes longer to start.
     """
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
@@ -83,7 +83,7 @@ def legacy_kafka(zkgroups_legacy_kafka: KafkaBroker) -> KafkaBroker:
 
 @pytest.fixture(scope="session", params=OLD_RELEASES)
 def old_zookeeper(request: pytest.FixtureRequest) -> Iterator[ZooKeeperServer]:
-    """A server of an old release, for the whole run: a test that asks for it runs once with each of them."""
+    """A server of an old release, for the whole session. A test that uses it runs once for each release."""
     try:
         started = ZooKeeperServer(release=request.param).start()
     except MissingDependencyError as error:

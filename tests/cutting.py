@@ -1,4 +1,4 @@
-"""One server of an ensemble that is cut off from the others."""
+"""An ensemble in which one server is cut off from the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cut_off(ensemble: ZooKeeperEnsemble, node: ZooKeeperServer) -> Iterator[None
 
 FOLLOWER, LEADER, FORGOTTEN = "follower", "leader", "leader whose followers are restarted"
 ROLES = [FOLLOWER, LEADER, FORGOTTEN]
-"""The last ones elect another leader at once, instead of waiting for the first as long as that waits for them."""
+"""The servers that start last elect a leader at once, and do not wait for the first one."""
 
 
 def victim(ensemble: ZooKeeperEnsemble, role: str) -> ZooKeeperServer:

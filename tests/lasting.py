@@ -12,11 +12,10 @@ _TIMES = 20
 
 
 def through_restarts(hosts: str) -> str:
-    """
-    The same server, named so often that a client does not wait for it long.
+    """The address several times, so that a client retries soon.
 
-    ZooKeeper 3.9 forgets connections made in the first milliseconds of its start: it neither answers nor closes them.
-    kazoo waits on one for the session timeout divided by the number of hosts.
+    ZooKeeper 3.9 forgets connections made in the first milliseconds of its start: it neither answers nor closes
+    them. kazoo waits on one for the session timeout divided by the number of hosts.
     """
     address, slash, chroot = hosts.partition("/")
     return ",".join([address] * _TIMES) + slash + chroot
@@ -24,7 +23,7 @@ def through_restarts(hosts: str) -> str:
 
 @contextmanager
 def lasting_client(hosts: str) -> Iterator[Any]:
-    """A client for a moment; its session ends with it, if the server is still there."""
+    """A temporary client. Its session ends with the block, if the server is still running."""
     client = KazooClient(through_restarts(hosts), timeout=40.0)
     client.start()
     try:

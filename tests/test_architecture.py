@@ -1,4 +1,4 @@
-"""The shape of the code, held by its syntax trees: which folder imports what, and where threads may start."""
+"""The architecture, checked on syntax trees: which folder imports what, and where threads may start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 ROOT = Path(__file__).parent.parent
 
-# Each may import itself and what stands before it.
+# Each may import itself and those before it.
 ORDER = (
     "input_errors",
     "exceptions",
@@ -32,22 +32,22 @@ ORDER = (
 )
 # The broker layer stands alone: it works without ZooKeeper.
 MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer"}}
-# A face of its own, for whoever has an event loop: nothing here does.
+# For users with an event loop: the library itself does not use it.
 FOR_USERS_ONLY = {"aio"}
-# Stands beside: it uses the library's public face, and only these use it.
+# Uses the public API of the library. Only these modules use it.
 TESTING_MAY_IMPORT = {"exceptions", "core", "zookeeper", "testing", "face"}
 MAY_IMPORT_TESTING = {"cli/demo/demo.py", "cli/zookeeper.py"}
 
-# The values that errors carry. They raise only what `input_errors` has, so there is no circle.
+# The values that errors carry. They raise only errors of `input_errors`, so imports form no circle.
 CARRIED_BY_ERRORS = ("zkgroups.core.znodes.topic_partition", "zkgroups.core.znodes.values")
 
 HOMES = {
-    # Only RE2 matches what others wrote in linear time: core/java_regex/topic_filter.py.
+    # Only RE2 evaluates expressions of other clients in linear time: core/java_regex/topic_filter.py.
     "re2": {"core"},
     "kazoo": {"zookeeper", "testing"},
     "pyspark": {"spark"},
     "py4j": {"spark"},
-    # `datadir` needs it for what is packed by snappy.
+    # `datadir` decompresses snappy with it.
     "pyarrow": {"spark", "datadir"},
     "matplotlib": {"spark"},
     "click": {"cli"},
@@ -58,7 +58,7 @@ HOMES = {
     "kafka-python": {"kafka"},
     "cryptography": {"kafka"},
     "gssapi": {"kafka"},
-    # `testing` needs one to make topics, and to see that a broker serves: Kafka's own tools take seconds for it.
+    # `testing` creates topics and checks brokers with it, because Kafka's own tools take seconds.
     "confluent_kafka": {"kafka", "testing"},
     "pytest": {"testing"},
 }
@@ -77,7 +77,7 @@ NOT_IN_CORE = {
     "threading",
     "time",
 }
-# The one room that may touch kazoo's private attributes, and where else kazoo's objects can come.
+# The only package that may use kazoo's private attributes, and the modules in which kazoo's objects appear.
 KAZOO_COMPAT = "zkgroups/zookeeper/kazoo_compat/"
 MAY_HOLD_KAZOO_OBJECTS = {"zookeeper", "testing"}
 _CLIENT = KazooClient("127.0.0.1:1")
@@ -88,6 +88,24 @@ KAZOO_PRIVATE_NAMES = {
     if name.startswith("_") and not name.startswith("__")
 }
 
+# The one module that may touch what pyspark does not document, and where else its objects can come.
+PYSPARK_INTERNALS = "zkgroups/spark/pyspark_internals.py"
+MAY_HOLD_PYSPARK_OBJECTS = {"spark", "cli"}
+PYSPARK_INTERNAL_MODULES = (
+    "py4j.clientserver",
+    "py4j.java_gateway",
+    "pyspark.accumulators",
+    "pyspark.core",
+    "pyspark.java_gateway",
+    "pyspark.sql.classic",
+    "pyspark.sql.pandas.types",
+    "pyspark.sql.udf",
+    "pyspark.util",
+)
+# `org` begins the name of a Java class.
+PYSPARK_INTERNAL_NAMES = {"org", "pythonExec", "__globPaths__"}
+METHODS_OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+
 CLOCKS = {"now", "utcnow", "today"}
 
 THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_new_thread"}
@@ -97,12 +115,12 @@ MAY_START_THREADS = (
     "zkgroups/kafka/wire/runner.py",
     "zkgroups/spark/spark_thread.py",
     "zkgroups/testing/",
-    "zkgroups/zookeeper/session/prover.py",
+    "zkgroups/zookeeper/session/proof_sender.py",
     "zkgroups/zookeeper/watch.py",
 )
 
 
-# Users set levels by these names, so they are named after topics and not after modules.
+# Public names: users set levels by them. They name topics, not modules.
 LOGGERS = (
     "zkgroups.claim",
     "zkgroups.kafka",
@@ -117,7 +135,7 @@ LOGGERS = (
 
 @dataclass(frozen=True)
 class Import:
-    """One name imported, as an absolute name of a module (or of something in it)."""
+    """One imported name, as an absolute name of a module or of a name in it."""
 
     module: str
     line: int
@@ -126,7 +144,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Source:
-    """One file, and where in the architecture it stands."""
+    """One file, and its place in the architecture."""
 
     root: Path
     path: Path
@@ -165,7 +183,8 @@ def _is_type_checking(node: ast.AST) -> bool:
 
 
 def place_of(module: str) -> str:
-    """Where a module stands: one of ORDER, `testing`, `face` for what `import zkgroups` gives, or a foreign library."""
+    """The place of a module: one of ORDER, `testing`, `face` for the names that `import zkgroups` exports, or a
+    foreign library."""
     top, _, rest = module.partition(".")
     if top in {"cli", "zkgroups_cli"}:
         return "cli"
@@ -184,7 +203,7 @@ def sources(root: Path) -> list[Source]:
 
 
 def violations(root: Path) -> list[str]:
-    """What breaks a rule, as `file:line: what`."""
+    """Return each violation of a rule as `file:line: text`."""
     found: list[str] = []
     for source in sources(root):
         found += (f"{source.name}:{line}: {what}" for line, what in _problems(source))
@@ -208,6 +227,8 @@ def _problems(source: Source) -> Iterator[tuple[int, str]]:
             yield getattr(node, "lineno", 0), f"core reads a clock: {name}"
         if (private := _kazoo_private_name(node)) and _must_not_use_private_kazoo(source):
             yield getattr(node, "lineno", 0), f"private attribute of kazoo outside of {KAZOO_COMPAT}: {private}"
+        if (internal := pyspark_internal(node)) and _must_not_use_pyspark_internals(source):
+            yield getattr(node, "lineno", 0), f"internals of pyspark outside of {PYSPARK_INTERNALS}: {internal}"
 
 
 def _name_used(node: ast.AST) -> str | None:
@@ -236,6 +257,23 @@ def _must_not_use_private_kazoo(source: Source) -> bool:
     return source.place in MAY_HOLD_KAZOO_OBJECTS and not source.name.startswith(KAZOO_COMPAT)
 
 
+def pyspark_internal(node: ast.AST) -> str | None:
+    """Return what a node uses of pyspark's internals: a private attribute of another object, or one of the names."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self" | "cls")):
+            return None
+        case ast.Attribute(attr=name):
+            is_private = name.startswith("_") and not name.endswith("_") and name not in METHODS_OF_NAMED_TUPLES
+            return name if is_private or name in PYSPARK_INTERNAL_NAMES else None
+        case ast.Constant(value=str(name)):
+            return name if name in PYSPARK_INTERNAL_NAMES else None
+    return None
+
+
+def _must_not_use_pyspark_internals(source: Source) -> bool:
+    return source.place in MAY_HOLD_PYSPARK_OBJECTS and source.name != PYSPARK_INTERNALS
+
+
 def _is_public_logger(call: ast.Call) -> bool:
     match call.args:
         case [ast.Constant(value=name)]:
@@ -249,6 +287,8 @@ def _problem_of_import(source: Source, imported: Import) -> str | None:
         return f"core imports {there}" if here == "core" and there in NOT_IN_CORE else None
     if there in {*ORDER, "testing", "face", "_version"}:
         return None if _is_allowed(source, there, imported) else f"{here} imports {imported.module}"
+    if imported.module.startswith(PYSPARK_INTERNAL_MODULES) and source.name != PYSPARK_INTERNALS:
+        return f"{imported.module} is internal, and belongs to {PYSPARK_INTERNALS}"
     if there not in HOMES:
         return f"{there} has no home"
     return None if here in HOMES[there] else f"{here} imports {there}, which lives in {', '.join(HOMES[there])}"
@@ -275,12 +315,12 @@ def _is_allowed(source: Source, there: str, imported: Import) -> bool:
     return here in ORDER and ORDER.index(there) < ORDER.index(here)
 
 
-def test_the_code_keeps_to_the_architecture() -> None:
+def test_the_code_follows_the_architecture() -> None:
     assert violations(ROOT) == []
 
 
-def test_no_module_of_the_core_imports_itself_through_others() -> None:
-    """Imports for typing count, too: two modules that need each other are one topic, or there is a third one."""
+def test_the_imports_of_the_core_form_no_circle() -> None:
+    """Imports for type checkers count, too. Two modules that need each other are one topic, or need a third module."""
     of_core = [source for source in sources(ROOT) if source.place in {"input_errors", "exceptions", "core"}]
     modules = {source.name.removesuffix(".py").replace("/", "."): source for source in of_core}
     graph = {
@@ -291,11 +331,11 @@ def test_no_module_of_the_core_imports_itself_through_others() -> None:
 
 
 def _module(name: str, modules: Container[str]) -> str | None:
-    """The module that an import of `name` loads: itself, or the one that has this name in it."""
+    """The module that an import of `name` loads: `name` itself or its parent."""
     return next((each for each in (name, name.rpartition(".")[0]) if each in modules), None)
 
 
-def test_the_checker_sees_every_file_of_both_packages() -> None:
+def test_the_checker_reads_every_file_of_both_packages() -> None:
     seen = {source.name for source in sources(ROOT)}
     assert {"zkgroups/exceptions.py", "zkgroups/core/znodes/values.py", "zkgroups/zookeeper/registry.py"} <= seen
     assert {"zkgroups/testing/server.py", "cli/__init__.py"} <= seen
@@ -305,8 +345,10 @@ ALLOWED = {
     "zkgroups/exceptions.py": "from .core.znodes.values import Owner",
     "zkgroups/core/znodes/values.py": "import re\nfrom ...exceptions import InvalidNameError\nfrom .paths import join",
     "zkgroups/zookeeper/kazoo_compat/internals.py": "def send(client):\n    client._call()",
-    "zkgroups/zookeeper/session/prover.py": "class Own:\n    def send(self):\n        self._call()",
+    "zkgroups/zookeeper/session/proof_sender.py": "class Own:\n    def send(self):\n        self._call()",
     "zkgroups/zookeeper/watch.py": "import kazoo.client, threading\nthreading.Thread()\nfrom ..core import znodes",
+    "zkgroups/spark/pyspark_internals.py": "import pyspark.util\ndef java(spark):\n    return spark._jvm.org.apache",
+    "zkgroups/spark/session.py": "class Own:\n    def use(self, run):\n        return self._jvm, run._replace(stop=1)",
     "zkgroups/consumer/member.py": "from ..zookeeper.group import Consumergroup",
     "zkgroups/consumer/generation_lifecycle.py": 'import logging\nlog = logging.getLogger("zkgroups.member")',
     "zkgroups/aio.py": "import asyncio\nfrom .consumer import member\nfrom .deadline import Deadline",
@@ -375,8 +417,13 @@ FORBIDDEN = [
     ("zkgroups/migration/plan.py", "import confluent_kafka", "migration imports confluent_kafka"),
     ("cli/groups/commands.py", "import kazoo", "cli imports kazoo"),
     ("zkgroups/zookeeper/watch.py", "client._call(request, answer)", "private attribute of kazoo outside of"),
-    ("zkgroups/zookeeper/session/prover.py", "self._client._session_id", "private attribute of kazoo outside of"),
+    ("zkgroups/zookeeper/session/proof_sender.py", "self._client._session_id", "private attribute of kazoo outside of"),
     ("zkgroups/testing/session_expiry.py", "setattr(client, '_state', 1)", "private attribute of kazoo outside of"),
+    ("zkgroups/spark/session.py", "context._jsc = None", "internals of pyspark outside of"),
+    ("zkgroups/spark/session.py", "def path(java):\n    return java.org.apache", "internals of pyspark outside of"),
+    ("zkgroups/spark/session.py", "reader.option('__globPaths__', 'false')", "internals of pyspark outside of"),
+    ("zkgroups/spark/session.py", "from pyspark.java_gateway import launch_gateway", "is internal, and belongs to"),
+    ("cli/watch.py", "session.sparkContext._jvm", "internals of pyspark outside of"),
     ("cli/groups/commands.py", "from zkgroups.testing import ZooKeeperServer", "cli imports zkgroups.testing"),
 ]
 
@@ -387,14 +434,14 @@ def _plant(root: Path, name: str, code: str, *, docstring: str = '"""A file."""\
     path.write_text(docstring + code + "\n")
 
 
-def test_what_the_architecture_allows_is_not_reported(tmp_path: Path) -> None:
+def test_an_allowed_import_is_not_reported(tmp_path: Path) -> None:
     for name, code in ALLOWED.items():
         _plant(tmp_path, name, code)
     assert violations(tmp_path) == []
 
 
 @pytest.mark.parametrize(("name", "code", "problem"), FORBIDDEN)
-def test_what_the_architecture_forbids_is_reported(tmp_path: Path, name: str, code: str, problem: str) -> None:
+def test_a_forbidden_import_is_reported(tmp_path: Path, name: str, code: str, problem: str) -> None:
     _plant(tmp_path, name, code)
     [found] = violations(tmp_path)
     assert found.startswith(f"{name}:")

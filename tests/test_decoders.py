@@ -1,4 +1,4 @@
-"""Whatever is in a znode or a file, its decoder returns or raises its own type, and nothing else (rule 6)."""
+"""Rule 6: for any bytes in a znode or a file, a decoder returns its own type or raises its own error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from zkgroups.core.znodes.values import Broker, MalformedNode, Owner, Registrati
 from zkgroups.exceptions import InvalidInputError
 from zkgroups.kafka.properties import parse as parse_properties
 from zkgroups.spark.snapshots.summary import Summary
-from zkgroups.zookeeper.session import session_file
+from zkgroups.zookeeper.session import session_record
 from zkgroups.zookeeper.session.credentials import SessionCredentials
 
 AT = TopicPartition("orders", 3)
@@ -103,8 +103,8 @@ DECODERS: dict[str, Decoder] = {
         (Mark, MalformedNode),
         encode_mark(Mark("billing", "p1", "accounts", MarkState.MOVED, 7)),
     ),
-    "session file": Decoder(session_file._decode, (tuple, NONE), json.dumps(_SESSION).encode()),
-    "process of a session file": Decoder(session_file._pid, (int, NONE), json.dumps(_SESSION).encode()),
+    "session file": Decoder(session_record.decode_record, (tuple, NONE), json.dumps(_SESSION).encode()),
+    "process of a session file": Decoder(session_record.pid_of_record, (int, NONE), json.dumps(_SESSION).encode()),
     "session credentials": Decoder(
         _of_text(SessionCredentials.load), (SessionCredentials,), b"0x11:" + b"0" * 32, (InvalidInputError,)
     ),
@@ -156,7 +156,7 @@ HOSTILE = [
     '{"a":' * 100_000,
     "[" * 5_000 + "]" * 5_000,
 ]
-"""Texts that stand where a value of JSON should."""
+"""Texts in places where JSON should have other values."""
 
 
 def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -165,7 +165,7 @@ def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def _replaced(value: Any, place: tuple[Any, ...], text: str) -> str:
-    """The JSON of `value`, with a text in one place of it."""
+    """Return the JSON of `value`, with a text in one of its places."""
     if not place:
         return text
     key, rest = place[0], place[1:]
@@ -198,7 +198,7 @@ def test_each_decoder_accepts_its_sample(decoder: Decoder) -> None:
     assert not isinstance(found, MalformedNode)
 
 
-def test_hostile_values_in_every_place_of_a_good_one_are_an_answer_or_the_decoders_own_error(decoder: Decoder) -> None:
+def test_a_decoder_returns_or_raises_its_own_types_for_hostile_values_in_any_place(decoder: Decoder) -> None:
     try:
         good = json.loads(decoder.sample)
     except ValueError:
@@ -208,10 +208,10 @@ def test_hostile_values_in_every_place_of_a_good_one_are_an_answer_or_the_decode
             check(decoder, _replaced(good, place, text).encode())
 
 
-# One run for all decoders: what breaks one is likely to break others, and an example costs more than a call.
+# One run for all decoders, because a call is cheaper than an example.
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_torn_and_random_bytes_are_an_answer_or_the_decoders_own_error(data: st.DataObject) -> None:
+def test_a_decoder_returns_or_raises_its_own_types_for_torn_and_random_bytes(data: st.DataObject) -> None:
     noise = data.draw(st.binary(max_size=40))
     text = data.draw(st.text(max_size=20)).encode(errors="surrogatepass")
     start, length = data.draw(st.integers(0, 200)), data.draw(st.integers(0, 8))

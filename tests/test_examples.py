@@ -1,4 +1,4 @@
-"""The examples in the docstrings do what they show."""
+"""The examples in docstrings print the results that they show."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_examples_are_found() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_an_example_does_what_it_shows(example: doctest.DocTest) -> None:
+def test_an_example_prints_the_results_that_it_shows(example: doctest.DocTest) -> None:
     _run(example)
 
 
 @pytest.mark.zookeeper
-def test_the_example_of_the_whole_library_does_what_it_shows(zookeeper_hosts: str) -> None:
+def test_the_example_of_the_whole_library_prints_the_results_that_it_shows(zookeeper_hosts: str) -> None:
     [example] = doctest.DocTestFinder(recurse=False).find(
         zkgroups, "zkgroups", extraglobs={"zookeeper": zookeeper_hosts}
     )
@@ -41,7 +41,7 @@ def test_the_example_of_the_whole_library_does_what_it_shows(zookeeper_hosts: st
     _run(example)
 
 
-def test_an_example_that_shows_something_else_fails() -> None:
+def test_an_example_with_a_wrong_result_fails() -> None:
     example = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "planted", None, None)
     with pytest.raises(pytest.fail.Exception, match="Expected"):
         _run(example)

@@ -1,7 +1,7 @@
-"""Tests that share what is dear to start run in one process.
+"""Tests that share an expensive server run in one process.
 
-Where they do not, each process starts a Spark and all brokers: nothing fails, all is only slower. pytest-xdist puts the
-group at the end of a test's name.
+Otherwise each process would start Spark and all brokers: the tests would pass, but take longer. pytest-xdist appends
+the group to the name of a test.
 """
 
 from __future__ import annotations
@@ -10,6 +10,6 @@ import pytest
 
 
 @pytest.mark.xdist_group("together")
-def test_where_tests_run_in_groups_this_one_does(request: pytest.FixtureRequest) -> None:
-    in_groups = getattr(request.config.option, "loadgroup", False)  # said to each process by pytest-xdist
+def test_with_loadgroup_a_test_runs_in_its_group(request: pytest.FixtureRequest) -> None:
+    in_groups = getattr(request.config.option, "loadgroup", False)  # pytest-xdist sets it in each worker
     assert request.node.nodeid.endswith("@together") == in_groups

@@ -1,4 +1,4 @@
-"""The distributions: what is in them, and that they work where nothing else of the project is."""
+"""The distributions: their contents, and that they work outside of the checkout."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import zkgroups
 
 ROOT = Path(__file__).parent.parent
 
-# In one process: what is built and installed is for all of them.
+# In one process, because all tests share one build and one installation.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]
 
 
 def _run(*command: str | Path, cwd: Path, status: int = 0) -> str:
-    """What the command prints, on both channels; PYTHON* variables would let it see more than what is installed."""
+    """Return the output of a command. PYTHON* variables would let it see more than the installed packages."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ZKGROUPS"))}
     result = subprocess.run(
         command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=110
@@ -32,7 +32,7 @@ def _run(*command: str | Path, cwd: Path, status: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources without anything that was made from them: a build leaves files behind, and takes up old ones."""
+    """The sources without build results, which a build would include again."""
     copy = tmp_path_factory.mktemp("source") / "zkgroups"
     made = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, copy, ignore=made)
@@ -52,7 +52,7 @@ def _build(*options: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of an environment with the wheel and what it asks for, and nothing else."""
+    """The `bin` of an environment with only the wheel and its dependencies."""
     environment = tmp_path_factory.mktemp("clean")
     venv.create(environment, with_pip=True)
     _run(environment / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=environment)
@@ -64,19 +64,19 @@ def _names(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_the_wheel_holds_every_module_and_its_marker_of_types(wheel: Path) -> None:
+def test_the_wheel_contains_every_module_and_py_typed(wheel: Path) -> None:
     here = {path.relative_to(ROOT).as_posix() for path in (ROOT / "zkgroups").rglob("*.py")}
     here |= {f"zkgroups_cli/{path.relative_to(ROOT / 'cli').as_posix()}" for path in (ROOT / "cli").rglob("*.py")}
     here |= {"zkgroups/py.typed", "zkgroups_cli/py.typed"}
     assert {name for name in _names(wheel) if ".dist-info/" not in name} == here
 
 
-def test_the_wheel_brings_its_license(wheel: Path) -> None:
+def test_the_wheel_contains_the_license(wheel: Path) -> None:
     assert any(name.endswith("/LICENSE") for name in _names(wheel))
 
 
 def test_the_sdist_builds_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
-    _build("--outdir", tmp_path, source)  # without --wheel it makes the sdist, unpacks it, and builds from there
+    _build("--outdir", tmp_path, source)  # without --wheel, it builds the sdist, and the wheel from the unpacked sdist
     assert len(list(tmp_path.glob("*.tar.gz"))) == 1
     assert _names(tmp_path / wheel.name) == _names(wheel)
 
@@ -87,13 +87,13 @@ def test_the_installed_wheel_runs(clean: Path, tmp_path: Path) -> None:
     assert zkgroups.__version__ in _run(clean / "zkgroups", "--version", cwd=tmp_path)
 
 
-def test_the_installed_wheel_is_imported_by_its_own_name_only(clean: Path, tmp_path: Path) -> None:
+def test_the_installed_wheel_adds_no_other_top_level_names(clean: Path, tmp_path: Path) -> None:
     _run(clean / "python", "-W", "error", "-c", "import zkgroups", cwd=tmp_path)
     for foreign in ("cli", "tests"):
         assert "No module named" in _run(clean / "python", "-c", f"import {foreign}", cwd=tmp_path, status=1)
 
 
-def test_a_command_whose_extra_is_missing_says_what_to_install(clean: Path, tmp_path: Path) -> None:
+def test_a_command_whose_extra_is_missing_names_the_package_to_install(clean: Path, tmp_path: Path) -> None:
     said = _run(clean / "zkgroups", "zookeeper", cwd=tmp_path, status=1)
     assert "pip install 'zkgroups[testing]'" in said
     assert "Traceback" not in said

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         UnreadableNode,
     )
     from .zookeeper.admin.copy_group import Copied
-    from .zookeeper.changes import Change, ChangeKind, Watched
     from .zookeeper.claim import Claim, Claims
     from .zookeeper.group import Consumergroup
     from .zookeeper.instance import Instance
@@ -62,8 +61,10 @@ if TYPE_CHECKING:
     from .zookeeper.registry import Registry
     from .zookeeper.session.acl import Acl, AclPolicy
     from .zookeeper.session.credentials import SessionCredentials
-    from .zookeeper.session.options import Digest, Sasl, ShortSessionWarning, Tls
+    from .zookeeper.session.options import ShortSessionWarning
+    from .zookeeper.session.security import Digest, Sasl, Tls
     from .zookeeper.watch import Watch
+    from .zookeeper.watch_changes import Change, ChangeKind, Watched
 
 __all__ = [
     "Acl",
@@ -164,15 +165,16 @@ _MODULES: Final = {
         "UnreadableNode",
     ),
     ".zookeeper.admin.copy_group": ("Copied",),
-    ".zookeeper.changes": ("Change", "ChangeKind", "Watched"),
+    ".zookeeper.watch_changes": ("Change", "ChangeKind", "Watched"),
     ".zookeeper.claim": ("Claim", "Claims"),
     ".zookeeper.group": ("Consumergroup",),
     ".zookeeper.instance": ("Instance",),
     ".zookeeper.offsets": ("Offsets",),
     ".zookeeper.registry": ("Registry",),
     ".zookeeper.session.acl": ("Acl", "AclPolicy"),
-    ".zookeeper.session.options": ("Digest", "Sasl", "ShortSessionWarning", "Tls"),
     ".zookeeper.session.credentials": ("SessionCredentials",),
+    ".zookeeper.session.options": ("ShortSessionWarning",),
+    ".zookeeper.session.security": ("Digest", "Sasl", "Tls"),
     ".zookeeper.watch": ("Watch",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

@@ -111,7 +111,7 @@ class Generation:
 
     @property
     def marked(self) -> Offsets:
-        """The marked offsets."""
+        """For each partition, the highest offset that was marked in this generation, committed or not."""
         return self._inner.marked
 
     def start(self, work: Work, *, grace: float = 0.0) -> None:

@@ -58,8 +58,7 @@ ZkgroupsException
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from .input_errors import InvalidInputError as InvalidInputError
@@ -75,6 +74,10 @@ if TYPE_CHECKING:
 def _of_group(group: str) -> str:
     """Return how a message names the group: not at all if the name is empty, as for a member without a group."""
     return f" of group {group!r}" if group else ""
+
+
+def _and_more(also: Collection[TopicPartition]) -> str:
+    return f" (and {len(also)} more)" if also else ""
 
 
 class NotFoundError(ZkgroupsException):
@@ -103,11 +106,21 @@ class NotRegisteredError(NotFoundError):
 
 
 class NotClaimedError(NotFoundError):
-    """The caller does not hold the partition: it was released, taken away, or never claimed."""
+    """The caller does not hold the partition: it was released, taken away, or never claimed.
 
-    def __init__(self, at: TopicPartition, reason: str = "is not claimed by this instance") -> None:
-        super().__init__(f"{at} {reason}")
+    `also` has the other partitions of the call that the caller does not hold, as far as known.
+    """
+
+    def __init__(
+        self,
+        at: TopicPartition,
+        reason: str = "is not claimed by this instance",
+        *,
+        also: Collection[TopicPartition] = (),
+    ) -> None:
+        super().__init__(f"{at} {reason}{_and_more(also)}")
         self.at = at
+        self.also = frozenset(also)
 
 
 class UnknownPartitionError(NotFoundError):
@@ -143,7 +156,8 @@ class GroupInUseError(RefusedError):
 
     def __init__(self, group: str, instances: Sequence[str]) -> None:
         shown = ", ".join(instances[:3]) + (f" and {len(instances) - 3} more" if len(instances) > 3 else "")
-        super().__init__(f"group {group!r} is in use by {shown or 'an instance that has just registered'}")
+        users = shown or "an instance that has just registered"
+        super().__init__(f"group {group!r} is in use by {users}: stop its instances first")
         self.group = group
         self.instances = tuple(instances)
 
@@ -152,20 +166,33 @@ class GroupExistsError(RefusedError):
     """The group exists, and its offsets would be mixed with others."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(f"group {group!r} already exists")
+        super().__init__(f"group {group!r} already exists: choose another name")
         self.group = group
 
 
 class OffsetWouldGoBackError(RefusedError):
-    """The offset is lower than the committed offset, and the caller did not allow that."""
+    """The offset is lower than the committed offset, and the caller did not allow that.
 
-    def __init__(self, group: str, at: TopicPartition, committed: int, offset: int, *, cure: str = "") -> None:
-        text = f"offset of {at} in group {group!r} is {committed} and would go back to {offset}"
+    `also` has the other partitions of the call whose offsets would go back, as far as known.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        at: TopicPartition,
+        committed: int,
+        offset: int,
+        *,
+        cure: str = "",
+        also: Collection[TopicPartition] = (),
+    ) -> None:
+        text = f"offset of {at} in group {group!r} is {committed} and would go back to {offset}{_and_more(also)}"
         super().__init__(f"{text}: {cure}" if cure else text)
         self.group = group
         self.at = at
         self.committed = committed
         self.offset = offset
+        self.also = frozenset(also)
 
 
 class OffsetOutOfRangeError(RefusedError):
@@ -183,6 +210,8 @@ class CommittedOutOfRangeError(OffsetOutOfRangeError):
     """The committed offset is outside of the log, so a member cannot start there. Nothing was changed."""
 
     def __init__(self, group: str, at: TopicPartition, committed: int, start: int, end: int) -> None:
+        import shlex
+
         super().__init__(at, committed, start, end)
         ways = 'pass out_of_range="earliest" or "latest" to the member'
         if group:
@@ -206,6 +235,8 @@ class GroupMigratedError(RefusedError):
     """The group has a migration mark, so members cannot join it. A malformed mark counts, too."""
 
     def __init__(self, group: str, what: str, *, plan: str | None = None, target: str | None = None) -> None:
+        import shlex
+
         way = f"`zkgroups migrate {'unmark' if plan else 'unmark --force'} {shlex.quote(group)}`"
         ways = f"`zkgroups migrate rollback` or {way}" if plan else way
         super().__init__(f"group {group!r} {what}: run {ways} to let members join again")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ import click
 
 from zkgroups.exceptions import ZkgroupsException
 
-from .supervisor import adopt_orphans, kill_descendants, processes
+from .supervisor import adopt_orphans, kill_descendants, processes, ready
 
 _SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
 _PACE: Final = 0.2
@@ -84,7 +83,7 @@ class Child:
 
     def result(self, timeout: float = 0.0) -> CommandResult | None:
         """Return the result, or None while the command or any process that it has started is running."""
-        if self._result is None and select.select([self._reports], [], [], timeout)[0]:
+        if self._result is None and ready([self._reports], timeout):
             self._read_reports(os.read(self._reports, 65536))
         return self._result
 

@@ -1,7 +1,7 @@
 """Track until when claims are certainly held. A command that runs under claims needs this at any time without waiting.
 
-While its instance is registered, its session is proved periodically (`zkgroups/core/session_proof.py`). The owner nodes
-are read once, and a watch reports their changes.
+While its instance is registered, its session is proved periodically (`zkgroups/core/session_lifetime.py`). The owner
+nodes are read once, and a watch reports their changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from zkgroups import Claims, Consumergroup, Owner, Registry, TopicPartition, Watched
-from zkgroups.core.session_proof import PROOF_LIFETIME, PROOF_PERIOD
+from zkgroups.core.session_lifetime import PROOF_LIFETIME, PROOF_PERIOD
 from zkgroups.deadline import Deadline, uptime
 from zkgroups.exceptions import NotClaimedError, UnavailableError, ZkgroupsException
 
@@ -56,7 +56,7 @@ class Lease:
         deadline = Deadline(timeout)
         while not self.lost and self.owners.keys() != set(self._at.values()):
             if deadline.passed:
-                raise UnavailableError(f"the owners could not be read within {timeout:g} s")
+                raise UnavailableError(f"the owner nodes of the claims could not be read within {timeout:g} s")
             self.wait(min(deadline.remaining, 1.0))
         if self.lost:
             raise UnavailableError(self.lost)

@@ -42,9 +42,9 @@ def release(
 ) -> None:
     """Take partitions away from an owner that does not release them itself.
 
-    If a partition has another owner than the expected one, nothing is changed. If the owner uses zkgroups, its next
-    commit is refused. Other clients do not notice the release and continue, so stop them first. `zkgroups owners list
-    -o wide` prints this command for each owner.
+    A partition with another owner than the expected one is left unchanged. If the owner uses zkgroups, its next commit
+    for the partition is refused. Other clients do not notice the release and continue, so stop them first. `zkgroups
+    owners list -o wide` prints this command for each owner.
 
     \b
     Example:

@@ -122,10 +122,10 @@ class Supervision:
 
     def _listen(self) -> None:
         pipes = [self._woken] if self._orders < 0 else [self._woken, self._orders]
-        ready, _, _ = select.select(pipes, [], [], self._wait_time())
-        if self._woken in ready:
+        readable = ready(pipes, self._wait_time())
+        if self._woken in readable:
             os.read(self._woken, 4096)
-        if self._orders in ready:
+        if self._orders in readable:
             self._obey(os.read(self._orders, 65536))
 
     def _wait_time(self) -> float:
@@ -206,6 +206,14 @@ class Supervision:
             with contextlib.suppress(OSError, termios.error):
                 _put_in_foreground(terminal, self._holders_group)
                 termios.tcsetattr(terminal, termios.TCSADRAIN, settings)  # type: ignore[arg-type]
+
+
+def ready(pipes: list[int], seconds: float) -> list[int]:
+    """Wait until a pipe can be read, and return those that can. `select` does not accept descriptors over 1,023."""
+    poll = select.poll()
+    for pipe in pipes:
+        poll.register(pipe, select.POLLIN)
+    return [pipe for pipe, _event in poll.poll(seconds * 1000)]
 
 
 def _now() -> float:

@@ -24,7 +24,8 @@ from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer, expire_
 from zkgroups.testing.kafka import RELEASE, fetching
 from zkgroups.testing.maven import downloaded_bytes
 
-from ..groups.description import DESCRIPTIONS, description_row
+from ..groups.description_rows import description_row
+from ..groups.description_tables import DESCRIPTIONS
 from ..shared.command_classes import Command
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table

@@ -20,7 +20,7 @@ _PLAN: Final = "demo"
 
 
 def move(output: Output, registry: Registry, address: str, group: str) -> None:
-    """Plan, apply, and verify."""
+    """Plan, apply and verify the move. Then show that the mark keeps an instance from registering."""
     from zkgroups.core.migration.plan_rows import Match, Outcome
     from zkgroups.kafka import Brokers
     from zkgroups.migration.apply import apply_groups

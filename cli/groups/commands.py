@@ -21,7 +21,7 @@ from ..shared.command_classes import Group
 def groups() -> None:
     """List, describe, create, delete, copy and prune consumer groups.
 
-    A group is whatever has registrations, owners or offsets under /consumers.
+    A group is a child node of /consumers. Its registrations, owners and offsets are below that node.
 
     \b
     Example:

@@ -20,7 +20,8 @@ from ..shared.durations import checked_seconds
 from ..shared.errors_to_exit_codes import Tally, sentence
 from ..shared.options import Format, Options
 from ..shared.output import Output, Row, Table, wait_while_read
-from .description import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG, describe_groups, description_row
+from .description_rows import describe_groups, description_row
+from .description_tables import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG
 
 
 @click.command(cls=Command)
@@ -46,7 +47,7 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
     NOTE has the problems of a partition:
       orphan        the owner is not a registered instance
       unowned       the topic is subscribed to, but no instance owns the partition
-      blocked       its owner does not subscribe to the topic, but others do; a table below names it
+      blocked       its owner does not subscribe to the topic, but others do; the table below has details
       past end      the offset is past the log end
       before start  the messages at the offset have been deleted
 

@@ -47,7 +47,8 @@ def list_groups(options: Options, matching: re.Pattern[str] | None, state: str |
         if only_names and state is None:
             output.write(_NAMES, [{"group": name} for name in names])
             return
-        from .description import SUMMARIES, describe_groups, summary_row
+        from .description_rows import describe_groups, summary_row
+        from .description_tables import SUMMARIES
 
         tally = Tally()
         rows = (summary_row(group) for group in describe_groups(registry, names, tally, must_exist=()))

@@ -31,7 +31,7 @@ from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
-from .description import describe_groups, forbidden_nodes
+from .description_rows import describe_groups, forbidden_nodes
 
 _DAY: Final = 86_400
 
@@ -71,7 +71,7 @@ class _UnusedGroup:
     "--older-than",
     "age",
     required=True,
-    help="No commit for",
+    help="Delete groups without a commit for this long",
 )
 @click.option(
     "--export",
@@ -91,7 +91,7 @@ def prune(
 ) -> None:
     """Delete unused groups: those without instances, owners and recent commits.
 
-    The command considers the named groups, or all groups. The age of a group without offsets is that of its znode. A
+    The command considers the named groups, or all groups. For a group without offsets, the age of its znode counts. A
     group with unreadable nodes is left unchanged and reported; the exit code is then 9.
 
     Without --execute, the command only shows what it would delete. With it, the offsets of these groups are first saved
@@ -120,7 +120,7 @@ def prune(
         else:
             output.write(PRUNED, map(_row, plan))
     if not plan and not names:
-        say(options, "No unused group is that old.")
+        say(options, "Nothing to delete: no group has been unused for that long.")
     elif plan and not execute:
         say(options, f"Nothing was changed: add {'' if export else '--export FILE '}--execute to apply.")
     _report_remaining(options, names, found, old)
@@ -135,7 +135,7 @@ def _check(export: Path | None) -> None:
             "--execute needs --export FILE, to save the deleted offsets", click.get_current_context()
         )
     if export.exists():
-        raise RefusedError(f"{export} already exists, and is not overwritten")
+        raise RefusedError(f"{export} already exists and is not overwritten: choose another name")
 
 
 def _old_groups(registry: Registry, groups: Iterable[GroupDescription], age: int) -> list[_UnusedGroup]:

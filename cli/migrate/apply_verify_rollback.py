@@ -75,9 +75,9 @@ def migration_session(
 def apply(options: Options, /, destination: str, execute: bool, **given: Any) -> None:
     """Write the planned offsets of all groups without obstacles.
 
-    Without --execute, only show what would be done. A group is left unchanged as a whole if an instance has registered,
-    or offsets were committed on either side, since the plan was made. The exit code is then 4. It is 9 if brokers
-    refused an offset, or if a client registered or committed in ZooKeeper during the write.
+    Without --execute, the command only shows what it would do. It writes nothing to a group if an instance has
+    registered, or offsets were committed on either side, since the plan was made. The exit code is then 4. It is 9 if
+    brokers refused an offset, or if a client registered or committed in ZooKeeper during the write.
 
     Each group is marked in ZooKeeper before it is read: zkgroups members then no longer join it. Other clients ignore
     the mark, so stop them first. If a run is killed, the groups that it has not finished stay marked: run the command
@@ -85,9 +85,9 @@ def apply(options: Options, /, destination: str, execute: bool, **given: Any) ->
     blocked: make a new plan in another folder, or use `migrate follow`. The result for each offset is stored in a
     report in the folder of the plan.
 
-    While a plan writes to a group on the brokers, the group is locked in the old ZooKeeper against other plans. Plans
-    with another ZooKeeper or another chroot do not see the lock: do not run two of them with the same target at the
-    same time. If a run is paused, loses its lock, and writes then, the group is reported as overtaken.
+    While a plan writes to a group on the brokers, it holds a lock in ZooKeeper that other plans respect. Plans with
+    another ZooKeeper or another chroot do not see the lock: do not run two of them with the same target at the same
+    time. If a run is paused, loses its lock and then writes, the group is reported as overtaken.
 
     \b
     Example:
@@ -147,7 +147,7 @@ def _summary(run: ExecutionResult) -> str:
 def verify(options: Options, /, destination: str, **given: Any) -> None:
     """Read both sides again, and show every offset that differs from the plan.
 
-    If any differs, the exit code is 10. DUAL-COMMIT names the side where a consumer that commits to both would
+    If any differs, the exit code is 10. DUAL-COMMIT names the side from which a consumer with dual.commit.enabled would
     continue. Offsets can be equal while legacy members still work: `migrate status` shows which groups are closed to
     them.
 
@@ -192,11 +192,11 @@ def rollback(
 ) -> None:
     """Restore the earlier offsets of all groups on the brokers, and let legacy members join again.
 
-    Without --execute, only show what would be done. A group that did not exist on the brokers before is deleted there.
-    A group with active members, with later commits, or without a mark of this plan is left unchanged, and the exit code
-    is then 4. With --to-zookeeper, legacy members continue where the new consumers stopped: this progress is copied to
-    ZooKeeper first. Offsets of deleted topics are not restored. A group with offsets of a recreated topic is left
-    unchanged; with --force all other offsets are restored.
+    Without --execute, the command only shows what it would do. A group that did not exist on the brokers before is
+    deleted there. A group with active members, with later commits, or without a mark of this plan is left unchanged,
+    and the exit code is then 4. With --to-zookeeper, legacy members continue where the new consumers stopped: this
+    progress is copied to ZooKeeper first. Offsets of deleted topics are not restored. A group with offsets of a
+    recreated topic is left unchanged; with --force all other offsets are restored.
 
     \b
     Example:

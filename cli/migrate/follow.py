@@ -67,9 +67,9 @@ def follow(
     Each pass reads the offsets of all groups of the plan and writes changed offsets, forward only, to groups without
     members on the brokers. Stop the legacy members when few messages are left. After two consecutive passes without
     members (one, if there never were any) the rest is written, both sides are compared, and the group is done. Start
-    the new consumers then. If restarts take longer than two passes, use a larger --every, so that a restarted member
-    is not taken for a stopped one. The command ends when all groups are done or left. Without --execute, it runs one
-    pass that only reads.
+    the new consumers then. If restarts take longer than two passes, use a larger --every, so that a restarting member
+    does not count as stopped. The command ends when each group is done, or left with a reason. Without --execute, it
+    runs one pass that only reads.
 
     After Ctrl-C, run the command again to continue. Offsets written so far stay on the brokers: `migrate status` shows
     such a group as "not marked", and `migrate rollback --force` restores it.

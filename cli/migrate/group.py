@@ -38,10 +38,10 @@ _NOTHING_TO_WRITE: Final = (MigrationStage.BLOCKED, MigrationStage.NOTHING)
 def group(options: Options, /, group: str, destination: str, target: str | None, execute: bool, **given: Any) -> None:
     """Move one group: `migrate plan` and `migrate apply` in one command, with the same checks.
 
-    DEST is a folder for the plan and its reports. Without --execute, only show what would be done. A plan that is
-    already in the folder is used again, with its decisions. Only a plan that has nothing to write is replaced: so if
-    the group was blocked, stop its members or choose another --on-out-of-range, and run the command again.
-    `migrate verify` and `migrate rollback` take the same folder.
+    DEST is a folder for the plan and its reports. Without --execute, the command only shows what it would do. A plan
+    that is already in the folder is used again, with its decisions. But a plan with nothing to write is replaced. So if
+    the group was blocked, stop its members or choose another --on-out-of-range, and run the command again. `migrate
+    verify` and `migrate rollback` take the same folder.
 
     \b
     Example:

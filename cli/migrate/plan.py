@@ -180,5 +180,5 @@ def _write_report(output: Output, rows: Iterator[ReportRow | MatchRow]) -> None:
     """Write all rows of one report."""
     first = next(rows, None)
     if first is None:
-        raise DamagedFileError("the rows of the report are missing")
+        raise DamagedFileError("the report has no rows: its files are missing or damaged")
     output.write(MATCHES if isinstance(first, MatchRow) else REPORT, map(plain, chain([first], rows)))

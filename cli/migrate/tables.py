@@ -102,7 +102,7 @@ def planned_row(group: GroupPlan, retention_seconds: float | None) -> Row:
 
 
 def plan_summary(head: PlanRow, groups: Sequence[GroupPlan]) -> str:
-    """Summarize a plan."""
+    """Return the lines below a plan: its origin, its options, and its numbers of groups and offsets."""
     states = Counter(_state(group) for group in groups)
     counts = sum((Counter(group.counts) for group in groups), Counter[str]())
     actions, reasons = (counts_text({name: counts[name] for name in names}) for names in (Action, Reason))

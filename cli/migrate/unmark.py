@@ -46,7 +46,7 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
                         f"unmarked {group}: the group {it.reason if isinstance(it, UnreadableNode) else it.shown}",
                     )
                 elif registry.group(group).exists():
-                    say(options, f"{group} has no mark")
+                    say(options, f"group {group!r} has no migration mark: nothing was changed")
                 else:
                     raise GroupNotFoundError(group)
     tally.finish()

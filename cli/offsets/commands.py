@@ -10,10 +10,10 @@ from typing import Final
 import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, TopicPartition, UnreadableNode
-from zkgroups.core.offsets.reset import CurrentOffset
 from zkgroups.core.times import to_ms, utc
 from zkgroups.core.znodes.names import parse_partition
 from zkgroups.core.znodes.offset_codec import check_offset
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import (
     GroupNotFoundError,
     NoPermissionError,
@@ -32,7 +32,7 @@ from ..shared.arguments import (
     topics_option,
 )
 from ..shared.command_classes import Group
-from ..shared.completion import complete_partitions
+from ..shared.complete_names import complete_partitions
 from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
 from ..shared.exit_codes import ExitCode
@@ -92,8 +92,8 @@ def get(
 ) -> None:
     """Show the committed offsets of the named groups, or of all groups.
 
-    A node without a valid offset is shown with an empty OFFSET and the reason in NOTE. If all nodes are like that, the
-    exit code is 10. With -o jsonl, rows are printed while they are read.
+    A node without a valid offset is shown with an empty OFFSET and the reason in NOTE. If there are only such nodes,
+    the exit code is 10. With -o jsonl, rows are printed while they are read.
 
     \b
     Example:

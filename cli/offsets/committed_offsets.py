@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition, UnreadableNode
-from zkgroups.core.offsets.reset import CurrentOffset
 from zkgroups.core.znodes.offset_codec import decode_offset_path
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import GroupNotFoundError
 
 from ..shared.arguments import ChosenPartitions, is_chosen

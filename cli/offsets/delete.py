@@ -13,7 +13,7 @@ from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
 from ..shared.options import Options
-from .changes import ApplyOptions, GroupChanges, apply_changes, apply_options
+from .apply_changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .committed_offsets import existing_groups, read_offsets_by_group
 from .reset import report_no_offsets, report_other_nodes
 from .reset_request import all_topics_option, check_topics_given

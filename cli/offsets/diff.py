@@ -11,13 +11,13 @@ import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, TopicPartition, UnreadableNode
 from zkgroups.core.offsets.file_reader import parse_offsets
-from zkgroups.core.offsets.reset import CurrentOffset
 from zkgroups.core.znodes.names import check_group
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import ChosenPartitions, is_chosen, topics_option
 from ..shared.command_classes import Command
-from ..shared.completion import complete_groups
+from ..shared.complete_names import complete_groups
 from ..shared.connect import connected
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, read_text, source_name
@@ -76,9 +76,10 @@ _Side = Mapping[TopicPartition, int | UnreadableNode | None]
 )
 @click.pass_obj
 def diff(options: Options, /, a: _Source, b: _Source, topics: ChosenPartitions | None, group: str | None) -> None:
-    """Show the differences between the offsets of A and B. Each is a group, or a file of `offsets export` as @FILE.
+    """Show the differences between the offsets of A and B.
 
-    DELTA is the offset of B minus the offset of A. The exit code is 10 if there are differences.
+    A and B are names of groups, or @FILE for a file written by `offsets export`. DELTA is the offset of B minus the
+    offset of A. The exit code is 10 if there are differences.
 
     \b
     Example:

@@ -18,7 +18,7 @@ from zkgroups import ForbiddenNode, UnreadableNode
 from zkgroups.core.offsets.file_formats import OffsetRecord
 from zkgroups.core.times import utc
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, NotFoundError, RefusedError
-from zkgroups.zookeeper.reading.position import position
+from zkgroups.zookeeper.reading.ensemble_position import ensemble_position
 
 from ..shared.arguments import ChosenPartitions
 from ..shared.connect import connected
@@ -164,7 +164,7 @@ class AuditSource:
             return
         address = cluster_address(options)
         with connected(options) as registry:
-            now = position(registry)
+            now = ensemble_position(registry)
         if not ensemble.is_same(address, now):
             raise RefusedError(
                 f"the audit in {journal} is of cluster {name}, not of the ZooKeeper now at {address}: "

@@ -12,18 +12,19 @@ import click
 from zkgroups import ForbiddenNode, TopicPartition
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_reader import parse_offsets
-from zkgroups.core.offsets.reset import CurrentOffset, ToEach, plan_reset, refuse_backward
+from zkgroups.core.offsets.reset import ToEach, plan_reset, refuse_backward
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import NoPermissionError
 
 from ..shared.arguments import ChosenPartitions, checked_groups, matching_option, topics_option
 from ..shared.command_classes import Command
-from ..shared.completion import complete_groups
+from ..shared.complete_names import complete_groups
 from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
 from ..shared.input_files import FilePath, read_text, source_name
 from ..shared.messages import say
 from ..shared.options import Options
-from .changes import ApplyOptions, GroupChanges, apply_changes, apply_options
+from .apply_changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .committed_offsets import read_offsets_by_group
 from .export import FILE_FORMATS, parse_file_format
 from .from_parquet import AuditSource, OffsetSelection, SnapshotSource, snapshot_options, snapshot_source
@@ -150,7 +151,7 @@ def _plan(
     *,
     backward: bool,
 ) -> GroupChanges:
-    """Plan the import for one group. A partition without an offset, neither in the file nor here, is left out."""
+    """Plan the import for one group. Leave out partitions without an offset in both the source and ZooKeeper."""
     found = {at: current.get(at) for at, offset in wanted.items() if offset is not None or at in current}
     changes = plan_reset(found, None, ToEach(wanted))
     return GroupChanges(group, changes if backward else refuse_backward(changes))

@@ -13,7 +13,6 @@ import click
 from zkgroups import ForbiddenNode, Registry, TopicPartition
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.reset import (
-    CurrentOffset,
     ShiftBy,
     Target,
     ToEach,
@@ -21,6 +20,7 @@ from zkgroups.core.offsets.reset import (
     plan_reset,
     refuse_forward,
 )
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import NoPermissionError, NotFoundError
 
 from ..shared.arguments import (
@@ -38,7 +38,7 @@ from ..shared.errors_to_exit_codes import Tally
 from ..shared.input_files import read_text, source_name
 from ..shared.messages import say
 from ..shared.options import Options
-from .changes import ApplyOptions, GroupChanges, apply_changes, apply_options
+from .apply_changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .committed_offsets import GroupOffsets, existing_groups, read_offsets_by_group
 from .from_parquet import OffsetSelection
 from .import_offsets import OffsetsByGroup, offsets_by_group, saved_offsets
@@ -89,10 +89,10 @@ def reset(
     formats of `offsets export`. It needs no --topic.
 
     --to-snapshot moves offsets to those in a snapshot. --from-audit, with --to-datetime or --by-duration, moves them to
-    the last commit recorded until that time. Neither needs brokers. A partition that is not recorded is left unchanged
-    and reported. An audit sees only the last commit between two of its reads, and no deletions. So the offset may be
-    older than the true one, or one that was deleted by then. A time after the last read is refused. An audit of another
-    ZooKeeper cluster is used only with --cluster.
+    the last commit that the audit recorded by that time. Neither needs brokers. A partition without a recorded offset
+    is left unchanged and reported. Between two reads, an audit records only the last commit, and it never records
+    deletions. So the recorded offset may be older than the offset at that time, or may have been deleted by then. A
+    time after the last read of the audit is refused. An audit of another ZooKeeper cluster is used only with --cluster.
 
     --to-datetime and --by-duration do not move an offset forward, because that would skip messages; --forward allows
     it. All other options move offsets both ways.

@@ -40,7 +40,7 @@ forward_option = click.option(
     is_flag=True,
     help="With --to-datetime or --by-duration: also move offsets forward, past messages that may be unread.",
 )
-"""As `forward`; see `ResetRequest.may_go_forward`."""
+"""Passed to the command as `forward`; see `ResetRequest.may_go_forward`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class ResetRequest:
 
 
 all_topics_option = click.option("--all-topics", is_flag=True, help="All topics that have offsets in the group.")
-"""As `all_topics`; see `check_topics_given`."""
+"""Passed to the command as `all_topics`; see `check_topics_given`."""
 
 
 def check_topics_given(topics: ChosenPartitions | None, all_topics: bool) -> None:
@@ -116,7 +116,10 @@ _OPTIONS: Final = (
     click.option("--to-latest", is_flag=True, help="To the log end. Needs brokers."),
     click.option("--to-current", is_flag=True, help="To the committed offset; if none is committed, to the log end."),
     click.option(
-        "--to-offset", type=int, metavar="N", help="To this offset; outside the log, to the nearest offset in it."
+        "--to-offset",
+        type=int,
+        metavar="N",
+        help="To this offset; if it is outside the log, to the nearest offset in the log.",
     ),
     click.option(
         "--to-datetime",
@@ -129,7 +132,7 @@ _OPTIONS: Final = (
         "--by-duration",
         metavar="P7D",
         callback=_ago,
-        help="Like --to-datetime, with the time that was this long ago. Needs brokers, or --from-audit.",
+        help="Like --to-datetime, for the time this long ago: P7D, PT2H30M. Needs brokers, or --from-audit.",
     ),
     click.option("--shift-by", type=int, metavar="N", help="Forward by N messages; back if N is negative."),
     click.option(

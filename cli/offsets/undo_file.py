@@ -58,7 +58,8 @@ def save_undo_file(options: Options, plans: Iterable[tuple[str, Sequence[OffsetC
     if missing := sum(record.offset is None for record in records):
         say(
             options,
-            f"{missing} of them had no offset: the import reports these, `zkgroups offsets delete` deletes them",
+            f"Partitions among them that had no valid offset: {missing}. The import leaves these unchanged; "
+            "`zkgroups offsets delete` deletes their new offsets.",
         )
 
 

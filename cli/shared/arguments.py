@@ -10,7 +10,7 @@ import click
 
 from zkgroups.core.znodes.names import check_group, check_instance, check_topic, parse_partition
 
-from .completion import complete_groups, complete_instances, complete_partitions, complete_topics
+from .complete_names import complete_groups, complete_instances, complete_partitions, complete_topics
 
 if TYPE_CHECKING:
     from zkgroups import Registry, TopicPartition
@@ -132,7 +132,7 @@ execute_option = click.option(
 
 
 def instance_option(*names: str, help: str, required: bool = False) -> Callable[[Decorated], Decorated]:
-    """Return an option for an instance id."""
+    """Return an option for an instance id, which is checked and completed."""
     return click.option(
         *names,
         metavar="ID",
@@ -160,7 +160,7 @@ def is_chosen(at: TopicPartition, topics: ChosenPartitions | None) -> bool:
 
 
 def partitions_of(topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
-    """Return the partitions of a topic."""
+    """Return the partitions of a topic that have these numbers."""
     from zkgroups import TopicPartition
 
     return [TopicPartition(topic, number) for number in numbers]

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from .contexts_file import apply_context
 from .exit_codes import ExitCode
 from .global_options import command_parameters
 from .messages import set_up_logging
 from .options import Options
-from .saved_contexts import apply_context
 
 
 class _WithGlobalOptions(click.Command):

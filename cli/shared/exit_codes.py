@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
     UNEXPECTED = 1, "unexpected error; -vv shows the traceback"
     USAGE = 2, "usage error, e.g. an invalid name"
     NOT_FOUND = 3, "not found"
-    REFUSED = 4, "refused: live instances, a failed guard, or possible loss of data"
+    REFUSED = 4, "refused: live instances, an unexpected state, or possible loss of data"
     CONFLICT = 5, "conflict: claimed by another instance, or changed meanwhile"
     AUTH = 6, "authentication failed, or permission missing"
     UNAVAILABLE = 7, "no connection, session expired, or outcome unknown"

@@ -1,7 +1,7 @@
 """The declarations of the global options, which are accepted before and after the name of a command.
 
 A value later on the command line wins over an earlier one, the command line over the environment, and the environment
-over the saved context (`saved_contexts.py`). The environment variables are declared one by one: click's
+over the saved context (`contexts_file.py`). The environment variables are declared one by one: click's
 `auto_envvar_prefix` would also give one to every option of every command, so that a variable could turn a dry run into
 `--execute`.
 """
@@ -44,7 +44,10 @@ _DECLARATIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     ),
     (
         ("-c", "--context"),
-        {"metavar": "NAME", "help": "The saved options to use, instead of those chosen by `zkgroups context use`."},
+        {
+            "metavar": "NAME",
+            "help": "The context (saved options) to use, instead of the one chosen by `zkgroups context use`.",
+        },
     ),
     (
         ("-o", "--output"),
@@ -59,7 +62,10 @@ _DECLARATIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     (
         ("--timeout",),
         _SECONDS
-        | {"help": "The time limit for connecting and each request. If given, unreachable hosts are retried as long."},
+        | {
+            "help": "The time limit for connecting and for each request. Without this option, connecting fails after "
+            "1 s if all hosts are unknown or refuse connections."
+        },
     ),
     (("--session-timeout",), _SECONDS | {"help": "How long the ZooKeeper session survives a lost connection."}),
     (("--digest-user",), {"metavar": "NAME", "help": "The user for ACLs of the scheme digest."}),

@@ -13,21 +13,9 @@ if TYPE_CHECKING:
 PREFIX: Final = "ZKGROUPS_"
 """The prefix of the environment variables."""
 
-SECRETS: Final = ("password", "tls-key-password")
-"""The secrets, which are read from an environment variable or from a file, e.g. with --password-file."""
-
-
-def secret_variable(name: str) -> str:
-    """Return the environment variable of a secret.
-
-    >>> secret_variable("tls-key-password")
-    'ZKGROUPS_TLS_KEY_PASSWORD'
-    """
-    return PREFIX + name.upper().replace("-", "_")
-
 
 class Format(StrEnum):
-    """The output formats."""
+    """The values of `-o`."""
 
     TABLE = "table"
     WIDE = "wide"

@@ -8,7 +8,6 @@ line per row, so they omit such details; but a table may name one of them whose 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import json
 import os
@@ -16,10 +15,9 @@ import select
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
-from zkgroups.core.offsets.csv_cells import escape_formula
 from zkgroups.exceptions import MissingDependencyError
 
 from .escape import printable
@@ -35,8 +33,7 @@ SCHEMA: Final = 1
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One column: its header, and the field it shows. A path such as `owners.id` leads to a nested field."""
 
     header: str
@@ -46,12 +43,11 @@ class Column:
     show: Callable[[Any], str] = str
     """Format a value for a table. None is shown as a dash, and a list element by element."""
     right: bool = False
-    styles: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    styles: Mapping[str, str] = MappingProxyType({})
     """Colours, by the formatted text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """The name of the rows in JSON, their columns, and the tables inside each row."""
 
     name: str
@@ -146,6 +142,8 @@ class Output:
 
     def _cell(self, value: Any) -> str:
         """Return a value for CSV. Text is escaped if a spreadsheet would take it for a formula."""
+        from zkgroups.core.offsets.csv_cells import escape_formula
+
         text = self._raw(value)
         return escape_formula(text) if _is_text(value) else text
 

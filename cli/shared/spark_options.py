@@ -103,7 +103,7 @@ def moment_option(default: str = "latest by default") -> Callable[[Decorated], D
         "--at",
         metavar="MOMENT",
         callback=checked_moment,
-        help=f"The snapshot: its name, latest, previous, or a time (the last one started by then); {default}.",
+        help=f"The snapshot: its name, latest, previous, or a time (the last one started by that time); {default}.",
     )
 
 
@@ -112,7 +112,7 @@ def cluster_option(command: Decorated) -> Decorated:
     return click.option(
         "--cluster",
         metavar="NAME",
-        help="Whose snapshots to use, if there are several clusters; by default that of -z.",
+        help="The cluster to use, if DEST has data of several clusters; by default the cluster of -z.",
     )(command)
 
 

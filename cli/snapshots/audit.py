@@ -97,8 +97,8 @@ def audit(
 
     The command reports the number of forbidden nodes, and --once then exits with code 9. The last commit of such a node
     is recorded once the node can be read. If ZooKeeper was replaced or wiped, the command refuses to continue. It
-    cannot detect a ZooKeeper that was restored from its own backup, once that has processed as many transactions as
-    before; the commits until then are missing. So use a new DEST after a restore.
+    cannot detect that ZooKeeper was restored from its own backup if ZooKeeper has processed as many transactions as
+    before by then; the audit then lacks the commits in between. So use a new DEST after a restore.
 
     \b
     Example:

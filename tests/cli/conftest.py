@@ -18,7 +18,7 @@ Zkgroups = Callable[..., Ended]
 
 @pytest.fixture
 def zkgroups(zookeeper_hosts: str) -> Zkgroups:
-    """Runs the command with ZooKeeper named in the environment."""
+    """Run the command, with ZooKeeper named in the environment."""
 
     def zkgroups(*arguments: Argument, **env: str) -> Ended:
         return run(*arguments, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts} | env)
@@ -44,7 +44,7 @@ def cluster(kazoo: KazooClient) -> None:
 
 @pytest.fixture
 def billing(registry: Registry, kazoo: KazooClient) -> Iterator[Any]:
-    """A group of two live instances: `anna` owns orders/0 with offset 100, and orders/1 is nobody's."""
+    """A group of two live instances: `anna` owns orders/0 with offset 100, and orders/1 has no owner."""
     kazoo.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0],"1":[0]}}', makepath=True)
     group = registry.group("billing")
     with group.instance("anna") as anna, group.instance("ben") as ben:
@@ -56,7 +56,7 @@ def billing(registry: Registry, kazoo: KazooClient) -> Iterator[Any]:
 
 @pytest.fixture
 def secret(kazoo: KazooClient) -> str:
-    """A group with one offset: everybody may see that it exists, and `alice` (password `sesame`) what is in it."""
+    """A group with one offset. All clients see the group, but only `alice` (password `sesame`) may read its nodes."""
     alice = ACL(Permissions.ALL, Id("digest", make_digest_acl_credential("alice", "sesame")))
     kazoo.add_auth("digest", "alice:sesame")
     kazoo.ensure_path("/consumers")

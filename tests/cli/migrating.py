@@ -1,4 +1,4 @@
-"""The command in one process that keeps its Spark, because each start of one takes longer than what it is started for.
+"""The command in a process that keeps its Spark session, because starting Spark takes longer than most commands.
 
 python -m tests.cli.migrating     reads a line of JSON for each run, and answers with one
 """
@@ -22,13 +22,14 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class Kept:
-    """Runs of the command, one after the other, in a process of their own; all use one Spark."""
+    """Runs the command repeatedly in another process. All runs share one Spark session."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, *arguments: Argument, env: dict[str, str], together: bool = False) -> Ended:
-        """As a process of its own would end; what it says may be taken `together` with what it prints."""
+        """Run the command, and return its result as if it had run in its own process. With `together`, stderr is added
+        to stdout."""
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -37,7 +38,7 @@ class Kept:
         return Ended(**json.loads(process.stdout.readline()))
 
     def signal(self, number: int) -> None:
-        """Send it to whoever runs the command."""
+        """Send a signal to the process that runs the command."""
         self._started().send_signal(number)
 
     def _started(self) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Running the installed command as its users do: as a process with pipes, or on a terminal."""
+"""Run the installed command as users do: as a process with pipes, or on a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Argument = str | bytes | Path
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command has printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     out: str
@@ -43,14 +43,15 @@ class Ended:
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """That of the tests, without what would be an option, and without contexts."""
+    """The environment of the tests, without the options of the command and without contexts."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ZKGROUPS_")}
     ours = {"TERM": "xterm-256color", "COLUMNS": "", "LINES": "", "ZKGROUPS_CONFIG": os.devnull}
     return clean | ours | dict(more or {})
 
 
 def run(*arguments: Argument, env: Mapping[str, str] | None = None) -> Ended:
-    """A command from its beginning to its end. It is started where the start is told something, else forked."""
+    """Run a command to its end. A new process is started only if the start itself needs special settings; otherwise
+    one is forked."""
     command, environ = [COMMAND, *arguments], environment(env)
     if any(name.startswith(("PYTHON", "LC_", "LANG")) for name in env or ()):
         done = subprocess.run(command, env=environ, capture_output=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL)
@@ -60,12 +61,12 @@ def run(*arguments: Argument, env: Mapping[str, str] | None = None) -> Ended:
 
 
 def hear_ctrl_c() -> None:
-    """In a command that is about to run: whatever ignores it here, there it is heard."""
+    """Restore the handling of Ctrl-C in a command that is about to run, because this process may ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interrupt(process: subprocess.Popen[Any]) -> None:
-    """Press Ctrl-C, and wait for the end; once more after a while, as anybody would."""
+    """Press Ctrl-C and wait for the end. Press it again after a while, as users do."""
     for _ in range(6):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -75,7 +76,7 @@ def interrupt(process: subprocess.Popen[Any]) -> None:
 
 @contextlib.contextmanager
 def started(*arguments: Argument, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A command that goes on; it is killed if the test does not end it."""
+    """A command that keeps running. It is killed if the test does not end it."""
     process = subprocess.Popen(
         [COMMAND, *arguments],
         env=environment(env),
@@ -92,7 +93,7 @@ def started(*arguments: Argument, env: Mapping[str, str] | None = None) -> Itera
 
 
 class Terminal:
-    """A command on a terminal of its own, where Ctrl-C is a key and questions can be answered."""
+    """A command on its own terminal, where Ctrl-C is a key and questions can be answered."""
 
     def __init__(self, *arguments: Argument, env: Mapping[str, str] | None = None, columns: int = 100) -> None:
         self._screen, keyboard = pty.openpty()
@@ -108,7 +109,7 @@ class Terminal:
         )
         os.close(keyboard)
         self.seen = ""
-        self._text = codecs.getincrementaldecoder("utf-8")()  # a read may end in the midst of a letter
+        self._text = codecs.getincrementaldecoder("utf-8")()  # a read may end in the middle of a character
 
     def type(self, keys: str) -> None:
         os.write(self._screen, keys.encode())
@@ -125,10 +126,10 @@ class Terminal:
         return Ended(self.process.wait(TIMEOUT), self.seen.replace("\r\n", "\n"), "")
 
     def _read(self) -> bool:
-        """Whether there was more."""
+        """Read once. Return False at the end."""
         try:
             more = os.read(self._screen, 65536)
-        except OSError:  # Linux says so when nobody has the terminal open any more
+        except OSError:  # Linux reports the end like this
             more = b""
         self.seen += self._text.decode(more)
         return bool(more)

@@ -21,7 +21,7 @@ from zkgroups.testing.java import find_java
 from zkgroups.testing.kafka import _jars
 
 from .conftest import Zkgroups
-from .running import Ended, Terminal, run, started
+from .running import COMMAND, Ended, Terminal, run, started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -32,7 +32,7 @@ EMPTY: dict[str, list[Any]] = {"ids": [], "owners": []}
 
 @pytest.fixture
 def invoices(registry: Registry) -> Consumergroup:
-    """A group that nobody is in, with an offset of orders/0."""
+    """A group without instances, with an offset of orders/0."""
     group = registry.group("invoices")
     group.create()
     group.offsets.set(AT, 1200)
@@ -51,7 +51,7 @@ def ended(process: subprocess.Popen[str]) -> Ended:
 # While a command runs
 
 
-def test_a_command_finds_in_its_environment_what_it_holds(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
+def test_a_command_finds_its_claim_in_its_environment(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
     done = zkgroups("claim", "invoices", "orders", "0", "7", "--as", "me", "--", sys.executable, "-c", TELL)
     told = done.json
     assert (done.code, done.err) == (0, "")
@@ -106,6 +106,25 @@ def test_kafkas_own_tool_shows_the_group_while_a_partition_is_claimed_by_an_id_w
     assert line.split() == ["claimed-at-the-shell", "0", "0", "0", "0", "anna"]
 
 
+OPEN_MANY_FILES = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+for _ in range(1100):
+    os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_command_runs_beside_more_open_files_than_select_accepts(
+    zookeeper_hosts: str, invoices: Consumergroup
+) -> None:
+    arguments = ["-z", zookeeper_hosts, "claim", "invoices", "orders", "0", "--", "true"]
+    command = [sys.executable, "-c", OPEN_MANY_FILES, COMMAND, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert left(invoices) == EMPTY
+
+
 @pytest.mark.parametrize(
     ("script", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("exit 0", 0)]
 )
@@ -117,17 +136,17 @@ def test_the_exit_code_of_the_command_is_passed_on(
     assert left(invoices) == EMPTY
 
 
-def test_the_command_has_our_stdin_and_stdout_and_options_after_the_dashes_are_its_own(
+def test_the_command_inherits_stdin_and_stdout_and_gets_the_options_after_the_dashes(
     zkgroups: Zkgroups, invoices: Consumergroup
 ) -> None:
     done = zkgroups("claim", "invoices", "orders", "0", "--", "sh", "-c", "cat; echo $0 $*", "--wait", "--", "-o")
     assert (done.code, done.out) == (0, "--wait -- -o\n")
 
 
-def test_what_the_command_leaves_behind_ends_before_the_partitions_are_let_go(
+def test_processes_that_the_command_leaves_behind_end_before_the_release(
     zkgroups: Zkgroups, invoices: Consumergroup, tmp_path: Path
 ) -> None:
-    """Also what has left its process group, and does not heed SIGTERM."""
+    """Even processes that left its process group and ignore SIGTERM."""
     script = f"(trap '' TERM; : > {tmp_path}/ready; exec setsid sleep 60) & while [ ! -e {tmp_path}/ready ]; do :; done"
     done = zkgroups(
         "claim", "invoices", "orders", "0", "--grace", "0.3", "--", "sh", "-c", f"{script}; echo $!; exit 3"
@@ -137,7 +156,7 @@ def test_what_the_command_leaves_behind_ends_before_the_partitions_are_let_go(
     assert left(invoices) == EMPTY
 
 
-def test_a_command_that_is_not_there_is_exit_code_2_before_anything_is_claimed(
+def test_a_missing_command_is_exit_code_2_before_anything_is_claimed(
     zkgroups: Zkgroups, invoices: Consumergroup, tmp_path: Path
 ) -> None:
     not_executable = tmp_path / "notes"
@@ -147,7 +166,7 @@ def test_a_command_that_is_not_there_is_exit_code_2_before_anything_is_claimed(
         assert (done.code, done.err.splitlines()[0]) == (2, f"zkgroups: command {name!r} was not found")
 
 
-def test_a_command_that_cannot_be_started_is_exit_code_2_and_lets_go(
+def test_a_command_that_cannot_be_started_is_exit_code_2_and_the_claim_is_released(
     zkgroups: Zkgroups, invoices: Consumergroup, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken"
@@ -163,12 +182,12 @@ def test_dashes_without_a_command_are_refused(zkgroups: Zkgroups, invoices: Cons
     assert zkgroups("claim", "invoices", "orders", "0", "--").code == 2
 
 
-def test_a_group_that_begins_with_a_dash_stands_after_dashes_of_its_own(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_a_group_name_that_begins_with_a_dash_is_given_after_two_dashes(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("-x").create()
     assert zkgroups("claim", "--", "-x", "orders", "0", "--", "sh", "-c", "echo $ZKGROUPS_GROUP").out == "-x\n"
 
 
-def test_an_offset_that_cannot_be_read_is_not_taken_for_none(
+def test_an_unreadable_offset_is_not_taken_for_a_missing_one(
     zkgroups: Zkgroups, kazoo: KazooClient, invoices: Consumergroup
 ) -> None:
     kazoo.set("/consumers/invoices/offsets/orders/0", b"many")
@@ -179,11 +198,11 @@ def test_an_offset_that_cannot_be_read_is_not_taken_for_none(
 
 @pytest.mark.parametrize("option", ["--grace", "--wait"])
 @pytest.mark.parametrize("value", ["-1", "nan", "inf"])
-def test_times_that_are_none_are_refused(zkgroups: Zkgroups, option: str, value: str) -> None:
+def test_invalid_times_are_refused(zkgroups: Zkgroups, option: str, value: str) -> None:
     assert zkgroups("claim", "invoices", "orders", "0", option, value, "-z", "127.0.0.1:1", "--", "true").code == 2
 
 
-def test_a_grace_time_that_a_proof_of_the_session_does_not_last_is_refused(
+def test_a_grace_time_longer_than_a_proof_of_the_session_is_refused(
     zkgroups: Zkgroups, invoices: Consumergroup
 ) -> None:
     done = zkgroups("claim", "invoices", "orders", "0", "--session-timeout", "4", "--grace", "1.6", "--", "echo", "ran")
@@ -196,7 +215,7 @@ def test_a_grace_time_that_a_proof_of_the_session_does_not_last_is_refused(
 
 @contextmanager
 def holding(hosts: str, *partitions: str) -> Iterator[tuple[subprocess.Popen[str], list[Any]]]:
-    """A claim of invoices in the foreground, and the rows it has told."""
+    """A claim of invoices in the foreground, and the rows that it has printed."""
     arguments = ("claim", "invoices", "orders", *partitions, "-o", "json")
     with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": hosts}) as process:
         assert process.stdout is not None
@@ -207,7 +226,7 @@ def holding(hosts: str, *partitions: str) -> Iterator[tuple[subprocess.Popen[str
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_in_the_foreground_it_holds_until_a_signal_and_lets_go(
+def test_in_the_foreground_it_holds_the_claim_until_a_signal_and_releases_it(
     zookeeper_hosts: str, invoices: Consumergroup, number: int, code: int
 ) -> None:
     with holding(zookeeper_hosts, "0", "1") as (process, rows):
@@ -233,7 +252,7 @@ def test_in_the_foreground_it_holds_until_a_signal_and_lets_go(
     assert left(invoices) == EMPTY
 
 
-def test_ctrl_c_at_a_terminal_lets_go(zookeeper_hosts: str, invoices: Consumergroup) -> None:
+def test_ctrl_c_on_a_terminal_releases_the_claim(zookeeper_hosts: str, invoices: Consumergroup) -> None:
     with Terminal("claim", "invoices", "orders", "0", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as terminal:
         terminal.wait_for("Ctrl-C releases.")
         assert "GROUP" in terminal.seen
@@ -277,8 +296,8 @@ def test_sigterm_is_passed_on_to_the_command(zookeeper_hosts: str, invoices: Con
     assert left(invoices) == EMPTY
 
 
-def test_a_command_that_reads_from_the_terminal_gets_it(zookeeper_hosts: str, invoices: Consumergroup) -> None:
-    """And with it Ctrl-C and Ctrl-Z, the second of which is of no use."""
+def test_a_command_that_reads_from_the_terminal_controls_it(zookeeper_hosts: str, invoices: Consumergroup) -> None:
+    """With it, it receives Ctrl-C and Ctrl-Z. The latter has no effect."""
     script = "read answer; echo got $answer; cat; echo status $?"
     with Terminal(
         "claim", "invoices", "orders", "0", "--", "bash", "-c", f"trap : INT; {script}",
@@ -300,7 +319,7 @@ def test_a_command_that_reads_from_the_terminal_gets_it(zookeeper_hosts: str, in
 # Refused
 
 
-def test_a_partition_that_is_held_is_a_conflict(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
+def test_an_owned_partition_is_a_conflict(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
     with invoices.instance("holder") as holder:
         holder.register()
         holder.claim(TopicPartition("orders", 1))
@@ -311,7 +330,7 @@ def test_a_partition_that_is_held_is_a_conflict(zkgroups: Zkgroups, invoices: Co
         assert [owner.at.partition for owner in invoices.owners() if isinstance(owner, Owner)] == [1]
 
 
-def test_who_waits_in_vain_gets_exit_code_8(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
+def test_a_claim_that_times_out_is_exit_code_8(zkgroups: Zkgroups, invoices: Consumergroup) -> None:
     with invoices.instance("holder") as holder:
         holder.register()
         holder.claim(AT)
@@ -321,7 +340,7 @@ def test_who_waits_in_vain_gets_exit_code_8(zkgroups: Zkgroups, invoices: Consum
         assert [instance.id for instance in invoices.instances()] == ["holder"]
 
 
-def test_who_waits_gets_it_when_it_is_let_go(zookeeper_hosts: str, invoices: Consumergroup) -> None:
+def test_a_waiting_claim_succeeds_once_the_partition_is_released(zookeeper_hosts: str, invoices: Consumergroup) -> None:
     with invoices.instance("holder") as holder:
         holder.register()
         claim = holder.claim(AT)
@@ -334,12 +353,18 @@ def test_who_waits_gets_it_when_it_is_let_go(zookeeper_hosts: str, invoices: Con
 
 def test_beside_live_members_of_the_topic_it_is_refused(zkgroups: Zkgroups, billing: Consumergroup) -> None:
     done = zkgroups("claim", "billing", "orders", "1", "--", "echo", "ran")
-    assert (done.code, done.out, done.err) == (4, "", "zkgroups: group 'billing' is in use by anna, ben\n")
+    assert (done.code, done.out, done.err) == (
+        4,
+        "",
+        "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n",
+    )
     assert [instance.id for instance in billing.instances()] == ["anna", "ben"]
     assert zkgroups("claim", "billing", "orders", "1", "--wait", "0.1", "--", "echo", "ran").code == 4
 
 
-def test_beside_live_members_a_partition_that_is_held_is_a_conflict_first(zkgroups: Zkgroups, billing: Any) -> None:
+def test_beside_live_members_an_owned_partition_is_reported_as_a_conflict_first(
+    zkgroups: Zkgroups, billing: Any
+) -> None:
     assert zkgroups("claim", "billing", "orders", "0", "--", "echo", "ran").code == 5
     assert zkgroups("claim", "billing", "orders", "1", "0", "--", "echo", "ran").code == 5
     assert zkgroups("claim", "billing", "orders", "0", "--wait", "0.1", "--", "echo", "ran").code == 8
@@ -351,7 +376,7 @@ def test_with_force_it_claims_beside_live_members(zkgroups: Zkgroups, billing: A
     assert zkgroups("claim", "billing", "orders", "0", "--force", "--", "echo", "ran").code == 5
 
 
-def test_a_registration_without_a_session_is_not_in_the_way(
+def test_a_registration_without_a_session_does_not_prevent_a_claim(
     zkgroups: Zkgroups, invoices: Consumergroup, kazoo: KazooClient
 ) -> None:
     kazoo.create("/consumers/invoices/ids/gone", b'{"version":1,"subscription":{"orders":1},"pattern":"static"}')
@@ -361,12 +386,12 @@ def test_a_registration_without_a_session_is_not_in_the_way(
     assert zkgroups("groups", "delete", "invoices").code == 0
 
 
-def test_live_members_of_other_topics_are_not_in_the_way(zkgroups: Zkgroups, billing: Any) -> None:
+def test_live_members_of_other_topics_do_not_prevent_a_claim(zkgroups: Zkgroups, billing: Any) -> None:
     assert zkgroups("claim", "billing", "refunds", "0", "--", "echo", "ran").out == "ran\n"
 
 
 @pytest.mark.parametrize("data", [b'{"version":1,"subscription":{"ref.*":1},"pattern":"white_list"}', b"{", b"refunds"])
-def test_a_pattern_that_matches_and_a_registration_that_cannot_be_read_are_in_the_way(
+def test_a_matching_pattern_and_an_unreadable_registration_prevent_a_claim(
     zkgroups: Zkgroups, kazoo: KazooClient, invoices: Consumergroup, data: bytes
 ) -> None:
     kazoo.create("/consumers/invoices/ids/scala", data, ephemeral=True)
@@ -380,14 +405,14 @@ def test_an_owner_in_the_form_of_pykafka_is_a_conflict(
     assert zkgroups("claim", "invoices", "orders", "0", "--force", "--", "echo", "ran").code == 5
 
 
-def test_an_id_that_is_registered_is_a_conflict(zkgroups: Zkgroups, billing: Any) -> None:
+def test_a_registered_id_is_a_conflict(zkgroups: Zkgroups, billing: Any) -> None:
     done = zkgroups("claim", "billing", "refunds", "0", "--as", "anna", "--", "echo", "ran")
     assert (done.code, done.out) == (5, "")
     assert [instance.id for instance in billing.instances()] == ["anna", "ben"]
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_group_that_is_missing_is_exit_code_3_and_is_not_made(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_a_missing_group_is_exit_code_3_and_is_not_created(zkgroups: Zkgroups, registry: Registry) -> None:
     done = zkgroups("claim", "nobody", "orders", "0", "--", "echo", "ran")
     assert (done.code, done.out, done.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     assert registry.groups() == []
@@ -403,7 +428,7 @@ def test_bad_names_are_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) -> 
     assert zkgroups("claim", *arguments, "-z", "127.0.0.1:1", "--", "echo", "ran").code == 2
 
 
-def test_a_server_that_is_away_is_exit_code_7(zkgroups: Zkgroups) -> None:
+def test_an_unreachable_server_is_exit_code_7(zkgroups: Zkgroups) -> None:
     done = zkgroups("claim", "invoices", "orders", "0", "-z", "127.0.0.1:1", "--timeout", "0.3", "--", "echo", "ran")
     assert (done.code, done.out) == (7, "")
 

@@ -1,4 +1,4 @@
-"""Failure 25 at the shell: two commands under one claim never run together, whichever server is cut off."""
+"""Failure 25 in the shell: two commands under one claim never run together, whichever server is cut off."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SOAK = int(os.environ.get("ZKGROUPS_SOAK_CUTS", "20"))
 
 @pytest.fixture(scope="module")
 def ensemble() -> Iterator[ZooKeeperEnsemble]:
-    """A server that is cut off goes on answering for longer than a session lasts."""
+    """A server that is cut off keeps answering for longer than a session lasts."""
     with ZooKeeperEnsemble(tick_time=0.5, sync_limit=SESSION + 1.0, cuttable=True) as ensemble:
         yield ensemble
 
 
 def run(ensemble: ZooKeeperEnsemble, role: str, directory: Path) -> float:
-    """One cut; how many seconds passed between the two commands."""
+    """Cut off a server once. Return the seconds between the two commands."""
     node = victim(ensemble, role)
     others = ",".join(each.address for each in ensemble.nodes if each is not node)
     with Registry.connect(others, session_timeout=10.0) as registry:
@@ -55,7 +55,7 @@ def test_failure_25_a_command_has_ended_before_the_next_one_begins(ensemble: Zoo
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("role", [FOLLOWER, LEADER])
 def test_soak_commands(ensemble: ZooKeeperEnsemble, role: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Many runs of it; this prints how much time was left."""
+    """Many runs. Prints the smallest time between two commands."""
     left = sorted(run(ensemble, role, tmp_path_factory.mktemp("cut-")) for _ in range(SOAK))
     assert left[0] > 0, left
     print(f"{role} cut off: {SOAK} runs, {left[0]:.2f} to {left[-1]:.2f} s between the two commands")

@@ -1,8 +1,7 @@
-"""`zkgroups claim -- COMMAND` when something goes wrong: it never outlives the claim by more than the grace time.
+"""Faults during `zkgroups claim -- COMMAND`: the command never outlives the claim by more than the grace time.
 
-The command here is the worst there is: it does not heed SIGTERM, and it has a child in a session of its own that does
-not either. Both write down the time again and again for as long as they live; a plain kazoo client writes down when the
-owner node goes.
+The command is the worst case: it ignores SIGTERM, and so does its child in another session. Both write down the time
+continuously while they live. A plain kazoo client records when the owner node is deleted.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ OWNER = "/consumers/invoices/owners/orders/0"
 SESSION = 5.0
 GRACE = 0.7
 SLACK = 10.0
-"""In seconds: for a machine that has other things to do, between the end of a grace time and that of a process."""
+"""In seconds. Time that a busy machine may need between the end of a grace time and the end of a process."""
 
 STUBBORN = """
 import os, signal, sys, time
@@ -52,7 +51,7 @@ with open(sys.argv[1] + (".parent" if child else ".child"), "a", buffering=1) as
 
 @dataclass
 class Holder:
-    """A `zkgroups claim` with its command, and the eyes of the test on both."""
+    """A `zkgroups claim` with its command, and the records of both."""
 
     process: subprocess.Popen[str]
     hosts: str
@@ -61,7 +60,7 @@ class Holder:
     gone: list[float]
 
     def last_beat(self) -> float:
-        """When any of the command was alive for the last time."""
+        """The last time at which a process of the command was alive."""
         return max(time for _, time in self._beats())
 
     def alive(self) -> bool:
@@ -73,7 +72,7 @@ class Holder:
         return self._beats()[0][0]
 
     def _beats(self) -> list[tuple[int, float]]:
-        """The last of each."""
+        """The last time that each process has written."""
         lines = [_last_line(self.beats.with_name(f"{self.beats.name}.{who}")) for who in ("parent", "child")]
         return [(int(line.split()[0]), float(line.split()[1])) for line in lines]
 
@@ -82,7 +81,7 @@ class Holder:
         return Ended(self.process.returncode, out, err)
 
     def wait_gone(self) -> float:
-        """When the owner node went, as somebody else sees it."""
+        """Return when a plain client saw the owner node disappear."""
         assert eventually(lambda: self.gone)
         return self.gone[0]
 
@@ -100,7 +99,7 @@ def _last_line(path: Path) -> str:
 
 @contextmanager
 def holding(eye: KazooClient, hosts: str, tmp_path: Path, *, through: str | None = None) -> Iterator[Holder]:
-    """A claim of orders/0 by way of the address `through`, whose command runs; `hosts` is the way of the others."""
+    """A claim of orders/0 at the address `through`, with a running command. Other clients use `hosts`."""
     beats = tmp_path / "beats"
     options = ("--session-timeout", str(SESSION), "--grace", str(GRACE), "--timeout", "5")
     command = (sys.executable, "-I", "-S", "-c", STUBBORN, str(beats))
@@ -127,7 +126,7 @@ def invoices(registry: Registry) -> Consumergroup:
 
 
 def expire(hosts: str, session_id: int) -> None:
-    """End a session at the server by closing it from another connection: the password follows from the id."""
+    """Expire a session at the server by closing it from another connection. The password follows from the id."""
     thief = KazooClient(hosts, client_id=(session_id, password(session_id)), timeout=SESSION)
     thief.start()
     assert thief.client_id[0] == session_id
@@ -136,7 +135,7 @@ def expire(hosts: str, session_id: int) -> None:
 
 
 def password(session_id: int) -> bytes:
-    """As the server makes it: the first 16 bytes of java.util.Random with this seed."""
+    """Compute the password like the server: the first 16 bytes of java.util.Random with this seed."""
     seed = ((session_id ^ 0xB3415C00) ^ 0x5DEECE66D) & (2**48 - 1)
     words = b""
     for _ in range(4):
@@ -149,10 +148,10 @@ def same_chroot(proxy: TcpProxy, hosts: str) -> str:
     return f"{proxy.address}/{hosts.partition('/')[2]}"
 
 
-# The holder can act
+# The holder can still react
 
 
-def test_when_the_session_is_ended_the_command_ends_within_the_grace_time(
+def test_when_the_session_expires_the_command_ends_within_the_grace_time(
     zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
 ) -> None:
     with holding(kazoo, zookeeper_hosts, tmp_path) as holder:
@@ -182,7 +181,7 @@ def test_when_the_connection_is_cut_the_command_ends_within_the_grace_time_and_b
         assert cut + GRACE / 2 < holder.last_beat() < min(cut + GRACE + SLACK, holder.wait_gone())
 
 
-def test_when_the_server_is_gone_the_command_ends_within_the_grace_time(tmp_path: Path) -> None:
+def test_when_the_server_is_unreachable_the_command_ends_within_the_grace_time(tmp_path: Path) -> None:
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
         registry.group("invoices").create()
         eye = registry.client
@@ -197,7 +196,7 @@ def test_when_the_server_is_gone_the_command_ends_within_the_grace_time(tmp_path
             assert holder.next_claims().code == 0
 
 
-def test_when_somebody_takes_the_partition_away_the_command_ends_within_the_grace_time(
+def test_when_the_partition_is_taken_away_the_command_ends_within_the_grace_time(
     zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
 ) -> None:
     with holding(kazoo, zookeeper_hosts, tmp_path) as holder:
@@ -217,7 +216,8 @@ def test_sigterm_ends_the_command_before_the_claim(
 ) -> None:
     with holding(kazoo, zookeeper_hosts, tmp_path) as holder:
         holder.process.terminate()
-        with pytest.raises(subprocess.TimeoutExpired):  # of two signals at once Python may take the other one first
+        # Of two concurrent signals, Python may handle the second one first.
+        with pytest.raises(subprocess.TimeoutExpired):
             holder.process.wait(GRACE / 2)
         while holder.process.poll() is None:  # more signals do not interrupt the release
             holder.process.send_signal(signal.SIGINT)
@@ -228,7 +228,7 @@ def test_sigterm_ends_the_command_before_the_claim(
         assert (invoices.instances(), list(invoices.owners())) == ([], [])
 
 
-# The holder cannot act, so that its session lasts as long as the server lets it
+# The holder cannot react, so its session lasts until the server expires it
 
 
 Fault = Callable[[Holder, TcpProxy], object]
@@ -282,7 +282,7 @@ def test_when_the_holder_is_killed_the_command_ends_within_the_grace_time(
         assert not holder.gone
 
 
-def test_when_the_supervisor_is_killed_the_command_is_killed_and_the_partition_let_go(
+def test_when_the_supervisor_is_killed_the_command_is_killed_and_the_partition_released(
     zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup
 ) -> None:
     """Processes outside of the process group of the command survive."""
@@ -340,7 +340,7 @@ def seven(zookeeper_hosts: str, invoices: Consumergroup, tmp_path: Path) -> Iter
 
 
 def kill_together(*pids: int) -> None:
-    """None of them can do anything between the first signal and its end."""
+    """None of the processes can act between the first signal and its end."""
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             os.kill(pid, number)
@@ -391,12 +391,10 @@ def test_a_kill_of_all_processes_with_our_name_leaves_nothing_of_the_command(sev
     assert eventually(lambda: not any(map(is_alive, command)))
 
 
-# Nothing is wrong, or no command runs
+# No fault, or no command
 
 
-def test_a_command_may_run_for_longer_than_a_session_lasts_without_a_word(
-    zookeeper_hosts: str, invoices: Consumergroup
-) -> None:
+def test_a_command_may_run_for_longer_than_the_session_timeout(zookeeper_hosts: str, invoices: Consumergroup) -> None:
     options = ("--session-timeout", "3", "--grace", "0.3", "-q")
     env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}
     done = run("claim", "invoices", "orders", "0", *options, "--", "sh", "-c", "sleep 4; echo done", env=env)
@@ -412,7 +410,7 @@ def in_the_foreground(proxy: TcpProxy, hosts: str) -> Iterator[subprocess.Popen[
         yield process
 
 
-def test_in_the_foreground_a_claim_is_held_through_a_short_loss_of_the_connection(
+def test_in_the_foreground_a_claim_survives_a_short_loss_of_the_connection(
     zookeeper: Any, zookeeper_hosts: str, invoices: Consumergroup
 ) -> None:
     with TcpProxy(zookeeper.address) as proxy, in_the_foreground(proxy, zookeeper_hosts) as process:
@@ -428,7 +426,7 @@ def test_in_the_foreground_a_claim_is_held_through_a_short_loss_of_the_connectio
     assert list(invoices.owners()) == []
 
 
-def test_in_the_foreground_a_claim_ends_by_our_own_clock_where_no_server_answers(
+def test_in_the_foreground_a_claim_ends_by_the_local_clock_if_no_server_answers(
     zookeeper: Any, zookeeper_hosts: str, invoices: Consumergroup
 ) -> None:
     arguments = ("claim", "invoices", "orders", "0", "--session-timeout", str(SESSION), "--timeout", "4", "-q")

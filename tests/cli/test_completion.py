@@ -1,4 +1,4 @@
-"""Completion: real names of groups, instances, topics and partitions; quick and silent when there are none."""
+"""Completion of groups, instances, topics and partitions. It is fast, and silent if nothing is found."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOWHERE = "127.0.0.1:1"
 
 @pytest.fixture
 def complete(zookeeper_hosts: str) -> Complete:
-    """What the last word of a line may become, as the script of bash asks for it."""
+    """The candidates for the last word of a line, as bash's script requests them."""
     return lambda line: answer(line, ZKGROUPS_ZOOKEEPER=zookeeper_hosts)
 
 
@@ -43,7 +43,7 @@ def test_commands_and_options_are_completed(complete: Complete) -> None:
     assert complete("zkgroups -o j") == ["json", "jsonl"]
 
 
-def test_groups_topics_partitions_and_instances_are_those_that_are_there(complete: Complete, billing: Any) -> None:
+def test_existing_groups_topics_partitions_and_instances_are_completed(complete: Complete, billing: Any) -> None:
     billing.copy("bikes")
     assert complete("zkgroups groups describe b") == ["bikes", "billing"]
     assert complete("zkgroups groups describe bikes b") == ["billing"], "a name is offered once"
@@ -74,14 +74,14 @@ def test_the_address_may_be_on_the_line_or_in_a_context(zookeeper_hosts: str, bi
     ],
     ids=str,
 )
-def test_where_nothing_can_be_found_nothing_is_offered_soon_and_nothing_is_said(env: dict[str, str]) -> None:
+def test_without_candidates_completion_ends_soon_and_silently(env: dict[str, str]) -> None:
     began = time.monotonic()
     assert answer("zkgroups groups describe ", **env) == []
     assert time.monotonic() - began < 10, "and not the time-out of the session, or a question for a password"
 
 
 def test_bash_completes_a_line_with_the_script(zookeeper_hosts: str, billing: Any) -> None:
-    """As it does when somebody presses Tab."""
+    """Like pressing Tab."""
     bash = shutil.which("bash")
     assert bash is not None
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -96,10 +96,10 @@ def test_bash_completes_a_line_with_the_script(zookeeper_hosts: str, billing: An
     assert (done.stdout, done.stderr) == ("billing\n", "")
 
 
-def test_a_name_that_bash_has_completed_is_one_word_and_means_itself(
+def test_a_name_completed_by_bash_is_one_word_with_that_value(
     zookeeper_hosts: str, registry: Any, tmp_path: Path
 ) -> None:
-    """As it does when somebody presses Tab, and then Enter."""
+    """Like pressing Tab, and then Enter."""
     names = {
         "a b",
         "*",
@@ -135,13 +135,13 @@ def test_a_name_that_bash_has_completed_is_one_word_and_means_itself(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_there_is_a_script_for_each_shell_and_the_one_in_use_need_not_be_named(shell: str) -> None:
+def test_each_shell_has_a_script_and_the_current_shell_is_the_default(shell: str) -> None:
     script = run("completion", shell).out
     assert "_ZKGROUPS_COMPLETE" in script
     assert shell in script or "COMP_WORDS" in script
     assert run("completion", env={"SHELL": f"/usr/bin/{shell}"}).out == script
 
 
-def test_another_shell_is_a_wrong_usage(zkgroups: Zkgroups) -> None:
+def test_an_unknown_shell_is_wrong_usage(zkgroups: Zkgroups) -> None:
     assert zkgroups("completion", SHELL="/bin/dash").code == 2
     assert zkgroups("completion", "dash").code == 2

@@ -1,4 +1,4 @@
-"""From options to a connection: servers that are not there, secrets, TLS, and being stopped in between."""
+"""From options to a connection: unreachable servers, passwords, TLS, and interruptions."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from ..zookeeper.liar import CONNECT, DAMAGES, Liar
 from .conftest import Zkgroups
 from .running import TIMEOUT, Terminal, run, started
 
-SLACK = 10.0  # a process must start and end beside the time it is given, on a machine that has other things to do
+SLACK = 10.0  # on a busy machine, starting and ending a process takes additional time
 
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
-    """A server that takes connections and never answers."""
+    """A server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(30)
         yield server
@@ -48,11 +48,11 @@ def address(server: socket.socket) -> str:
     return "{}:{}".format(*server.getsockname())
 
 
-# Servers that are not there
+# Unreachable servers
 
 
 @pytest.mark.parametrize("hosts", ["127.0.0.1:1", "no-such-host.invalid:2181"])
-def test_an_unreachable_server_is_exit_code_7_within_the_time_given(hosts: str) -> None:
+def test_an_unreachable_server_is_exit_code_7_within_the_timeout(hosts: str) -> None:
     before = time.monotonic()
     ended = run("groups", "list", "-z", hosts, "--timeout", "0.5")
     assert time.monotonic() - before < 0.5 + SLACK
@@ -70,7 +70,7 @@ HINT = "; use --timeout SECONDS to wait for a server that is starting\n"
 
 
 @pytest.mark.parametrize("hosts", UNREACHABLE)
-def test_hosts_that_cannot_be_reached_are_not_waited_for_unless_told(hosts: str) -> None:
+def test_unreachable_hosts_are_an_error_at_once_without_a_timeout_option(hosts: str) -> None:
     """An error without "within 10 s" did not take them."""
     ended = run("groups", "list", "-z", hosts)
     assert (ended.code, ended.out) == (7, "")
@@ -78,14 +78,14 @@ def test_hosts_that_cannot_be_reached_are_not_waited_for_unless_told(hosts: str)
     assert ended.err.endswith(HINT)
 
 
-def test_who_has_waited_all_the_time_is_not_told_to_wait(silent: socket.socket) -> None:
+def test_after_a_timeout_the_error_does_not_suggest_to_wait(silent: socket.socket) -> None:
     with pytest.raises(NotConnectedError) as caught:
         open_registry(Options(zookeeper=address(silent), timeout=0.5))
     assert sentence(caught.value) == f"could not connect to {address(silent)} within 0.5 s: no answer"
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "context"])
-def test_who_gives_a_timeout_waits_for_a_host_that_cannot_be_reached(way: str, tmp_path: Path) -> None:
+def test_with_a_timeout_option_an_unreachable_host_is_waited_for(way: str, tmp_path: Path) -> None:
     env, options = {"ZKGROUPS_CONFIG": str(tmp_path / "contexts")}, list[str]()
     if way == "option":
         options = ["--timeout", "0.7"]
@@ -101,13 +101,13 @@ def test_who_gives_a_timeout_waits_for_a_host_that_cannot_be_reached(way: str, t
 
 @pytest.mark.zookeeper
 @pytest.mark.usefixtures("cluster")
-def test_one_host_that_can_be_reached_is_enough(zkgroups: Zkgroups, zookeeper_hosts: str) -> None:
+def test_one_reachable_host_is_enough(zkgroups: Zkgroups, zookeeper_hosts: str) -> None:
     ended = zkgroups("groups", "list", "-z", f"127.0.0.1:1,no-such-host.invalid:2181,{zookeeper_hosts}")
     assert (ended.code, ended.err) == (0, "There are no groups.\n")
 
 
 @pytest.mark.zookeeper
-def test_a_server_that_starts_within_the_time_given_is_found() -> None:
+def test_a_server_that_starts_within_the_timeout_is_found() -> None:
     port = ports.reserve()
     arguments = ("groups", "create", "billing", "-z", f"127.0.0.1:{port.number}", "--timeout", "60")
     with started(*arguments) as process, ZooKeeperServer(port=port.number):
@@ -118,7 +118,7 @@ def test_a_server_that_starts_within_the_time_given_is_found() -> None:
 
 @pytest.mark.parametrize("lie", ["a web server", "2 GB", "a negative length", "zero bytes"])
 @pytest.mark.parametrize("op", [CONNECT, Op.EXISTS])
-def test_what_is_no_zookeeper_server_is_one_sentence_and_exit_code_7(op: int, lie: str) -> None:
+def test_a_server_other_than_zookeeper_is_one_sentence_and_exit_code_7(op: int, lie: str) -> None:
     with Liar({op: DAMAGES[lie]}) as server:
         ended = run("groups", "list", "-z", server.address)
     assert (ended.code, ended.out) == (7, "")
@@ -128,14 +128,14 @@ def test_what_is_no_zookeeper_server_is_one_sentence_and_exit_code_7(op: int, li
     assert len(ended.err.splitlines()) == 1
 
 
-def test_a_server_that_never_answers_is_exit_code_7_within_the_time_given(silent: socket.socket) -> None:
+def test_a_server_that_never_answers_is_exit_code_7_within_the_timeout(silent: socket.socket) -> None:
     before = time.monotonic()
     ended = run("groups", "describe", "billing", "-z", address(silent), "--timeout", "0.5")
     assert time.monotonic() - before < 0.5 + SLACK
     assert (ended.code, ended.out) == (7, "")
 
 
-def test_what_libraries_log_is_shown_when_asked_for() -> None:
+def test_the_log_of_libraries_is_shown_on_request() -> None:
     verbose = run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.3", "-v")
     assert "kazoo.client: Connection dropped" in verbose.err
     assert "Traceback" not in verbose.err
@@ -144,7 +144,7 @@ def test_what_libraries_log_is_shown_when_asked_for() -> None:
 
 @pytest.fixture
 def kafka_root(zookeeper_hosts: str, kazoo: KazooClient) -> str:
-    """A chroot with a group, beside others that have none."""
+    """A chroot with a group, beside chroots without groups."""
     kazoo.ensure_path("/kafka/consumers/billing/ids")
     kazoo.ensure_path("/storm/supervisors")
     kazoo.ensure_path("/fresh/brokers/ids")
@@ -169,7 +169,7 @@ READING = (
 
 
 @pytest.mark.zookeeper
-def test_a_chroot_that_is_not_there_is_exit_code_3(zkgroups: Zkgroups, kafka_root: str) -> None:
+def test_a_missing_chroot_is_exit_code_3(zkgroups: Zkgroups, kafka_root: str) -> None:
     ended = zkgroups("groups", "list", "-z", f"{kafka_root}/nowhere")
     assert (ended.code, ended.out) == (3, "")
     assert f"/nowhere does not exist in the ZooKeeper at {kafka_root.partition('/')[0]}" in ended.err
@@ -186,14 +186,16 @@ def test_a_chroot_with_neither_groups_nor_brokers_is_exit_code_3(
 
 
 @pytest.mark.zookeeper
-def test_a_wrong_chroot_names_those_that_have_groups(zkgroups: Zkgroups, kafka_root: str, kazoo: KazooClient) -> None:
+def test_the_error_for_a_wrong_chroot_names_chroots_with_groups(
+    zkgroups: Zkgroups, kafka_root: str, kazoo: KazooClient
+) -> None:
     above = zkgroups("groups", "list", "-z", kafka_root)
     assert above.code == 3
     assert f"; groups are under {kazoo.chroot}/kafka" in above.err
 
 
 @pytest.mark.zookeeper
-def test_a_chroot_that_was_mistyped_or_forgotten_is_compared_with_the_whole_zookeeper() -> None:
+def test_the_error_for_a_mistyped_or_missing_chroot_names_similar_ones() -> None:
     with ZooKeeperServer() as server:
         with Registry.connect(server.address) as registry:
             registry.client.ensure_path("/kafka/consumers/billing/ids")
@@ -208,7 +210,7 @@ def test_a_chroot_that_was_mistyped_or_forgotten_is_compared_with_the_whole_zook
 
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("command", [("groups", "list"), ("members", "list"), ("doctor",)], ids=" ".join)
-def test_a_cluster_that_has_no_groups_yet_is_no_error(
+def test_a_cluster_without_groups_is_not_an_error(
     zkgroups: Zkgroups, kafka_root: str, command: tuple[str, ...]
 ) -> None:
     ended = zkgroups(*command, "-z", f"{kafka_root}/fresh")
@@ -216,12 +218,12 @@ def test_a_cluster_that_has_no_groups_yet_is_no_error(
 
 
 @pytest.mark.zookeeper
-def test_the_first_group_can_be_made_in_an_empty_chroot(zkgroups: Zkgroups, kafka_root: str) -> None:
+def test_the_first_group_can_be_created_in_an_empty_chroot(zkgroups: Zkgroups, kafka_root: str) -> None:
     assert zkgroups("groups", "create", "first", "-z", f"{kafka_root}/storm").code == 0
     assert zkgroups("groups", "list", "-z", f"{kafka_root}/storm").out.split() == ["GROUP", "first"]
 
 
-# Being stopped
+# Interruptions
 
 
 def test_ctrl_c_ends_a_command_that_waits(silent: socket.socket) -> None:
@@ -239,7 +241,7 @@ def test_sigterm_ends_a_command_that_waits(silent: socket.socket) -> None:
     assert (process.returncode, out, err) == (143, "", "zkgroups: terminated\n")
 
 
-# Secrets
+# Passwords
 
 AS_ALICE = ("groups", "list", "-o", "csv", "--no-headers", "--digest-user", "alice")
 SEEN = "secret,Empty,0,1,1,0,1,"
@@ -266,19 +268,19 @@ def test_a_secret_file_that_is_not_utf_8_is_exit_code_2_and_none_of_it_is_shown(
     *before, option = option.split()
     ended = run("groups", "list", "-z", "127.0.0.1:1", "-vv", *before, option, tmp_path / "secret")
     assert ended.code == 2
-    assert f"{option} {tmp_path / 'secret'} is not UTF-8 text" in ended.err
+    assert f"{option} is '{tmp_path / 'secret'}', but it is not UTF-8 text" in ended.err
     assert not any(part in ended.err.lower() for part in ("e9", "sesame", "codec"))
 
 
 def test_a_password_in_the_environment_that_is_not_utf_8_is_exit_code_2_and_none_of_it_is_shown() -> None:
     ended = run(*AS_ALICE, "-z", "127.0.0.1:1", "-vv", env={"ZKGROUPS_PASSWORD": os.fsdecode(b"ses\xe9ame")})
     assert ended.code == 2
-    assert "ZKGROUPS_PASSWORD is not UTF-8 text" in ended.err
+    assert "ZKGROUPS_PASSWORD: it is not UTF-8 text" in ended.err
     assert not any(part in ended.err.lower() for part in ("e9", "sesame", "codec"))
 
 
 @pytest.mark.zookeeper
-def test_a_password_is_asked_for_on_a_terminal_and_not_shown(zookeeper_hosts: str, secret: str) -> None:
+def test_a_password_is_requested_on_a_terminal_and_not_shown(zookeeper_hosts: str, secret: str) -> None:
     with Terminal(*AS_ALICE, "-z", zookeeper_hosts) as terminal:
         terminal.wait_for("Password of alice: ")
         terminal.type("sesame\n")
@@ -289,34 +291,43 @@ def test_a_password_is_asked_for_on_a_terminal_and_not_shown(zookeeper_hosts: st
 
 
 @pytest.mark.zookeeper
-def test_a_wrong_digest_password_is_one_more_stranger(zkgroups: Zkgroups, secret: str) -> None:
+def test_a_client_with_a_wrong_digest_password_has_the_rights_of_anyone(zkgroups: Zkgroups, secret: str) -> None:
     assert zkgroups(*AS_ALICE, ZKGROUPS_PASSWORD="wrong").code == 6
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--digest-user", "alice"), "the password of 'alice' is missing"),
-        (("--digest-user", "alice", "--password-file", "/no/such"), "--password-file /no/such cannot be read"),
-        (("--digest-user", "alice", "--sasl-user", "alice"), "not both"),
-        (("--digest-user", "alice", "--password-file", "/dev/zero"), "/dev/zero cannot be read: it is longer than"),
-        (("--tls", "--tls-key-password-file", "/dev/zero"), "/dev/zero cannot be read: it is longer than"),
-        (("--password-file", "/dev/null"), "--password-file needs"),
-        (("--tls-ca", "ca.pem"), "--tls-ca needs --tls"),
-        (("--no-tls-hostname-check",), "--no-tls-hostname-check needs --tls"),
+        (
+            ("--digest-user", "alice"),
+            "the user 'alice' needs a password: set --password-file or the environment variable",
+        ),
+        (
+            ("--digest-user", "alice", "--password-file", "/no/such"),
+            "--password-file is '/no/such', but it cannot be read: No such file",
+        ),
+        (("--digest-user", "alice", "--sasl-user", "bob"), "--sasl-user is 'bob', but --digest-user is set, too"),
+        (
+            ("--digest-user", "alice", "--password-file", "/dev/zero"),
+            "is '/dev/zero', but it cannot be read: it is longer than",
+        ),
+        (("--tls", "--tls-key-password-file", "/dev/zero"), "is '/dev/zero', but it cannot be read: it is longer than"),
+        (("--password-file", "/dev/null"), "but it needs a --digest-user or a --sasl-user"),
+        (("--tls-ca", "ca.pem"), "ca.pem', but it needs --tls"),
+        (("--no-tls-hostname-check",), "--no-tls-hostname-check: it needs --tls"),
         (("--tls", "--tls-ca", "/no/such.pem"), "the file does not exist"),
         (("--tls", "--tls-key", __file__), "certificate"),
     ],
     ids=str,
 )
-def test_options_that_do_not_go_together_are_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+def test_contradictory_options_are_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
     ended = run("groups", "list", "-z", "127.0.0.1:1", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err
 
 
 @pytest.mark.zookeeper
-def test_sasl_lets_in_who_has_the_password_and_turns_others_away_in_one_sentence() -> None:
+def test_a_sasl_login_needs_the_right_password_and_a_wrong_one_is_one_sentence() -> None:
     with ZooKeeperServer(sasl=Sasl({"alice": "sesame"}, enforce=True)) as server:
         arguments = ("groups", "create", "billing", "-z", server.address, "--sasl-user", "alice")
         assert run(*arguments, env={"ZKGROUPS_PASSWORD": "sesame"}).code == 0
@@ -332,7 +343,7 @@ def _write_key(file: Path, certificate: trustme.LeafCert, encryption: KeySeriali
 
 
 @pytest.mark.zookeeper
-def test_tls_with_our_own_certificate_and_a_key_that_has_a_password(tmp_path: Path) -> None:
+def test_tls_with_a_client_certificate_and_an_encrypted_key(tmp_path: Path) -> None:
     authority = trustme.CA()
     ours, theirs = authority.issue_cert("me@example.org"), authority.issue_cert("127.0.0.1")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")

@@ -1,4 +1,4 @@
-"""Contexts: options saved under a name; the command line and the environment count more."""
+"""Contexts: options saved under a name. The command line and the environment take precedence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def with_contexts(file: Path) -> Run:
-    """Runs the command with contexts of its own, and no address in the environment."""
+    """Run the command with its own contexts file, and without an address in the environment."""
 
     def run_with(*arguments: Argument, **env: str) -> Ended:
         return run(*arguments, env={"ZKGROUPS_CONFIG": str(file)} | env)
@@ -28,7 +28,7 @@ def with_contexts(file: Path) -> Run:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_what_is_saved_is_used_by_name_or_by_choice(with_contexts: Run, zookeeper_hosts: str) -> None:
+def test_saved_options_are_used_by_name_or_as_the_current_context(with_contexts: Run, zookeeper_hosts: str) -> None:
     assert with_contexts("context", "add", "here", "-z", zookeeper_hosts, "--timeout", "7").code == 0
     assert with_contexts("groups", "list").code == 2
     assert with_contexts("groups", "list", "-c", "here").code == 0
@@ -38,7 +38,9 @@ def test_what_is_saved_is_used_by_name_or_by_choice(with_contexts: Run, zookeepe
     assert with_contexts("groups", "list").code == 0
 
 
-def test_the_command_line_counts_more_than_the_environment_and_that_more_than_the_context(with_contexts: Run) -> None:
+def test_the_command_line_overrides_the_environment_and_the_environment_overrides_the_context(
+    with_contexts: Run,
+) -> None:
     with_contexts("context", "add", "one", "-z", "127.0.0.1:1", "--timeout", "0.2")
     with_contexts("context", "use", "one")
     assert "127.0.0.1:1 within 0.2 s" in with_contexts("groups", "list").err
@@ -50,7 +52,7 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
     assert "127.0.0.1:3 within 0.3 s" in ended.err
 
 
-def test_contexts_are_listed_shown_replaced_and_forgotten(with_contexts: Run) -> None:
+def test_contexts_are_listed_shown_replaced_and_deleted(with_contexts: Run) -> None:
     assert (with_contexts("context", "list").out, with_contexts("context", "list", "-o", "json").json["contexts"]) == (
         "",
         [],
@@ -88,7 +90,7 @@ def test_contexts_are_listed_shown_replaced_and_forgotten(with_contexts: Run) ->
     ],
     ids=" ".join,
 )
-def test_what_is_not_there_or_cannot_be_is_a_wrong_usage(
+def test_missing_contexts_and_invalid_options_are_wrong_usage(
     with_contexts: Run, file: Path, arguments: tuple[str, ...]
 ) -> None:
     ended = with_contexts(*arguments)
@@ -100,7 +102,7 @@ def test_what_is_not_there_or_cannot_be_is_a_wrong_usage(
 @pytest.mark.parametrize(
     "text", ["[context x]\nzookeeper", "[context x]\nzoo = 1\n", "[context x]\ntimeout = soon\n", "\xff["]
 )
-def test_a_file_that_cannot_be_read_is_a_sentence_and_can_be_mended_by_name(
+def test_an_unreadable_contexts_file_is_one_sentence_that_names_the_file(
     with_contexts: Run, file: Path, text: str
 ) -> None:
     file.write_bytes(text.encode("latin-1"))
@@ -110,15 +112,15 @@ def test_a_file_that_cannot_be_read_is_a_sentence_and_can_be_mended_by_name(
     assert "Traceback" not in ended.err
 
 
-def test_no_password_is_saved_and_what_came_from_the_environment_is_not_either(with_contexts: Run, file: Path) -> None:
+def test_neither_passwords_nor_options_from_the_environment_are_saved(with_contexts: Run, file: Path) -> None:
     with_contexts(
         "context", "add", "x", "--digest-user", "ops", ZKGROUPS_PASSWORD="hunter2", ZKGROUPS_ZOOKEEPER="zk9:2181"
     )
     assert file.read_text().split() == ["[context", "x]", "digest_user", "=", "ops"]
 
 
-def test_a_file_that_cannot_be_opened_is_not_taken_for_an_empty_one(with_contexts: Run, file: Path) -> None:
-    """Or a guard that it holds, such as read_only, would be gone, and the next `add` would lose all the others."""
+def test_a_contexts_file_that_cannot_be_opened_is_not_taken_for_an_empty_one(with_contexts: Run, file: Path) -> None:
+    """Otherwise a guard such as read_only would vanish, and the next `add` would delete all other contexts."""
     file.mkdir()
     for arguments in (("groups", "list", "-z", "127.0.0.1:1"), ("context", "add", "x", "-z", "zk1:2181")):
         ended = with_contexts(*arguments)
@@ -134,7 +136,7 @@ def test_an_empty_name_is_not_the_context_in_use(with_contexts: Run) -> None:
     assert "context '' does not exist" in ended.err
 
 
-def test_a_context_named_on_the_command_line_counts_more_than_the_environment(with_contexts: Run) -> None:
+def test_a_context_named_on_the_command_line_overrides_the_environment(with_contexts: Run) -> None:
     with_contexts("context", "add", "one", "-z", "127.0.0.1:1", "--timeout", "0.2")
     assert "127.0.0.1:1 within" in with_contexts("groups", "list", "-c", "one", ZKGROUPS_ZOOKEEPER="127.0.0.1:2").err
     ended = with_contexts("groups", "list", "-c", "one", "-z", "127.0.0.1:3", ZKGROUPS_ZOOKEEPER="127.0.0.1:2")

@@ -133,7 +133,7 @@ def test_the_progress_of_the_download_is_shown_on_a_terminal(
 
 
 @pytest.mark.soak
-def test_in_a_pipe_it_is_plain() -> None:
+def test_in_a_pipe_the_demo_prints_plain_text() -> None:
     ended = run("demo")
     assert (ended.code, ended.err) == (0, "")
     assert "\x1b" not in ended.out

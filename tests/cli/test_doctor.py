@@ -16,7 +16,7 @@ from zkgroups_cli.main import root
 from zkgroups_cli.shared.options import Options
 
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.doctor.check_table import CHECKS
+from zkgroups.core.doctor.all_checks import CHECKS
 
 from ..zookeeper.sick import CLOSED, SCALA, Tree, plant, plant_healthy
 from ..zookeeper.tree import dump
@@ -34,10 +34,10 @@ def tree(kazoo: KazooClient) -> Tree:
     return Tree(kazoo)
 
 
-# What it finds
+# Findings
 
 
-def test_everything_that_is_planted_is_found_and_nothing_is_changed(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_every_planted_problem_is_found_and_nothing_is_changed(zkgroups: Zkgroups, tree: Tree) -> None:
     planted = plant(tree)
     before = dump(tree.client)
     ended = zkgroups("doctor", "-o", "json")
@@ -57,7 +57,7 @@ def test_findings_end_with_10_if_everything_is_readable(zkgroups: Zkgroups, tree
     assert "no-permission" not in {finding["code"] for finding in ended.json["findings"]}
 
 
-def test_a_table_has_a_line_for_each_finding_and_a_wide_one_what_to_type(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_a_table_has_a_line_per_finding_and_a_wide_table_the_command_to_type(zkgroups: Zkgroups, tree: Tree) -> None:
     path = tree.owner("billing", "orders", "0", "nobody-0")
     ended = zkgroups("doctor", "billing")
     [header, orphan, everybody] = ended.lines
@@ -95,7 +95,7 @@ def test_jsonl_csv_and_names_are_a_line_for_each_finding(zkgroups: Zkgroups, tre
     assert zkgroups("doctor", "-o", "name").lines == ["/consumers/billing/offsets/orders/0", "/consumers/billing"]
 
 
-def test_a_healthy_group_has_no_data_and_a_message_says_so(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_a_healthy_group_has_no_data_and_a_message_on_stderr(zkgroups: Zkgroups, tree: Tree) -> None:
     plant_healthy(tree)
     ended = zkgroups("doctor")
     assert (ended.code, ended.out, ended.err) == (0, "", "No problems found.\n")
@@ -131,7 +131,7 @@ def test_groups_are_chosen_by_name_and_by_expression(zkgroups: Zkgroups, tree: T
     ]
 
 
-def test_an_expression_that_chooses_nothing_looks_at_nothing(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_an_expression_that_matches_nothing_examines_nothing(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.put("billing/offsets/orders/0", b"x")
     ended = zkgroups("doctor", "--groups", "nothing.*")
     assert (ended.code, ended.out) == (0, "")
@@ -190,7 +190,7 @@ def taken_by(words: list[str]) -> None:
     command.make_context(command.name, words, obj=Options())
 
 
-def test_the_line_for_an_offset_that_cannot_be_read_does_what_it_says(
+def test_the_suggested_command_for_an_unreadable_offset_works(
     zkgroups: Zkgroups, tree: Tree, registry: Registry
 ) -> None:
     tree.put("billing/offsets/orders/0", b"x")
@@ -204,7 +204,7 @@ def test_the_line_for_an_offset_that_cannot_be_read_does_what_it_says(
     assert offset.shown == "5"
 
 
-# What it refuses
+# Errors
 
 
 def test_a_missing_group_is_exit_code_3_and_hides_no_other(zkgroups: Zkgroups, tree: Tree) -> None:
@@ -240,7 +240,7 @@ def test_a_forbidden_node_is_a_finding_and_exit_code_6(
 @pytest.mark.parametrize(
     "arguments", [["a/ids"], ["--groups", "("], ["--execute"], ["--execute", "billing"], ["--repair", "a/ids"]]
 )
-def test_a_mistake_on_the_command_line_is_exit_code_2_before_anything_is_done(
+def test_wrong_usage_is_exit_code_2_before_anything_is_done(
     zkgroups: Zkgroups, tree: Tree, arguments: list[str]
 ) -> None:
     tree.put("billing/ids")
@@ -255,14 +255,14 @@ def test_without_a_server_it_is_exit_code_7(zkgroups: Zkgroups) -> None:
     assert (ended.code, ended.out, len(ended.err.splitlines())) == (7, "", 1)
 
 
-# What it repairs
+# Repairs
 
 
 def repairs(ended: Any) -> dict[str, tuple[bool, str]]:
     return {each["path"]: (each["repaired"], each["repair"]) for each in ended.json["findings"] if each["repairable"]}
 
 
-def test_repair_shows_what_it_would_do_and_changes_nothing(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_repair_without_execute_shows_the_repairs_and_changes_nothing(zkgroups: Zkgroups, tree: Tree) -> None:
     plant(tree)
     before = dump(tree.client)
     ended = zkgroups("doctor", "--repair", "-o", "json", **ALICE)
@@ -279,7 +279,7 @@ def test_repair_shows_what_it_would_do_and_changes_nothing(zkgroups: Zkgroups, t
     assert dump(tree.client) == before
 
 
-def test_the_table_of_repairs_says_what_becomes_of_each(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_the_table_of_repairs_shows_the_outcome_of_each(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.put("billing/offsets/orders/0", b"7 ")
     [header, padded, everybody] = zkgroups("doctor", "--repair").lines
     assert header.split() == ["SEVERITY", "GROUP", "CHECK", "PATH", "REPAIR"]
@@ -287,7 +287,7 @@ def test_the_table_of_repairs_says_what_becomes_of_each(zkgroups: Zkgroups, tree
     assert everybody.endswith("not repaired: members without credentials would be locked out")
 
 
-def test_with_execute_only_what_is_safe_is_changed(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_with_execute_only_safe_repairs_are_made(zkgroups: Zkgroups, tree: Tree) -> None:
     plant(tree)
     before = dump(tree.client)
     ended = zkgroups("doctor", "--repair", "--execute", "-o", "json", **ALICE)

@@ -1,4 +1,4 @@
-"""Errors become exit codes and sentences in one place, by one table."""
+"""One table turns every error into an exit code and a sentence."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def test_every_error_of_the_library_has_the_code_of_its_branch(kind: type[Zkgrou
     ],
     ids=repr,
 )
-def test_what_else_can_happen_has_a_code_too(error: BaseException, code: int) -> None:
+def test_other_exceptions_have_exit_codes_too(error: BaseException, code: int) -> None:
     assert exit_code(error) == code
 
 
-def test_the_codes_are_those_of_the_design() -> None:
+def test_the_exit_codes_have_fixed_numbers() -> None:
     assert [code.value for code in ExitCode] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 130, 143]
 
 
@@ -70,12 +70,12 @@ def test_a_note_on_an_error_is_part_of_its_sentence() -> None:
     assert sentence(error) == "there is nothing; and letting go failed"
 
 
-def test_an_unexpected_error_is_a_sentence_that_tells_of_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_error_is_a_sentence_that_names_the_traceback_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(ZeroDivisionError("x"), verbose=0) == 1
     assert capsys.readouterr().err == "zkgroups: unexpected ZeroDivisionError: x (-vv shows the traceback)\n"
 
 
-def test_the_traceback_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_traceback_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         raise NotFoundError("there is nothing")
     except NotFoundError as error:
@@ -101,7 +101,7 @@ def code_of(*errors: ZkgroupsException | None) -> int:
     return 0
 
 
-def test_where_all_fail_the_first_error_is_the_code_and_where_some_do_it_is_partial() -> None:
+def test_if_all_fail_the_first_error_decides_the_code_and_if_some_do_it_is_partial() -> None:
     assert code_of() == 0
     assert code_of(None, None) == 0
     assert code_of(NotFoundError("a"), ConflictError("b")) == 3
@@ -133,12 +133,12 @@ def test_where_all_fail_the_first_error_is_the_code_and_where_some_do_it_is_part
     ],
     ids=" ".join,
 )
-def test_an_empty_name_is_neither_a_file_nor_the_folder_one_is_in(arguments: tuple[str, ...]) -> None:
+def test_an_empty_name_is_neither_a_file_nor_the_current_folder(arguments: tuple[str, ...]) -> None:
     ended = run(*arguments, env={"ZKGROUPS_ZOOKEEPER": "127.0.0.1:1"})
     assert (ended.code, ended.out) == (2, "")
     assert "the name is empty" in ended.err
 
 
-def test_a_lost_connection_ends_the_work_on_all() -> None:
+def test_a_lost_connection_ends_the_work_on_all_groups() -> None:
     with pytest.raises(UnavailableError), Tally().attempt():
         raise UnavailableError("gone")

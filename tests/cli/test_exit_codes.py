@@ -1,4 +1,4 @@
-"""Each exit code, as a user meets it; and what a command imports on its way there."""
+"""Each exit code, as users see it, and the modules that a command imports before."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ MET: dict[ExitCode, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("code", MET, ids=lambda code: code.name.lower())
-def test_each_exit_code_is_met(zkgroups: Zkgroups, billing: Any, secret: str, code: ExitCode) -> None:
+def test_each_exit_code_occurs(zkgroups: Zkgroups, billing: Any, secret: str, code: ExitCode) -> None:
     ended = zkgroups(*MET[code])
     assert ended.code == code, ended.err
     assert "Traceback" not in ended.err
 
 
-def test_what_nobody_foresaw_is_exit_code_1_and_a_sentence(zookeeper_hosts: str) -> None:
+def test_an_unexpected_error_is_exit_code_1_and_a_sentence(zookeeper_hosts: str) -> None:
     code = (
         "import sys, zkgroups_cli.groups.list as groups; from zkgroups_cli.main import main;"
         "groups.connected = lambda *_, **__: 1 / 0; sys.argv = ['zkgroups', 'groups', 'list']; sys.exit(main())"
@@ -51,7 +51,7 @@ def test_what_nobody_foresaw_is_exit_code_1_and_a_sentence(zookeeper_hosts: str)
     assert done.stderr == "zkgroups: unexpected ZeroDivisionError: division by zero (-vv shows the traceback)\n"
 
 
-def test_ctrl_c_lets_go_and_is_exit_code_130(zookeeper_hosts: str, billing: Any) -> None:
+def test_ctrl_c_releases_the_claim_and_is_exit_code_130(zookeeper_hosts: str, billing: Any) -> None:
     with Terminal("claim", "billing", "orders", "1", "--force", "-z", zookeeper_hosts) as terminal:
         terminal.wait_for("orders")
         while billing.owner(TopicPartition("orders", 1)) is None:
@@ -61,7 +61,7 @@ def test_ctrl_c_lets_go_and_is_exit_code_130(zookeeper_hosts: str, billing: Any)
     assert billing.owner(TopicPartition("orders", 1)) is None
 
 
-def test_sigterm_lets_go_and_is_exit_code_143(zookeeper_hosts: str, billing: Any) -> None:
+def test_sigterm_releases_the_claim_and_is_exit_code_143(zookeeper_hosts: str, billing: Any) -> None:
     with started("claim", "billing", "orders", "1", "--force", "-z", zookeeper_hosts) as process:
         assert process.stdout is not None
         process.stdout.readline()

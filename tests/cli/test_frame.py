@@ -1,4 +1,4 @@
-"""The frame of the command: options in both places, the environment, help, and a start that imports little."""
+"""Global options before and after the command, the environment, help, and a start that imports little."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def every_command(command: click.Command, path: tuple[str, ...] = ()) -> list[tu
     return found
 
 
-def test_every_global_option_has_a_place_where_it_is_kept() -> None:
+def test_every_global_option_has_a_field() -> None:
     assert {option.name for option in root_parameters()} == {field.name for field in fields(Options)} - {"given"}
 
 
@@ -74,7 +74,7 @@ def test_the_module_runs_as_the_command_does() -> None:
     assert (done.returncode, done.stdout) == (0, run("--version").out)
 
 
-def test_without_a_zookeeper_it_says_how_to_name_one() -> None:
+def test_without_an_address_the_error_names_the_option() -> None:
     ended = run("groups", "list")
     assert (ended.code, ended.out) == (2, "")
     assert "-z HOST:PORT/CHROOT" in ended.err
@@ -125,13 +125,13 @@ def test_a_wrong_value_in_the_environment_is_named() -> None:
     [("-o", "name", "groups", "list"), ("groups", "-o", "name", "list"), ("groups", "list", "-o", "name")],
     ids=" ".join,
 )
-def test_a_global_option_stands_before_or_after_the_command(zkgroups: Zkgroups, arguments: tuple[str, ...]) -> None:
+def test_a_global_option_may_be_before_or_after_the_command(zkgroups: Zkgroups, arguments: tuple[str, ...]) -> None:
     zkgroups("groups", "create", "billing")
     assert zkgroups(*arguments).out == "billing\n"
 
 
 @pytest.mark.zookeeper
-def test_later_wins_over_earlier_and_both_over_the_environment(zkgroups: Zkgroups) -> None:
+def test_a_later_option_overrides_an_earlier_one_and_both_override_the_environment(zkgroups: Zkgroups) -> None:
     zkgroups("groups", "create", "billing")
     assert zkgroups("groups", "list", ZKGROUPS_OUTPUT="name").out == "billing\n"
     assert zkgroups("-o", "name", "groups", "list", ZKGROUPS_OUTPUT="json").out == "billing\n"
@@ -140,7 +140,7 @@ def test_later_wins_over_earlier_and_both_over_the_environment(zkgroups: Zkgroup
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.zookeeper
-def test_the_option_for_zookeeper_wins_over_the_environment(zkgroups: Zkgroups, zookeeper_hosts: str) -> None:
+def test_the_option_for_zookeeper_overrides_the_environment(zkgroups: Zkgroups, zookeeper_hosts: str) -> None:
     assert zkgroups("groups", "list", "-z", zookeeper_hosts, ZKGROUPS_ZOOKEEPER=NOWHERE).code == 0
     assert zkgroups("-z", zookeeper_hosts, "groups", "list", ZKGROUPS_ZOOKEEPER=NOWHERE).code == 0
 
@@ -152,7 +152,7 @@ def test_a_flag_is_taken_from_the_environment(zkgroups: Zkgroups) -> None:
 
 
 @pytest.mark.zookeeper
-def test_quiet_leaves_out_what_is_no_error(zkgroups: Zkgroups) -> None:
+def test_quiet_shows_only_errors(zkgroups: Zkgroups) -> None:
     assert zkgroups("groups", "create", "billing", "-q").err == ""
     assert zkgroups("groups", "describe", "nobody", "-q").err == "zkgroups: group 'nobody' does not exist\n"
 
@@ -165,7 +165,7 @@ def test_read_only_refuses_to_write(zkgroups: Zkgroups) -> None:
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.zookeeper
-def test_a_short_session_is_warned_of_in_one_line(zkgroups: Zkgroups) -> None:
+def test_a_short_session_timeout_causes_a_warning_of_one_line(zkgroups: Zkgroups) -> None:
     ended = zkgroups("groups", "list", "--session-timeout", "3")
     assert ended.code == 0
     assert ended.err.splitlines()[0].startswith("zkgroups: a session timeout of 3 s")

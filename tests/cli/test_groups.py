@@ -55,7 +55,7 @@ def test_a_listing_in_json_has_states_and_totals_as_numbers(zkgroups: Zkgroups, 
 
 
 @pytest.mark.usefixtures("cluster")
-def test_without_groups_the_data_is_empty_and_a_message_says_so(zkgroups: Zkgroups) -> None:
+def test_without_groups_the_data_is_empty_and_a_message_goes_to_stderr(zkgroups: Zkgroups) -> None:
     table = zkgroups("groups", "list")
     assert (table.code, table.out, table.err) == (0, "", "There are no groups.\n")
     assert zkgroups("groups", "list", "-o", "json").json == {"schema": 1, "groups": []}
@@ -68,7 +68,7 @@ def test_a_group_that_only_has_offsets_is_listed(zkgroups: Zkgroups, kazoo: Kazo
     assert line.split()[:7] == ["storm", "Empty", "0", "1", "1", "0", "1"]
 
 
-def test_a_listing_can_be_of_some_names_only(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_a_listing_can_be_limited_to_some_names(zkgroups: Zkgroups, registry: Registry) -> None:
     for name in ("bill", "billing", "invoices"):
         registry.group(name).create()
     assert zkgroups("groups", "list", "--groups", "bill(ing)?", "-o", "name").lines == ["bill", "billing"]
@@ -76,7 +76,9 @@ def test_a_listing_can_be_of_some_names_only(zkgroups: Zkgroups, registry: Regis
     assert zkgroups("groups", "list", "--groups", "(").code == 2
 
 
-def test_a_listing_can_be_of_one_state_only(zkgroups: Zkgroups, registry: Registry, billing: Any, secret: str) -> None:
+def test_a_listing_can_be_limited_to_one_state(
+    zkgroups: Zkgroups, registry: Registry, billing: Any, secret: str
+) -> None:
     registry.group("idle").create()
     found = {
         state: zkgroups("groups", "list", "--state", state, "-o", "csv", "--no-headers").lines
@@ -100,7 +102,7 @@ def test_the_first_lines_appear_before_the_last_groups_are_read(zookeeper_hosts:
     with started("groups", "list", "-z", zookeeper_hosts, "-o", "jsonl") as listing:
         assert listing.stdout is not None
         assert json.loads(listing.stdout.readline())["group"] == "g0000"
-        kazoo.delete("/consumers/g1499")  # before it is read, as more is written than a pipe holds
+        kazoo.delete("/consumers/g1499")  # before the group is read, because the output is larger than a pipe
         names = [json.loads(line)["group"] for line in listing.stdout]
     assert (names[0], names[-1]) == ("g0001", "g1498")
 
@@ -122,7 +124,7 @@ def test_a_description_shows_instances_owners_offsets_and_unowned_partitions(zkg
     assert partitions[2].split() == ["orders", "1", "-", "-", "-", "-", "unowned"]
 
 
-def test_a_description_in_json_has_it_all_with_numbers_and_nulls(zkgroups: Zkgroups, billing: Any) -> None:
+def test_a_description_in_json_has_all_fields_with_numbers_and_nulls(zkgroups: Zkgroups, billing: Any) -> None:
     [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
     owner = billing.owner(AT)
     committed = billing.offsets.fetch(AT)
@@ -167,9 +169,7 @@ def test_an_owner_that_is_not_a_registered_instance_is_an_orphan(zkgroups: Zkgro
     assert [(instance["state"], instance["subscription"]) for instance in group["instances"]] == [("Leaving", None)]
 
 
-def test_the_holder_of_a_blocked_partition_is_shown_with_the_time_of_its_claim(
-    zkgroups: Zkgroups, billing: Any
-) -> None:
+def test_the_owner_of_a_blocked_partition_is_shown_with_the_time_of_its_claim(zkgroups: Zkgroups, billing: Any) -> None:
     cron = billing.instance("cron")
     cron.register()
     cron.claim(TopicPartition("orders", 1))
@@ -193,9 +193,7 @@ def test_the_holder_of_a_blocked_partition_is_shown_with_the_time_of_its_claim(
     ]
 
 
-def test_an_owner_node_that_cannot_be_read_keeps_its_partition_from_the_members(
-    zkgroups: Zkgroups, kazoo: KazooClient, billing: Any
-) -> None:
+def test_an_unreadable_owner_node_blocks_its_partition(zkgroups: Zkgroups, kazoo: KazooClient, billing: Any) -> None:
     kazoo.create("/consumers/billing/owners/orders/1", b"some/body", ephemeral=True)
     stat = kazoo.exists("/consumers/billing/owners/orders/1")
     [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
@@ -206,7 +204,7 @@ def test_an_owner_node_that_cannot_be_read_keeps_its_partition_from_the_members(
     assert [node["path"] for node in group["malformed"]] == ["/consumers/billing/owners/orders/1"]
 
 
-def test_two_owners_of_one_partition_in_two_forms_are_both_shown(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+def test_two_owners_of_one_partition_in_two_dialects_are_both_shown(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
     kazoo.create("/consumers/billing/owners/orders/0", b"scala-0", ephemeral=True, makepath=True)
     kazoo.create("/consumers/billing/owners/orders/1001-0", b"pykafka", ephemeral=True)
     [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
@@ -215,7 +213,7 @@ def test_two_owners_of_one_partition_in_two_forms_are_both_shown(zkgroups: Zkgro
     assert partition["note"] == "two owners"
 
 
-def test_a_node_that_cannot_be_read_is_shown_by_path_and_stops_nothing(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+def test_an_unreadable_node_is_shown_by_path_beside_the_others(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
     kazoo.create("/consumers/billing/offsets/orders/0", b"many", makepath=True)
     kazoo.create("/consumers/billing/offsets/orders/1", b"7")
     ended = zkgroups("groups", "describe", "billing")
@@ -250,7 +248,7 @@ def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups) -> None:
 # create
 
 
-def test_create_makes_groups_and_says_so_on_stderr(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_create_creates_groups_and_reports_them_on_stderr(zkgroups: Zkgroups, registry: Registry) -> None:
     ended = zkgroups("groups", "create", "b", "a", "b")
     assert (ended.code, ended.out, ended.err) == (0, "", "created b\ncreated a\n")
     assert registry.groups() == ["a", "b"]
@@ -298,17 +296,17 @@ def test_delete_removes_groups_with_their_offsets(zkgroups: Zkgroups, registry: 
     assert registry.groups() == ["other"]
 
 
-def test_a_live_group_is_not_deleted_and_nothing_in_it_is_changed(
+def test_a_live_group_is_not_deleted_and_none_of_its_nodes_is_changed(
     zkgroups: Zkgroups, kazoo: KazooClient, billing: Any
 ) -> None:
     before = tree(kazoo, "/consumers/billing")
     ended = zkgroups("groups", "delete", "billing")
     assert (ended.code, ended.out) == (4, "")
-    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben\n"
+    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n"
     assert tree(kazoo, "/consumers/billing") == before
 
 
-def test_delete_goes_on_with_the_others_and_says_that_it_is_partly_done(
+def test_delete_continues_with_other_groups_and_reports_a_partial_success(
     zkgroups: Zkgroups, registry: Registry, billing: Any
 ) -> None:
     registry.group("a").create()
@@ -342,7 +340,7 @@ def test_deleting_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
     ],
     ids=" ".join,
 )
-def test_a_server_that_is_away_is_exit_code_7(zkgroups: Zkgroups, arguments: list[str]) -> None:
+def test_an_unreachable_server_is_exit_code_7(zkgroups: Zkgroups, arguments: list[str]) -> None:
     ended = zkgroups("groups", *arguments, "-z", "127.0.0.1:1", "--timeout", "0.3")
     assert (ended.code, ended.out) == (7, "")
     assert len(ended.err.splitlines()) == 1
@@ -358,7 +356,7 @@ def test_with_read_only_nothing_is_written(zkgroups: Zkgroups, registry: Registr
 # Permissions
 
 
-def test_a_group_that_may_not_be_read_is_unknown_and_not_empty(zkgroups: Zkgroups, secret: str) -> None:
+def test_a_forbidden_group_is_unknown_and_not_empty(zkgroups: Zkgroups, secret: str) -> None:
     ended = zkgroups("groups", "describe", secret, "-o", "json")
     [group] = ended.json["groups"]
     assert ended.code == 6
@@ -388,15 +386,15 @@ def test_a_listing_without_permission_is_exit_code_6(zkgroups: Zkgroups, kazoo: 
     assert (ended.code, ended.out, ended.err) == (6, "", "zkgroups: no permission on /consumers\n")
 
 
-def test_a_group_that_may_not_even_be_seen_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
+def test_an_invisible_group_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
     kazoo.set_acls("/consumers/secret", kazoo.get_acls("/consumers/secret/ids")[0])
     ended = zkgroups("groups", "describe", secret)
     assert (ended.code, ended.err) == (6, "zkgroups: no permission on /consumers/secret/ids\n")
-    assert ended.out.splitlines()[1].split() == ["secret", *"-------"]  # it is there, and nothing is known of it
+    assert ended.out.splitlines()[1].split() == ["secret", *"-------"]  # it exists, but nothing is known about it
 
 
 def tree(kazoo: KazooClient, path: str) -> dict[str, tuple[bytes, int]]:
-    """Everything below a path, with its data and when it was last changed."""
+    """Everything below a path, with its data and the time of its last change."""
     data, stat = kazoo.get(path)
     found = {path: (data, stat.mzxid)}
     for name in kazoo.get_children(path):

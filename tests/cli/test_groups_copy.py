@@ -1,4 +1,4 @@
-"""`zkgroups groups copy`: copies the offsets of a group, and refuses what it may not read."""
+"""`zkgroups groups copy`: copies the offsets of a group, and refuses groups that it must not read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def invoices(registry: Registry) -> Any:
     return group
 
 
-def test_without_execute_it_shows_what_it_would_copy_and_changes_nothing(
+def test_without_execute_the_copy_is_shown_and_nothing_changes(
     zkgroups: Zkgroups, kazoo: KazooClient, invoices: Any
 ) -> None:
     before = tree(kazoo, "/consumers")
@@ -39,9 +39,7 @@ def test_without_execute_it_shows_what_it_would_copy_and_changes_nothing(
     assert tree(kazoo, "/consumers") == before
 
 
-def test_with_execute_it_copies_and_shows_what_the_new_group_has(
-    zkgroups: Zkgroups, registry: Registry, invoices: Any
-) -> None:
+def test_with_execute_it_copies_and_shows_the_new_group(zkgroups: Zkgroups, registry: Registry, invoices: Any) -> None:
     ended = zkgroups("groups", "copy", "invoices", "blue", "--execute", "-o", "json")
     assert (ended.code, ended.err) == (0, "copied invoices to blue\n")
     assert ended.json["offsets"] == [
@@ -59,7 +57,7 @@ def test_neither_instances_nor_owners_are_copied(zkgroups: Zkgroups, kazoo: Kazo
     assert (kazoo.get_children("/consumers/blue/ids"), kazoo.get_children("/consumers/blue/owners")) == ([], [])
 
 
-def test_a_group_without_offsets_is_copied_as_one(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_a_group_without_offsets_is_copied(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("empty").create()
     ended = zkgroups("groups", "copy", "empty", "blue", "--execute", "-o", "json")
     assert (ended.code, ended.json["offsets"]) == (0, [])
@@ -109,7 +107,9 @@ def test_a_refused_copy_changes_nothing(
     assert tree(kazoo, "/consumers") == before
 
 
-def test_with_read_only_it_is_shown_and_not_done(zkgroups: Zkgroups, registry: Registry, invoices: Any) -> None:
+def test_with_read_only_the_dry_run_works_and_execute_is_refused(
+    zkgroups: Zkgroups, registry: Registry, invoices: Any
+) -> None:
     assert zkgroups("groups", "copy", "invoices", "blue", "--read-only").code == 0
     assert zkgroups("groups", "copy", "invoices", "blue", "--read-only", "--execute").code == 4
     assert registry.groups() == ["invoices"]

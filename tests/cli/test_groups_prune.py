@@ -31,7 +31,7 @@ P0, P1 = (TopicPartition("orders", number) for number in range(2))
 
 @pytest.fixture
 def old(registry: Registry) -> Registry:
-    """Two groups that nobody uses, one of them without an offset; `billing` (if it is there) is in use."""
+    """Two unused groups, one of them without offsets. `billing`, if it exists, is in use."""
     registry.group("invoices").offsets.set_many({P0: 5, P1: 0})
     registry.group("litter").create()
     return registry
@@ -42,7 +42,7 @@ def export(tmp_path: Path) -> Path:
     return tmp_path / "pruned.jsonl"
 
 
-def test_without_execute_it_shows_what_it_would_delete_and_changes_nothing(
+def test_without_execute_the_unused_groups_are_shown_and_nothing_changes(
     zkgroups: Zkgroups, kazoo: KazooClient, old: Registry, billing: Any, export: Path
 ) -> None:
     before = tree(kazoo, "/consumers")
@@ -57,7 +57,7 @@ def test_without_execute_it_shows_what_it_would_delete_and_changes_nothing(
     assert not export.exists()
 
 
-def test_in_json_numbers_are_numbers_and_a_commit_that_never_was_is_null(
+def test_in_json_numbers_are_numbers_and_a_missing_commit_is_null(
     zkgroups: Zkgroups, kazoo: KazooClient, old: Registry
 ) -> None:
     found = zkgroups("groups", "prune", "--older-than", "0s", "-o", "json").json["groups"]
@@ -78,7 +78,7 @@ def test_in_json_numbers_are_numbers_and_a_commit_that_never_was_is_null(
     ]
 
 
-def test_with_execute_the_groups_go_and_their_offsets_are_in_the_file(
+def test_with_execute_the_groups_are_deleted_and_their_offsets_are_in_the_file(
     zkgroups: Zkgroups, old: Registry, billing: Any, export: Path
 ) -> None:
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "name")
@@ -109,7 +109,7 @@ def test_a_commit_or_registration_after_the_export_keeps_the_group(
     capsys: pytest.CaptureFixture[str],
     act: str,
 ) -> None:
-    """In this process, as there is no other way in between."""
+    """It runs in this process, because only this process can act in between."""
     real = prune._export
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # the command sets its own
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
@@ -134,7 +134,7 @@ def test_a_commit_or_registration_after_the_export_keeps_the_group(
 
 def test_a_group_with_a_recent_commit_stays(zkgroups: Zkgroups, old: Registry, export: Path) -> None:
     ended = zkgroups("groups", "prune", "--older-than", "1h", "--export", export, "--execute")
-    assert (ended.code, ended.out, ended.err) == (0, "", "No unused group is that old.\n")
+    assert (ended.code, ended.out, ended.err) == (0, "", "Nothing to delete: no group has been unused for that long.\n")
     assert old.groups() == ["invoices", "litter"]
     assert not export.exists()
 
@@ -148,7 +148,7 @@ def test_a_group_with_a_recent_commit_stays(zkgroups: Zkgroups, old: Registry, e
         (["--groups", "test"], ["invoices", "litter", "test-1", "test-2"]),
     ],
 )
-def test_only_the_groups_that_were_chosen_are_looked_at(
+def test_only_selected_groups_are_examined(
     zkgroups: Zkgroups, old: Registry, export: Path, choice: list[str], left: list[str]
 ) -> None:
     for name in ("test-1", "test-2"):
@@ -183,9 +183,7 @@ def test_a_group_with_an_unreadable_offset_stays_and_is_reported(
     assert tree(kazoo, "/consumers/invoices") == before
 
 
-def test_a_group_that_may_not_be_read_is_left_alone(
-    zkgroups: Zkgroups, kazoo: KazooClient, secret: str, export: Path
-) -> None:
+def test_a_forbidden_group_is_not_pruned(zkgroups: Zkgroups, kazoo: KazooClient, secret: str, export: Path) -> None:
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute")
     assert (ended.code, ended.out) == (6, "")
@@ -193,7 +191,7 @@ def test_a_group_that_may_not_be_read_is_left_alone(
     assert (tree(kazoo, "/consumers"), export.exists()) == (before, False)
 
 
-def test_a_group_that_was_named_and_is_missing_is_exit_code_3(zkgroups: Zkgroups, old: Registry) -> None:
+def test_a_named_group_that_is_missing_is_exit_code_3(zkgroups: Zkgroups, old: Registry) -> None:
     ended = zkgroups("groups", "prune", "nobody", "--older-than", "0s")
     assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
     some = zkgroups("groups", "prune", "nobody", "litter", "--older-than", "0s", "-o", "name")
@@ -203,15 +201,18 @@ def test_a_group_that_was_named_and_is_missing_is_exit_code_3(zkgroups: Zkgroups
 def test_a_file_that_exists_is_never_overwritten(
     zkgroups: Zkgroups, kazoo: KazooClient, old: Registry, export: Path
 ) -> None:
-    export.write_text("what was pruned last year\n")
+    export.write_text("groups of last year\n")
     before = tree(kazoo, "/consumers")
     ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute")
-    assert (ended.code, ended.err) == (4, f"zkgroups: {export} already exists, and is not overwritten\n")
-    assert export.read_text() == "what was pruned last year\n"
+    assert (ended.code, ended.err) == (
+        4,
+        f"zkgroups: {export} already exists and is not overwritten: choose another name\n",
+    )
+    assert export.read_text() == "groups of last year\n"
     assert tree(kazoo, "/consumers") == before
 
 
-def test_a_file_that_cannot_be_made_or_written_keeps_everything(
+def test_if_the_file_cannot_be_created_or_written_nothing_is_deleted(
     zookeeper_hosts: str, kazoo: KazooClient, old: Registry, export: Path
 ) -> None:
     before = tree(kazoo, "/consumers")
@@ -252,7 +253,9 @@ def test_wrong_usage_is_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) ->
     assert (ended.code, ended.out) == (2, "")
 
 
-def test_with_read_only_it_is_shown_and_not_done(zkgroups: Zkgroups, old: Registry, export: Path) -> None:
+def test_with_read_only_the_dry_run_works_and_execute_is_refused(
+    zkgroups: Zkgroups, old: Registry, export: Path
+) -> None:
     arguments = ("groups", "prune", "--older-than", "0s", "--read-only", "-o", "name")
     assert zkgroups(*arguments).lines == ["invoices", "litter"]
     assert zkgroups(*arguments, "--export", export, "--execute").code == 4

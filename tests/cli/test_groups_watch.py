@@ -24,7 +24,7 @@ CLEAR = "\x1b[2J"
 
 @pytest.fixture
 def offsets(registry: Registry) -> Any:
-    """Of a group with one offset."""
+    """A group with one offset."""
     found = registry.group("billing").offsets
     found.set(AT, 100)
     return found
@@ -36,7 +36,7 @@ def address(zookeeper_hosts: str) -> dict[str, str]:
 
 
 def documents(stream: Iterator[str]) -> Iterator[Any]:
-    """One after the other, as each is complete."""
+    """The documents, one after the other, each when it is complete."""
     text = ""
     for line in stream:
         text += line
@@ -45,7 +45,9 @@ def documents(stream: Iterator[str]) -> Iterator[Any]:
             text = ""
 
 
-def test_on_a_terminal_it_draws_over_what_was_there_and_ctrl_c_ends_it(offsets: Any, address: dict[str, str]) -> None:
+def test_on_a_terminal_it_overwrites_the_last_description_and_ctrl_c_ends_it(
+    offsets: Any, address: dict[str, str]
+) -> None:
     with Terminal(*WATCH, env=address) as terminal:
         terminal.wait_for(" 100 ")
         offsets.set(AT, 200)
@@ -58,7 +60,7 @@ def test_on_a_terminal_it_draws_over_what_was_there_and_ctrl_c_ends_it(offsets: 
     assert "Traceback" not in ended.out
 
 
-def test_through_a_pipe_it_writes_all_of_it_again_after_an_empty_line(offsets: Any, address: dict[str, str]) -> None:
+def test_in_a_pipe_it_writes_each_description_after_an_empty_line(offsets: Any, address: dict[str, str]) -> None:
     with started(*WATCH, env=address) as watch:
         assert watch.stdout is not None
         lines = iter(watch.stdout.readline, "")
@@ -90,7 +92,8 @@ def test_nothing_is_written_while_nothing_changes(offsets: Any, zookeeper_hosts:
         found = documents(watch.stdout)
         next(found)
         looked = proxy.requests_by_type.total()
-        assert eventually(lambda: proxy.requests_by_type.total() > looked + 50)  # a look takes less than ten
+        # A read of the group takes less than ten.
+        assert eventually(lambda: proxy.requests_by_type.total() > looked + 50)
         offsets.set(AT, 200)
         assert next(found)["groups"][0]["partitions"][0]["offset"] == 200
 
@@ -115,7 +118,7 @@ def test_a_closed_pipe_ends_it_at_once_even_if_nothing_changes(offsets: Any, add
 
 
 @pytest.mark.parametrize("seconds", ["0", "nan", "inf"])
-def test_an_interval_that_is_none_is_exit_code_2(seconds: str) -> None:
+def test_an_invalid_interval_is_exit_code_2(seconds: str) -> None:
     ended = run("groups", "describe", "billing", "--watch", "--interval", seconds, "-z", "127.0.0.1:1")
     assert (ended.code, ended.out) == (2, "")
     assert "--interval" in ended.err

@@ -1,4 +1,4 @@
-"""What every `--help` shows as an example works, and the reference in docs/cli.md says what the commands say."""
+"""The examples of every `--help` work, and docs/cli.md is up to date."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ ELSEWHERE = {
     ("demo",),
     ("migrate",),
 } | {("migrate", name) for name in migrate.commands if name != "unmark"}
-"""Commands whose examples are run by tests of their own: with Spark, on a cluster, or for as long as one likes."""
+"""Commands whose examples have their own tests: with Spark, on a cluster, or without an end."""
 
 GOES_ON = re.compile(r"zkgroups (-\S+ \S+ )*(watch |claim (?!.* -- )|groups describe .*--watch)")
-"""It is ended as its user would end it."""
+"""The command runs until its user ends it."""
 
 FINE = {0, 10}
-"""Done, and done with findings."""
+"""Success, and success with findings."""
 
 
 def examples(
     command: click.Command, path: tuple[str, ...] = (), *, everything: bool = False
 ) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """Each command that has an example, with its lines."""
+    """Each command with examples, and their lines."""
     _, _, text = (command.help or "").partition("Example:\n")
     lines = [line.strip() for line in text.split("\n\n")[0].splitlines() if line.strip()]
     if everything or path not in ELSEWHERE:
@@ -65,7 +65,7 @@ def examples(
 
 
 OF_SNAPSHOTS = re.compile("--(from|to)-snapshot|--from-audit")
-"""Such a line starts Spark: they are run in test_offsets_snapshot.py."""
+"""Lines that start Spark: test_offsets_snapshot.py runs them."""
 
 EXAMPLES = [(path, [line for line in lines if not OF_SNAPSHOTS.search(line)]) for path, lines in examples(root)]
 WITH_BROKERS = [example for example in EXAMPLES if any(BROKERS in line for line in example[1])]
@@ -90,7 +90,7 @@ def tree(registry: Registry, kazoo: KazooClient) -> Iterator[None]:
 
 
 class Shell:
-    """Runs lines as somebody who has copied them does, in a folder of one's own."""
+    """Runs lines in a new folder, like a user who has copied them."""
 
     def __init__(self, hosts: str, brokers: str, folder: Path) -> None:
         self._hosts, self._brokers, self._folder = hosts, brokers, folder
@@ -102,7 +102,7 @@ class Shell:
         subprocess.run(["zkgroups", "context", "add", "prod", "-z", hosts], env=self._environment, check=True)
 
     def run(self, line: str) -> None:
-        """Fails where the line does."""
+        """Assert that the line succeeds."""
         line = ADDRESS.sub(self._hosts, line).replace(BROKERS, self._brokers)
         goes_on = GOES_ON.match(line) is not None
         with subprocess.Popen(
@@ -124,7 +124,7 @@ class Shell:
         assert "Traceback" not in err
 
     def _interrupt(self, process: Any) -> None:
-        """When it has begun, which it says."""
+        """Send Ctrl-C once the command reports that it has begun."""
         (process.stderr if "watch" in " ".join(process.args) else process.stdout).readline()
         process.send_signal(signal.SIGINT)
 
@@ -142,7 +142,7 @@ def test_the_examples_of_a_command_work(
 
 @pytest.fixture(scope="session")
 def orders(kafka_broker: KafkaBroker) -> str:
-    """Brokers that have the topic, which other tests may have made before."""
+    """Brokers that have the topic. Another test may have created it before."""
     with suppress(Exception):
         kafka_broker.create_topic("orders", 3)
     return kafka_broker.address
@@ -150,7 +150,7 @@ def orders(kafka_broker: KafkaBroker) -> str:
 
 @pytest.mark.zookeeper
 @pytest.mark.parametrize(("path", "lines"), WITH_BROKERS, ids=[" ".join(path) for path, _ in WITH_BROKERS])
-def test_the_examples_of_a_command_that_asks_brokers_work(
+def test_the_examples_of_a_command_that_needs_brokers_work(
     tree: None, orders: str, zookeeper_hosts: str, tmp_path: Path, path: tuple[str, ...], lines: list[str]
 ) -> None:
     shell = Shell(zookeeper_hosts, orders, tmp_path)
@@ -158,7 +158,7 @@ def test_the_examples_of_a_command_that_asks_brokers_work(
         shell.run(line)
 
 
-def test_the_reference_says_what_the_commands_say() -> None:
-    """Where this fails: `make docs`."""
+def test_the_reference_is_up_to_date() -> None:
+    """If this fails: `make docs`."""
     done = subprocess.run([sys.executable, ROOT / "scripts" / "cli_reference.py", "--check"], check=False)
     assert done.returncode == 0, "docs/cli.md is out of date: make docs"

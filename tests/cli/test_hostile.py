@@ -1,4 +1,4 @@
-"""Registrations made to hurt, beside a healthy group: each command ends, and shows the healthy group as before."""
+"""Hostile registrations beside a healthy group: each command ends, and shows the healthy group as before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMMANDS = {
 
 @pytest.fixture
 def plant(kazoo: KazooClient, billing: Any) -> Any:
-    """Makes a live member of a group of its own, which owns a partition."""
+    """Register a live member in its own group, which owns a partition."""
     kazoo.create(f"/brokers/topics/{TOPIC}", b'{"version":1,"partitions":{"0":[0],"1":[0]}}')
 
     def plant(group: str, subscription: dict[str, int], pattern: str = "white_list") -> None:
@@ -94,7 +94,9 @@ def test_nothing_is_claimed_beside_a_member_that_may_subscribe_to_the_topic(zkgr
     assert zkgroups("claim", "java-only", TOPIC, "1", "--force", "--", "true").code == 0
 
 
-def test_a_member_that_may_subscribe_to_the_topic_blocks_nobody(zkgroups: Zkgroups, plant: Any, registry: Any) -> None:
+def test_a_member_that_may_subscribe_to_the_topic_blocks_no_other(
+    zkgroups: Zkgroups, plant: Any, registry: Any
+) -> None:
     plant("java-only", HOSTILE["java-only"])
     with registry.group("java-only").instance("z") as other:
         other.register([TOPIC])

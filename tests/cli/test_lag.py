@@ -32,7 +32,7 @@ AWAY = "127.0.0.1:1"
 
 @pytest.fixture(scope="session")
 def topic(kafka_broker: KafkaBroker) -> str:
-    """Its logs: partition 0 has the offsets 0 to 5, partition 1 none, partition 2 has 3 to 8."""
+    """A topic whose log has the offsets 0 to 5 in partition 0, none in partition 1, and 3 to 8 in partition 2."""
     name = f"orders-{uuid.uuid4().hex[:8]}"
     kafka_broker.create_topic(name, partitions=3)
     producer = Producer({"bootstrap.servers": kafka_broker.address})
@@ -53,7 +53,8 @@ def at(topic: str) -> Any:
 
 @pytest.fixture
 def late(registry: Registry, at: Any) -> Any:
-    """A group that is behind: by 3, by nothing, by 7 of which 2 are gone, and in one partition nobody knows."""
+    """A group that is behind by 3 in partition 0, by 0 in partition 1, by 7 (2 of them deleted) in partition 2, and
+    has an offset of a partition that does not exist."""
     group = registry.group("billing")
     group.offsets.set_many({at(0): 2, at(1): 0, at(2): 1, at(1000): 5})
     return group
@@ -64,10 +65,10 @@ def lag(zkgroups: Zkgroups, kafka: str) -> Any:
     return lambda *arguments: zkgroups("lag", "-b", kafka, *arguments)
 
 
-# What is shown
+# Output
 
 
-def test_it_shows_how_far_a_group_is_behind_partition_by_partition(lag: Any, late: Any, topic: str) -> None:
+def test_the_lag_is_shown_for_each_partition(lag: Any, late: Any, topic: str) -> None:
     ended = lag("billing")
     assert (ended.code, ended.err) == (0, "")
     assert [line.split(maxsplit=7) for line in ended.lines] == [
@@ -117,7 +118,7 @@ def test_a_wide_table_also_has_the_start_of_the_log_and_the_time_of_the_commit(l
     assert (lines[2].split()[4], lines[3].split()[4]) == ("3", "-")
 
 
-def test_a_topic_that_is_subscribed_to_is_shown_with_what_was_never_committed_and_who_owns_it(
+def test_a_subscribed_topic_is_shown_with_its_owners_and_partitions_without_offsets(
     lag: Any, registry: Registry, at: Any, topic: str
 ) -> None:
     with registry.group("billing").instance("anna") as anna:
@@ -132,7 +133,7 @@ def test_a_topic_that_is_subscribed_to_is_shown_with_what_was_never_committed_an
     assert [[owner["id"] for owner in row["owners"]] for row in rows] == [[], ["anna"], []]
 
 
-def test_a_pattern_means_the_topics_of_the_brokers(lag: Any, kazoo: KazooClient, topic: str) -> None:
+def test_a_pattern_chooses_from_the_topics_of_the_brokers(lag: Any, kazoo: KazooClient, topic: str) -> None:
     registration = {"version": 1, "subscription": {f"{topic}.*": 1}, "pattern": "white_list", "timestamp": "1"}
     path = "/consumers/billing/ids/billing_h-1-ab"
     kazoo.create(path, json.dumps(registration).encode(), ephemeral=True, makepath=True)
@@ -145,26 +146,26 @@ def test_an_offset_past_the_end_of_the_log_has_no_lag(lag: Any, registry: Regist
     assert [(row["lag"], row["note"]) for row in rows] == [(None, "past end"), (None, "past end"), (0, None)]
 
 
-def test_an_offset_that_cannot_be_read_is_shown_as_that(lag: Any, kazoo: KazooClient, topic: str) -> None:
+def test_an_unreadable_offset_is_shown_as_unreadable(lag: Any, kazoo: KazooClient, topic: str) -> None:
     kazoo.create(f"/consumers/billing/offsets/{topic}/0", b"many", makepath=True)
     ended = lag("billing", "-o", "json")
     [row] = ended.json["lags"]
     assert (ended.code, row["offset"], row["log_end"], row["lag"], row["note"]) == (0, None, 5, None, "cannot be read")
 
 
-def test_a_topic_whose_name_no_broker_could_have_stops_nothing(lag: Any, late: Any) -> None:
+def test_a_topic_with_an_impossible_name_does_not_stop_others(lag: Any, late: Any) -> None:
     late.offsets.set(TopicPartition("ord ers, Ünïcode", 0), 7)
     rows = lag("billing", "-o", "json").json["lags"]
     assert [(row["lag"], row["note"]) for row in rows if row["topic"].startswith("ord ")] == [(None, "log unknown")]
     assert [row["lag"] for row in rows if not row["topic"].startswith("ord ")] == [3, 0, 7, None]
 
 
-# Choosing
+# Selection
 
 
 @pytest.fixture
 def three(late: Any, registry: Registry, at: Any) -> None:
-    """Also a group that is not behind, and one of which nothing is known."""
+    """And a group that is not behind, and a group with unknown lag."""
     registry.group("done").offsets.set_many({at(0): 5})
     registry.group("lost").offsets.set_many({TopicPartition("gone", 0): 5})
 
@@ -191,7 +192,7 @@ def test_groups_topics_and_partitions_can_be_chosen(lag: Any, three: None, topic
     assert shown("--topic", "nowhere") == []
 
 
-def test_only_with_lag_leaves_out_the_rest_and_says_how_much_is_unknown(lag: Any, three: None) -> None:
+def test_only_with_lag_hides_other_partitions_and_reports_how_many_are_unknown(lag: Any, three: None) -> None:
     ended = lag("--only-with-lag", "-o", "csv", "--no-headers")
     assert [line.split(",")[2] for line in ended.lines] == ["0", "2"]
     assert ended.err == "The lag of 2 more partitions is unknown.\n"
@@ -217,14 +218,14 @@ def test_a_summary_has_one_line_for_each_group(lag: Any, three: None) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_without_groups_the_data_is_empty_and_a_message_says_so(lag: Any) -> None:
+def test_without_groups_the_data_is_empty_and_a_message_goes_to_stderr(lag: Any) -> None:
     ended = lag()
     assert (ended.code, ended.out, ended.err) == (0, "", "There are no groups.\n")
     assert lag("-o", "json").json == {"schema": 1, "lags": []}
     assert lag("--groups", "x").err == "No group matches.\n"
 
 
-# Refusals and faults
+# Errors
 
 
 def test_a_missing_group_is_exit_code_3_and_does_not_hide_the_others(lag: Any, late: Any) -> None:
@@ -234,25 +235,25 @@ def test_a_missing_group_is_exit_code_3_and_does_not_hide_the_others(lag: Any, l
     assert (some.code, some.lines) == (9, ["billing"])
 
 
-def test_a_group_that_may_not_be_read_is_exit_code_6(lag: Any, secret: str) -> None:
+def test_a_forbidden_group_is_exit_code_6(lag: Any, secret: str) -> None:
     ended = lag("secret")
     assert (ended.code, ended.out) == (6, "")
     assert ended.err.startswith("zkgroups: no permission on /consumers/secret/")
 
 
-def test_without_brokers_it_says_what_is_missing(zkgroups: Zkgroups) -> None:
+def test_without_brokers_the_error_names_the_missing_option(zkgroups: Zkgroups) -> None:
     ended = zkgroups("lag", "billing", "-z", AWAY)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("zkgroups: lag needs the Kafka brokers: give -b HOST:PORT")
 
 
 @pytest.mark.parametrize("arguments", [["a/ids"], ["--groups", "("], ["--topic", "a/b"]], ids=" ".join)
-def test_a_bad_name_is_exit_code_2_before_anything_is_asked(zkgroups: Zkgroups, arguments: list[str]) -> None:
+def test_a_bad_name_is_exit_code_2_before_any_request(zkgroups: Zkgroups, arguments: list[str]) -> None:
     ended = zkgroups("lag", *arguments, "-b", AWAY, "-z", AWAY)
     assert (ended.code, ended.out) == (2, "")
 
 
-def test_a_server_or_brokers_that_are_away_are_exit_code_7(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_an_unreachable_server_or_broker_is_exit_code_7(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
     for away in (["-b", AWAY], ["-b", AWAY, "-z", AWAY]):
         ended = zkgroups("lag", "billing", *away, "--timeout", "0.5")
@@ -262,13 +263,13 @@ def test_a_server_or_brokers_that_are_away_are_exit_code_7(zkgroups: Zkgroups, r
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """Where somebody listens and never answers."""
+    """The address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield "{}:{}".format(*server.getsockname())
 
 
 @pytest.mark.parametrize("command", ["lag", "groups describe"])
-def test_offsets_are_read_before_the_brokers_are_asked_so_that_no_lag_is_negative(
+def test_offsets_are_read_before_the_log_ends_so_that_no_lag_is_negative(
     registry: Registry, zookeeper_hosts: str, silent: str, command: str
 ) -> None:
     registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
@@ -283,9 +284,7 @@ def test_offsets_are_read_before_the_brokers_are_asked_so_that_no_lag_is_negativ
 # groups describe
 
 
-def test_a_description_tells_the_lag_where_brokers_are_named(
-    zkgroups: Zkgroups, kafka: str, late: Any, topic: str
-) -> None:
+def test_with_brokers_a_description_shows_the_lag(zkgroups: Zkgroups, kafka: str, late: Any, topic: str) -> None:
     ended = zkgroups("groups", "describe", "billing", "-b", kafka)
     [header, *lines] = ended.out.split("\n\n")[1].splitlines()
     assert (ended.code, ended.err) == (0, "")

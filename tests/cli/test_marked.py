@@ -1,4 +1,4 @@
-"""A group that a migration has marked, as the command shows it, and as it keeps to it."""
+"""A group that a migration has marked: the commands show the mark and respect it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from .conftest import Zkgroups
 pytestmark = pytest.mark.zookeeper
 
 
-def test_a_marked_group_is_shown_so_and_nobody_joins_it(zkgroups: Zkgroups, registry: Registry, billing: Any) -> None:
+def test_a_marked_group_is_shown_as_marked_and_cannot_be_joined(
+    zkgroups: Zkgroups, registry: Registry, billing: Any
+) -> None:
     assert "MOVED-TO" not in zkgroups("groups", "describe", "billing").out
     marks.put(registry._context, {"billing": "accounts"}, plan="p1", state=MarkState.MOVED)
     shown = zkgroups("groups", "describe", "billing")
@@ -29,7 +31,7 @@ def test_a_marked_group_is_shown_so_and_nobody_joins_it(zkgroups: Zkgroups, regi
     assert sorted(instance.id for instance in billing.instances()) == ["anna", "ben"]
 
 
-def test_a_mark_that_cannot_be_read_is_shown_with_what_else_cannot(
+def test_an_unreadable_mark_is_shown_with_the_other_unreadable_nodes(
     zkgroups: Zkgroups, registry: Registry, billing: Any
 ) -> None:
     registry.client.create("/consumers/billing/migration", b"who was this?")

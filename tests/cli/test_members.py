@@ -88,7 +88,9 @@ def test_groups_are_chosen_by_name_and_by_expression(zkgroups: Zkgroups, tree: T
     assert [(row["group"], row["instance"]) for row in rows] == [(g, f"of-{g}") for g in ("a1", "a2", "b1")]
 
 
-def test_without_instances_the_data_is_empty_and_a_message_says_so(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_without_instances_the_data_is_empty_and_a_message_goes_to_stderr(
+    zkgroups: Zkgroups, registry: Registry
+) -> None:
     registry.group("billing").create()
     for arguments in (["list"], ["list", "billing"], ["list", "--groups", "x"]):
         table = zkgroups("members", *arguments)
@@ -107,7 +109,7 @@ def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups, tree: Tree
 # show
 
 
-def test_one_instance_is_shown_with_what_it_owns_and_its_registration(
+def test_one_instance_is_shown_with_its_partitions_and_its_registration(
     zkgroups: Zkgroups, tree: Tree, registry: Registry
 ) -> None:
     tree.member("billing", "anna", SCALA)
@@ -124,7 +126,7 @@ def test_one_instance_is_shown_with_what_it_owns_and_its_registration(
     assert registration[1].split() == ["/consumers/billing/ids/anna", SCALA.decode(), "-", "reads", "it"]
 
 
-def test_one_instance_in_json_has_everything_about_it(zkgroups: Zkgroups, tree: Tree, registry: Registry) -> None:
+def test_one_instance_in_json_has_all_fields(zkgroups: Zkgroups, tree: Tree, registry: Registry) -> None:
     path = tree.member("billing", "anna", OURS)
     owned = tree.owner("billing", "b'orders'", "1001-0", "anna")
     [instance] = registry.group("billing").instances()
@@ -148,9 +150,7 @@ def test_one_instance_in_json_has_everything_about_it(zkgroups: Zkgroups, tree: 
 
 
 @pytest.mark.parametrize("kind", ["empty", "no-expression"])
-def test_a_registration_that_cannot_be_read_is_shown_and_exit_code_10(
-    zkgroups: Zkgroups, tree: Tree, kind: str
-) -> None:
+def test_an_unreadable_registration_is_shown_and_exit_code_10(zkgroups: Zkgroups, tree: Tree, kind: str) -> None:
     path = tree.member("billing", "anna", POISON[kind])
     ended = zkgroups("members", "show", "billing", "anna", "-o", "json")
     [member] = ended.json["members"]
@@ -162,7 +162,7 @@ def test_a_registration_that_cannot_be_read_is_shown_and_exit_code_10(
     assert (member["state"], member["dialect"]) == ("Unknown", None)
 
 
-def test_a_bare_name_is_read_by_us_and_stops_scala_members(zkgroups: Zkgroups, tree: Tree) -> None:
+def test_a_bare_name_is_readable_but_stops_scala_members(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.member("billing", "py", b"orders")
     ended = zkgroups("members", "show", "billing", "py")
     assert ended.code == 0
@@ -191,7 +191,7 @@ def test_an_unregistered_instance_is_exit_code_3(zkgroups: Zkgroups, tree: Tree)
         assert (ended.code, ended.out, ended.err) == (3, "", sentence)
 
 
-# All of them
+# Both commands
 
 
 @pytest.mark.usefixtures("cluster")

@@ -1,6 +1,6 @@
-"""`zkgroups migrate` on real servers: planned, shown, applied, compared, followed, rolled back, and when it is refused.
+"""`zkgroups migrate` on real servers: plan, show, apply, verify, follow and rollback, and their errors.
 
-All runs that need Spark share one, in a process of its own: see `migrating.py`.
+All runs that need Spark share one session in another process: see `migrating.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def kept() -> Iterator[Kept]:
 
 @pytest.fixture
 def migrate(kept: Kept, zookeeper_hosts: str, kafka: str) -> Migrate:
-    """Runs `zkgroups migrate`, with both sides named in the environment."""
+    """Run `zkgroups migrate`, with both sides named in the environment."""
     both = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts, "ZKGROUPS_BOOTSTRAP_SERVER": kafka}
 
     def migrate(*arguments: Any, **env: str) -> Ended:
@@ -83,7 +83,7 @@ def topic(kafka_broker: KafkaBroker) -> str:
 
 @pytest.fixture
 def group(registry: Registry, topic: str) -> str:
-    """One with two offsets, and no members; its name is like no other."""
+    """A new group with two offsets, and without members."""
     name = f"a b:ü {uuid4().hex[:8]}"
     registry.group(name).create()
     registry.group(name).offsets.set_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): MESSAGES})
@@ -91,7 +91,7 @@ def group(registry: Registry, topic: str) -> str:
 
 
 def native(brokers: Brokers, group: str) -> dict[int, int]:
-    """What the brokers have for each partition of the one topic."""
+    """The offsets of the brokers for each partition of the topic."""
     return {at.partition: it.offset for at, it in brokers.committed([group])[group].items()}
 
 
@@ -196,7 +196,7 @@ def test_one_group_is_moved_under_another_name_and_may_be_unmarked(
     assert zkgroups("migrate", "unmark", group).err == (
         f"unmarked {group}: the group was moved to Kafka's own offsets as '{name}', by plan {plan_of(folder)}\n"
     )
-    assert zkgroups("migrate", "unmark", group).err == f"{group} has no mark\n"
+    assert zkgroups("migrate", "unmark", group).err == f"group {group!r} has no migration mark: nothing was changed\n"
     assert zkgroups("migrate", "unmark", "nobody").code == 3
     assert zkgroups("claim", group, topic, "0", "--", "true").code == 0
 

@@ -53,7 +53,7 @@ def test_a_group_has_a_line_for_each_offset(zkgroups: Zkgroups, invoices: Any, b
     ]
 
 
-def test_a_wide_table_says_when_and_in_which_version(zkgroups: Zkgroups, invoices: Any) -> None:
+def test_a_wide_table_has_times_and_versions(zkgroups: Zkgroups, invoices: Any) -> None:
     [header, line] = zkgroups("offsets", "get", "invoices", "--topic", "orders:1", "-o", "wide").lines
     committed = invoices.offsets.fetch(P1)
     assert header.split() == ["GROUP", "TOPIC", "PARTITION", "OFFSET", "COMMITTED", "VERSION", "ZXID", "NOTE"]
@@ -82,7 +82,7 @@ def test_json_has_every_field_as_a_number(zkgroups: Zkgroups, invoices: Any) -> 
     }
 
 
-def test_without_a_group_all_are_shown_and_some_by_an_expression(
+def test_without_a_group_all_are_shown_and_an_expression_chooses_some(
     zkgroups: Zkgroups, invoices: Any, billing: Any
 ) -> None:
     def groups(*arguments: str) -> list[str]:
@@ -93,7 +93,7 @@ def test_without_a_group_all_are_shown_and_some_by_an_expression(
     assert groups("invoices", "--groups", "b.*", "--topic", "orders:0") == ["invoices", "billing"]
 
 
-def test_without_offsets_the_data_is_empty_and_a_message_says_so(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_without_offsets_the_data_is_empty_and_a_message_goes_to_stderr(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("empty").create()
     for arguments in ((), ("empty",), ("empty", "--topic", "orders")):
         ended = zkgroups("offsets", "get", *arguments)
@@ -103,7 +103,7 @@ def test_without_offsets_the_data_is_empty_and_a_message_says_so(zkgroups: Zkgro
 
 @pytest.fixture
 def litter(kazoo: KazooClient) -> str:
-    """What is no offset, or none of a partition, and may be read."""
+    """Nodes that are malformed offsets, and nodes with invalid partition numbers. All are readable."""
     kazoo.create("/consumers/litter/offsets/orders/0", b"many", makepath=True)
     kazoo.create("/consumers/litter/offsets/orders/01", b"5")
     return "litter"
@@ -123,13 +123,13 @@ def test_a_malformed_offset_is_a_line_with_the_reason(zkgroups: Zkgroups, litter
 
 
 @pytest.mark.parametrize("wrong", ["orders:0-2", "orders:0, 1", "orders:0,"])
-def test_a_list_of_partitions_that_is_none_is_not_taken_for_a_topic(zkgroups: Zkgroups, wrong: str) -> None:
+def test_an_invalid_list_of_partitions_is_not_taken_for_a_topic(zkgroups: Zkgroups, wrong: str) -> None:
     ended = zkgroups("offsets", "get", "--topic", wrong, "-z", "127.0.0.1:1")
     assert (ended.code, ended.out) == (2, "")
     assert "must be like orders:0,1,2" in ended.err
 
 
-def test_a_topic_whose_name_ends_like_a_list_is_named_with_a_colon(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_a_topic_whose_name_ends_like_a_list_is_given_with_a_colon(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("odd").offsets.set(TopicPartition("orders:0-2", 0), 5)
     assert zkgroups("offsets", "get", "--topic", "orders:0-2:", "-o", "name").code == 0
     assert "orders:0-2" in zkgroups("offsets", "get", "--topic", "orders:0-2:").out
@@ -154,7 +154,7 @@ def test_forbidden_nodes_do_not_hide_the_others(zkgroups: Zkgroups, secret: str,
 # set
 
 
-def test_an_offset_is_set_forward_and_made_where_there_was_none(zkgroups: Zkgroups, invoices: Any) -> None:
+def test_an_offset_is_set_forward_or_created(zkgroups: Zkgroups, invoices: Any) -> None:
     ended = zkgroups("offsets", "set", "invoices", "orders", "0", "55")
     assert (ended.code, ended.out, ended.err) == (0, "", "invoices: set the offset of orders/0 to 55; it was 50\n")
     made = zkgroups("offsets", "set", "invoices", "orders", "2", "0", "--expect", "none")
@@ -197,10 +197,10 @@ def test_a_malformed_offset_can_be_set(zkgroups: Zkgroups, litter: str, registry
     assert number(registry.group(litter)) == 7
 
 
-def test_a_live_group_is_left_alone_unless_forced(zkgroups: Zkgroups, billing: Any) -> None:
+def test_a_live_group_is_not_changed_unless_forced(zkgroups: Zkgroups, billing: Any) -> None:
     ended = zkgroups("offsets", "set", "billing", "orders", "0", "200")
     assert (ended.code, ended.out) == (4, "")
-    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben\n"
+    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n"
     assert number(billing) == 100
     assert zkgroups("offsets", "set", "billing", "orders", "0", "200", "--force").code == 0
     assert number(billing) == 200
@@ -230,7 +230,7 @@ def test_an_invalid_partition_or_offset_is_wrong_usage(
 # diff
 
 
-def test_two_groups_differ_where_their_offsets_do(zkgroups: Zkgroups, invoices: Any, billing: Any) -> None:
+def test_two_groups_differ_in_their_offsets(zkgroups: Zkgroups, invoices: Any, billing: Any) -> None:
     ended = zkgroups("offsets", "diff", "billing", "invoices")
     assert ended.code == 10
     assert [line.split() for line in ended.lines] == [
@@ -258,9 +258,7 @@ def test_a_group_and_its_export_do_not_differ_until_something_changes(
     assert (row["a"], row["b"], row["delta"]) == (50, 51, 1)
 
 
-def test_of_a_file_of_several_groups_one_is_chosen_and_two_files_need_no_server(
-    zkgroups: Zkgroups, tmp_path: Path
-) -> None:
+def test_one_group_of_a_file_can_be_compared_and_two_files_need_no_server(zkgroups: Zkgroups, tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     a.write_text("/consumers/x/offsets/t/0:5\n/consumers/y/offsets/t/0:6\n")
     b.write_text("t,0,6\n")
@@ -285,7 +283,7 @@ def test_a_group_with_a_name_like_a_file_can_be_compared(zkgroups: Zkgroups, reg
     assert zkgroups("offsets", "diff", "@@home", "@@home").code == 0
 
 
-# All of them
+# All commands
 
 READING = [("get", "{}"), ("export", "{}"), ("diff", "{}", "invoices")]
 WRITING = [
@@ -299,7 +297,7 @@ ALL = READING + WRITING
 
 @pytest.fixture
 def command(zkgroups: Zkgroups, tmp_path: Path) -> Callable[..., Any]:
-    """Runs one of the above, on a group."""
+    """Run one of the commands above on a group."""
 
     def command(arguments: tuple[str, ...], group: str, *more: str, program: Any = zkgroups) -> Any:
         file = tmp_path / "offsets"
@@ -334,7 +332,7 @@ def test_a_bad_name_is_exit_code_2_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("arguments", ALL, ids=name)
-def test_a_server_that_is_away_is_exit_code_7(command: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+def test_an_unreachable_server_is_exit_code_7(command: Callable[..., Any], arguments: tuple[str, ...]) -> None:
     ended = command(arguments, "invoices", "-z", "127.0.0.1:1", "--timeout", "0.3", program=run)
     assert (ended.code, ended.out) == (7, "")
 
@@ -361,7 +359,7 @@ def test_read_only_refuses_to_write(
 
 
 @pytest.mark.parametrize("arguments", WRITING[1:], ids=name)
-def test_without_execute_only_what_would_be_done_is_shown(
+def test_without_execute_the_changes_are_only_shown(
     command: Callable[..., Any], kazoo: KazooClient, invoices: Any, arguments: tuple[str, ...]
 ) -> None:
     before = tree(kazoo, "/consumers")
@@ -373,7 +371,7 @@ def test_without_execute_only_what_would_be_done_is_shown(
 
 
 @pytest.mark.parametrize("arguments", WRITING[1:], ids=name)
-def test_a_group_with_instances_is_left_alone_and_its_plan_is_shown_only_as_one(
+def test_a_group_with_instances_is_not_changed_but_its_dry_run_works(
     command: Callable[..., Any], kazoo: KazooClient, billing: Any, arguments: tuple[str, ...]
 ) -> None:
     before = tree(kazoo, "/consumers")
@@ -382,7 +380,7 @@ def test_a_group_with_instances_is_left_alone_and_its_plan_is_shown_only_as_one(
     assert shown.err.endswith("Nothing was changed, and --execute would be refused: see above.\n")
     ended = command(arguments, "billing", "--execute", "-o", "json")
     assert (ended.code, ended.json["changes"]) == (4, [])
-    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben\n"
+    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n"
     assert tree(kazoo, "/consumers") == before
 
 
@@ -398,13 +396,13 @@ def test_force_changes_offsets_beside_instances_and_warns(
 
 
 @pytest.mark.parametrize("arguments", WRITING[1:], ids=name)
-def test_an_undo_file_brings_back_what_was_there(
+def test_an_undo_file_restores_the_previous_offsets(
     command: Callable[..., Any], zkgroups: Zkgroups, invoices: Any, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     before = zkgroups("offsets", "export", "invoices").out
     undo = tmp_path / "undo.json"
     assert command(arguments, "invoices", "--undo-file", str(undo)).code == 0
-    assert not undo.exists()  # nothing was changed, so there is nothing to keep
+    assert not undo.exists()  # nothing was changed, so there is nothing to restore
     done = command(arguments, "invoices", "--undo-file", str(undo), "--execute")
     assert (done.code, done.err.splitlines()[0]) == (
         0,
@@ -416,7 +414,7 @@ def test_an_undo_file_brings_back_what_was_there(
 
 
 @pytest.mark.parametrize("arguments", WRITING[1:], ids=name)
-def test_a_file_that_exists_is_never_written_over(
+def test_an_existing_file_is_never_overwritten_by_offsets_commands(
     command: Callable[..., Any], kazoo: KazooClient, invoices: Any, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     before = tree(kazoo, "/consumers")

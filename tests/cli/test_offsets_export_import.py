@@ -81,7 +81,9 @@ def test_deleted_groups_are_restored_by_importing_their_export(
     assert everything(registry) == odd
 
 
-def test_a_group_goes_to_spark_and_back(zkgroups: Zkgroups, invoices: Any, registry: Registry, tmp_path: Path) -> None:
+def test_an_export_can_be_read_by_spark_and_imported_again(
+    zkgroups: Zkgroups, invoices: Any, registry: Registry, tmp_path: Path
+) -> None:
     file = tmp_path / "startingOffsets"
     file.write_text(zkgroups("offsets", "export", "invoices", "--format", "spark").out)
     assert json.loads(file.read_text()) == {"orders": {"0": 50, "1": 0}}
@@ -95,7 +97,7 @@ def test_a_group_goes_to_spark_and_back(zkgroups: Zkgroups, invoices: Any, regis
     assert (several.code, several.out) == (2, "")
 
 
-def test_an_export_is_chosen_by_group_and_topic_and_formats_are_what_they_say(
+def test_an_export_is_limited_by_group_and_topic_and_has_the_requested_format(
     zkgroups: Zkgroups, invoices: Any, registry: Registry
 ) -> None:
     registry.group("other").offsets.set(TopicPartition("refunds", 3), 9)
@@ -134,7 +136,7 @@ def test_the_output_of_get_can_be_imported(
         assert everything(registry) == before
 
 
-def test_an_import_goes_forward_only_and_says_what_would_go_back(
+def test_an_import_only_moves_forward_and_reports_offsets_that_would_go_back(
     zkgroups: Zkgroups, invoices: Any, registry: Registry, tmp_path: Path
 ) -> None:
     file = tmp_path / "offsets"
@@ -168,7 +170,7 @@ def test_an_import_goes_forward_only_and_says_what_would_go_back(
         ("invoices,a/b,0,60\n", "contains a slash"),
     ],
 )
-def test_of_a_broken_file_nothing_is_imported(
+def test_nothing_of_an_invalid_file_is_imported(
     zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient, tmp_path: Path, text: str, said: str
 ) -> None:
     before, file = tree(kazoo, "/consumers"), tmp_path / "offsets"
@@ -202,7 +204,7 @@ def test_offsets_are_imported_from_a_pipe(zookeeper_hosts: str, registry: Regist
     assert everything(registry) == {("new", P0): 5}
 
 
-def test_an_import_of_nothing_does_nothing(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_importing_an_empty_file_does_nothing(zkgroups: Zkgroups, registry: Registry) -> None:
     ended = zkgroups("offsets", "import", os.devnull, "--execute")
     assert (ended.code, ended.out, ended.err) == (0, "", "/dev/null has no offsets.\n")
     assert registry.groups() == []

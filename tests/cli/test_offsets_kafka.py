@@ -1,4 +1,4 @@
-"""`zkgroups offsets reset` with real brokers: targets that only brokers know, and log ranges."""
+"""`zkgroups offsets reset` with real brokers: targets for which brokers are needed, and log ranges."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def topic(kafka_broker: KafkaBroker) -> str:
 
 @pytest.fixture
 def invoices(registry: Registry, topic: str) -> Any:
-    """A group that has read 5 messages of partition 0, and is somewhere else in partition 1."""
+    """A group that has read 5 messages of partition 0, and has another offset in partition 1."""
     group = registry.group("invoices")
     group.offsets.set_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 100})
     return group
@@ -48,7 +48,7 @@ def invoices(registry: Registry, topic: str) -> Any:
 
 @pytest.fixture
 def reset(zkgroups: Zkgroups, kafka: str, invoices: Any) -> Any:
-    """What the command does to each partition: where it was and where it goes."""
+    """The changes of the command: the old and the new offset of each partition."""
 
     def reset(*arguments: str, code: int = 0) -> dict[int, tuple[int | None, int | None, str | None]]:
         ended = zkgroups("-b", kafka, "offsets", "reset", "invoices", "-o", "json", *arguments)
@@ -71,7 +71,7 @@ def reset(zkgroups: Zkgroups, kafka: str, invoices: Any) -> Any:
         (("--to-current",), 5, 100),
     ],
 )
-def test_offsets_go_where_the_brokers_say(
+def test_offsets_move_to_the_targets_computed_by_the_brokers(
     reset: Any, invoices: Any, topic: str, target: tuple[str, ...], zero: int, one: int
 ) -> None:
     expected = {0: (5, zero, None), 1: (100, one, None)}
@@ -111,14 +111,12 @@ def test_a_time_moves_offsets_forward_past_unread_messages_only_with_forward(
     assert there() == {10, 5}
 
 
-def test_messages_that_the_log_has_lost_are_not_skipped_by_going_to_its_start(
-    reset: Any, invoices: Any, topic: str
-) -> None:
+def test_moving_to_the_log_start_does_not_skip_deleted_messages(reset: Any, invoices: Any, topic: str) -> None:
     invoices.offsets.reset({TopicPartition(topic, 0): 1})
     assert reset("--topic", f"{topic}:0", "--to-datetime", "2020-01-01T00:00:00.000") == {0: (1, 2, None)}
 
 
-def test_a_chosen_topic_has_all_its_partitions_also_where_nothing_was_committed(reset: Any, topic: str) -> None:
+def test_a_selected_topic_includes_partitions_without_offsets(reset: Any, topic: str) -> None:
     assert reset("--topic", topic, "--to-earliest")[2] == (None, 0, None)
     assert reset("--topic", topic, "--to-current") == {0: (5, 5, None), 1: (100, 100, None), 2: (None, 0, None)}
     assert set(reset("--topic", f"{topic}:2", "--to-latest", "--execute")) == {2}
@@ -146,7 +144,7 @@ def test_partitions_unknown_to_the_brokers_stay_unchanged_and_are_reported(
     assert reset("--topic", f"{topic}:77", "--to-earliest", code=4) == {77: (None, None, "unknown to the brokers")}
 
 
-def test_brokers_that_are_away_are_exit_code_7_and_nothing_is_changed(zkgroups: Zkgroups, invoices: Any) -> None:
+def test_unreachable_brokers_are_exit_code_7_and_nothing_is_changed(zkgroups: Zkgroups, invoices: Any) -> None:
     ended = zkgroups(
         *("-b", "127.0.0.1:1", "--timeout", "2", "offsets", "reset", "invoices"),
         *("--all-topics", "--to-offset", "9", "--execute"),

@@ -11,7 +11,7 @@ import click
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from zkgroups_cli.offsets.changes import ApplyOptions, GroupChanges, apply_changes
+from zkgroups_cli.offsets.apply_changes import ApplyOptions, GroupChanges, apply_changes
 from zkgroups_cli.shared.errors_to_exit_codes import Tally
 from zkgroups_cli.shared.options import Options
 
@@ -45,7 +45,7 @@ def moves(ended: Any) -> list[tuple[Any, ...]]:
     return [(f"{row['topic']}/{row['partition']}", row["old"], row["new"]) for row in ended.json["changes"]]
 
 
-def test_a_plan_shows_where_each_offset_goes_and_changes_nothing(
+def test_a_dry_run_shows_the_new_offsets_and_changes_nothing(
     zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient
 ) -> None:
     before = tree(kazoo, "/consumers")
@@ -82,7 +82,7 @@ def test_forward_is_refused_where_it_has_no_effect(zkgroups: Zkgroups, invoices:
     )
 
 
-def test_execute_does_what_the_dry_run_showed(zkgroups: Zkgroups, invoices: Any) -> None:
+def test_execute_makes_the_changes_of_the_dry_run(zkgroups: Zkgroups, invoices: Any) -> None:
     arguments = ("offsets", "reset", "invoices", "--topic", "orders:1", "--topic", "refunds", "--to-offset", "9")
     shown = zkgroups(*arguments, "-o", "json")
     done = zkgroups(*arguments, "-o", "json", "--execute")
@@ -102,9 +102,7 @@ def test_execute_does_what_the_dry_run_showed(zkgroups: Zkgroups, invoices: Any)
     assert numbers(invoices) == {"orders/0": 50, "orders/1": 9, "refunds/0": 9}
 
 
-def test_an_offset_that_is_there_already_is_not_written_again(
-    zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient
-) -> None:
+def test_an_offset_with_the_target_value_is_not_written(zkgroups: Zkgroups, invoices: Any, kazoo: KazooClient) -> None:
     before = tree(kazoo, "/consumers")
     for target in (("--to-current",), ("--shift-by", "0")):
         ended = zkgroups("offsets", "reset", "invoices", "--all-topics", *target, "--execute", "-o", "json")
@@ -122,7 +120,7 @@ def test_many_groups_are_reset_by_an_expression_and_one_in_use_does_not_stop_the
     )
     assert ended.code == 9
     assert "zkgroups: group 'nobody' does not exist\n" in ended.err
-    assert "zkgroups: group 'billing' is in use by anna, ben\n" in ended.err
+    assert "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n" in ended.err
     assert [line.split()[0] for line in ended.lines[1:]] == ["bill", "billions"]
     assert numbers(registry.group("bill")) == numbers(registry.group("billions")) == {"orders/0": 9}
     assert numbers(billing) == {"orders/0": 100}
@@ -142,7 +140,7 @@ def test_a_malformed_offset_can_be_set_but_not_shifted(
         "offsets", "reset", "invoices", "--topic", "orders:2", "--to-offset", "5", "--execute", "--undo-file", str(undo)
     )
     assert (ended.code, numbers(invoices)["orders/2"]) == (0, 5)
-    assert "1 of them had no offset" in ended.err
+    assert "Partitions among them that had no valid offset: 1." in ended.err
     [kept] = json.loads(undo.read_text())["offsets"]
     assert (kept["offset"], kept["note"]) == (None, "invalid offset: b'many'")
     back = zkgroups("offsets", "import", str(undo), "--backward", "--execute")
@@ -237,7 +235,7 @@ def test_all_offsets_are_deleted_only_with_all_topics(zkgroups: Zkgroups, invoic
     assert len(numbers(invoices)) == 3
 
 
-# What was shown is no longer there
+# Changes since the dry run
 
 
 def planned(group: Any, new: int) -> GroupChanges:
@@ -253,7 +251,7 @@ def outcome(registry: Registry, plans: Any, *, undo_file: Path | None = None) ->
     return 0
 
 
-def test_an_offset_changed_since_it_was_shown_is_left_unchanged_and_reported(
+def test_an_offset_changed_since_the_dry_run_is_not_overwritten_and_is_reported(
     registry: Registry, invoices: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = planned(invoices, 1)
@@ -272,7 +270,7 @@ def test_an_offset_changed_since_it_was_shown_is_left_unchanged_and_reported(
     assert numbers(invoices) == {"orders/0": 51, "orders/1": 1, "refunds/0": 1}
 
 
-def test_an_undo_file_that_appears_meanwhile_is_not_written_over_and_nothing_is_changed(
+def test_an_undo_file_that_appears_meanwhile_is_not_overwritten_and_nothing_is_changed(
     registry: Registry, invoices: Any, tmp_path: Path
 ) -> None:
     undo = tmp_path / "undo"

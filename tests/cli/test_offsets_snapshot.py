@@ -1,6 +1,6 @@
-"""Offsets of snapshots and audits at the command line: errors before Spark starts, and the examples.
+"""Offsets of snapshots and audits in the shell: errors before Spark starts, and the examples.
 
-With Spark, the commands are in tests/spark/test_restore.py and test_plot.py, where one is running.
+The tests with a running Spark are in tests/spark/test_restore.py and test_plot.py.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_an_ambiguous_command_line_is_wrong_usage(arguments: tuple[str, ...], sa
     [("import", "--from-snapshot", "d"), ("reset", "g", "--all-topics", "--to-snapshot", "d")],
     ids=["import", "reset"],
 )
-def test_without_a_zookeeper_nothing_is_put_back_and_spark_not_started(arguments: tuple[str, ...]) -> None:
+def test_without_an_address_nothing_is_restored_and_spark_is_not_started(arguments: tuple[str, ...]) -> None:
     ended = run("offsets", *arguments, "-z", "127.0.0.1:1", "--timeout", "0.5", env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (7, "")
     assert ended.err.startswith("zkgroups: could not connect to 127.0.0.1:1 within 0.5 s: ")
@@ -76,14 +76,14 @@ def test_read_only_is_refused_before_spark_starts(zkgroups: Zkgroups) -> None:
     ],
     ids=["export", "plot"],
 )
-def test_without_spark_the_error_says_what_to_install(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_without_spark_the_error_names_the_package_to_install(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('No module', name='pyspark')")
     ended = run(*arguments, env={"PYTHONPATH": str(tmp_path)})
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == "zkgroups: this needs Spark: pip install 'zkgroups[spark]'\n"
 
 
-def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path) -> None:
+def test_without_matplotlib_the_error_names_the_package_to_install(tmp_path: Path) -> None:
     (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('No module', name='matplotlib')")
     ended = run("snapshots", "plot", "d", "g", "out.svg", env={"PYTHONPATH": str(tmp_path)} | WITHOUT_JAVA)
     assert (ended.code, ended.out) == (1, "")
@@ -101,7 +101,7 @@ def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path) -> No
     ],
     ids=lambda each: str(each[-1]),
 )
-def test_a_plot_that_cannot_be_is_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
+def test_an_impossible_plot_is_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
     ended = run("snapshots", "plot", "d", *arguments, env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err
@@ -129,7 +129,7 @@ def test_an_invalid_moment_is_wrong_usage(arguments: tuple[str, ...]) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_examples_work(zookeeper_hosts: str, registry: Registry, tmp_path: Path) -> None:
-    """Those of `--help` that read snapshots or an audit, each with a Spark of its own."""
+    """The `--help` examples that read snapshots or an audit. Each starts Spark."""
     for group in ("billing", "invoices"):
         registry.group(group).offsets.set(TopicPartition("orders", 0), 5)
     shell = Shell(zookeeper_hosts, "", tmp_path)
@@ -144,8 +144,6 @@ def test_the_examples_work(zookeeper_hosts: str, registry: Registry, tmp_path: P
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
     for line in lines:
         at = now if "--at" in line else "2026-01-31T22:00:00"
-        ago = (
-            f"PT{round((datetime.now(UTC) - between).total_seconds())}S"  # the offsets were there, and it looked later
-        )
+        ago = f"PT{round((datetime.now(UTC) - between).total_seconds())}S"  # the offsets exist, and it read them later
         shell.run(re.sub("2026-01-31T[0-9:]*", at, line).replace("/data", str(tmp_path)).replace("PT2H", ago))
     assert {"billing.svg", "night.png"} <= {file.name for file in tmp_path.iterdir()}

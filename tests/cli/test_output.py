@@ -50,7 +50,7 @@ def test_visible_text_is_unchanged(text: str) -> None:
     assert printable(text) == text
 
 
-def test_invisible_letters_are_escaped() -> None:
+def test_invisible_characters_are_escaped() -> None:
     assert printable(EVIL + "\udcff\x9b") == r"a\x1b[2J\nb\u202ec\udcff\x9b"
 
 
@@ -83,14 +83,14 @@ def test_a_table_in_a_pipe_is_plain_and_never_cut(zkgroups: Zkgroups, registry: 
     assert "\x1b" not in header + line
 
 
-def test_a_table_with_wide_letters_is_aligned(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_a_table_with_wide_characters_is_aligned(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("日本").create()
     registry.group("abcd").create()
     [_, latin, japanese] = zkgroups("groups", "list", "-o", "wide").lines
     assert latin.index("Empty") == japanese.index("Empty") + 2
 
 
-def test_a_table_on_a_terminal_fits_and_hides_nothing(zookeeper_hosts: str, registry: Registry) -> None:
+def test_a_table_on_a_terminal_fits_and_is_complete(zookeeper_hosts: str, registry: Registry) -> None:
     name = "x" * 70 + "z"
     registry.group(name).create()
     registry.group(name).offsets.set(TopicPartition("t", 0), 1)
@@ -100,20 +100,22 @@ def test_a_table_on_a_terminal_fits_and_hides_nothing(zookeeper_hosts: str, regi
     assert text.count("z") == 1
 
 
-def test_a_wide_table_on_a_terminal_runs_over_its_edge_in_whole_lines(zookeeper_hosts: str, registry: Registry) -> None:
+def test_a_wide_table_on_a_terminal_exceeds_its_width_without_wrapping_cells(
+    zookeeper_hosts: str, registry: Registry
+) -> None:
     registry.group("x" * 70 + "z").create()
     text = without_colour(on_terminal(zookeeper_hosts, "groups", "list", "-o", "wide", columns=60))
     assert "x" * 70 + "z" in text, "a copied name is complete"
 
 
-def test_a_terminal_has_colours_unless_told_not_to(zookeeper_hosts: str, registry: Registry) -> None:
+def test_a_terminal_has_colours_unless_disabled(zookeeper_hosts: str, registry: Registry) -> None:
     registry.group("billing").create()
     listing = ("groups", "list")
     assert "\x1b[" in on_terminal(zookeeper_hosts, *listing)
     assert "\x1b" not in on_terminal(zookeeper_hosts, *listing, "--color", "never")
 
 
-def test_a_pipe_has_colours_only_when_told_to(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_a_pipe_has_colours_only_on_request(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("x" * 200).create()
     assert "\x1b" not in zkgroups("groups", "list", "-o", "wide").out
     coloured = zkgroups("groups", "list", "-o", "wide", "--color", "always").out
@@ -122,14 +124,14 @@ def test_a_pipe_has_colours_only_when_told_to(zkgroups: Zkgroups, registry: Regi
 
 
 @pytest.mark.parametrize("output", ["table", "wide", "json", "jsonl"])
-def test_no_control_character_of_others_gets_through(zkgroups: Zkgroups, evil: str, output: str) -> None:
+def test_control_characters_in_foreign_data_are_escaped(zkgroups: Zkgroups, evil: str, output: str) -> None:
     out = zkgroups("groups", "describe", evil, "-o", output).out
     assert "a" in out
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out)
 
 
 @pytest.mark.parametrize("output", ["table", "csv", "name"])
-def test_no_control_character_of_others_reaches_a_terminal(
+def test_control_characters_in_foreign_data_do_not_reach_a_terminal(
     zookeeper_hosts: str, registry: Registry, evil: str, output: str
 ) -> None:
     registry.group("turn\u202e").create()
@@ -137,12 +139,12 @@ def test_no_control_character_of_others_reaches_a_terminal(
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out)
 
 
-def test_names_in_a_pipe_are_exactly_the_names(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_names_in_a_pipe_are_unchanged(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("turn\u202e").create()
     assert zkgroups("groups", "list", "-o", "name").out == "turn\u202e\n"
 
 
-def test_no_text_in_csv_is_a_formula_to_a_spreadsheet_and_numbers_stay_numbers(
+def test_no_text_in_csv_becomes_a_formula_in_a_spreadsheet_and_numbers_stay_numbers(
     zkgroups: Zkgroups, registry: Registry
 ) -> None:
     registry.group("=cmd|'C calc'!A0").offsets.set(TopicPartition("-orders", 0), 200)
@@ -151,7 +153,7 @@ def test_no_text_in_csv_is_a_formula_to_a_spreadsheet_and_numbers_stay_numbers(
     assert (row["group"], row["topic"], row["delta"]) == ("'=cmd|'C calc'!A0", "'-orders", "-150")
 
 
-def test_json_carries_other_peoples_data_unchanged(zkgroups: Zkgroups, evil: str) -> None:
+def test_json_contains_foreign_data_unchanged(zkgroups: Zkgroups, evil: str) -> None:
     [group] = zkgroups("groups", "describe", evil, "-o", "json").json["groups"]
     [instance] = group["instances"]
     shown = json.dumps(instance["subscription"]) + json.dumps(group["malformed"])
@@ -168,7 +170,7 @@ def test_json_lines_are_one_document_each_with_the_schema(zkgroups: Zkgroups, re
     ]
 
 
-def test_headers_can_be_left_out(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_headers_can_be_omitted(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("billing").create()
     assert zkgroups("groups", "list", "--no-headers").out == "billing\n"
     assert zkgroups("groups", "list", "--no-headers", "-o", "csv").out == "billing,Empty,0,0,0,0,0,,\n"
@@ -176,8 +178,8 @@ def test_headers_can_be_left_out(zkgroups: Zkgroups, registry: Registry) -> None
 
 
 @pytest.mark.parametrize("output", ["table", "name", "json", "jsonl", "csv"])
-def test_a_closed_pipe_is_no_error(zookeeper_hosts: str, registry: Registry, output: str) -> None:
-    for letter in "abc":  # more than a pipe holds, so that there is something left to write
+def test_a_closed_pipe_is_not_an_error(zookeeper_hosts: str, registry: Registry, output: str) -> None:
+    for letter in "abc":  # more than a pipe holds, so that some output is left to write
         registry.group(letter * 60_000).create()
     with started("groups", "list", "-o", output, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
         assert process.stdout is not None
@@ -187,7 +189,7 @@ def test_a_closed_pipe_is_no_error(zookeeper_hosts: str, registry: Registry, out
         assert (process.wait(TIMEOUT), process.stderr.read()) == (0, "")
 
 
-def test_a_full_disk_is_one_sentence(zookeeper_hosts: str, registry: Registry) -> None:
+def test_a_full_disk_is_an_error_of_one_sentence(zookeeper_hosts: str, registry: Registry) -> None:
     registry.group("billing").create()
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -200,12 +202,12 @@ def test_a_full_disk_is_one_sentence(zookeeper_hosts: str, registry: Registry) -
     assert (done.returncode, done.stderr) == (1, "zkgroups: No space left on device\n")
 
 
-def test_letters_that_the_encoding_lacks_are_escaped(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_characters_that_the_encoding_lacks_are_escaped(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("日本").create()
     assert zkgroups("groups", "list", "-o", "name", PYTHONIOENCODING="ascii").out == "\\u65e5\\u672c\n"
 
 
-def test_what_takes_long_is_counted_on_a_terminal_and_leaves_no_trace(zookeeper_hosts: str, registry: Registry) -> None:
+def test_progress_is_shown_on_a_terminal_and_erased_at_the_end(zookeeper_hosts: str, registry: Registry) -> None:
     registry.group("billing").create()
     server, _, chroot = zookeeper_hosts.partition("/")
     with TcpProxy(server) as proxy:
@@ -220,7 +222,7 @@ def test_what_takes_long_is_counted_on_a_terminal_and_leaves_no_trace(zookeeper_
 
 
 @pytest.mark.parametrize("quietly", [("-q",), ("-o", "jsonl")])
-def test_nothing_is_counted_where_nobody_wants_it(
+def test_no_progress_is_shown_in_a_pipe_or_with_quiet(
     zookeeper_hosts: str, registry: Registry, quietly: tuple[str, ...]
 ) -> None:
     registry.group("billing").create()

@@ -38,7 +38,7 @@ def test_owners_are_shown_with_session_and_state(zkgroups: Zkgroups, kazoo: Kazo
     assert (orphan[:4], orphan[-1]) == (["billing", "orders", "1", "gone-0"], "orphan")
 
 
-def test_in_json_there_is_all_of_it_and_numbers_are_numbers(
+def test_in_json_owners_have_all_fields_and_numbers_are_numbers(
     zkgroups: Zkgroups, kazoo: KazooClient, billing: Consumergroup
 ) -> None:
     kazoo.create("/consumers/billing/owners/orders/1", b"\xff", ephemeral=True)
@@ -71,10 +71,10 @@ def test_in_json_there_is_all_of_it_and_numbers_are_numbers(
     }
 
 
-def test_the_line_that_releases_works_as_it_stands(
+def test_the_suggested_release_command_works_unchanged(
     zkgroups: Zkgroups, zookeeper_hosts: str, registry: Registry
 ) -> None:
-    """Also where names are what a shell or a command line would take for something else."""
+    """Even if names have a meaning for the shell or the command line."""
     group = registry.group("-my group")
     with group.instance("--id $(boom) 'x'") as instance:
         instance.register(["--a;b"])
@@ -86,12 +86,12 @@ def test_the_line_that_releases_works_as_it_stands(
         assert list(group.owners()) == []
 
 
-def test_options_from_the_environment_are_not_in_the_command_line(zkgroups: Zkgroups, billing: Any) -> None:
+def test_options_from_the_environment_are_not_in_the_suggested_command(zkgroups: Zkgroups, billing: Any) -> None:
     [row] = zkgroups("owners", "list", "-o", "jsonl").out.splitlines()
     assert '"release": "zkgroups release --expect-owner=anna ' in row
 
 
-def test_groups_and_topics_can_be_chosen(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+def test_owners_can_be_limited_by_group_and_topic(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
     for group in ("alpha", "beta", "gamma"):
         for partition in (0, 1):
             path = f"/consumers/{group}/owners/orders/{partition}"
@@ -111,14 +111,14 @@ def test_groups_and_topics_can_be_chosen(zkgroups: Zkgroups, kazoo: KazooClient)
     assert len(places()) == 12
 
 
-def test_the_form_of_pykafka_is_shown_as_the_partition_it_means(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+def test_an_owner_node_of_pykafka_is_shown_as_its_partition(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
     path = "/consumers/billing/owners/b'orders'/1001-3"
     kazoo.create(path, b"host:uuid", ephemeral=True, makepath=True)
     [row] = zkgroups("owners", "list", "-o", "json").json["owners"]
     assert (row["topic"], row["partition"], row["owner"], row["path"]) == ("orders", 3, "host:uuid", path)
 
 
-def test_without_owners_the_data_is_empty_and_a_message_says_so(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_without_owners_the_data_is_empty_and_a_message_goes_to_stderr(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("billing").create()
     done = zkgroups("owners", "list")
     assert (done.code, done.out, done.err) == (0, "", "There are no owners.\n")
@@ -137,7 +137,7 @@ def test_a_bad_name_is_exit_code_2(zkgroups: Zkgroups) -> None:
     assert zkgroups("owners", "list", "--groups", "(", "-z", "127.0.0.1:1").code == 2
 
 
-def test_a_server_that_is_away_is_exit_code_7(zkgroups: Zkgroups) -> None:
+def test_an_unreachable_server_is_exit_code_7(zkgroups: Zkgroups) -> None:
     done = zkgroups("owners", "list", "-z", "127.0.0.1:1", "--timeout", "0.3")
     assert (done.code, done.out) == (7, "")
 

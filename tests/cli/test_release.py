@@ -1,4 +1,4 @@
-"""`zkgroups release`: a partition is taken from whom it was expected to be held by, and from nobody else."""
+"""`zkgroups release`: releases a partition only if the expected instance owns it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def owned(group: Consumergroup) -> list[TopicPartition]:
     return [owner.at for owner in group.owners() if isinstance(owner, Owner)]
 
 
-def test_a_partition_is_released_and_it_is_said_whose_it_was(zkgroups: Zkgroups, billing: Consumergroup) -> None:
+def test_a_partition_is_released_and_its_former_owner_is_reported(zkgroups: Zkgroups, billing: Consumergroup) -> None:
     owner = billing.owner(AT)
     assert isinstance(owner, Owner)
     done = zkgroups("release", "billing", "orders", "0", "--expect-owner", "anna")
@@ -31,7 +31,7 @@ def test_a_partition_is_released_and_it_is_said_whose_it_was(zkgroups: Zkgroups,
     assert [instance.id for instance in billing.instances()] == ["anna", "ben"]
 
 
-def test_the_next_commit_of_whoever_held_it_is_refused(zkgroups: Zkgroups, registry: Registry) -> None:
+def test_the_next_commit_of_the_former_owner_is_refused(zkgroups: Zkgroups, registry: Registry) -> None:
     group = registry.group("invoices")
     with group.instance("me") as me:
         me.register(["orders"])
@@ -43,7 +43,7 @@ def test_the_next_commit_of_whoever_held_it_is_refused(zkgroups: Zkgroups, regis
 
 
 @pytest.mark.parametrize("form", ["{:#x}", "{:x}", "{:X}"])
-def test_the_session_may_be_expected_too(zkgroups: Zkgroups, billing: Consumergroup, form: str) -> None:
+def test_the_expected_session_may_be_given_too(zkgroups: Zkgroups, billing: Consumergroup, form: str) -> None:
     owner = billing.owner(AT)
     assert isinstance(owner, Owner)
     expected = ("--expect-owner", "anna", "--expect-session", form.format(owner.session))
@@ -59,7 +59,7 @@ def test_the_session_may_be_expected_too(zkgroups: Zkgroups, billing: Consumergr
         (("--expect-owner", "anna", "--expect-session", "0xffffffffffffffff"), "not by session "),
     ],
 )
-def test_another_owner_than_expected_is_refused_and_keeps_it(
+def test_an_unexpected_owner_is_reported_and_keeps_its_partition(
     zkgroups: Zkgroups, billing: Consumergroup, guards: tuple[str, ...], said: str
 ) -> None:
     done = zkgroups("release", "billing", "orders", "0", *guards)
@@ -68,13 +68,13 @@ def test_another_owner_than_expected_is_refused_and_keeps_it(
     assert owned(billing) == [AT]
 
 
-def test_a_partition_that_nobody_holds_is_exit_code_3(zkgroups: Zkgroups, billing: Any) -> None:
+def test_a_partition_without_an_owner_is_exit_code_3(zkgroups: Zkgroups, billing: Any) -> None:
     done = zkgroups("release", "billing", "orders", "1", "--expect-owner", "anna")
     assert (done.code, done.out, done.err) == (3, "", "zkgroups: orders/1 is not claimed by any instance\n")
     assert zkgroups("release", "nobody", "orders", "1", "--expect-owner", "anna").code == 3
 
 
-def test_one_that_is_refused_does_not_stop_the_others(zkgroups: Zkgroups, billing: Consumergroup) -> None:
+def test_a_refused_release_does_not_stop_the_others(zkgroups: Zkgroups, billing: Consumergroup) -> None:
     done = zkgroups("release", "billing", "orders", "1", "0", "--expect-owner", "anna")
     assert done.code == 9
     assert [line.split()[0] for line in done.err.splitlines()] == ["zkgroups:", "released"]
@@ -96,12 +96,12 @@ def test_one_that_is_refused_does_not_stop_the_others(zkgroups: Zkgroups, billin
     ],
     ids=" ".join,
 )
-def test_what_is_missing_or_cannot_be_is_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) -> None:
+def test_missing_and_invalid_arguments_are_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) -> None:
     done = zkgroups("release", *arguments, "-z", "127.0.0.1:1")
     assert (done.code, done.out) == (2, "")
 
 
-def test_a_server_that_is_away_is_exit_code_7(zkgroups: Zkgroups) -> None:
+def test_an_unreachable_server_is_exit_code_7(zkgroups: Zkgroups) -> None:
     arguments = ("billing", "orders", "0", "--expect-owner", "anna", "-z", "127.0.0.1:1", "--timeout", "0.3")
     assert zkgroups("release", *arguments).code == 7
 

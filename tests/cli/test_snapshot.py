@@ -22,6 +22,7 @@ from zkgroups.testing import Sasl, TcpProxy, ZooKeeperServer
 
 from ..spark.model import Model, appeared, assert_complete, parquet, plant, spoil
 from ..spark.processes import descendants, family, wait_until_gone
+from ..testing.waiting import eventually
 from .conftest import Zkgroups
 from .running import COMMAND, Ended, Terminal, environment, run
 
@@ -93,7 +94,7 @@ def test_a_dry_run_counts_nodes_without_java(
         (("--topics", "*"), "topics is '*', but it is not a regular expression"),
         (("--parallelism", "0"), "--parallelism"),
         (("--conf", "spark.x"), "'spark.x' is not like KEY=VALUE"),
-        (("--digest-user", "alice"), "the password of 'alice' is missing"),
+        (("--digest-user", "alice"), "the user 'alice' needs a password"),
         (("more",), "unexpected extra argument"),
     ],
     ids=str,
@@ -211,11 +212,9 @@ def slow(zookeeper: Any, zookeeper_hosts: str) -> Iterator[str]:
 
 def wait_for_the_job(process: subprocess.Popen[Any], destination: Path) -> list[int]:
     """Wait until tasks write; return all processes of the run."""
-    deadline = time.monotonic() + TIMEOUT
-    while not appeared(destination, "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    written = "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"
+    assert eventually(lambda: appeared(destination, written) or process.poll() is not None, timeout=TIMEOUT)
+    assert process.poll() is None
     return descendants(process.pid)
 
 
@@ -237,13 +236,13 @@ def test_ctrl_c_on_a_terminal_leaves_nothing(slow: str, model: Model, tmp_path: 
     assert list(tmp_path.glob("*/*")) == []
 
 
-@pytest.mark.soak  # tests/spark/test_snapshot.py sends a signal to a running Spark
+@pytest.mark.soak  # tests/spark/snapshots/test_snapshot_failures.py sends a signal to a running Spark
 @with_spark
 @pytest.mark.parametrize("everybody", [False, True])
 def test_sigterm_leaves_nothing(slow: str, model: Model, tmp_path: Path, everybody: bool) -> None:
     """A signal to the whole process group also stops Java, which then cleans up nothing.
 
-    A signal to the command alone has the effect of Ctrl-C, see tests/spark/test_snapshot.py.
+    A signal to the command alone has the effect of Ctrl-C, see tests/spark/snapshots/test_snapshot_failures.py.
     """
     command = [COMMAND, "snapshot", tmp_path, *SPARK, "-z", slow]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -35,7 +35,7 @@ def counts(ended: Ended) -> list[str]:
 
 
 @pytest.mark.zookeeper
-def test_a_dry_run_counts_what_is_in_the_files(small: Small) -> None:
+def test_a_dry_run_counts_the_nodes_in_the_files(small: Small) -> None:
     ended = dry_run(small.folder)
     assert counts(ended) == [str(small.folder), "1", "1", "3", "0", "0", "0"]
     name = small.snapshots[-1].name

@@ -17,7 +17,7 @@ from .running import COMMAND, TIMEOUT, environment
     ("arguments", "code"),
     [(("--help",), 0), (("groups", "list", "-o", "json"), 0), (("groups", "describe", "größe"), 3), (("--hlep",), 2)],
 )
-def test_what_it_says_and_how_it_ends_are_the_same(
+def test_output_and_exit_code_are_those_of_a_new_process(
     zookeeper_hosts: str, registry: Registry, arguments: tuple[str, ...], code: int
 ) -> None:
     registry.group("日本").create()
@@ -28,7 +28,7 @@ def test_what_it_says_and_how_it_ends_are_the_same(
     assert started.returncode == code
 
 
-def test_one_that_takes_too_long_is_ended_and_the_next_is_run() -> None:
+def test_a_command_that_takes_too_long_is_killed_and_the_next_one_runs() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         warm.run([COMMAND, "groups", "list", "-z", "127.0.0.1:1", "--timeout", "100"], environment(), timeout=0.3)
     assert warm.run([COMMAND, "--version"], environment(), timeout=TIMEOUT).returncode == 0

@@ -1,9 +1,10 @@
-"""`zkgroups watch`: what happens in a group is told as it happens."""
+"""`zkgroups watch`: prints the changes of a group as they happen."""
 
 from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 import signal
@@ -18,8 +19,9 @@ from kazoo.client import KazooClient
 
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
 from zkgroups.core.times import to_ms
-from zkgroups.testing import TcpProxy
+from zkgroups.testing import Op, TcpProxy
 
+from ..testing.waiting import eventually
 from .conftest import Zkgroups
 from .running import Terminal, started
 
@@ -48,7 +50,7 @@ def short(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["event"], row["topic"], row["partition"], row["instance"], row["offset"], row["before"]
 
 
-def test_all_that_happens_is_told_with_what_the_server_says_of_it(registry: Registry, zookeeper_hosts: str) -> None:
+def test_every_change_is_printed_with_the_details_of_its_node(registry: Registry, zookeeper_hosts: str) -> None:
     group = registry.group("invoices")
     with watching(registry, zookeeper_hosts) as process:
         me = group.instance("me")
@@ -89,14 +91,14 @@ def test_all_that_happens_is_told_with_what_the_server_says_of_it(registry: Regi
     assert abs(left["time_ms"] / 1000 - time.time()) < 60
 
 
-def test_what_was_there_before_is_not_told(registry: Registry, zookeeper_hosts: str, billing: Consumergroup) -> None:
+def test_existing_nodes_are_not_printed(registry: Registry, zookeeper_hosts: str, billing: Consumergroup) -> None:
     with watching(registry, zookeeper_hosts, group="billing") as process:
         billing.offsets.set(AT, 200)
         [row] = told(process)
     assert short(row) == ("commit", "orders", 0, None, 200, 100)
 
 
-def test_it_can_begin_with_what_is_there(zkgroups: Zkgroups, billing: Any) -> None:
+def test_existing_nodes_are_printed_first_on_request(zkgroups: Zkgroups, billing: Any) -> None:
     rows = [json.loads(line) for line in zkgroups("watch", "billing", "--all", "--for", "1", "-o", "jsonl").lines]
     assert {short(row) for row in rows} == {
         ("join", None, None, "anna", None, None),
@@ -106,7 +108,7 @@ def test_it_can_begin_with_what_is_there(zkgroups: Zkgroups, billing: Any) -> No
     }
 
 
-def test_people_get_a_line_for_each(zkgroups: Zkgroups, billing: Consumergroup) -> None:
+def test_a_table_has_a_line_per_change(zkgroups: Zkgroups, billing: Consumergroup) -> None:
     owner = billing.owner(AT)
     assert isinstance(owner, Owner)
     done = zkgroups("watch", "billing", "--all", "--for", "1")
@@ -132,17 +134,24 @@ def test_csv_has_a_header_and_names_are_paths(zkgroups: Zkgroups, billing: Any) 
     assert "/consumers/billing/ids/anna" in zkgroups("watch", "billing", "--all", "--for", "1", "-o", "name").lines
 
 
-def test_a_document_of_json_is_written_at_the_end_also_where_a_signal_is_the_end(
-    registry: Registry, zookeeper_hosts: str
-) -> None:
-    registry.group("invoices").offsets.set(AT, 7)
-    with watching(registry, zookeeper_hosts, "-o", "json") as process:
-        registry.group("invoices").offsets.set(AT, 8)
-        time.sleep(1.0)  # nothing tells that it has heard of it: the document is written at the end
+def test_a_json_document_is_written_at_the_end_even_after_a_signal(registry: Registry, zookeeper_hosts: str) -> None:
+    offsets = registry.group("invoices").offsets
+    offsets.set(AT, 7)
+    server, _, chroot = zookeeper_hosts.partition("/")
+    with TcpProxy(server) as proxy, watching(registry, f"{proxy.address}/{chroot}", "-o", "json") as process:
+        read = proxy.requests_by_type[Op.GET_DATA]
+        latest = itertools.count(8)
+
+        def has_read_twice() -> bool:
+            offsets.set(AT, next(latest))
+            return proxy.requests_by_type[Op.GET_DATA] >= read + 2
+
+        assert eventually(has_read_twice)  # so it has the first change
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=20)
-    [event] = json.loads(out)["events"]
-    assert (process.returncode, short(event)) == (130, ("commit", "orders", 0, None, 8, 7))
+    event, *_ = json.loads(out)["events"]
+    kind, *_, before = short(event)
+    assert (process.returncode, kind, before) == (130, "commit", 7)
 
 
 def test_a_quiet_group_has_no_events(zkgroups: Zkgroups, registry: Registry) -> None:
@@ -152,7 +161,7 @@ def test_a_quiet_group_has_no_events(zkgroups: Zkgroups, registry: Registry) -> 
     assert zkgroups("watch", "billing", "--for", "0.3", "--no-headers").out == ""
 
 
-def test_nodes_that_cannot_be_read_are_told_with_the_reason(
+def test_unreadable_nodes_are_printed_with_the_reason(
     registry: Registry, zookeeper_hosts: str, kazoo: KazooClient
 ) -> None:
     with watching(registry, zookeeper_hosts) as process:
@@ -173,7 +182,7 @@ def test_nodes_that_cannot_be_read_are_told_with_the_reason(
     assert [row["offset"] for row in by_path["offsets/orders/0"]] == [None, 7]
 
 
-def test_a_loss_of_the_connection_is_said_and_what_happened_meanwhile_is_told(
+def test_a_lost_connection_is_reported_and_changes_meanwhile_are_printed(
     registry: Registry, zookeeper: Any, zookeeper_hosts: str
 ) -> None:
     group = registry.group("invoices")
@@ -202,7 +211,7 @@ def test_ctrl_c_ends_it_with_exit_code_130(zookeeper_hosts: str, billing: Any) -
         assert terminal.end().code == 130
 
 
-def test_a_closed_pipe_is_no_error(registry: Registry, zookeeper_hosts: str) -> None:
+def test_a_closed_pipe_is_not_an_error(registry: Registry, zookeeper_hosts: str) -> None:
     with watching(registry, zookeeper_hosts) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -214,16 +223,14 @@ def test_a_closed_pipe_is_no_error(registry: Registry, zookeeper_hosts: str) -> 
         assert (process.returncode, process.stderr.read()) == (0, "")
 
 
-def test_who_reads_no_more_ends_it_also_where_nothing_happens(registry: Registry, zookeeper_hosts: str) -> None:
+def test_a_closed_pipe_ends_it_even_if_nothing_changes(registry: Registry, zookeeper_hosts: str) -> None:
     with watching(registry, zookeeper_hosts) as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.wait(30) == 0
 
 
-def test_a_group_that_is_deleted_meanwhile_is_followed_when_it_is_there_again(
-    registry: Registry, zookeeper_hosts: str
-) -> None:
+def test_a_group_that_is_deleted_and_recreated_is_followed_further(registry: Registry, zookeeper_hosts: str) -> None:
     group = registry.group("invoices")
     with watching(registry, zookeeper_hosts) as process:
         group.offsets.set(AT, 5)
@@ -241,15 +248,15 @@ def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["a/b"], ["billing", "--for", "-1"], ["billing", "--for", "nan"], []])
-def test_what_cannot_be_is_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) -> None:
+def test_impossible_options_are_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) -> None:
     assert zkgroups("watch", *arguments, "-z", "127.0.0.1:1").code == 2
 
 
-def test_a_server_that_is_away_is_exit_code_7(zkgroups: Zkgroups) -> None:
+def test_an_unreachable_server_is_exit_code_7(zkgroups: Zkgroups) -> None:
     done = zkgroups("watch", "billing", "-z", "127.0.0.1:1", "--timeout", "0.3")
     assert (done.code, done.out) == (7, "")
 
 
-def test_a_group_that_may_not_be_read_is_exit_code_6(zkgroups: Zkgroups, secret: str) -> None:
+def test_a_forbidden_group_is_exit_code_6(zkgroups: Zkgroups, secret: str) -> None:
     assert zkgroups("watch", secret).code == 6
     assert zkgroups("watch", secret, "--all").code == 6

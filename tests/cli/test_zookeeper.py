@@ -1,4 +1,4 @@
-"""`zkgroups zookeeper`: a real server in the foreground, gone when the command is."""
+"""`zkgroups zookeeper`: a real server in the foreground, which ends with the command."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_ctrl_c_ends_both() -> None:
     assert not serves(address)
 
 
-def test_the_port_is_the_one_that_was_asked_for_and_json_says_so(tmp_path: Path) -> None:
+def test_the_requested_port_is_used_and_printed_in_json(tmp_path: Path) -> None:
     port = ports.reserve()
     try:
         with started("zookeeper", "--port", str(port.number), "-o", "jsonl", "--data-dir", tmp_path) as process:
@@ -98,7 +98,7 @@ def test_a_server_that_ends_by_itself_ends_the_command(tmp_path: Path) -> None:
     assert "zkgroups: the server stopped unexpectedly" in err
 
 
-def test_a_port_that_is_taken_is_one_sentence() -> None:
+def test_a_port_in_use_is_an_error_of_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = run("zookeeper", "--port", str(taken.getsockname()[1]))
     assert (ended.code, ended.out) == (1, "")
@@ -106,11 +106,11 @@ def test_a_port_that_is_taken_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "http"])
-def test_a_port_that_is_none_is_exit_code_2(port: str) -> None:
+def test_an_invalid_port_is_exit_code_2(port: str) -> None:
     assert run("zookeeper", "--port", port).code == 2
 
 
-def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_java_the_error_names_the_package_to_install(tmp_path: Path) -> None:
     ended = run("zookeeper", env={"PATH": str(tmp_path), "JAVA_HOME": ""})
     assert (ended.code, ended.out) == (1, "")
     assert "install" in ended.err

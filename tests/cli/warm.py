@@ -1,8 +1,8 @@
-"""Run the command in a process that is forked from a warm one, in which all modules are imported already.
+"""Run the command in a process that is forked from one in which all modules are imported.
 
-Starting Python and importing takes several times as long as most commands, and the tests run a thousand of them. Each
-command still has its own process, with arguments, environment, folder and pipes. Tests of the start use new processes:
-`running.started` and `running.Terminal`.
+Starting Python and importing takes several times as long as most commands, and the tests run a thousand of them.
+Each command still has its own process, with arguments, environment, folder and pipes. Tests of the start use new
+processes: `running.started` and `running.Terminal`.
 
 This file is also the program that forks.
 """
@@ -27,13 +27,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-# Where tests run
+# In the process of the tests
 
 
 def run(
     command: Sequence[str | bytes | Path], env: Mapping[str, str], *, timeout: float
 ) -> subprocess.CompletedProcess[bytes]:
-    """As subprocess.run with its output captured and an empty input; the command is ours."""
+    """Like subprocess.run with captured output and an empty input, for the `zkgroups` command."""
     told, said = _pipe(), _pipe()
     status, its_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with tempfile.TemporaryFile() as asked, status, told[0], said[0]:
@@ -63,7 +63,7 @@ def _pipe() -> tuple[BinaryIO, BinaryIO]:
 
 @cache
 def _forker() -> socket.socket:
-    """The way to the process that forks, which ends with this one."""
+    """The connection to the process that forks. That process ends with this one."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         command = [sys.executable, "-P", __file__, str(its.fileno())]
@@ -72,7 +72,7 @@ def _forker() -> socket.socket:
     return ours
 
 
-# The process that forks
+# In the process that forks
 
 
 def _serve(asking: socket.socket) -> None:
@@ -134,10 +134,10 @@ def _become(asked: int, *standard: int) -> NoReturn:
 
 
 def _prepare() -> None:
-    """Import what commands do."""
+    """Import the modules of all commands."""
     commands: Any = import_module("zkgroups_cli.main").COMMANDS
     for name in commands.keys() - {"demo"}:  # Spark, and all that comes with it
-        with suppress(Exception):  # which is said when that command is run
+        with suppress(Exception):  # the command itself reports that
             commands[name].load()
     import_module("rich.cells")
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What these tests share: topics as Kafka registers them, and members that work in the background."""
+"""Topics as Kafka registers them, and members that work in the background."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from zkgroups.core.znodes.states import InstanceState
 Work = Callable[[Generation], object]
 
 LONGEST = 40.0
-"""In seconds: what is waited for comes long before, or never."""
+"""In seconds. An event that takes longer counts as missing."""
 
 
 def plant_topic(client: Any, name: str, partitions: int | Iterable[int]) -> None:
-    """Register a topic as Kafka does, or give it other partitions."""
+    """Register a topic as Kafka does, or change its partitions."""
     numbers = range(partitions) if isinstance(partitions, int) else partitions
     data = json.dumps({"version": 1, "partitions": {str(number): [1] for number in numbers}}).encode()
     path = f"/brokers/topics/{name}"
@@ -35,7 +35,7 @@ def ats(topic: str, *numbers: int) -> frozenset[TopicPartition]:
 
 
 class Running:
-    """A member whose generations are worked on by a thread, and everything that it tells."""
+    """A member whose thread works on its generations, and all its events."""
 
     def __init__(
         self, group: Any, topics: Any = ("orders",), *, work: Work | None = None, make: Any = Member, **options: Any
@@ -72,7 +72,7 @@ class Running:
         generation.wait()
 
     def until(self, so: Callable[[], object], what: str = "it") -> None:
-        """Wait until something is so, and look at each event, and now and then."""
+        """Wait for a condition. It is evaluated after each event, and every 50 ms."""
         with self._news:
             for _ in range(int(LONGEST / 0.05)):
                 if so():
@@ -81,7 +81,7 @@ class Running:
         raise AssertionError(f"{what} has not come: {self.member!r}, {self.events[-5:]}")
 
     def until_holding(self, *partitions: TopicPartition | frozenset[TopicPartition]) -> Self:
-        """Wait until it works on exactly these."""
+        """Wait until the member works on exactly these partitions."""
         wanted = frozenset().union(*(at if isinstance(at, frozenset) else {at} for at in partitions))
 
         def works() -> bool:
@@ -111,7 +111,8 @@ Run = Callable[..., Running]
 
 @pytest.fixture
 def connect(zookeeper_hosts: str) -> Iterator[Callable[..., Registry]]:
-    """More registries in the chroot of this test, each with a session of its own; options as `Registry.connect`."""
+    """Connect more registries in the chroot of this test, each with its own session. The options are those of
+    `Registry.connect`."""
     with ExitStack() as stack:
         yield lambda hosts=zookeeper_hosts, **options: stack.enter_context(Registry.connect(hosts, **options))
 
@@ -130,6 +131,6 @@ def orders(registry: Registry) -> frozenset[TopicPartition]:
 
 @pytest.fixture
 def run(group: Consumergroup) -> Iterator[Run]:
-    """Members of the group, started in their order; options as `Member`."""
+    """Start members of the group. The options are those of `Member`."""
     with ExitStack() as stack:
         yield lambda *args, on=group, **options: stack.enter_context(Running(on, *args, **options))

@@ -1,4 +1,4 @@
-"""Workers as threads of this process, each with a registry of its own unless told otherwise, judged like the others."""
+"""Members in threads of this process, and a verdict on them at the end."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .worker import Worker, options
 
 
 class Crew:
-    """Members of one group. Leaving its `with` closes all of them, and judges what they did by all rules but those that
-    are `excused`."""
+    """Members of one group. Leaving the `with` block closes them and judges their history by all rules except the
+    `excused`."""
 
     def __init__(self, directory: Path, hosts: str, topics: dict[str, int], *arguments: str) -> None:
         self.directory = directory
@@ -53,7 +53,7 @@ class Crew:
             assert not violations, f"logs in {self.directory}:\n{shown(violations)}"
 
     def join(self, id: str, *arguments: str, hosts: str = "", session_timeout: float = 10.0) -> Worker:
-        """A member that begins to work."""
+        """Start a member."""
         if id not in self.registries:
             self.registries[id] = self.connect(hosts, session_timeout=session_timeout)
         log = self.directory / f"{id}.jsonl"
@@ -65,31 +65,31 @@ class Crew:
         return worker
 
     def connect(self, hosts: str = "", *, session_timeout: float = 10.0) -> Registry:
-        """One more registry, which ends with the crew."""
+        """Connect another registry, which is closed with the crew."""
         return self._stack.enter_context(Registry.connect(hosts or self.hosts, session_timeout=session_timeout))
 
     def leave(self, id: str, *, timeout: float = 40.0) -> None:
-        """Let a member go, and wait until it has."""
+        """Close a member, and wait until it has left."""
         self.workers.pop(id).member.stop()
         thread = self._threads.pop(id)
         thread.join(timeout)
         assert not thread.is_alive(), f"{id} hangs"
 
     def settle(self, bound: float = 40.0) -> None:
-        """Wait until everything is worked on."""
+        """Wait until all partitions are worked on."""
         assert settle(self.group, self.partitions, bound), f"{self.group.describe()}"
 
     def expire(self, id: str) -> None:
-        """End the session of a member at the server, and return when that is done."""
+        """Expire the session of a member at the server, and return once it has expired."""
         client = self.registries[id].client
         with (self.directory / "nemesis.jsonl").open("a") as file:
             file.write(Event(Kind.ENDING, clock(), "nemesis", session=client.client_id[0]).line() + "\n")
         expire_session(client, address=self.hosts.partition("/")[0])
 
     def events(self, *kinds: Kind, member: str = "") -> list[Event]:
-        """What has been written down until now."""
+        """The events recorded so far."""
         return [event for event in read(self.directory) if event.kind in kinds and member in ("", event.member)]
 
     def history(self) -> History:
-        """All that was written down."""
+        """All recorded events."""
         return History(read(self.directory), frozenset(map(str, self.partitions)))

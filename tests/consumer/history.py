@@ -1,35 +1,34 @@
-"""What the members of a group did, written down while they did it, and judged afterwards.
+"""The history of the members of a group, recorded while they ran and judged afterwards.
 
-Each process writes its own file, one line of JSON for each event, with one `write` that a `kill -9` cannot take back.
-All read one clock, CLOCK_BOOTTIME, which goes on while a process or the machine stands still. The server's side comes
-from its transaction log (`journal.py`).
+Each process appends to its own file. Each event is one line of JSON and one `write`, which a `kill -9` cannot undo. All
+processes read one clock, CLOCK_BOOTTIME, which also runs while a process or the machine is suspended. The server's side
+comes from its transaction log (`journal.py`).
 
-**What counts as a claim that two have.** An event is not a moment: whoever reads the clock and then writes can be
-stopped in between for as long as one likes. So what is written has several times, and only what is certain counts.
-Before each message a worker reads the clock (`since`), sees that its generation is active, reads the clock again
-(`sure`), does its work, reads the clock while still at it (`time`), and writes all three. Therefore:
+**When two members have one claim.** A process may be suspended between reading the clock and writing the line, for any
+time. So a line has several times, and only certain facts count. For each message, a worker reads the clock (`since`),
+checks that its generation is active, reads the clock again (`sure`), processes the message, reads the clock while it
+still works on it (`time`), and writes all three. Therefore:
 
-- Up to `since` the generation was active, of the last message; and it was by `sure` of the first. A generation does not
-  change while it lasts, so in between it was active all the time: that is its lease of the partition, cut short at both
-  ends to what is certain. Two leases of one partition must not overlap, in one process or in two. A process that was
-  stopped and goes on has a lease that ends where it was stopped, if the first thing it sees then is that its
-  generation is not active; if it sees it active for one message more, its lease reaches over everything that others
-  did meanwhile, and that is what is looked for.
-- The message in hand is another matter. Whoever was stopped in the middle of it comes back after others have begun,
-  and finishes it: no client can prevent that, and what it commits of it is refused. So `time` counts only where the
-  partition was given up in good order, with its workers waited for: told `revoked`, or kept into the next generation,
-  and not told `lost`. There, the lease lasts until the end of the last message.
-- A session that a third party ends at the server, as an administrator can and the nemesis does, is gone at once, and
-  its member cannot know before the news has come, or its own clock has run down. So its lease ends there (`ending`), if
-  the member stops within one session time-out. A session that ends by its time is no such thing: the member's own
-  clock must have run down first.
+- The generation was active at `sure` of the first message, and at `since` of the last. A generation does not change, so
+  it was active all the time in between: this is its lease of the partition. Two leases of one partition must not
+  overlap, in one process or in two. If a suspended process continues and finds its generation inactive, its lease ends
+  at the suspension. If it finds the generation active for one more message, its lease covers everything that other
+  processes did meanwhile. The judge looks for this.
+- The current message is different. A process that was suspended during a message finishes it after other processes have
+  begun. No client can prevent that, and the commit of that message is refused. So `time` counts only if the partition
+  was released in order, after its workers had ended: reported as `revoked`, or kept in the next generation, and not
+  reported as `lost`. Then the lease lasts until the end of the last message.
+- When a third party expires a session at the server, as an administrator or the nemesis does, the session is gone at
+  once. Its member learns of it by an event, or by its own clock. So the lease ends at that moment (`ending`) if the
+  member stops within one session timeout. Sessions that expire by themselves have no such grace: the clock of the
+  member must have run out before.
 
-**Commits.** By the server's log: none without the owner node and the registration of the session that wrote it, none
-lower than the one before, none of a message which that very process had not processed (or its starting offset), and
-none above a message that nobody has processed. By the files: each `committed` is in the log, one that began after
-another had returned is not lower, and what was refused was refused for a reason that a member is told of.
+**Commits.** By the server's log: no commit without the owner node and the registration of its session. None lower than
+the previous one. None beyond the messages that its process has processed (or its starting offset), and none beyond a
+message that no process has processed. By the files: each `committed` is in the log. A commit that began after another
+had returned is not lower. Each refused commit was refused for a reason that members may see.
 
-**Settling.** After `calm`, when nothing is broken any more, each partition must be worked on within the bound.
+**Settling.** After `calm`, when all faults are over, each partition must be worked on within the bound.
 """
 
 from __future__ import annotations
@@ -47,38 +46,38 @@ from typing import Final
 CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 LATE: Final = frozenset({"GenerationEndedError", "SessionLostError", "NotClaimedError", "NotRegisteredError"})
-"""Why a commit is refused that comes too late."""
+"""Errors of a commit that comes too late."""
 UNCERTAIN: Final = frozenset({"NotConnectedError", "OutcomeUnknownError"})
-"""Why one may fail while the link is broken."""
+"""Errors of a commit while the connection is broken."""
 
 
 def clock() -> float:
-    """Seconds by the clock that all processes of a machine share."""
+    """Seconds of the clock that all processes of a machine share."""
     return time.clock_gettime(CLOCK)
 
 
 class Kind(StrEnum):
-    """What an event tells."""
+    """The kind of an event."""
 
     UP = "up"  # a process has started
-    BEGUN = "begun"  # a generation begins; one event for each of its partitions, with the starting offset
+    BEGUN = "begun"  # a generation begins: one event for each of its partitions, with the starting offset
     PROCESSED = "processed"
     COMMITTING = "committing"
     COMMITTED = "committed"
-    REFUSED = "refused"  # a commit, with its error
-    ASSIGNED = "assigned"  # this and the next two: what the member's callbacks were told
+    REFUSED = "refused"  # a failed commit, with its error
+    ASSIGNED = "assigned"  # this and the next two: the events that the callbacks of the member received
     REVOKED = "revoked"
     LOST = "lost"
     FAILED = "failed"  # something that should not happen, with its error
     DOWN = "down"  # a process ends by itself, after its member was closed
-    STRUCK = "struck"  # what the nemesis does, as text in `error`
-    ENDING = "ending"  # the nemesis ends a session at the server
-    CALM = "calm"  # nothing is broken any more
+    STRUCK = "struck"  # an action of the nemesis, as text in `error`
+    ENDING = "ending"  # the nemesis expires a session at the server
+    CALM = "calm"  # all faults are over
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a file; `run` names the process, and `generation` counts its generations."""
+    """One line of a file. `run` names the process, and `generation` counts its generations."""
 
     kind: Kind
     time: float
@@ -94,14 +93,14 @@ class Event:
     error: str = ""
 
     def line(self) -> str:
-        """The line, without what says nothing."""
+        """The line, without empty fields."""
         defaults = {field.name: field.default for field in fields(self)}
         return json.dumps({name: value for name, value in asdict(self).items() if value != defaults[name]})
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """An offset as the server wrote it (None: deleted, or no offset), and what it knew then of the session."""
+    """An offset as the server wrote it (None: deleted or malformed), and the state of the session at that moment."""
 
     zxid: int
     session: int
@@ -115,7 +114,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An owner node that the server made, and whether the session had a registration then."""
+    """An owner node that the server created, and whether the session had a registration at that moment."""
 
     zxid: int
     session: int
@@ -126,8 +125,8 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Everything that was written down. `partitions` are those that somebody should work on; sessions of
-    `administrators` may write what they like."""
+    """All recorded events. `partitions` must be worked on; sessions of `administrators` may write
+    anything."""
 
     events: Sequence[Event]
     partitions: frozenset[str] = frozenset()
@@ -137,13 +136,13 @@ class History:
     session_timeout: float = 4.0
 
     def of(self, *kinds: Kind) -> Iterator[Event]:
-        """The events of these kinds, in the order of time."""
+        """The events of these kinds, sorted by time."""
         return (event for event in self.events if event.kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that must not be, and which rule it breaks."""
+    """A violation, and the rule that it breaks."""
 
     rule: str
     text: str
@@ -153,7 +152,7 @@ class Violation:
 
 
 def read(directory: Path) -> list[Event]:
-    """The events of all files in a directory, in the order of time; half a line at the end of a file is no event."""
+    """The events of all files in a directory, sorted by time. An incomplete last line is ignored."""
     events: list[Event] = []
     for file in sorted(directory.glob("*.jsonl")):
         lines = file.read_text().split("\n")[:-1]
@@ -163,8 +162,8 @@ def read(directory: Path) -> list[Event]:
 
 
 def judge(history: History, *, bound: float | None = None, once: bool = False) -> list[Violation]:
-    """Everything that is wrong. `bound` is for settling, in seconds after `calm`; with `once`, nothing may have been
-    processed twice: nothing was broken, only members came and went."""
+    """Return all violations. `bound` is the limit for settling, in seconds after `calm`. With `once`, no message may
+    have been processed twice: members only came and left."""
     found = [*doubled(history), *unfenced(history), *fallen(history), *unprocessed(history), *skipped(history)]
     found += [*unwritten(history), *backward(history), *unexpected(history), *mistold(history)]
     found += unsettled(history, bound) if bound is not None else ()
@@ -177,7 +176,7 @@ def judge(history: History, *, bound: float | None = None, once: bool = False) -
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """When a generation certainly had a partition."""
+    """A period in which a generation certainly had a partition."""
 
     at: str
     run: str
@@ -191,7 +190,7 @@ class Lease:
 
 
 def leases(history: History) -> dict[str, list[Lease]]:
-    """The leases of each partition, by their start."""
+    """The leases of each partition, sorted by their start."""
     worked: dict[tuple[str, str, int], list[Event]] = defaultdict(list)
     for event in history.of(Kind.PROCESSED):
         worked[event.at, event.run, event.generation].append(event)
@@ -209,7 +208,7 @@ def leases(history: History) -> dict[str, list[Lease]]:
 
 
 def _told(history: History) -> Mapping[tuple[str, str], list[Event]]:
-    """What each process was told of each partition, in the order of time."""
+    """The events that each process received for each partition, sorted by time."""
     told: dict[tuple[str, str], list[Event]] = defaultdict(list)
     for event in history.of(Kind.BEGUN, Kind.ASSIGNED, Kind.REVOKED, Kind.LOST):
         told[event.run, event.at].append(event)
@@ -217,15 +216,15 @@ def _told(history: History) -> Mapping[tuple[str, str], list[Event]]:
 
 
 def _ending(history: History) -> Mapping[tuple[str, int], float]:
-    """When the session of a generation was ended by somebody else, if it was."""
+    """Return the time at which another client expired the session of a generation, if it did."""
     moments = {event.session: event.time for event in history.of(Kind.ENDING)}
     begun = (event for event in history.of(Kind.BEGUN) if event.session in moments)
     return {(event.run, event.generation): moments[event.session] for event in begun}
 
 
 def _given_up_in_good_order(told: Sequence[Event], generation: int) -> bool:
-    """Whether the process was told that it keeps the partition after that generation, or that it is to let go of it;
-    and not that it has lost it, before it got it again."""
+    """Whether the process was told that it keeps or releases the partition after that generation, and not that it lost
+    the partition before it got it again."""
     begun = [n for n, event in enumerate(told) if (event.kind, event.generation) == (Kind.BEGUN, generation)]
     revoked = False
     for event in told[begun[0] + 1 :] if begun else ():
@@ -258,7 +257,8 @@ def _by_partition(history: History) -> dict[str, list[Write]]:
 
 
 def unfenced(history: History) -> Iterator[Violation]:
-    """Commits of a session that did not hold the partition, or was not registered; and claims of one that was not."""
+    """Commits of a session that did not own the partition or was not registered, and claims of a session without a
+    registration."""
     for grant in history.grants:
         if not grant.registered:
             text = f"{grant.at}: by {grant.name!r} in session {grant.session:#x}, zxid {grant.zxid:#x}"
@@ -276,7 +276,7 @@ def unfenced(history: History) -> Iterator[Violation]:
 
 
 def fallen(history: History) -> Iterator[Violation]:
-    """Offsets that went back or away, by nobody who may do so."""
+    """Offsets that went back or were deleted, except by administrators."""
     for at, writes in _by_partition(history).items():
         for before, after in pairwise(writes):
             if after.session in history.administrators or before.offset is None:
@@ -287,7 +287,7 @@ def fallen(history: History) -> Iterator[Violation]:
 
 
 def unprocessed(history: History) -> Iterator[Violation]:
-    """Commits of what their process had not processed."""
+    """Commits beyond the messages that their process had processed."""
     runs = {event.session: event.run for event in history.of(Kind.BEGUN) if event.session is not None}
     may_commit = {(event.run, event.at, (event.offset or 0) + 1) for event in history.of(Kind.PROCESSED)}
     may_commit |= {(event.run, event.at, event.offset or 0) for event in history.of(Kind.BEGUN)}
@@ -299,12 +299,12 @@ def unprocessed(history: History) -> Iterator[Violation]:
             yield Violation("a commit of nobody", text)
         elif (runs[write.session], write.at, write.offset) not in may_commit:
             yield Violation(
-                "a commit of what was not processed", f"{write.at}: {write.offset} by {runs[write.session]}"
+                "a commit beyond the processed messages", f"{write.at}: {write.offset} by {runs[write.session]}"
             )
 
 
 def skipped(history: History) -> Iterator[Violation]:
-    """Messages below a commit that nobody has processed."""
+    """Messages below a commit that no member has processed."""
     done: dict[str, set[int]] = defaultdict(set)
     for event in history.of(Kind.PROCESSED):
         done[event.at].add(event.offset or 0)
@@ -324,7 +324,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def unwritten(history: History) -> Iterator[Violation]:
-    """Commits that returned, and which the server has never written."""
+    """Commits that returned although the server never wrote them."""
     if not history.writes:
         return
     written = {(write.at, write.offset) for write in history.writes}
@@ -333,11 +333,11 @@ def unwritten(history: History) -> Iterator[Violation]:
             yield Violation("a commit was lost", f"{event.at}: {event.offset} by {event.run} at {event.time:.6f}")
 
 
-# Commits, by who made them
+# Commits, by process
 
 
 def backward(history: History) -> Iterator[Violation]:
-    """Commits lower than one that had returned before they began."""
+    """Commits lower than a commit that had returned before they began."""
     highest: dict[str, Event] = {}
     begun: dict[tuple[str, str, int | None], list[Event]] = defaultdict(list)
     for event in history.of(Kind.COMMITTING, Kind.COMMITTED):
@@ -354,7 +354,7 @@ def backward(history: History) -> Iterator[Violation]:
 
 
 def unexpected(history: History) -> Iterator[Violation]:
-    """Commits refused for a reason that a member should never be told, and whatever else failed."""
+    """Commits refused for a reason that members should never see, and all other failures."""
     for event in history.of(Kind.REFUSED):
         if event.error.partition(":")[0] not in LATE | UNCERTAIN:
             yield Violation("refused for a wrong reason", f"{event.at}: {event.offset} by {event.run}: {event.error}")
@@ -362,11 +362,11 @@ def unexpected(history: History) -> Iterator[Violation]:
         yield Violation("it failed", f"{event.run} at {event.time:.6f}: {event.error}")
 
 
-# What members are told
+# Events that members received
 
 
 def mistold(history: History) -> Iterator[Violation]:
-    """Partitions lost or revoked that the member did not have, as far as it was told; and plans that grow older."""
+    """Partitions reported as lost or revoked although the member did not have them, and plan numbers that decrease."""
     for (run, at), events in _told(history).items():
         had = Kind.LOST
         for event in events:
@@ -387,7 +387,7 @@ def mistold(history: History) -> Iterator[Violation]:
 
 
 def unsettled(history: History, bound: float) -> Iterator[Violation]:
-    """Partitions on which nobody works within the bound after all was calm."""
+    """Partitions that no member works on within the bound after `calm`."""
     calm = [event.time for event in history.of(Kind.CALM)]
     if not calm:
         yield Violation("not settled", "it was never calm")
@@ -409,6 +409,6 @@ def repeated(history: History) -> Iterator[Violation]:
 
 
 def shown(violations: Iterable[Violation], limit: int = 20) -> str:
-    """The first of them, one in each line."""
+    """The first violations, one per line."""
     lines = list(map(str, violations))
     return "\n".join(lines[:limit] + ([f"and {len(lines) - limit} more"] if len(lines) > limit else []))

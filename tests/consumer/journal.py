@@ -1,10 +1,10 @@
-"""What a ZooKeeper server wrote down, read from its transaction log: every change to a group in its order, and in which
-session it was made.
+"""The transaction log of a ZooKeeper server: every change to a group in order, with its session.
 
-A watch shows what is there when it looks; between two looks an offset may fall and rise again, and who wrote it is not
-told. The log leaves nothing out. It survives a `kill -9` of the server, whose last record may then be half there.
+A watch shows the state when it reads. Between two reads, an offset may fall and rise again, and the watch does not
+report the session that wrote it. The log contains every change. It survives a `kill -9` of the server, but its last
+record may be incomplete.
 
-Of a standalone server only: that of a member of an ensemble may have changes which nobody agreed to.
+Only for standalone servers. The log of an ensemble member may contain changes that the majority never accepted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .history import Grant, Write
 
 _MAGIC: Final = b"ZKLG"
 _HEADER: Final = 16
-"""Bytes of a file's header: magic, version, and an id of the database."""
+"""The bytes of a file header: magic, version, and an id of the database."""
 
 CREATE, DELETE, SET, MULTI, CREATE2, CONTAINER, TTL, CLOSE = 1, 2, 5, 14, 15, 19, 21, -11
 _CREATES: Final = (CREATE, CREATE2, CONTAINER, TTL)
@@ -29,7 +29,7 @@ _CREATES: Final = (CREATE, CREATE2, CONTAINER, TTL)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One node that a session made, wrote or deleted; `kind` is the type of the request."""
+    """A node that a session created, wrote or deleted. `kind` is the type of the request."""
 
     zxid: int
     session: int
@@ -40,7 +40,7 @@ class Change:
 
 
 class _Reader:
-    """Jute, as far as it is needed: numbers in network order, texts and bytes with their length in front."""
+    """The parts of Jute that the log uses: numbers in network byte order, texts and bytes after their length."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -63,7 +63,8 @@ class _Reader:
 
 
 def changes(data_dir: Path) -> Iterator[Change]:
-    """Every change in the log of a server, in its order; a record that is there twice, as after a restart, once."""
+    """Every change in the log of a server, in order. A record that is there twice, as after a restart, is returned
+    once."""
     last = 0
     for file in sorted((data_dir / "version-2").glob("log.*"), key=lambda file: int(file.suffix[1:], 16)):
         for record in _records(file.read_bytes()):
@@ -74,7 +75,7 @@ def changes(data_dir: Path) -> Iterator[Change]:
 
 
 def _records(data: bytes) -> Iterator[bytes]:
-    """The file is made long at once and filled later: a length of nothing is its end, or what was never written."""
+    """The file is allocated in advance: a length of zero is the end, or a part that was never written."""
     at = _HEADER
     if data[:4] != _MAGIC:
         return
@@ -99,7 +100,7 @@ def _changes(record: bytes) -> list[Change]:
 def _change(reader: _Reader, zxid: int, session: int, kind: int) -> Iterator[Change]:
     if kind in _CREATES:
         path, data = reader.text(), reader.block()
-        for _ in range(reader.number("i")):  # who may do what with it
+        for _ in range(reader.number("i")):  # the ACL
             reader.number("i"), reader.text(), reader.text()
         yield Change(zxid, session, kind, path, data, kind in (CREATE, CREATE2) and bool(reader.number("b")))
     elif kind == SET:
@@ -112,13 +113,13 @@ def _change(reader: _Reader, zxid: int, session: int, kind: int) -> Iterator[Cha
 
 @dataclass
 class _Tree:
-    """The ephemeral nodes of a group, as they come and go."""
+    """The ephemeral nodes of a group at one moment."""
 
     ids: dict[str, int] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)
 
     def apply(self, change: Change, root: str) -> None:
-        """Take note of a node that came or went."""
+        """Note a node that was created or deleted."""
         if change.kind == CLOSE:
             self.ids = {path: session for path, session in self.ids.items() if session != change.session}
             self.owners = {path: session for path, session in self.owners.items() if session != change.session}
@@ -131,7 +132,7 @@ class _Tree:
 
 
 def read(data_dir: Path, group: str, *, chroot: str = "") -> tuple[list[Write], list[Grant]]:
-    """Every write of an offset of a group, with who held the partition then; and every claim that was granted."""
+    """Every write of an offset of a group with the owner at that moment, and every claim."""
     root = f"{chroot}/consumers/{group}"
     tree, writes, grants = _Tree(), [], []
     for change in changes(data_dir):
@@ -143,7 +144,7 @@ def read(data_dir: Path, group: str, *, chroot: str = "") -> tuple[list[Write], 
             owner = tree.owners.get(f"{root}/owners/{at}")
             registered = change.session in tree.ids.values()
             if writes and (writes[-1].zxid, writes[-1].at) == (change.zxid, str(at)):
-                writes.pop()  # made and written in one transaction, which nobody sees in between
+                writes.pop()  # created and written in one transaction, which is invisible in between
             writes.append(Write(change.zxid, change.session, str(at), _offset(change.data), owner, registered))
         elif change.path.startswith(f"{root}/owners/") and at is not None and change.ephemeral:
             name = (change.data or b"").decode(errors="replace")

@@ -1,17 +1,16 @@
-"""Whatever can happen to the members of a group, at moments that follow from a seed; and the verdict.
+"""Faults for the members of a group, at random moments that a seed determines, and the verdict.
 
     kill      SIGKILL, and another process of the same id a little later
     leave     SIGTERM, and another process of a new id a little later
-    stop      SIGSTOP for up to three session time-outs, and SIGCONT
+    stop      SIGSTOP for up to three session timeouts, and SIGCONT
     cut       its connection is cut
-    delay     what it sends, or hears, or both, comes late
-    drop      what it sends, or hears, or both, vanishes
-    swallow   it does not hear that something it watches has changed
-    expire    its session is ended at the server
-    server    the server is killed, and starts again with what it had written down
+    delay     its requests, its replies, or both arrive late
+    drop      its requests, its replies, or both vanish
+    swallow   a watch event does not arrive
+    expire    its session is expired at the server
+    server    the server is killed, and starts again with its transaction log
 
-What will be done is drawn in advance (`plan`), so that a seed names it; when each of them happens depends on the
-machine, too.
+The faults are drawn in advance (`plan`), so that a seed names them. Their exact times also depend on the machine.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ ROOT: Final = Path(__file__).parent.parent.parent
 
 EVERYTHING: Final = ("kill", "leave", "stop", "cut", "delay", "drop", "swallow", "expire", "server")
 ONE_FOR_ALL: Final = ("server",)
-"""What strikes everybody at once."""
+"""Faults that strike all members at once."""
 
-# For how many session time-outs it lasts, at least and at most; nothing where it is over at once.
+# The shortest and longest duration, in session timeouts; without one, the fault is over at once.
 _LASTS: Final = {
     "kill": (0.0, 1.5),
     "leave": (0.0, 1.0),
@@ -62,7 +61,7 @@ _DIRECTIONS: Final[tuple[Direction | None, ...]] = ("requests", "replies", None)
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """Something that is done to one of the members at a moment, and taken back after a while; in session time-outs."""
+    """A fault that strikes a member at a moment and ends after a while, in session timeouts."""
 
     moment: float
     kind: str
@@ -77,7 +76,7 @@ class Strike:
 
 
 def plan(seed: int, *, duration: float, members: int, kinds: Sequence[str] = EVERYTHING) -> list[Strike]:
-    """What will be done within `duration`, in session time-outs: never two things to one at a time."""
+    """Draw the faults within `duration`, in session timeouts. Faults of one member never overlap."""
     rng = random.Random(seed)
     busy = [0.0] * members
     strikes: list[Strike] = []
@@ -98,7 +97,7 @@ def plan(seed: int, *, duration: float, members: int, kinds: Sequence[str] = EVE
 
 @dataclass
 class Place:
-    """Where one member runs: a way to the server of its own, and one process after the other."""
+    """The place of one member: its own proxy to the server, and one process after the other."""
 
     number: int
     proxy: TcpProxy
@@ -108,8 +107,8 @@ class Place:
     all: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def has_left(self, timeout: float) -> bool:
-        """Wait until a process that was asked to leave has ended, and say whether it did so in peace; one that had not
-        yet begun has nothing to make peace with."""
+        """Wait until a process that was asked to leave has ended. Return whether it ended without an error, which does
+        not count if it had not yet begun."""
         assert self.process is not None
         assert self.log is not None
         with suppress(subprocess.TimeoutExpired):
@@ -119,7 +118,7 @@ class Place:
 
 
 def plant_topics(hosts: str, topics: dict[str, int]) -> None:
-    """Topics as Kafka registers them."""
+    """Register topics as Kafka does."""
     client = KazooClient(hosts)
     client.start()
     for topic, size in topics.items():
@@ -132,7 +131,7 @@ def plant_topics(hosts: str, topics: dict[str, int]) -> None:
 
 
 def settle(group: Consumergroup, partitions: Iterable[TopicPartition], bound: float) -> bool:
-    """Wait until the group is stable, and each partition has been committed since now."""
+    """Wait until the group is stable, and every partition has been committed since this call."""
     before = _commits(group)
     end = time.monotonic() + bound
     while time.monotonic() < end:
@@ -146,12 +145,12 @@ def settle(group: Consumergroup, partitions: Iterable[TopicPartition], bound: fl
 
 
 def _commits(group: Consumergroup) -> dict[TopicPartition, int]:
-    """When each partition was last committed, as a zxid."""
+    """The last commit of each partition, as a zxid."""
     return {each.at: each.zxid for each in group.offsets if isinstance(each, CommittedOffset)}
 
 
 class Scene:
-    """A server, a group on it, and members in processes of their own. Leaving its `with` ends all of them."""
+    """A server, a group on it, and members in their own processes. Leaving the `with` block ends all of them."""
 
     def __init__(
         self,
@@ -172,14 +171,14 @@ class Scene:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """What there is to work on."""
+        """All partitions of the topics."""
         return frozenset(
             TopicPartition(topic, number) for topic, size in self._topics.items() for number in range(size)
         )
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            # The log of transactions has everything from the beginning, and ten ticks are the longest session.
+            # The transaction log has everything from the beginning. The longest session is ten ticks.
             self.server = stack.enter_context(ZooKeeperServer(tick_time=max(0.1, self.timeout / 20)))
             plant_topics(self.server.address, self._topics)
             registry = Registry.connect(
@@ -199,13 +198,13 @@ class Scene:
 
     @staticmethod
     def _hosts(address: str) -> str:
-        """Several times, so that a client does not wait too long for a server that has only just started."""
+        """The address several times, so that a client soon retries a server that has just started."""
         return ",".join([address] * 5)
 
     # Members
 
     def start(self, place: Place, *options: str, new: bool = True) -> None:
-        """A process for it; with `new`, of an id that was never there."""
+        """Start a process for a member; with `new`, under a new id."""
         number = next(self._numbers)
         if new:
             place.id = f"w{place.number}.{number}"
@@ -218,12 +217,12 @@ class Scene:
         place.all.append(place.process)
 
     def signal(self, place: Place, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send a signal to a member, unless it has ended."""
         assert place.process is not None
         place.process.send_signal(number)
 
     def expire(self, place: Place) -> None:
-        """End its session at the server, if there is one that is known."""
+        """Expire the session of a member at the server, if the session is known."""
         assert place.log is not None
         with suppress(OSError, TimeoutError):
             past = SessionCredentials.load(place.log.with_suffix(".session").read_text())
@@ -237,39 +236,39 @@ class Scene:
             process.wait()
 
     def end(self, *, timeout: float = 20.0) -> None:
-        """Ask all members to leave, and note who does not, or not in peace."""
+        """Ask all members to leave, and record each member that does not leave, or ends with an error."""
         for place in self.places:
             self.signal(place, signal.SIGTERM)
         for place in self.places:
             self.await_leaving(place, timeout)
 
     def await_leaving(self, place: Place, timeout: float = 20.0) -> None:
-        """Note it, and end it, if it does not leave, or not in peace."""
+        """Record a member that does not leave, or ends with an error, and kill it."""
         assert place.process is not None
         if not place.has_left(timeout):
             self.note(Kind.FAILED, f"{place.id} was asked to leave; status {place.process.returncode}")
             place.process.kill()
 
-    # What is known
+    # Records
 
     def note(self, kind: Kind, text: str = "", *, session: int | None = None) -> None:
-        """Write down what the nemesis does."""
+        """Record an action of the nemesis."""
         with (self.directory / "nemesis.jsonl").open("a") as file:
             file.write(Event(kind, clock(), "nemesis", session=session, error=text).line() + "\n")
 
     def settle(self, bound: float = 40.0) -> bool:
-        """Wait until the group is stable, and each partition has been worked on since now."""
+        """Wait until the group is stable, and every partition has been worked on since this call."""
         return settle(self.group, self.partitions, bound)
 
     def history(self) -> History:
-        """All that was written down, by the members and by the server."""
+        """The records of the members and of the server."""
         writes, grants = journal.read(self.server.data_dir, self.group.name)
         partitions = frozenset(map(str, self.partitions))
         return History(read(self.directory), partitions, writes, grants, session_timeout=self.timeout)
 
 
 class Nemesis:
-    """Does what is planned, and takes it back when it is time."""
+    """Carry out the planned faults, and end them in time."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -278,14 +277,14 @@ class Nemesis:
         self._wait = threading.Event()
 
     def run(self, strikes: Sequence[Strike]) -> None:
-        """All of them, and then make everything whole."""
+        """Carry out all faults, and then repair everything."""
         begun, timeout = time.monotonic(), self._scene.timeout
         for strike in strikes:
             self._at(begun + strike.moment * timeout, partial(self._strike, strike, begun))
         last = begun + strikes[-1].moment * timeout if strikes else begun
         while self._due:
             due, _, act = heapq.heappop(self._due)
-            if due <= last:  # and what is still broken then is made whole at once
+            if due <= last:  # repair at once the faults that are still active
                 self._wait.wait(max(0.0, due - time.monotonic()))
             act()
 
@@ -293,7 +292,7 @@ class Nemesis:
         heapq.heappush(self._due, (moment, next(self._order), act))
 
     def _strike(self, strike: Strike, begun: float) -> None:
-        """It is taken back when the plan says so, also if it comes late: so the next one finds what was planned."""
+        """A fault ends when the plan says so, even if it began late. So the next fault finds the planned state."""
         self._scene.note(Kind.STRUCK, str(strike))
         undo = getattr(self, f"_{strike.kind}")(self._scene.places[strike.victim], strike)
         if undo is not None:
@@ -308,7 +307,7 @@ class Nemesis:
         return lambda: self._come_back(place)
 
     def _come_back(self, place: Place) -> None:
-        """Once the one before has left."""
+        """Start the next process once the previous one has left."""
         self._scene.await_leaving(place)
         self._scene.start(place)
 
@@ -341,21 +340,21 @@ class Nemesis:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a run ended."""
+    """The outcome of a run."""
 
     history: History
     violations: list[Violation]
     settled_after: float
 
     def summary(self) -> str:
-        """What happened, in numbers."""
+        """Numbers of the run."""
         kinds = {kind: sum(1 for _ in self.history.of(kind)) for kind in Kind}
         told = ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number)
         return f"{told}; {len(self.history.writes)} writes, settled after {self.settled_after:.1f} s"
 
 
 def run(scene: Scene, strikes: Sequence[Strike], *, bound: float, once: bool = False) -> Verdict:
-    """Let it happen to a group that has settled, and judge."""
+    """Let the faults strike a settled group, and judge."""
     if not scene.settle(bound + 10):
         scene.note(Kind.FAILED, "the group did not settle before anything was broken")
     Nemesis(scene).run(strikes)

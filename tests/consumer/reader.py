@@ -1,9 +1,9 @@
-"""A member of ours that reads the messages of its partitions from a real broker, in a thread or as a process.
+"""A zkgroups member that reads the messages of its partitions from a real broker, in a thread or in a process.
 
     with Reader(broker.zookeeper, broker.address, "billing", "a", {"orders": 1}) as reader:
         ...
 
-As a process it can be killed: `ReaderProcess`.
+`ReaderProcess` runs in a process, which can be killed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LEAVING = 20.0
 
 
 class Reader:
-    """One member, which commits what it has read, and the last of it when a generation ends."""
+    """One member, which commits the messages that it has read, and the last of them at the end of a generation."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Reader:
         self._thread = threading.Thread(target=self._run, name=f"reader-{id}")
 
     def start(self) -> Self:
-        """Connect, and take part."""
+        """Connect, and join the group."""
         self.registry = self._stack.enter_context(Registry.connect(self._zookeeper, session_timeout=SESSION))
         options: dict[str, Any] = {"id": self.id, "join_backoff": 0.2, "on_event": self.events.append} | self._options
         self.member = Member(self.registry.group(self._group), self._topics, **options)
@@ -77,18 +77,18 @@ class Reader:
         return self
 
     def ask_to_stop(self) -> None:
-        """Also from a signal handler."""
+        """May be called from a signal handler."""
         self.member.stop()
 
     def join(self) -> None:
-        """Wait until it has left; an error that it met is raised here."""
+        """Wait until it has left. Raise the error that it met."""
         self._thread.join()
         self._stack.close()
         if self._error is not None:
             raise self._error
 
     def stop(self) -> None:
-        """Leave the group; once is enough."""
+        """Leave the group. Further calls do nothing."""
         self._leaving.set()
         self.ask_to_stop()
         self._thread.join(_LEAVING)
@@ -115,7 +115,7 @@ class Reader:
                 if time.monotonic() - committed > _COMMIT_EVERY:
                     committed = time.monotonic()
                     _commit(generation)
-            self._leaving.wait(self._pause)  # what some have to finish first
+            self._leaving.wait(self._pause)  # work that some readers must finish first
             _commit(generation)
 
     def _take(self, generation: Generation, consumer: Consumer) -> None:
@@ -152,7 +152,7 @@ def _commit(generation: Generation) -> None:
 
 
 class ReaderProcess:
-    """The same as a process."""
+    """A `Reader` in a process."""
 
     def __init__(self, zookeeper: str, broker: str, group: str, id: str, topics: Mapping[str, int]) -> None:
         self.id = id
@@ -162,19 +162,19 @@ class ReaderProcess:
 
     @property
     def process(self) -> ChildProcess:
-        """It runs."""
+        """The running process."""
         if self._process is None:
             raise RuntimeError("start the reader first")
         return self._process
 
     @property
     def messages(self) -> list[Message]:
-        """What it has read, in the order in which it said so."""
+        """The messages that it has read, in order."""
         lines = self.process.log.read_text(errors="replace").splitlines(keepends=True)
         return [message_of(line[:-1]) for line in lines if line.startswith("read ") and line.endswith("\n")]
 
     def log_tail(self) -> str:
-        """The last of what it said."""
+        """The last lines of its output."""
         return self.process.tail()
 
     def start(self) -> Self:
@@ -184,19 +184,19 @@ class ReaderProcess:
         return self
 
     def kill(self) -> None:
-        """End it at once; it stays in the group until its session ends."""
+        """Kill the process. Its registration stays until the session expires."""
         self.process.kill()
 
     def suspend(self) -> None:
-        """Let it stand still, as a very long pause would."""
+        """Suspend the process, as a very long pause would."""
         self.process.suspend()
 
     def resume(self) -> None:
-        """Let it run on."""
+        """Resume the process."""
         self.process.resume()
 
     def stop(self) -> None:
-        """Ask it to end: it leaves the group and returns."""
+        """Ask it to end. It leaves the group and returns."""
         if not self.process.running:
             return
         os.kill(self.process.pid, signal.SIGTERM)
@@ -218,7 +218,7 @@ def _show(message: Message) -> None:
 
 
 def main(zookeeper: str, broker: str, group: str, id: str, topics: str) -> None:
-    """Take part until TERM comes."""
+    """Take part until SIGTERM."""
     reader = Reader(zookeeper, broker, group, id, json.loads(topics), show=_show).start()
     signal.signal(signal.SIGTERM, lambda *_: reader.ask_to_stop())
     reader.join()

@@ -1,15 +1,15 @@
-"""Real members of Kafka's own high-level consumer, each in a Java process, and waiting for what a group comes to.
+"""Real members of Kafka's Scala high-level consumer, each in a Java process, and functions that wait for states of a
+group.
 
     with ScalaConsumer(legacy_kafka, "billing", "a", {"orders": 2}) as scala:
         settle(registry, group, range_assignor, {scala.id})
 
-The console consumer that comes with Kafka has one stream and a pattern. So this starts a program of our own, which is
-ScalaMember, with the same `ConsumerConnector` inside. It is compiled as it starts, by Janino, which comes with pyspark:
-where tests run there may be a Java that has no compiler.
+Kafka's console consumer has one stream and a pattern. So this starts ScalaMember, a program with the same
+`ConsumerConnector`. Janino, which comes with pyspark, compiles it at the start, because the Java of a test machine may
+lack a compiler.
 
-A Scala member rebalances for each change of the members, one after the other, also where it has its share already: it
-lets go of all and takes it again. So owners that are as they should be may move once more; `still` waits until they do
-not.
+A Scala member rebalances for every change of the members, even if its share does not change: it releases everything
+and claims it again. So correct owners may still move once more; `still` waits until they no longer do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COMPILER = "org.codehaus.janino.SimpleCompiler"
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
 _LOG_OPTIONS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 
-# As a user would have it, but quicker: by itself it waits two seconds before each new try, and commits once a minute.
+# As users have it, but faster: by default it waits two seconds before each retry, and commits once a minute.
 _QUICK = {
     "auto.offset.reset": "smallest",
     "auto.commit.interval.ms": "200",
@@ -61,10 +61,10 @@ class Message:
 
 
 class ScalaConsumer:
-    """
-    One member. `topics` are those it reads by name, each with its number of streams, or an expression for `streams`.
+    """One member. `topics` are the topics that it reads by name, each with its number of streams, or an expression for
+    `streams`.
 
-    Its `name` becomes the id `<group>_<name>`. What is in `config` goes before what makes it quick.
+    Its `name` becomes the id `<group>_<name>`. Settings in `config` take precedence over the defaults of this class.
     """
 
     program = PROGRAM
@@ -96,7 +96,7 @@ class ScalaConsumer:
 
     @property
     def running(self) -> bool:
-        """Whether the process has not ended; a suspended one runs."""
+        """Whether the process has not ended. A suspended process counts as running."""
         return self._process is not None and self._process.running
 
     @property
@@ -106,20 +106,20 @@ class ScalaConsumer:
 
     @property
     def rebalances(self) -> int:
-        """How often it has tried to take its share."""
+        """The number of attempts to claim its share."""
         return sum("begin rebalancing consumer" in line for line in self._lines())
 
     @property
     def messages(self) -> list[Message]:
-        """What it has read, in the order in which it said so."""
+        """The messages that it has read, in order."""
         return [message_of(line) for line in self._lines() if line.startswith("read ")]
 
     def log_tail(self, lines: int = 40) -> str:
-        """The last lines of its log; nothing where it is closed."""
+        """The last lines of its log; empty once it is closed."""
         return "" if self._process is None else self._process.tail(lines)
 
     def start(self) -> Self:
-        """Start it, and return before it has joined: what it does can be seen in the group."""
+        """Start it, and return before it has joined. The group shows its progress."""
         if self.running:
             return self
         jars = os.pathsep.join(map(str, (*brokers._jars(self._release), *pyspark_jars("janino", "commons-compiler"))))
@@ -132,7 +132,7 @@ class ScalaConsumer:
         return self
 
     def stop(self) -> None:
-        """Ask it to end: it commits, leaves the group and returns; an error if it does not."""
+        """Ask it to end: it commits, leaves the group and returns. Raise an error if it does not."""
         if not self.running:
             return
         os.kill(self.pid, signal.SIGTERM)
@@ -141,19 +141,19 @@ class ScalaConsumer:
         assert "left" in self._lines(), f"{self} has not left:\n{self.log_tail()}"
 
     def kill(self) -> None:
-        """End it at once; it stays in the group until its session ends."""
+        """Kill the process. Its registration stays until the session expires."""
         self._started.kill()
 
     def suspend(self) -> None:
-        """Let it stand still."""
+        """Suspend the process."""
         self._started.suspend()
 
     def resume(self) -> None:
-        """Let it run on."""
+        """Resume the process."""
         self._started.resume()
 
     def close(self) -> None:
-        """End it for good and remove what it wrote."""
+        """End it and delete its files."""
         if self._process is not None:
             self._process.kill()
         if self._folder is not None:
@@ -194,7 +194,7 @@ def message_of(line: str) -> Message:
 
 
 def computed(registry: Registry, group: Consumergroup, assignor: Assignor) -> dict[TopicPartition, str]:
-    """What the owner nodes should say by what is registered now, of members and of topics."""
+    """The contents that the owner nodes should have, computed from the registered members and topics."""
     topics = {name: topic.partitions for name in registry.topics() if (topic := registry.topic(name)) is not None}
     streams = {
         instance.id: subscribed_topics(instance.registration, topics)
@@ -214,10 +214,10 @@ def settle(
     streams: bool = True,
     timeout: float = _SETTLING,
 ) -> dict[TopicPartition, str]:
-    """
-    Wait until exactly these are registered and own what they should, and have owned it for a while; return it.
+    """Wait until exactly these members are registered and own their computed shares, and nothing has moved for a
+    while. Return the owners.
 
-    Without `streams` it is enough that each is owned by the right member, whatever the number of its stream.
+    Without `streams`, the number of the stream of an owner does not matter.
     """
     deadline = time.monotonic() + timeout
     await_members(group, ids, timeout=timeout)
@@ -241,13 +241,13 @@ def await_owners(
     streams: bool = True,
     timeout: float = _SETTLING,
 ) -> None:
-    """Return once the owner nodes are exactly these, by what is written in them; see `settle`."""
+    """Return once the owner nodes have exactly these contents; see `settle`."""
     by_path = {group.paths.owner(at): id for at, id in expected.items()}
     _await(group, Watched.OWNERS, by_path, timeout, shown=str if streams else whose)
 
 
 def whose(id: str) -> str:
-    """The instance that an owner node names with a stream."""
+    """The instance of an owner node that names a stream."""
     return id.rpartition("-")[0]
 
 
@@ -260,7 +260,7 @@ def await_stillness(group: Consumergroup, seconds: float, *, timeout: float = _S
 
 
 def changes_within(group: Consumergroup, seconds: float) -> list[Change]:
-    """What happens to the owners from now on, in that time."""
+    """Return the changes of owners during that time."""
     before = set(group.owners())
     deadline = time.monotonic() + seconds
     found = []
@@ -283,7 +283,7 @@ def _await(
     found: dict[str, str] = {}
     deadline = time.monotonic() + timeout
     with group.watch(what) as changes:
-        # A watch that has just begun may not have told everything, so that what it told is not enough.
+        # A watch that has just begun may not have reported everything yet.
         while found != wanted or {path: shown(id) for path, id in _now(group, what).items()} != wanted:
             change = changes.next(max(deadline - time.monotonic(), 0.0))
             assert change is not None, f"no {what} of {group} are {wanted} after {timeout:g} s, but {found}"

@@ -1,4 +1,4 @@
-"""Failure 25 for members: a generation is over before another member has its partitions."""
+"""Failure 25 for members: a generation ends before another member owns its partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class Person:
-    """A member, and when its generations were active for the last time."""
+    """A member, and the last moments at which its generations were active."""
 
     def __init__(self, stack: ExitStack, hosts: str, id: str) -> None:
         self.events: list[EventKind] = []

@@ -1,4 +1,4 @@
-"""Generations on a real server: where they begin, what their workers mark and commit, and how they end."""
+"""Generations: where they begin, what their workers mark and commit, and how they end."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from typing import Any
 import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, MemberEvent, Registry, StartAt, TopicPartition
-from zkgroups.core.offsets import start_offset
 from zkgroups.core.znodes.states import InstanceState
 from zkgroups.exceptions import (
-    CommittedOutOfRangeError,
     GenerationEndedError,
     InvalidNameError,
     InvalidOptionError,
     NotClaimedError,
-    OffsetWouldGoBackError,
-    PastLogEndError,
     ReentrantCallError,
 )
 
@@ -27,11 +23,12 @@ from .conftest import Run, Running, ats, plant_topic
 
 pytestmark = pytest.mark.zookeeper
 
+
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
 Partitions = frozenset[TopicPartition]
 
 
-def test_a_generation_begins_where_something_is_committed_and_at_start_at_where_not(
+def test_a_generation_begins_at_committed_offsets_and_otherwise_at_start_at(
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     plant_topic(registry.client, "orders", 2)
@@ -40,7 +37,7 @@ def test_a_generation_begins_where_something_is_committed_and_at_start_at_where_
     assert one.generations[-1].partitions == {P0: 17, P1: StartAt.LATEST}
 
 
-def test_an_offset_that_cannot_be_read_is_left_alone_and_the_rest_works(
+def test_a_partition_with_an_unreadable_offset_is_skipped_and_the_others_are_worked_on(
     run: Run, group: Consumergroup, registry: Registry
 ) -> None:
     plant_topic(registry.client, "orders", 2)
@@ -52,7 +49,7 @@ def test_an_offset_that_cannot_be_read_is_left_alone_and_the_rest_works(
     one.until(lambda: one.generations[-1].partitions == {P0: 7, P1: StartAt.EARLIEST})
 
 
-def test_what_is_marked_is_committed_before_it_is_handed_over_and_nothing_else(
+def test_only_marked_offsets_are_committed_before_a_handover(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     def work(generation: Generation) -> None:
@@ -69,9 +66,7 @@ def test_what_is_marked_is_committed_before_it_is_handed_over_and_nothing_else(
     assert group.offsets.fetch(P0).offset == 10  # type: ignore[union-attr]
 
 
-def test_auto_commit_commits_what_is_marked_while_the_work_goes_on(
-    run: Run, group: Consumergroup, orders: Partitions
-) -> None:
+def test_auto_commit_commits_marked_offsets_during_the_work(run: Run, group: Consumergroup, orders: Partitions) -> None:
     one = run(auto_commit_every=0.05, work=lambda generation: (generation.mark(P0, 5), generation.wait()))
     one.until(lambda: any(event.kind is EventKind.COMMITTED for event in one.events))
     assert group.offsets.fetch(P0).offset == 5  # type: ignore[union-attr]
@@ -79,7 +74,7 @@ def test_auto_commit_commits_what_is_marked_while_the_work_goes_on(
     assert one.member.stats.commits == 1
 
 
-def test_commit_commits_now(run: Run, group: Consumergroup, orders: Partitions) -> None:
+def test_commit_writes_at_once(run: Run, group: Consumergroup, orders: Partitions) -> None:
     one = run().until_holding(orders)
     generation = one.generations[-1]
     generation.commit({P0: 3})
@@ -94,7 +89,7 @@ def test_commit_commits_now(run: Run, group: Consumergroup, orders: Partitions) 
         generation.mark(P0, -1)
 
 
-def test_a_signal_handler_that_commits_in_the_midst_of_a_commit_gets_an_error(
+def test_a_signal_handler_that_commits_during_a_commit_gets_an_error(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     generation = run().until_holding(orders).generations[-1]
@@ -116,9 +111,7 @@ def test_a_signal_handler_that_commits_in_the_midst_of_a_commit_gets_an_error(
     assert [offset.shown for offset in group.offsets] == ["4"]
 
 
-def test_a_callback_that_is_told_of_a_commit_may_commit_something_else(
-    group: Consumergroup, orders: Partitions
-) -> None:
+def test_a_callback_for_a_commit_may_commit_another_offset(group: Consumergroup, orders: Partitions) -> None:
     told: list[Partitions] = []
 
     def hear(event: MemberEvent) -> None:
@@ -141,7 +134,7 @@ def test_a_commit_after_the_end_is_refused_and_changes_nothing(
     a = run(id="a").until_holding(orders)
     late = a.generations[-1]
     run(id="b").until_holding(ats("orders", 3, 4, 5))
-    for at in (P0, P5):  # kept, and gone
+    for at in (P0, P5):  # held, and expired
         with pytest.raises(GenerationEndedError):
             late.commit({at: 9})
         with pytest.raises(GenerationEndedError):
@@ -149,7 +142,7 @@ def test_a_commit_after_the_end_is_refused_and_changes_nothing(
         assert group.offsets.fetch(at) is None
 
 
-def test_a_worker_that_does_not_end_is_waited_for_as_long_as_it_has_and_then_left_behind(
+def test_a_worker_that_does_not_end_within_the_release_timeout_is_left_behind(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     free, told = threading.Event(), []
@@ -169,7 +162,7 @@ def test_a_worker_that_does_not_end_is_waited_for_as_long_as_it_has_and_then_lef
     assert a.errors == []
 
 
-def test_partitions_are_let_go_only_when_the_worker_has_ended(
+def test_partitions_are_released_only_after_the_worker_has_ended(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
     owners_at_the_end: list[int] = []
@@ -183,7 +176,7 @@ def test_partitions_are_let_go_only_when_the_worker_has_ended(
     assert owners_at_the_end == [6]
 
 
-def test_a_worker_that_ends_ends_the_generation_and_another_begins(run: Run, orders: Partitions) -> None:
+def test_a_worker_that_ends_ends_the_generation_and_another_one_begins(run: Run, orders: Partitions) -> None:
     again = threading.Event()
 
     def work(generation: Generation) -> None:
@@ -198,7 +191,7 @@ def test_a_worker_that_ends_ends_the_generation_and_another_begins(run: Run, ord
     assert one.member.stats.lost == 0
 
 
-def test_what_a_worker_raises_reaches_who_iterates_and_the_member_goes_on(
+def test_an_exception_of_a_worker_is_raised_by_the_iteration_and_the_member_continues(
     group: Consumergroup, orders: Partitions
 ) -> None:
     def fail(generation: Generation) -> None:
@@ -218,14 +211,14 @@ def _work_on_all(member: Member, work: Callable[[Generation], object]) -> None:
         generation.wait()
 
 
-def test_next_generation_waits_no_longer_than_told_and_can_be_cancelled(group: Consumergroup) -> None:
+def test_next_generation_returns_within_its_timeout_and_can_be_cancelled(group: Consumergroup) -> None:
     with Member(group, ["not yet there".replace(" ", "-")]) as member:
         assert member.next_generation(0.01) is None
         threading.Timer(0.05, member.cancel).start()
         assert member.next_generation(20) is None
 
 
-def test_the_body_of_the_loop_is_waited_for_like_a_worker(group: Consumergroup, orders: Partitions) -> None:
+def test_a_member_waits_for_the_body_of_the_loop_as_for_a_worker(group: Consumergroup, orders: Partitions) -> None:
     with Member(group, ["orders"], id="a") as member:
         for generation in member.generations():
             if len(generation.partitions) == 3:
@@ -234,12 +227,12 @@ def test_the_body_of_the_loop_is_waited_for_like_a_worker(group: Consumergroup, 
                 generation.wait(20)
                 assert not other.member.assignment
                 generation.commit({P5: 8})
-            # `other` has left again without having had anything: it was held up by this body
+            # `other` left without ever getting partitions, because this body delayed it
             break
         assert group.offsets.fetch(P5).offset == 8  # type: ignore[union-attr]
 
 
-def test_who_marks_nothing_for_too_long_gives_everything_up_until_its_worker_has_ended(
+def test_a_worker_that_marks_nothing_for_too_long_loses_its_partitions_until_it_has_ended(
     run: Run, orders: Partitions
 ) -> None:
     free = threading.Event()
@@ -252,7 +245,7 @@ def test_who_marks_nothing_for_too_long_gives_everything_up_until_its_worker_has
     stuck.until(lambda: stuck.member.assignment == ats("orders", 0, 1, 2))
 
 
-def test_marking_the_same_again_is_a_sign_of_life(run: Run, orders: Partitions) -> None:
+def test_marking_the_same_offset_again_counts_as_progress(run: Run, orders: Partitions) -> None:
     def work(generation: Generation) -> None:
         while not generation.wait(0.02):
             generation.mark(P0, 0)
@@ -264,13 +257,13 @@ def test_marking_the_same_again_is_a_sign_of_life(run: Run, orders: Partitions) 
 
 
 @pytest.mark.parametrize("work", [None, 7])
-def test_what_is_no_function_is_refused_as_work(run: Run, orders: Partitions, work: Any) -> None:
+def test_work_that_is_not_a_function_is_refused(run: Run, orders: Partitions, work: Any) -> None:
     one = run().until_holding(orders)
     with pytest.raises(InvalidOptionError, match="it must be a function"):
         one.generations[-1].start(work)
 
 
-def test_a_coroutine_function_is_refused_as_work_and_one_is_told_where_it_belongs(run: Run, orders: Partitions) -> None:
+def test_a_coroutine_function_is_refused_as_work_and_the_error_names_aio(run: Run, orders: Partitions) -> None:
     async def work(_generation: Generation) -> None: ...
 
     one = run().until_holding(orders)
@@ -278,7 +271,7 @@ def test_a_coroutine_function_is_refused_as_work_and_one_is_told_where_it_belong
         one.generations[-1].start(work)
 
 
-def test_other_clients_partitions_are_refused_by_what_they_are(run: Run, orders: Partitions) -> None:
+def test_partition_objects_of_other_libraries_are_refused_by_their_type(run: Run, orders: Partitions) -> None:
     one = run().until_holding(orders)
     with pytest.raises(InvalidNameError, match="is not a TopicPartition"):
         one.generations[-1].mark(("orders", 0), 1)  # type: ignore[arg-type]
@@ -286,263 +279,3 @@ def test_other_clients_partitions_are_refused_by_what_they_are(run: Run, orders:
         one.generations[-1].commit({"orders": 1})  # type: ignore[dict-item]
     with pytest.raises(InvalidOptionError, match="offsets is 5"):
         one.generations[-1].commit(5)  # type: ignore[arg-type]
-
-
-# A committed offset outside of the log
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second reading of a log counts, however soon it comes."""
-    monkeypatch.setattr(start_offset, "CONFIRM_AFTER", 0.0)
-
-
-def start_of(generation: Generation, at: TopicPartition, log_start: int, log_end: int) -> int:
-    """Where to start by a second reading that shows the same log."""
-    with pytest.raises(PastLogEndError):
-        generation.start_offset(at, log_start=log_start, log_end=log_end)
-    return generation.start_offset(at, log_start=log_start, log_end=log_end)
-
-
-def after_a_log_made_anew(group: Consumergroup, registry: Registry) -> None:
-    plant_topic(registry.client, "orders", 2)
-    group.offsets.set(P0, 5_558)
-    group.offsets.set(P1, 7)
-
-
-@pytest.mark.parametrize(("policy", "chosen"), [("earliest", 3), ("latest", 20)])
-def test_out_of_range_moves_an_offset_past_the_end_of_the_log_once_and_says_so_once(
-    run: Run,
-    group: Consumergroup,
-    registry: Registry,
-    caplog: pytest.LogCaptureFixture,
-    policy: str,
-    chosen: int,
-    at_once: None,
-) -> None:
-    after_a_log_made_anew(group, registry)
-    one = run(out_of_range=policy).until_holding(P0, P1)
-    generation = one.generations[-1]
-    assert start_of(generation, P0, 3, 20) == generation.start_offset(P0, log_start=3, log_end=20) == chosen
-    assert generation.start_offset(P1, log_start=3, log_end=20) == 7
-    assert generation.marked == {P0: chosen}  # where there is nothing to read, it is committed all the same
-    generation.mark(P0, chosen + 1)
-    generation.commit()
-    assert {at: group.offsets.fetch(at).offset for at in (P0, P1)} == {P0: chosen + 1, P1: 7}  # type: ignore[union-attr]
-    with pytest.raises(OffsetWouldGoBackError):
-        generation.commit({P0: chosen})
-    with pytest.raises(OffsetWouldGoBackError):
-        generation.commit({P1: 6})
-    one.close()
-    [event] = [event for event in one.events if event.kind is EventKind.RESET]
-    assert event.at == {P0}
-    assert event.detail == f"committed offset 5558 is outside of the log (3 to 20), begins at {chosen}"
-    [logged] = [record for record in caplog.records if "5558" in record.getMessage()]
-    assert (logged.levelname, logged.name) == ("WARNING", "zkgroups.member")
-
-
-def test_an_offset_goes_back_only_from_the_one_that_was_outside_of_the_log(
-    run: Run, group: Consumergroup, registry: Registry, at_once: None
-) -> None:
-    after_a_log_made_anew(group, registry)
-    one = run(out_of_range="earliest").until_holding(P0, P1)
-    generation = one.generations[-1]
-    start_of(generation, P0, 0, 20)
-    registry.client.set("/consumers/billing/offsets/orders/0", b"6000")  # by somebody else, since
-    with pytest.raises(OffsetWouldGoBackError):
-        generation.commit()
-    assert group.offsets.fetch(P0).offset == 6_000  # type: ignore[union-attr]
-
-
-def test_the_next_generation_begins_where_the_one_that_moved_back_ended(
-    run: Run, group: Consumergroup, registry: Registry, at_once: None
-) -> None:
-    after_a_log_made_anew(group, registry)
-
-    def work(generation: Generation) -> None:
-        generation.mark(P0, start_of(generation, P0, 0, 20) + 5)
-        generation.wait()
-
-    with Running(group, ["orders"], work=work, out_of_range="earliest") as first:
-        first.until(lambda: first.generations and first.generations[-1].marked == {P0: 5})
-    assert run(out_of_range="error").until_holding(P0, P1).generations[-1].partitions == {P0: 5, P1: 7}
-
-
-def test_without_a_policy_an_offset_outside_of_the_log_is_an_error_that_names_the_cure(
-    run: Run, group: Consumergroup, registry: Registry
-) -> None:
-    after_a_log_made_anew(group, registry)
-
-    def work(generation: Generation) -> None:
-        generation.start_offset(P0, log_start=0, log_end=20)
-
-    one = run(work=work)
-    one.until(lambda: one.errors)
-    error = one.errors[0]
-    assert isinstance(error, CommittedOutOfRangeError)
-    assert (error.group, error.at, error.committed, error.start, error.end) == ("billing", P0, 5_558, 0, 20)
-    assert 'pass out_of_range="earliest" or "latest"' in str(error)
-    assert "`zkgroups offsets reset billing`" in str(error)
-    assert group.offsets.fetch(P0).offset == 5_558  # type: ignore[union-attr]
-
-
-def test_a_mark_below_the_committed_offset_is_refused_at_once_as_it_could_never_be_committed(
-    run: Run, group: Consumergroup, registry: Registry
-) -> None:
-    after_a_log_made_anew(group, registry)
-    generation = run().until_holding(P0, P1).generations[-1]
-    with pytest.raises(OffsetWouldGoBackError, match="start_offset"):
-        generation.mark(P0, 1)
-    assert generation.marked == {}
-
-
-@pytest.mark.parametrize("start_at", list(StartAt))
-def test_where_nothing_is_committed_start_at_chooses_an_offset_of_the_log(
-    run: Run, orders: Partitions, start_at: StartAt
-) -> None:
-    generation = run(start_at=start_at).until_holding(orders).generations[-1]
-    expected = {StartAt.EARLIEST: 3, StartAt.LATEST: 20}[start_at]
-    assert generation.start_offset(P0, log_start=3, log_end=20) == expected
-    assert generation.marked == {}
-
-
-@pytest.mark.parametrize(("log_start", "log_end"), [(5, 4), (-1001, 4), ("0", 4)])
-def test_a_log_that_cannot_be_is_refused(run: Run, orders: Partitions, log_start: Any, log_end: Any) -> None:
-    generation = run().until_holding(orders).generations[-1]
-    with pytest.raises(InvalidOptionError):
-        generation.start_offset(P0, log_start=log_start, log_end=log_end)
-    with pytest.raises(NotClaimedError):
-        generation.start_offset(TopicPartition("refunds", 0), log_start=0, log_end=1)
-
-
-# Asked again in one generation
-
-
-def only_generation(one: Running) -> Generation:
-    return one.until_holding(P0, P1).generations[-1]
-
-
-@pytest.mark.parametrize("policy", ["earliest", "latest", "error"])
-@pytest.mark.parametrize("committed", [True, False])
-def test_start_offset_goes_on_where_this_generation_is_however_often_it_is_asked(
-    run: Run, group: Consumergroup, registry: Registry, policy: str, committed: bool
-) -> None:
-    plant_topic(registry.client, "orders", 2)
-    group.offsets.set(P0, 5_000)
-    generation = only_generation(run(out_of_range=policy))
-    assert generation.start_offset(P0, log_start=4_000, log_end=9_000) == 5_000
-    generation.mark(P0, 7_000)
-    if committed:
-        generation.commit()
-    assert generation.start_offset(P0, log_start=6_000, log_end=10_000) == 7_000
-    generation.commit()
-    assert group.offsets.fetch(P0).offset == 7_000  # type: ignore[union-attr]
-
-
-def test_the_latest_offset_is_chosen_once_where_nothing_is_committed(
-    run: Run, group: Consumergroup, registry: Registry
-) -> None:
-    plant_topic(registry.client, "orders", 2)
-    generation = only_generation(run(start_at="latest"))
-    asked = [
-        generation.start_offset(P0, log_start=start, log_end=end) for start, end in [(0, 100), (0, 900), (600, 900)]
-    ]
-    assert asked == [100, 100, 600]
-    assert generation.marked == {}
-    generation.mark(P0, 650)
-    assert generation.start_offset(P0, log_start=600, log_end=900) == 650
-
-
-@pytest.mark.parametrize(("policy", "chosen"), [("earliest", 8_000), ("latest", 10_000)])
-def test_a_mark_that_the_log_has_left_behind_only_moves_forward(
-    run: Run, group: Consumergroup, registry: Registry, policy: str, chosen: int
-) -> None:
-    plant_topic(registry.client, "orders", 2)
-    group.offsets.set(P0, 5_000)
-    one = run(out_of_range=policy)
-    generation = only_generation(one)
-    generation.mark(P0, 7_000)
-    assert generation.start_offset(P0, log_start=8_000, log_end=10_000) == chosen
-    generation.mark(P0, 7_100)  # of a message that was fetched before
-    assert generation.marked == {P0: chosen}
-    one.close()
-    [event] = [event for event in one.events if event.kind is EventKind.RESET]
-    assert event.detail == f"marked offset 7000 is outside of the log (8000 to 10000), begins at {chosen}"
-
-
-# How far an offset may go back
-
-
-def test_a_move_forward_lets_no_offset_go_back(run: Run, group: Consumergroup, registry: Registry) -> None:
-    plant_topic(registry.client, "orders", 2)
-    group.offsets.set(P0, 5_000)
-    generation = only_generation(run(out_of_range="earliest"))
-    assert generation.start_offset(P0, log_start=8_000, log_end=9_000) == 8_000
-    with pytest.raises(OffsetWouldGoBackError):
-        generation.commit({P0: 100})
-    generation.commit()
-    assert group.offsets.fetch(P0).offset == 8_000  # type: ignore[union-attr]
-
-
-def test_an_offset_goes_back_no_further_than_the_policy_chose(
-    run: Run, group: Consumergroup, registry: Registry, at_once: None
-) -> None:
-    plant_topic(registry.client, "orders", 2)
-    group.offsets.set(P0, 5_000)
-    generation = only_generation(run(out_of_range="earliest"))
-    assert start_of(generation, P0, 3_000, 4_000) == 3_000
-    with pytest.raises(OffsetWouldGoBackError):
-        generation.commit({P0: 1})
-    with pytest.raises(OffsetWouldGoBackError):
-        generation.mark(P0, 1)
-    generation.commit()
-    assert group.offsets.fetch(P0).offset == 3_000  # type: ignore[union-attr]
-
-
-# A log end that may be stale
-
-
-def test_a_log_end_read_before_the_last_commit_moves_nothing(
-    run: Run, group: Consumergroup, registry: Registry
-) -> None:
-    plant_topic(registry.client, "orders", 2)
-    group.offsets.set(P0, 5_000)
-    generation = only_generation(run(out_of_range="earliest"))
-    with pytest.raises(PastLogEndError, match="read the log end from a broker again") as caught:
-        generation.start_offset(P0, log_start=0, log_end=4_999)
-    assert (caught.value.group, caught.value.at, caught.value.position, caught.value.end) == (
-        "billing",
-        P0,
-        5_000,
-        4_999,
-    )
-    assert generation.start_offset(P0, log_start=0, log_end=5_000) == 5_000
-    assert generation.marked == {}
-
-
-def test_a_worker_that_fails_by_a_stale_log_end_begins_again_and_moves_when_that_is_confirmed(
-    run: Run, group: Consumergroup, registry: Registry
-) -> None:
-    plant_topic(registry.client, "orders", 2)
-    group.offsets.set(P0, 5_000)
-
-    def work(generation: Generation) -> None:
-        generation.start_offset(P0, log_start=0, log_end=20)
-        generation.wait()
-
-    one = run(work=work, out_of_range="earliest")
-    one.until(lambda: any(event.kind is EventKind.RESET for event in one.events))
-    assert len(one.generations) > 1
-    assert one.errors == []
-
-
-def test_an_ended_generation_does_not_ask_for_another_reading(
-    run: Run, group: Consumergroup, registry: Registry
-) -> None:
-    plant_topic(registry.client, "orders", 2)
-    group.offsets.set(P0, 5_000)
-    one = run(out_of_range="earliest")
-    generation = only_generation(one)
-    one.close()
-    with pytest.raises(GenerationEndedError):
-        generation.start_offset(P0, log_start=0, log_end=20)

@@ -1,4 +1,4 @@
-"""The judge: of a history in which all is well it says nothing, and of each violation that is planted it says which."""
+"""The judge finds no violation in a good history, and finds each planted violation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .history import Event, Grant, History, Kind, Write, judge, leases, read
 
 AT = "orders/0"
 ANNE, BERT = 0xA, 0xB
-"""Their sessions."""
+"""The sessions of the members."""
 
 
 def begun(run: str, time: float, generation: int = 1, offset: int = 0, **more: Any) -> Event:
@@ -22,7 +22,7 @@ def begun(run: str, time: float, generation: int = 1, offset: int = 0, **more: A
 
 
 def processed(run: str, time: float, offset: int, generation: int = 1, *, since: float | None = None) -> Event:
-    """A message that took a tenth of a second, unless the process was stopped in the middle of it."""
+    """A message that took a tenth of a second, unless the process was suspended during it."""
     since = time - 0.1 if since is None else since
     return Event(Kind.PROCESSED, time, run, run, AT, generation, offset=offset, since=since, sure=since + 0.01)
 
@@ -64,22 +64,22 @@ def rules(history: History, **options: Any) -> list[str]:
     return [violation.rule for violation in judge(history, **{"bound": 1.0, "once": True, **options})]
 
 
-def test_of_a_good_history_it_says_nothing() -> None:
+def test_a_good_history_has_no_violations() -> None:
     assert rules(history()) == []
 
 
 # Leases
 
 RESUMED = processed("anne", 9.0, 2, since=1.45)
-"""Stopped in the middle of a message, it went on much later."""
+"""Suspended during a message, the process continued much later."""
 
 
-def test_two_generations_at_one_time_are_found() -> None:
+def test_two_concurrent_generations_are_found() -> None:
     late = processed("anne", 2.9, 2, since=2.3)
     assert "two have one claim" in rules(history(late, without=(told(Kind.REVOKED, "anne", 1.6),)))
 
 
-def test_one_message_of_a_zombie_that_believed_itself_active_is_found() -> None:
+def test_a_message_of_a_zombie_that_considered_itself_active_is_found() -> None:
     lost = told(Kind.LOST, "anne", 9.5)
     seen_active = processed("anne", 9.0, 2, since=8.9)
     revoked = told(Kind.REVOKED, "anne", 1.6)
@@ -87,20 +87,20 @@ def test_one_message_of_a_zombie_that_believed_itself_active_is_found() -> None:
     assert "two have one claim" in rules(history(seen_active, lost, later, without=(revoked,)))
 
 
-def test_the_message_in_hand_of_one_that_was_stopped_is_none() -> None:
+def test_the_current_message_of_a_suspended_process_is_not_a_violation() -> None:
     lost = told(Kind.LOST, "anne", 9.5)
     assert "two have one claim" not in rules(history(RESUMED, lost, without=(told(Kind.REVOKED, "anne", 1.6),)))
 
 
-def test_the_message_in_hand_of_one_that_was_killed_is_none() -> None:
+def test_the_current_message_of_a_killed_process_is_not_a_violation() -> None:
     assert "two have one claim" not in rules(history(RESUMED, without=(told(Kind.REVOKED, "anne", 1.6),)))
 
 
-def test_the_message_in_hand_of_one_that_gave_up_in_good_order_is_found() -> None:
+def test_the_current_message_of_a_process_that_released_in_order_is_found() -> None:
     assert "two have one claim" in rules(history(RESUMED))
 
 
-def test_the_message_in_hand_of_one_that_lost_it_while_giving_it_up_is_none() -> None:
+def test_the_current_message_of_a_process_that_lost_its_partition_during_the_release_is_not_a_violation() -> None:
     assert "two have one claim" not in rules(history(RESUMED, told(Kind.LOST, "anne", 1.7)))
 
 
@@ -108,7 +108,7 @@ ENDING = Event(Kind.ENDING, 2.05, "nemesis", session=ANNE)
 UNAWARE = [processed("anne", 2.6, 2), told(Kind.LOST, "anne", 2.7)]
 
 
-def test_one_whose_session_somebody_else_has_ended_is_given_a_moment_to_hear_of_it() -> None:
+def test_a_process_whose_session_was_expired_by_another_client_has_a_moment_to_notice() -> None:
     revoked = told(Kind.REVOKED, "anne", 1.6)
     assert "two have one claim" in rules(history(*UNAWARE, without=(revoked,)))
     assert "two have one claim" not in rules(history(*UNAWARE, ENDING, without=(revoked,)))
@@ -120,8 +120,8 @@ def test_two_generations_of_one_process_that_overlap_are_found() -> None:
     assert "two have one claim" in rules(history(*again))
 
 
-def test_a_lease_reaches_over_a_pause_in_which_nothing_was_processed() -> None:
-    """A generation is one stretch of time: who is active before and after was so in between."""
+def test_a_lease_spans_a_pause_without_messages() -> None:
+    """A generation is one period: if it was active before and after, it was active in between."""
     events = [begun("anne", 1.0), processed("anne", 1.2, 0), processed("anne", 5.0, 1)]
     [lease] = leases(History([*events, begun("bert", 2.0, offset=1), processed("bert", 2.2, 1)]))[AT][:1]
     assert (lease.start, lease.end) == pytest.approx((1.11, 4.9))
@@ -145,7 +145,7 @@ def test_a_claim_without_the_registration_is_found() -> None:
 
 
 @pytest.mark.parametrize("offset", [1, None])
-def test_an_offset_that_went_back_or_away_is_found(offset: int | None) -> None:
+def test_an_offset_that_went_back_or_was_deleted_is_found(offset: int | None) -> None:
     events = [processed("bert", 2.75, 0)]
     found = rules(history(*events, writes=[*WRITTEN, write(3, BERT, offset, BERT)]), once=False)
     assert found == ["an offset went back"]
@@ -156,14 +156,14 @@ def test_an_administrator_may_let_an_offset_go_back() -> None:
     assert rules(history(writes=writes, administrators=frozenset({0xC}))) == []
 
 
-def test_a_commit_of_what_another_has_processed_is_found() -> None:
+def test_a_commit_of_messages_that_another_process_processed_is_found() -> None:
     writes = [write(1, ANNE, 2, ANNE), write(2, BERT, 3, BERT)]
     by_anne = replace(processed("bert", 2.2, 2), run="carl")
     found = rules(history(by_anne, without=(processed("bert", 2.2, 2),), writes=writes))
-    assert found == ["a commit of what was not processed"]
+    assert found == ["a commit beyond the processed messages"]
 
 
-def test_a_commit_of_where_it_began_is_none() -> None:
+def test_a_commit_of_the_starting_offset_is_not_a_violation() -> None:
     assert rules(history(writes=[WRITTEN[0], write(2, BERT, 2, BERT), write(3, BERT, 3, BERT)])) == []
 
 
@@ -179,24 +179,24 @@ def test_a_commit_that_returned_and_was_never_written_is_found() -> None:
     assert rules(history(*commit("bert", 2.8, 4))) == ["a commit was lost"]
 
 
-def test_a_commit_lower_than_one_that_had_returned_is_found() -> None:
-    """Also where a watch would have missed it, because it has risen again since."""
+def test_a_commit_lower_than_a_completed_commit_is_found() -> None:
+    """Also if the offset has risen again since, so that a watch would have missed it."""
     late = commit("anne", 2.5, 2)
     assert rules(history(*late)) == ["a commit went back"]
 
 
-def test_a_commit_that_was_under_way_when_a_higher_one_returned_is_none() -> None:
+def test_a_commit_in_progress_when_a_higher_one_returned_is_not_a_violation() -> None:
     slow = [told(Kind.COMMITTING, "anne", 1.55, offset=2), told(Kind.COMMITTED, "anne", 2.5, offset=2)]
     assert rules(history(*slow)) == []
 
 
 @pytest.mark.parametrize("error", ["GenerationEndedError", "SessionLostError: gone", "OutcomeUnknownError"])
-def test_a_commit_that_is_refused_for_coming_late_is_none(error: str) -> None:
+def test_a_commit_refused_as_too_late_is_not_a_violation(error: str) -> None:
     assert rules(history(told(Kind.REFUSED, "anne", 1.7, offset=2, error=error))) == []
 
 
 @pytest.mark.parametrize("error", ["OffsetConflictError", "OffsetWouldGoBackError: x", "ConnectionLoss", "KeyError: 3"])
-def test_a_commit_that_is_refused_for_another_reason_is_found(error: str) -> None:
+def test_a_commit_refused_for_another_reason_is_found(error: str) -> None:
     assert rules(history(told(Kind.REFUSED, "anne", 1.7, offset=2, error=error))) == ["refused for a wrong reason"]
 
 
@@ -204,7 +204,7 @@ def test_a_failure_is_found() -> None:
     assert rules(history(told(Kind.FAILED, "anne", 1.7, error="KeyError: 3"))) == ["it failed"]
 
 
-# What members are told, and the end
+# Events that members receive, and the end
 
 
 def test_a_partition_lost_twice_is_found() -> None:
@@ -212,7 +212,7 @@ def test_a_partition_lost_twice_is_found() -> None:
     assert rules(history(*losses)) == ["lost without having it"]
 
 
-def test_a_partition_lost_while_it_is_being_revoked_is_none() -> None:
+def test_a_partition_lost_during_its_revocation_is_not_a_violation() -> None:
     assert rules(history(told(Kind.LOST, "anne", 1.7))) == []
 
 
@@ -221,17 +221,17 @@ def test_a_partition_revoked_after_it_was_lost_is_found() -> None:
     assert rules(history(*losses)) == ["revoked without having it"]
 
 
-def test_a_plan_that_grew_older_is_found() -> None:
+def test_a_plan_number_that_decreased_is_found() -> None:
     assert rules(history(begun("bert", 2.9, 2, 4, number=1))) == ["a plan grew older"]
 
 
-def test_a_partition_that_nobody_works_on_in_the_end_is_found() -> None:
+def test_a_partition_without_a_worker_at_the_end_is_found() -> None:
     assert rules(history(without=(GOOD[-1],))) == ["not settled"]
     assert rules(history(partitions=frozenset({AT, "orders/1"}))) == ["not settled"]
     assert rules(history(without=(Event(Kind.CALM, 2.4),))) == ["not settled"]
 
 
-def test_a_message_that_was_processed_twice_is_found_where_nothing_was_broken() -> None:
+def test_a_message_processed_twice_without_faults_is_found() -> None:
     twice = history(processed("bert", 2.75, 2))
     assert rules(twice) == ["processed twice"]
     assert rules(twice, once=False) == []
@@ -240,7 +240,7 @@ def test_a_message_that_was_processed_twice_is_found_where_nothing_was_broken() 
 # The files
 
 
-def test_what_is_written_is_read_as_it_was_and_half_a_line_is_none(tmp_path: Path) -> None:
+def test_events_are_read_unchanged_and_an_incomplete_line_is_ignored(tmp_path: Path) -> None:
     anne, bert = GOOD[:5], GOOD[5:]
     (tmp_path / "anne.jsonl").write_text("".join(event.line() + "\n" for event in anne) + '{"kind": "comm')
     (tmp_path / "bert.jsonl").write_text("".join(event.line() + "\n" for event in bert))

@@ -1,4 +1,4 @@
-"""Members beside registrations that were made to hurt: they get their partitions, and nobody else loses a claim."""
+"""Members beside hostile registrations: they get their partitions, and no other claim is lost."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_member_beside_billions_of_streams_gets_the_partition_of_the_first_str
     run(["orders"], id="a", foreign_assignor=strategy).until_holding(first)
 
 
-def test_a_note_names_a_handful_of_nodes_and_how_many_more_there_are(
+def test_a_log_line_names_a_few_nodes_and_the_number_of_the_others(
     registry: Registry, group: Consumergroup, run: Run, orders: frozenset[TopicPartition]
 ) -> None:
     for n in range(8):

@@ -1,4 +1,4 @@
-"""The server's transaction log, read after a server that was killed: nothing is missing, and nothing is told twice."""
+"""The transaction log of a killed server is read completely, and each change once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 @pytest.fixture
 def server() -> Iterator[ZooKeeperServer]:
-    """One whose log has nothing of other tests in it."""
+    """A server whose log contains nothing of other tests."""
     with ZooKeeperServer() as server:
         yield server
 
@@ -28,7 +28,7 @@ def connect(server: ZooKeeperServer) -> Registry:
     return Registry.connect(",".join([server.address] * 5), session_timeout=4.0)
 
 
-def test_every_write_is_told_with_who_held_the_partition_also_after_the_server_was_killed(
+def test_every_write_is_read_with_the_owner_of_the_partition_even_after_a_kill_of_the_server(
     server: ZooKeeperServer,
 ) -> None:
     with connect(server) as registry:
@@ -58,7 +58,7 @@ def test_every_write_is_told_with_who_held_the_partition_also_after_the_server_w
     ]
 
 
-def test_what_a_session_held_is_nobodys_once_it_has_ended(server: ZooKeeperServer) -> None:
+def test_the_partitions_of_an_expired_session_have_no_owner(server: ZooKeeperServer) -> None:
     with connect(server) as registry:
         me = registry.group("billing").instance("me")
         me.register(["orders"])
@@ -69,7 +69,7 @@ def test_what_a_session_held_is_nobodys_once_it_has_ended(server: ZooKeeperServe
     assert (write.offset, write.owner, write.registered) == (1, None, False)
 
 
-def test_an_offset_that_was_deleted_is_told_and_a_chroot_is_no_part_of_it(server: ZooKeeperServer) -> None:
+def test_a_deleted_offset_is_read_without_the_chroot(server: ZooKeeperServer) -> None:
     with connect(server) as registry:
         registry.client.ensure_path("/kafka")
     with Registry.connect(f"{server.address}/kafka") as registry:

@@ -1,4 +1,4 @@
-"""The log of a member: each event once, at a level by which an operator can filter, under a name for users."""
+"""The log of a member: each event once, at a level that operators can filter by, under a public logger name."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_each_event_is_one_line_without_a_colon_at_its_end(
     assert [message for message in messages if message.rstrip() != message or message.endswith(":")] == []
 
 
-def test_partitions_that_somebody_keeps_and_topics_that_are_missing_are_one_warning_each(
+def test_blocked_partitions_and_missing_topics_are_one_warning_each(
     run: Run, registry: Registry, orders: Partitions, log: pytest.LogCaptureFixture
 ) -> None:
     registry.client.create(f"/consumers/billing/owners/{P0}", b"another-0", ephemeral=True, makepath=True)
@@ -99,7 +99,7 @@ def test_a_step_that_keeps_failing_is_one_warning(run: Run, log: pytest.LogCaptu
     assert warning.exc_info is not None
 
 
-def test_a_commit_that_fails_at_every_tick_is_one_warning_until_one_has_worked(
+def test_a_repeatedly_failing_commit_is_one_warning_until_a_commit_succeeds(
     run: Run, registry: Registry, orders: Partitions, log: pytest.LogCaptureFixture
 ) -> None:
     a = run(id="a", auto_commit_every=0.05).until_holding(orders)

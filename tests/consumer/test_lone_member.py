@@ -1,4 +1,4 @@
-"""Members that take part in no group: everything is theirs, nothing is written, and nothing is lost with a session."""
+"""Members without a group: they work on all partitions, write nothing, and lose nothing with a session."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def client(registry: Registry) -> Any:
 
 @pytest.fixture
 def alone(registry: Registry) -> Iterator[Alone]:
-    """Lone members that work in the background; they look at the topics when they hear of something, and never else."""
+    """Start members without a group in the background. They read the topics only after events."""
     with ExitStack() as stack:
 
         def alone(topics: Any = ("orders",), *, on: Registry = registry, **options: Any) -> Running:
@@ -50,7 +50,7 @@ def alone(registry: Registry) -> Iterator[Alone]:
 
 
 def everything(client: Any, path: str = "/") -> dict[str, tuple[bytes, int]]:
-    """All nodes there are, with how often each was written."""
+    """All nodes, each with its number of writes."""
     data, stat = client.get(path)
     found = {path: (data, stat.version)}
     for name in client.get_children(path):
@@ -58,10 +58,10 @@ def everything(client: Any, path: str = "/") -> dict[str, tuple[bytes, int]]:
     return found
 
 
-# What it has
+# Partitions
 
 
-def test_all_partitions_of_all_topics_are_its_own_and_nothing_is_written(
+def test_a_lone_member_works_on_all_partitions_and_writes_nothing(
     alone: Alone, client: Any, zookeeper: Any, zookeeper_hosts: str, connect: Callable[..., Registry]
 ) -> None:
     plant_topic(client, "orders", 2)
@@ -81,7 +81,7 @@ def test_all_partitions_of_all_topics_are_its_own_and_nothing_is_written(
     assert everything(client).keys() == before.keys()
 
 
-def test_another_one_has_everything_too(alone: Alone, client: Any) -> None:
+def test_a_second_lone_member_works_on_all_partitions_too(alone: Alone, client: Any) -> None:
     plant_topic(client, "orders", 2)
     a, b = alone().until_holding(P0, P1), alone().until_holding(P0, P1)
     assert a.member.id != b.member.id
@@ -89,14 +89,16 @@ def test_another_one_has_everything_too(alone: Alone, client: Any) -> None:
     assert len(a.generations) == 1
 
 
-def test_a_registry_that_only_reads_is_enough(alone: Alone, client: Any, connect: Callable[..., Registry]) -> None:
+def test_a_read_only_registry_is_enough_for_a_lone_member(
+    alone: Alone, client: Any, connect: Callable[..., Registry]
+) -> None:
     plant_topic(client, "orders", 2)
     a = alone(on=connect(read_only=True)).until_holding(P0, P1)
     plant_topic(client, "orders", 3)
     a.until_holding(P0, P1, P2)
 
 
-def test_topics_and_partitions_that_come_and_go_make_another_generation(alone: Alone, client: Any) -> None:
+def test_added_and_removed_topics_and_partitions_cause_another_generation(alone: Alone, client: Any) -> None:
     a = alone((), pattern="orders.*").until_holding()
     assert a.member.state is InstanceState.STABLE
     plant_topic(client, "orders", 1)
@@ -111,14 +113,14 @@ def test_topics_and_partitions_that_come_and_go_make_another_generation(alone: A
     assert numbers == sorted(set(numbers))
 
 
-def test_a_pattern_leaves_out_the_topics_of_kafka_itself_unless_they_are_asked_for(alone: Alone, client: Any) -> None:
+def test_a_pattern_excludes_internal_topics_unless_requested(alone: Alone, client: Any) -> None:
     plant_topic(client, "orders", 1)
     plant_topic(client, "__transaction_state", 1)
     alone((), pattern=".*").until_holding(P0)
     alone((), pattern=".*", include_internal=True).until_holding(P0, ats("__transaction_state", 0))
 
 
-def test_partitions_from_a_function_need_nothing_of_zookeeper(alone: Alone, client: Any) -> None:
+def test_with_a_partitions_function_nothing_is_read_from_zookeeper(alone: Alone, client: Any) -> None:
     count = 1
     a = alone(partitions=lambda _topic: range(count), reconcile_every=0.05).until_holding(P0)
     count = 2
@@ -126,7 +128,7 @@ def test_partitions_from_a_function_need_nothing_of_zookeeper(alone: Alone, clie
     assert list(everything(client)) == ["/"]
 
 
-def test_a_topic_that_cannot_be_read_stops_no_other_and_is_told(alone: Alone, client: Any) -> None:
+def test_an_unreadable_topic_is_reported_and_does_not_stop_others(alone: Alone, client: Any) -> None:
     plant_topic(client, "orders", 1)
     client.create("/brokers/topics/refunds", b"{")
     a = alone(["orders", "refunds"]).until_holding(P0)
@@ -136,10 +138,10 @@ def test_a_topic_that_cannot_be_read_stops_no_other_and_is_told(alone: Alone, cl
     a.until_holding(P0, ats("refunds", 0))
 
 
-# Where it begins
+# Starting offsets
 
 
-def test_it_cannot_commit_as_there_is_no_group(alone: Alone, client: Any) -> None:
+def test_a_lone_member_cannot_commit(alone: Alone, client: Any) -> None:
     plant_topic(client, "orders", 1)
     [generation] = alone().until_holding(P0).generations
     assert generation.group == ""
@@ -152,7 +154,7 @@ def test_it_cannot_commit_as_there_is_no_group(alone: Alone, client: Any) -> Non
     assert generation.active
 
 
-def test_the_next_generation_begins_where_the_one_before_was_marked(alone: Alone, client: Any) -> None:
+def test_the_next_generation_begins_at_the_marks_of_the_previous_one(alone: Alone, client: Any) -> None:
     plant_topic(client, "orders", 2)
     a = alone(start_at="latest").until_holding(P0, P1)
     a.generations[0].mark(P0, 5)
@@ -163,7 +165,7 @@ def test_the_next_generation_begins_where_the_one_before_was_marked(alone: Alone
     assert not {event.kind for event in a.events} & {EventKind.COMMITTED, EventKind.FAILED}
 
 
-def test_out_of_range_also_moves_what_a_member_of_no_group_has_marked(
+def test_out_of_range_also_moves_marks_of_a_lone_member(
     alone: Alone, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start_offset, "CONFIRM_AFTER", 0.0)
@@ -181,7 +183,7 @@ def test_out_of_range_also_moves_what_a_member_of_no_group_has_marked(
     assert dict(a.generations[-1].partitions) == {P0: 3, P1: "earliest", P2: "earliest"}
 
 
-def test_a_worker_that_fails_is_told_and_the_next_generation_goes_on_where_it_was(alone: Alone, client: Any) -> None:
+def test_a_failed_worker_is_reported_and_the_next_generation_continues_at_its_marks(alone: Alone, client: Any) -> None:
     plant_topic(client, "orders", 1)
     trouble = [RuntimeError("no disk")]
 
@@ -197,9 +199,7 @@ def test_a_worker_that_fails_is_told_and_the_next_generation_goes_on_where_it_wa
     assert dict(a.generations[-1].partitions) == {P0: 7}
 
 
-def test_a_topic_that_was_made_again_is_begun_anew_and_not_where_the_old_one_was_marked(
-    alone: Alone, client: Any
-) -> None:
+def test_a_recreated_topic_does_not_begin_at_the_marks_of_the_old_one(alone: Alone, client: Any) -> None:
     plant_topic(client, "orders", 2)
     a = alone().until_holding(P0, P1)
     a.generations[0].mark(P0, 1000)
@@ -214,7 +214,7 @@ def test_a_topic_that_was_made_again_is_begun_anew_and_not_where_the_old_one_was
 # The connection
 
 
-def test_a_session_that_ends_interrupts_nothing_and_watches_are_set_anew(
+def test_an_expired_session_interrupts_nothing_and_watches_are_set_again(
     alone: Alone, client: Any, connect: Callable[..., Registry]
 ) -> None:
     plant_topic(client, "orders", 1)
@@ -229,7 +229,7 @@ def test_a_session_that_ends_interrupts_nothing_and_watches_are_set_anew(
     assert not {event.kind for event in a.events} & {EventKind.LOST, EventKind.REVOKED}
 
 
-def test_work_goes_on_without_a_connection_and_what_has_changed_is_seen_when_it_is_back(
+def test_work_continues_while_disconnected_and_changes_are_noticed_after_the_reconnect(
     alone: Alone, client: Any, zookeeper: Any, zookeeper_hosts: str, connect: Callable[..., Registry]
 ) -> None:
     plant_topic(client, "orders", 1)
@@ -253,7 +253,7 @@ def test_work_goes_on_without_a_connection_and_what_has_changed_is_seen_when_it_
     assert generation.wait(0)
 
 
-def test_what_no_watch_tells_is_seen_when_it_is_time_to_look(
+def test_a_change_without_a_watch_event_is_noticed_within_the_reconcile_period(
     alone: Alone, client: Any, zookeeper: Any, zookeeper_hosts: str, connect: Callable[..., Registry]
 ) -> None:
     plant_topic(client, "orders", 1)
@@ -266,17 +266,17 @@ def test_what_no_watch_tells_is_seen_when_it_is_time_to_look(
         a.close()
 
 
-# Its life, which is that of any member
+# Parts that it shares with members of groups
 
 
-def test_its_face_is_that_of_a_member_without_what_only_groups_need() -> None:
+def test_its_public_api_is_that_of_a_member_without_the_parts_for_groups() -> None:
     public = {name for name in dir(Member) if not name.startswith("_")}
     assert {name for name in dir(LoneMember) if not name.startswith("_")} == public
     options = set(inspect.signature(LoneMember).parameters) - {"registry"}
     assert options < set(inspect.signature(Member).parameters)
 
 
-def test_callbacks_tell_what_comes_and_what_goes(alone: Alone, client: Any) -> None:
+def test_callbacks_report_added_and_removed_partitions(alone: Alone, client: Any) -> None:
     plant_topic(client, "orders", 2)
     told: list[tuple[str, set[TopicPartition]]] = []
     a = alone(on_assigned=lambda at: told.append(("+", set(at))), on_revoked=lambda at: told.append(("-", set(at))))
@@ -311,7 +311,7 @@ def test_closing_it_waits_for_its_workers_and_ends_its_generations(registry: Reg
     member.close()
 
 
-def test_it_stops_when_it_is_asked_to_and_waits_no_longer_than_it_is_told(registry: Registry, client: Any) -> None:
+def test_stop_ends_a_lone_member_within_its_timeout(registry: Registry, client: Any) -> None:
     member = LoneMember(registry, ["orders"])
     assert member.next_generation(0.05) is None
     member.cancel()
@@ -339,5 +339,5 @@ def test_an_option_out_of_bounds_is_refused_at_once(registry: Registry, options:
         LoneMember(**{"registry": registry, "topics": ["orders"], **options})
 
 
-def test_workers_may_be_given_as_long_as_one_likes(registry: Registry) -> None:
+def test_the_release_timeout_of_a_lone_member_has_no_upper_bound(registry: Registry) -> None:
     LoneMember(registry, ["orders"], release_timeout=600.0)

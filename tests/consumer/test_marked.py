@@ -1,4 +1,4 @@
-"""Members of a group that a migration has marked: who comes is told, and who is there goes on."""
+"""Members of a group that a migration has marked: new members get an error, and existing ones continue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def remove(registry: Registry) -> None:
     assert marks.remove(registry._context, ["billing"], plan="p1") == {"billing": None}
 
 
-def test_who_asks_for_generations_in_a_marked_group_is_told_and_nothing_is_registered(
+def test_a_new_member_of_a_marked_group_gets_an_error_and_registers_nothing(
     registry: Registry, group: Consumergroup, orders: Partitions
 ) -> None:
     group.create()
@@ -37,7 +37,7 @@ def test_who_asks_for_generations_in_a_marked_group_is_told_and_nothing_is_regis
     assert group.instances() == []
 
 
-def test_who_is_there_already_goes_on_and_a_second_one_joins_when_the_mark_is_gone(
+def test_an_existing_member_continues_and_a_second_one_joins_once_the_mark_is_removed(
     registry: Registry, group: Consumergroup, orders: Partitions, run: Run
 ) -> None:
     first = run(id="a").until_holding(orders)
@@ -53,7 +53,7 @@ def test_who_is_there_already_goes_on_and_a_second_one_joins_when_the_mark_is_go
     first.until_holding(ats("orders", 0, 1, 2))
 
 
-def test_who_loses_its_session_under_a_mark_is_told_and_cannot_come_back(
+def test_a_member_whose_session_expires_under_a_mark_gets_an_error_and_cannot_return(
     registry: Registry, group: Consumergroup, orders: Partitions, run: Run, connect: Callable[..., Registry]
 ) -> None:
     other = connect()

@@ -1,6 +1,6 @@
-"""Members in processes of their own, under everything that can happen to them: judged by `history.py` afterwards.
+"""Members in their own processes under all kinds of faults, judged by `history.py`.
 
-A short run is part of every run of the tests; `make soak` goes on for as long as one likes.
+A short run is part of every run of the tests. `make soak` runs many longer ones.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.zookeeper
 
 SEEDS = [int(seed) for seed in os.environ.get("ZKGROUPS_NEMESIS_SEEDS", "1").split(",")]
 SOAK = int(os.environ.get("ZKGROUPS_SOAK_ROUNDS", "30"))
-"""How many runs `make soak` does, of which each is three times as long."""
+"""The number of runs of `make soak`, each of which is three times as long."""
 
 BOUND = 15.0
-"""In seconds: how soon after all is calm everybody works again. Within it a session of two seconds ends, everybody
-looks at the group once more, and whoever was late has waited a moment for the others."""
+"""In seconds: how soon after the last fault every member works again. In this time a session of two seconds expires,
+all members read the group again, and delayed members wait a moment for the others."""
 
 OPTIONS = ("--reconcile-every", "2")
 
@@ -39,22 +39,22 @@ def assert_all_is_well(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_happens_nobody_works_on_what_another_has_and_no_offset_falls(tmp_path: Path, seed: int) -> None:
+def test_under_all_faults_no_two_members_have_one_claim_and_no_offset_goes_back(tmp_path: Path, seed: int) -> None:
     assert_all_is_well(tmp_path, seed, plan(seed, duration=4.0, members=4))
 
 
 @pytest.mark.parametrize("assignors", [pytest.param("range", marks=pytest.mark.soak), "sticky"])
-def test_where_members_only_come_and_go_no_message_is_processed_twice(tmp_path: Path, assignors: str) -> None:
+def test_without_faults_no_message_is_processed_twice(tmp_path: Path, assignors: str) -> None:
     strikes = plan(SEEDS[0], duration=2.0, members=4, kinds=["leave"])
     assert_all_is_well(tmp_path, SEEDS[0], strikes, options=("--assignors", assignors), once=True)
 
 
-def test_a_seed_names_what_will_be_done() -> None:
+def test_a_seed_determines_the_faults() -> None:
     assert plan(7, duration=20, members=4) == plan(7, duration=20, members=4) != plan(8, duration=20, members=4)
     assert {strike.kind for strike in plan(7, duration=100, members=4)} == set(EVERYTHING)
 
 
-def test_nothing_is_done_to_somebody_to_whom_something_else_is_being_done() -> None:
+def test_faults_of_one_member_do_not_overlap() -> None:
     strikes = plan(7, duration=100, members=4)
     for number, strike in enumerate(strikes):
         until = strike.moment + strike.lasts
@@ -65,7 +65,7 @@ def test_nothing_is_done_to_somebody_to_whom_something_else_is_being_done() -> N
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_soak(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The same, many times and longer, and with members who commit by themselves."""
+    """Many longer runs, with members that commit automatically."""
     first = int(os.environ.get("ZKGROUPS_NEMESIS_SEEDS", time.time_ns() % 1_000_000))
     for seed in range(first, first + SOAK):
         options = [(), ("--auto-commit-every", "0.2"), ("--assignors", "sticky")][seed % 3]

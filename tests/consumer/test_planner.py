@@ -1,4 +1,4 @@
-"""One member plans for all. When it hangs, or its plan cannot be read, another is made, and only one plan stands."""
+"""One member plans for all. If it hangs or its plan is unreadable, another member plans, and only one plan counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Partitions = frozenset[TopicPartition]
 
 
 class Hang:
-    """Makes the next caller wait until it is released."""
+    """Blocks the next caller until it is released."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -37,7 +37,7 @@ class Hang:
         if self._armed:
             self._armed = False
             self.entered.set()
-            assert self._released.wait(3 * LONGEST)  # longer than anybody waits for another plan
+            assert self._released.wait(3 * LONGEST)  # longer than any member waits for another plan
 
     def release(self) -> None:
         self._released.set()
@@ -58,7 +58,7 @@ def sticky_that_may_hang(members: Members) -> Assignment:
     return sticky_assignor(members)
 
 
-def test_a_planner_that_hangs_in_a_strategy_is_passed_over_and_its_late_plan_does_not_count(
+def test_a_planner_that_hangs_in_a_strategy_is_skipped_and_its_late_plan_does_not_count(
     run: Run, registry: Registry, orders: Partitions, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = SOON | {"assignors": [sticky_that_may_hang]}
@@ -81,7 +81,7 @@ def test_a_planner_that_hangs_in_a_strategy_is_passed_over_and_its_late_plan_doe
     assert a.errors == b.errors == []
 
 
-def test_a_planner_that_hangs_in_a_callback_is_passed_over_and_agrees_when_it_is_back(
+def test_a_planner_that_hangs_in_a_callback_is_skipped_and_follows_the_plan_afterwards(
     run: Run, orders: Partitions
 ) -> None:
     options = SOON | {"assignors": ["sticky"]}
@@ -101,7 +101,7 @@ def test_a_planner_that_hangs_in_a_callback_is_passed_over_and_agrees_when_it_is
     assert a.errors == b.errors == []
 
 
-def test_a_plan_with_a_number_that_is_infinite_is_replaced_and_stops_nobody(
+def test_a_plan_with_an_infinite_number_is_replaced_and_stops_no_member(
     run: Run, registry: Registry, orders: Partitions
 ) -> None:
     a = run(id="a", assignors=["sticky"]).until_holding(orders)
@@ -144,7 +144,7 @@ def test_a_plan_that_does_not_fit_the_group_is_replaced_and_moves_nothing(
 
 
 class Returned:
-    """What the strategy below returns the next time."""
+    """The result of the strategy below at its next call."""
 
     value: Any = None
 
@@ -153,7 +153,7 @@ def strategy_that_returns_anything(members: Members) -> Any:
     return Returned.value
 
 
-def test_a_strategy_of_the_user_that_returns_no_plan_is_an_error_that_says_why(
+def test_an_invalid_plan_of_a_custom_strategy_is_an_error_with_the_reason(
     run: Run, registry: Registry, orders: Partitions
 ) -> None:
     ghost = dict.fromkeys(orders, Stream("ghost", 0))
@@ -169,7 +169,7 @@ def test_a_strategy_of_the_user_that_returns_no_plan_is_an_error_that_says_why(
     run(id="a", assignors=[strategy_that_returns_anything]).until_holding(orders)
 
 
-def test_seven_planners_that_are_silent_are_skipped_in_three_steps(
+def test_seven_silent_planners_are_skipped_in_three_steps(
     run: Run, registry: Registry, orders: Partitions, caplog: pytest.LogCaptureFixture
 ) -> None:
     member = run(id="zz", **SOON | {"assignors": ["sticky"]}).until_holding(orders)

@@ -1,4 +1,4 @@
-"""Members that are started while no ZooKeeper server answers: they wait, and join when one does."""
+"""Members that start while no ZooKeeper server answers: they wait, and join when a server does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def until_it_has_tried(running: Running) -> None:
 
 
 @pytest.mark.parametrize("lone", [False, True], ids=["member", "lone member"])
-def test_a_member_waits_for_a_server_that_went_away_before_it_was_started(
+def test_a_member_that_starts_while_disconnected_joins_after_the_reconnect(
     proxy: TcpProxy, hosts: str, connect: Callable[..., Registry], orders: Partitions, lone: bool
 ) -> None:
     registry = connect(hosts, session_timeout=6.0, timeout=2.0)
@@ -82,7 +82,7 @@ def test_a_member_over_a_client_that_has_never_connected_waits_for_the_first_ser
         client.close()
 
 
-def test_connecting_waits_for_the_first_server_as_long_as_timeout_says_and_a_member_takes_no_longer_for_it(
+def test_connecting_waits_for_the_first_server_until_its_timeout_and_a_member_joins_as_soon(
     proxy: TcpProxy, hosts: str, orders: Partitions
 ) -> None:
     proxy.refuse()

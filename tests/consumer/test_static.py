@@ -1,4 +1,4 @@
-"""Static membership: a member that comes back within its session time-out, and a group that sees nothing of it."""
+"""Static membership: a member that returns within its session timeout, and a group that notices nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.zookeeper
 TOPIC: Final = "orders"
 PARTITIONS: Final = 4
 LONG: Final = 20.0
-"""In seconds: a session time-out within which a process comes back."""
+"""In seconds. A session timeout within which a process returns."""
 SHORT: Final = 2.0
 SEED: Final = 20_261_121
 ROUNDS: Final = 12
@@ -71,7 +71,7 @@ class Begun:
 
 
 class Resident:
-    """A member in a process of its own, which is always called b."""
+    """A member in its own process, with the id b."""
 
     def __init__(self, hosts: str, file: Path | str, timeout: float, strategy: str) -> None:
         command = [sys.executable, "-c", RESIDENT, hosts, str(file), str(timeout), strategy]
@@ -85,7 +85,7 @@ class Resident:
         return Begun(*json.loads(line))
 
     def having(self, number: int) -> Begun:
-        """The next generation with so many partitions."""
+        """The next generation with that many partitions."""
         while len((found := self.begun()).starts) != number:
             pass
         return found
@@ -105,7 +105,7 @@ Start = Callable[..., Resident]
 
 @pytest.fixture
 def start(zookeeper_hosts: str) -> Iterator[Start]:
-    """Starts b: its session file, time-out and strategy."""
+    """Start b. The options are its session file, timeout and strategy."""
     with ExitStack() as stack:
 
         def start(file: Path | str, timeout: float = LONG, strategy: str = "range") -> Resident:
@@ -128,7 +128,7 @@ def group(registry: Registry) -> Consumergroup:
 
 @pytest.fixture
 def other(group: Consumergroup) -> Iterator[Callable[..., Member]]:
-    """Starts another member, in this process, which looks at its group only when it hears something."""
+    """Start another member in this process, which reads its group only after events."""
     with ExitStack() as stack:
 
         def start(id: str = "a", strategy: str = "range") -> Member:
@@ -146,7 +146,7 @@ def other(group: Consumergroup) -> Iterator[Callable[..., Member]]:
 
 
 def settled(member: Member, number: int) -> MemberStats:
-    """Wait until it has so many partitions and has done nothing for a while; return what it has done until then."""
+    """Wait until it has that many partitions and has been idle for a while. Return its statistics."""
     assert eventually(lambda: member.state is InstanceState.STABLE and len(member.assignment) == number, timeout=30)
     before, since = member.stats, time.monotonic()
 
@@ -200,7 +200,7 @@ def test_an_id_that_the_next_process_does_not_use_is_deregistered_after_the_sess
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_member_that_was_killed_comes_back_and_nobody_notices(
+def test_a_killed_member_returns_without_a_rebalance(
     group: Consumergroup, other: Callable[..., Member], start: Start, file: Path, strategy: str
 ) -> None:
     a = other(strategy=strategy)
@@ -217,7 +217,7 @@ def test_a_member_that_was_killed_comes_back_and_nobody_notices(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_member_that_was_closed_without_leaving_comes_back_and_nobody_notices(
+def test_a_member_closed_without_leaving_returns_without_a_rebalance(
     group: Consumergroup, other: Callable[..., Member], start: Start, file: Path, strategy: str
 ) -> None:
     a = other(strategy=strategy)
@@ -227,12 +227,12 @@ def test_a_member_that_was_closed_without_leaving_comes_back_and_nobody_notices(
     assert b.end(signal.SIGUSR1) == 0
     again = start(file, strategy=strategy).begun()
     assert (again.session, again.resumed) == (first.session, True)
-    assert again.starts == plus(first, 10)  # what was marked was committed
+    assert again.starts == plus(first, 10)  # marked offsets were committed
     assert settled(a, 2) == before
     assert list(group.owners()) == owned
 
 
-def test_a_member_can_come_back_again_and_again(other: Callable[..., Member], start: Start, file: Path) -> None:
+def test_a_member_can_return_repeatedly(other: Callable[..., Member], start: Start, file: Path) -> None:
     a = other()
     b = start(file)
     last = b.having(2)
@@ -247,7 +247,7 @@ def test_a_member_can_come_back_again_and_again(other: Callable[..., Member], st
     assert settled(a, 2) == before
 
 
-def test_a_member_that_leaves_is_gone_at_once(other: Callable[..., Member], start: Start, file: Path) -> None:
+def test_a_member_that_leaves_deregisters_at_once(other: Callable[..., Member], start: Start, file: Path) -> None:
     a = other()
     b = start(file)
     first = b.having(2)
@@ -261,7 +261,9 @@ def test_a_member_that_leaves_is_gone_at_once(other: Callable[..., Member], star
     assert (again.resumed, again.session == first.session) == (False, False)
 
 
-def test_a_member_that_comes_back_too_late_joins_anew(other: Callable[..., Member], start: Start, file: Path) -> None:
+def test_a_member_that_returns_too_late_joins_as_a_new_one(
+    other: Callable[..., Member], start: Start, file: Path
+) -> None:
     a = other()
     b = start(file, SHORT)
     first = b.having(2)
@@ -292,7 +294,7 @@ def test_without_a_file_a_member_of_the_same_id_waits_until_its_old_session_ends
     assert settled(a, 2).interruptions > 0
 
 
-def test_a_second_process_of_the_same_file_is_refused_and_disturbs_nobody(
+def test_a_second_process_with_the_same_file_is_refused_and_disturbs_no_member(
     other: Callable[..., Member], start: Start, file: Path
 ) -> None:
     a = other()
@@ -308,10 +310,11 @@ def test_a_second_process_of_the_same_file_is_refused_and_disturbs_nobody(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_member_that_comes_back_gives_up_what_others_are_to_have_meanwhile(
+def test_a_returning_member_releases_partitions_that_others_should_have_by_now(
     other: Callable[..., Member], start: Start, file: Path, strategy: str
 ) -> None:
-    """Its old process claimed more than the new one is to have, and the new one knows of no claim."""
+    """The old process claimed more partitions than the new one should have, and the new one knows of none of these
+    claims."""
     b = start(file, strategy=strategy)
     assert len(b.having(PARTITIONS).starts) == PARTITIONS
     b.end(signal.SIGKILL)
@@ -323,10 +326,10 @@ def test_a_member_that_comes_back_gives_up_what_others_are_to_have_meanwhile(
     settled(a, 2)
 
 
-def test_a_member_that_is_killed_at_any_moment_waits_for_no_session_of_its_own(
+def test_a_member_killed_at_any_moment_never_waits_for_its_own_session(
     other: Callable[..., Member], start: Start, file: Path
 ) -> None:
-    """Nothing is registered before the file names the session: so there is none that nobody can go on with."""
+    """Nothing is registered before the file contains the session. So every registered session can be resumed."""
     chance = random.Random(SEED)
     a = other()
     for _ in range(ROUNDS):
@@ -341,7 +344,7 @@ def test_a_member_that_is_killed_at_any_moment_waits_for_no_session_of_its_own(
     settled(a, 2)
 
 
-def test_a_member_that_comes_back_with_other_topics_says_so(
+def test_a_returning_member_with_other_topics_updates_its_registration(
     registry: Registry, zookeeper_hosts: str, file: Path
 ) -> None:
     with Registry.connect(zookeeper_hosts, session_file=file) as first:
@@ -357,7 +360,7 @@ def test_a_member_that_comes_back_with_other_topics_says_so(
             assert {owner.at.topic for owner in registry.group("billing").owners()} == {"refunds"}
 
 
-def test_two_members_of_one_process_come_back_together(zookeeper_hosts: str, file: Path, group: Consumergroup) -> None:
+def test_two_members_of_one_process_return_together(zookeeper_hosts: str, file: Path, group: Consumergroup) -> None:
     def take_part(*, leave: bool) -> list[Owner | MalformedNode]:
         own = Registry.connect(zookeeper_hosts, session_file=file)
         both = [
@@ -395,7 +398,7 @@ with Registry.connect(sys.argv[1], session_file=sys.argv[2], session_timeout=20.
 """
 
 
-def test_a_fork_that_ends_inside_the_blocks_of_a_member_takes_nothing_from_it(
+def test_a_fork_that_ends_inside_the_with_block_of_a_member_does_not_end_the_member(
     zookeeper_hosts: str, other: Callable[..., Member], file: Path
 ) -> None:
     a = other()
@@ -405,7 +408,7 @@ def test_a_fork_that_ends_inside_the_blocks_of_a_member_takes_nothing_from_it(
             assert process.stdout is not None
             assert process.stdout.readline() == "3\n"
             before = settled(a, 2)
-            assert before.interruptions <= 1  # of b's coming, and of nothing else
+            assert before.interruptions <= 1  # only about the arrival of b
             assert process.poll() is None
         finally:
             process.kill()

@@ -1,6 +1,6 @@
-"""Somebody sits on a partition that a member is to have: who, and since when, is told from inside and from outside.
+"""Partitions that other clients do not release: members and observers report the owner and the time of its claim.
 
-Nothing here waits for `reconcile_every`, which is an hour: what comes free is heard of.
+No test waits for `reconcile_every`, which is an hour: releases are noticed by watch events.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture
 def raw(connect: Callable[..., Registry]) -> Any:
-    """A client of another kind, which knows nothing of us."""
+    """A plain kazoo client."""
     return connect().client
 
 
 def sit(raw: Any, at: TopicPartition, data: bytes = b"somebody-0", group: str = "billing") -> None:
-    """Hold a partition, and be nobody that is registered."""
+    """Own a partition without a registration."""
     raw.create(f"/consumers/{group}/owners/{at}", data, ephemeral=True, makepath=True)
 
 
@@ -62,7 +62,7 @@ def told(running: Running, kind: EventKind) -> list[MemberEvent]:
 
 
 def until_working_on(running: Running, partitions: Partitions) -> None:
-    """Also where that is not all that it is to have."""
+    """Even if that is not yet its whole share."""
 
     def works() -> bool:
         return bool(running.generations) and frozenset(running.generations[-1].partitions) == partitions
@@ -70,7 +70,7 @@ def until_working_on(running: Running, partitions: Partitions) -> None:
     running.until(works, f"a generation of {len(partitions)}")
 
 
-def test_who_sits_on_a_partition_is_told_once_when_it_was_long_enough_and_the_rest_is_worked_on(
+def test_a_foreign_owner_is_reported_once_after_the_rebalance_timeout_and_other_partitions_are_worked_on(
     run: Run, group: Consumergroup, orders: Partitions, raw: Any
 ) -> None:
     sit(raw, P2)
@@ -90,7 +90,7 @@ def test_who_sits_on_a_partition_is_told_once_when_it_was_long_enough_and_the_re
     assert a.member.assignment == orders - {P2}
 
 
-def test_from_outside_it_is_seen_who_keeps_a_partition_from_the_members_and_since_when(
+def test_the_description_of_a_group_names_the_owner_that_blocks_a_partition_and_the_time(
     run: Run, group: Consumergroup, orders: Partitions, raw: Any
 ) -> None:
     sit(raw, P2)
@@ -106,7 +106,7 @@ def test_from_outside_it_is_seen_who_keeps_a_partition_from_the_members_and_sinc
     assert group.describe().blocked == ()
 
 
-def test_what_is_let_go_is_claimed_because_it_was_heard_of_and_once(
+def test_a_released_partition_is_claimed_once_after_its_watch_event(
     run: Run, group: Consumergroup, orders: Partitions, raw: Any
 ) -> None:
     sit(raw, P2)
@@ -123,7 +123,7 @@ def test_what_is_let_go_is_claimed_because_it_was_heard_of_and_once(
     assert group.describe().blocked == ()
 
 
-def test_as_long_as_somebody_sits_there_nothing_is_asked_again_and_again(
+def test_waiting_for_a_foreign_owner_sends_no_requests(
     run: Run, orders: Partitions, raw: Any, zookeeper: Any, zookeeper_hosts: str, connect: Callable[..., Registry]
 ) -> None:
     sit(raw, P2)
@@ -139,11 +139,11 @@ def test_as_long_as_somebody_sits_there_nothing_is_asked_again_and_again(
             a.until_holding(orders)
 
 
-def test_somebody_who_comes_back_is_waited_for_anew_and_told_anew(run: Run, orders: Partitions, raw: Any) -> None:
+def test_another_foreign_owner_is_waited_for_and_reported_again(run: Run, orders: Partitions, raw: Any) -> None:
     sit(raw, P2)
     a = run(**OPTIONS)
     a.until(lambda: len(told(a, EventKind.STUCK)) == 1, "the word")
-    transaction = raw.transaction()  # gone, and there again, before anybody can claim it
+    transaction = raw.transaction()  # deleted and recreated before any member can claim it
     transaction.delete(f"/consumers/billing/owners/{P2}")
     transaction.create(f"/consumers/billing/owners/{P2}", b"another-0", ephemeral=True)
     transaction.commit()
@@ -153,9 +153,7 @@ def test_somebody_who_comes_back_is_waited_for_anew_and_told_anew(run: Run, orde
     a.until_holding(orders)
 
 
-def test_what_one_has_waited_for_long_enough_does_not_count_against_another(
-    run: Run, orders: Partitions, raw: Any
-) -> None:
+def test_the_time_waited_for_one_partition_does_not_count_for_another(run: Run, orders: Partitions, raw: Any) -> None:
     sit(raw, P2)
     a = run(**OPTIONS)
     a.until(lambda: told(a, EventKind.STUCK), "the word")
@@ -166,7 +164,7 @@ def test_what_one_has_waited_for_long_enough_does_not_count_against_another(
     assert [event.at for event in told(a, EventKind.STUCK)] == [{P2}, ats("orders", 7)]
 
 
-def test_several_that_are_held_are_told_together_and_each_is_claimed_as_it_comes_free(
+def test_several_blocked_partitions_are_reported_together_and_each_is_claimed_once_released(
     run: Run, orders: Partitions, raw: Any
 ) -> None:
     for at in (P0, P4, P5):
@@ -183,7 +181,7 @@ def test_several_that_are_held_are_told_together_and_each_is_claimed_as_it_comes
     a.until_holding(orders)
 
 
-def test_a_living_instance_that_does_not_share_is_waited_for_and_named(
+def test_a_member_waits_for_a_live_instance_without_a_subscription_and_names_it(
     run: Run, group: Consumergroup, orders: Partitions, connect: Callable[..., Registry]
 ) -> None:
     with connect().group("billing").instance("cron") as cron:
@@ -198,7 +196,7 @@ def test_a_living_instance_that_does_not_share_is_waited_for_and_named(
     a.until_holding(orders)
 
 
-def test_what_an_instance_that_is_no_member_lets_go_of_one_by_one_is_claimed_one_by_one(
+def test_partitions_that_a_foreign_instance_releases_one_by_one_are_claimed_one_by_one(
     run: Run, orders: Partitions, connect: Callable[..., Registry]
 ) -> None:
     with connect().group("billing").instance("cron") as cron:
@@ -213,7 +211,7 @@ def test_what_an_instance_that_is_no_member_lets_go_of_one_by_one_is_claimed_one
     a.until_holding(orders)
 
 
-def test_what_another_member_lets_go_of_is_waited_for_with_one_request(
+def test_waiting_for_many_partitions_of_another_member_takes_few_requests(
     run: Run, connect: Callable[..., Registry], registry: Registry, zookeeper_hosts: str
 ) -> None:
     plant_topic(registry.client, "orders", 200)
@@ -233,7 +231,7 @@ def test_what_another_member_lets_go_of_is_waited_for_with_one_request(
 
 
 @pytest.mark.parametrize("living", [True, False])
-def test_an_owner_node_that_cannot_be_read_is_waited_for_as_any_other(
+def test_a_member_waits_for_an_unreadable_owner_node_like_for_any_other(
     run: Run, group: Consumergroup, orders: Partitions, raw: Any, living: bool
 ) -> None:
     raw.create(f"/consumers/billing/owners/{P2}", b"a/b" if living else b"gone-0", ephemeral=living, makepath=True)
@@ -251,7 +249,7 @@ def test_an_owner_node_that_cannot_be_read_is_waited_for_as_any_other(
     a.until_holding(orders)
 
 
-def test_what_is_let_go_while_the_connection_is_lost_is_claimed_when_it_is_back(
+def test_a_partition_released_while_disconnected_is_claimed_after_the_reconnect(
     orders: Partitions, raw: Any, zookeeper: Any, zookeeper_hosts: str, connect: Callable[..., Registry]
 ) -> None:
     sit(raw, P2)
@@ -266,7 +264,7 @@ def test_what_is_let_go_while_the_connection_is_lost_is_claimed_when_it_is_back(
             a.until_holding(orders)
 
 
-def test_who_still_waits_after_a_loss_of_the_connection_hears_of_it_all_the_same(
+def test_a_member_that_still_waits_after_a_reconnect_notices_a_release(
     orders: Partitions, raw: Any, zookeeper: Any, zookeeper_hosts: str, connect: Callable[..., Registry]
 ) -> None:
     sit(raw, P2)
@@ -281,7 +279,7 @@ def test_who_still_waits_after_a_loss_of_the_connection_hears_of_it_all_the_same
             a.until_holding(orders)
 
 
-def test_a_member_that_waits_can_be_closed_at_once(run: Run, orders: Partitions, raw: Any) -> None:
+def test_a_waiting_member_can_be_closed_at_once(run: Run, orders: Partitions, raw: Any) -> None:
     sit(raw, P2)
     a = run(**{**OPTIONS, "rebalance_timeout": 3600.0})
     until_working_on(a, orders - {P2})
@@ -296,7 +294,7 @@ def cannot_plan(_members: Any) -> Any:
     raise LookupError("no plan")
 
 
-def test_a_plan_that_does_not_come_is_told_and_nobody_who_waits_for_it_is_stable(
+def test_a_missing_plan_is_reported_and_waiting_members_are_not_stable(
     group: Consumergroup, orders: frozenset[TopicPartition]
 ) -> None:
     options: dict[str, Any] = {"assignors": [cannot_plan], "release_timeout": 0.1, "rebalance_timeout": 0.3}
@@ -307,4 +305,5 @@ def test_a_plan_that_does_not_come_is_told_and_nobody_who_waits_for_it_is_stable
         b.until(lambda: any(event.kind is EventKind.STUCK for event in b.events))
         assert b.member.state is InstanceState.JOINING
     [stuck] = [event for event in b.events if event.kind is EventKind.STUCK]
-    assert stuck.detail in {f"{planner!r} has not written a plan" for planner in "ab"}  # each tries when it is its turn
+    # Each member tries to plan in turn.
+    assert stuck.detail in {f"{planner!r} has not written a plan" for planner in "ab"}

@@ -1,7 +1,7 @@
-"""Members and the topics they subscribe to, as these come, grow, go and come back as others.
+"""Members and the topics they subscribe to, while topics are created, extended, deleted and recreated.
 
-Nothing here waits for `reconcile_every`, which is an hour, but where that is said: what is noticed was heard of.
-Failures 12 and 13.
+Failures 12 and 13. Unless stated otherwise, no test waits for `reconcile_every`, which is an hour: changes are noticed
+by watch events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .conftest import LONGEST, Run, ats, plant_topic
 pytestmark = pytest.mark.zookeeper
 
 NEVER = 3600.0
-"""In seconds: nobody looks because of the time."""
+"""In seconds. So long that no member reads because of it."""
 
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 
@@ -36,7 +36,7 @@ def delete_topic(client: Any, name: str) -> None:
 
 
 def replace_topic(client: Any, name: str, data: bytes) -> None:
-    """Delete a topic and make it anew, so quickly that nobody can see it gone."""
+    """Delete a topic and recreate it, too quickly for anyone to see it missing."""
     transaction = client.transaction()
     transaction.delete(f"/brokers/topics/{name}")
     transaction.create(f"/brokers/topics/{name}", data)
@@ -61,7 +61,7 @@ def test_partitions_that_are_added_are_worked_on_without_a_restart(run: Run, cli
     b.until_holding(ats("orders", 3, 4))
 
 
-def test_who_works_on_what_stays_is_not_interrupted_by_another_topic(run: Run, client: Any) -> None:
+def test_a_member_is_not_interrupted_by_changes_of_a_topic_that_it_has_no_partition_of(run: Run, client: Any) -> None:
     plant_topic(client, "orders", 2)
     a = run(["orders"], id="a", reconcile_every=NEVER).until_holding(P0, P1)
     b = run({"refunds": 1}, id="b", reconcile_every=NEVER).until_holding()
@@ -74,7 +74,7 @@ def test_who_works_on_what_stays_is_not_interrupted_by_another_topic(run: Run, c
 
 
 @pytest.mark.parametrize("kafka_has_been_here", [True, False])
-def test_a_topic_that_is_not_there_yet_gives_nothing_until_it_comes(
+def test_a_missing_topic_has_no_partitions_until_it_is_created(
     run: Run, client: Any, kafka_has_been_here: bool
 ) -> None:
     if kafka_has_been_here:
@@ -85,19 +85,19 @@ def test_a_topic_that_is_not_there_yet_gives_nothing_until_it_comes(
     a.until_holding(P0, P1)
 
 
-def test_a_topic_without_partitions_is_a_topic_that_gives_nothing_yet(run: Run, client: Any) -> None:
+def test_a_topic_may_have_no_partitions_yet(run: Run, client: Any) -> None:
     plant_topic(client, "orders", 0)
     a = run(["orders"], id="a", reconcile_every=NEVER).until_holding()
     plant_topic(client, "orders", 1)
     a.until_holding(P0)
 
 
-def test_numbers_of_partitions_may_have_gaps(run: Run, client: Any) -> None:
+def test_partition_numbers_may_have_gaps(run: Run, client: Any) -> None:
     plant_topic(client, "orders", [0, 2])
     run(["orders"], id="a").until_holding(P0, P2)
 
 
-def test_a_topic_that_cannot_be_read_stops_no_other_and_is_read_when_it_can_be(run: Run, client: Any) -> None:
+def test_an_unreadable_topic_does_not_stop_others_and_is_read_once_it_is_readable(run: Run, client: Any) -> None:
     plant_topic(client, "orders", 1)
     client.create("/brokers/topics/refunds", b"{")
     a = run(["orders", "refunds"], id="a", reconcile_every=NEVER).until_holding(P0)
@@ -110,7 +110,7 @@ def test_a_topic_that_cannot_be_read_stops_no_other_and_is_read_when_it_can_be(r
 # By pattern
 
 
-def test_a_pattern_follows_topics_as_they_come_and_go(run: Run, client: Any) -> None:
+def test_a_pattern_follows_created_and_deleted_topics(run: Run, client: Any) -> None:
     plant_topic(client, "orders", 1)
     plant_topic(client, "refunds", 1)
     a = run((), pattern="orders.*", id="a", reconcile_every=NEVER).until_holding(P0)
@@ -122,13 +122,13 @@ def test_a_pattern_follows_topics_as_they_come_and_go(run: Run, client: Any) -> 
     a.until_holding(P0, P1)
 
 
-def test_a_pattern_waits_for_the_first_topic_there_ever_is(run: Run, client: Any) -> None:
+def test_a_pattern_waits_for_the_first_topic(run: Run, client: Any) -> None:
     a = run((), pattern="orders", id="a", reconcile_every=NEVER).until_holding()
     plant_topic(client, "orders", 1)
     a.until_holding(P0)
 
 
-def test_a_topic_that_no_pattern_means_interrupts_nobody(run: Run, client: Any) -> None:
+def test_a_topic_that_matches_no_pattern_interrupts_no_member(run: Run, client: Any) -> None:
     plant_topic(client, "orders", 1)
     a = run((), pattern="orders.*", id="a", reconcile_every=NEVER).until_holding(P0)
     looks = a.member.stats.looks
@@ -138,9 +138,7 @@ def test_a_topic_that_no_pattern_means_interrupts_nobody(run: Run, client: Any) 
     assert len(a.generations) == 1
 
 
-def test_a_pattern_leaves_out_the_topics_of_kafka_itself_unless_they_are_asked_for(
-    run: Run, client: Any, registry: Registry
-) -> None:
+def test_a_pattern_excludes_internal_topics_unless_requested(run: Run, client: Any, registry: Registry) -> None:
     internal = ats("__consumer_offsets", 0)
     plant_topic(client, "orders", 1)
     plant_topic(client, "__consumer_offsets", 1)
@@ -149,7 +147,7 @@ def test_a_pattern_leaves_out_the_topics_of_kafka_itself_unless_they_are_asked_f
     run(["__consumer_offsets"], on=registry.group("named")).until_holding(internal)
 
 
-def test_each_member_has_its_own_say_about_the_topics_of_kafka_itself(run: Run, client: Any) -> None:
+def test_each_member_chooses_whether_its_pattern_includes_internal_topics(run: Run, client: Any) -> None:
     plant_topic(client, "orders", 2)
     plant_topic(client, "__consumer_offsets", 2)
     a = run((), pattern=".*", id="a", reconcile_every=NEVER)
@@ -158,7 +156,7 @@ def test_each_member_has_its_own_say_about_the_topics_of_kafka_itself(run: Run, 
     b.until_holding(P1, ats("__consumer_offsets", 0, 1))
 
 
-def test_streams_count_for_each_topic_that_a_pattern_means(run: Run, client: Any) -> None:
+def test_streams_count_for_each_topic_that_matches_a_pattern(run: Run, client: Any) -> None:
     plant_topic(client, "orders", 3)
     plant_topic(client, "refunds", 3)
     b = run(["orders"], id="b").until_holding(P0, P1, P2)
@@ -173,7 +171,7 @@ def test_streams_count_for_each_topic_that_a_pattern_means(run: Run, client: Any
 
 
 class Numbers:
-    """A function that says which partitions a topic has, as a user may have one."""
+    """A function of the user that returns the partitions of a topic."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -187,7 +185,7 @@ class Numbers:
         return iter(range(self.count))
 
 
-def test_partitions_from_a_function_need_no_nodes_of_kafka(run: Run, client: Any) -> None:
+def test_with_a_partitions_function_no_broker_nodes_are_needed(run: Run, client: Any) -> None:
     numbers = Numbers(2)
     a = run(["orders"], id="a", partitions=numbers, reconcile_every=NEVER).until_holding(P0, P1)
     assert not client.exists("/brokers")
@@ -195,7 +193,7 @@ def test_partitions_from_a_function_need_no_nodes_of_kafka(run: Run, client: Any
     assert a.generations[-1].active
 
 
-def test_what_a_function_says_is_asked_for_with_each_look(run: Run) -> None:
+def test_a_partitions_function_is_called_with_each_read_of_the_group(run: Run) -> None:
     numbers = Numbers(1)
     a = run(["orders"], id="a", partitions=numbers, reconcile_every=0.05).until_holding(P0)
     numbers.count = 3
@@ -204,16 +202,14 @@ def test_what_a_function_says_is_asked_for_with_each_look(run: Run) -> None:
     a.until_holding(P0, P1)
 
 
-def test_a_pattern_chooses_from_the_names_in_zookeeper_also_where_a_function_knows_the_partitions(
-    run: Run, client: Any
-) -> None:
+def test_with_a_partitions_function_a_pattern_still_chooses_from_the_topics_in_zookeeper(run: Run, client: Any) -> None:
     plant_topic(client, "orders", 1)
     a = run((), pattern="o.*", id="a", partitions=Numbers(2), reconcile_every=NEVER).until_holding(P0, P1)
     plant_topic(client, "offers", 1)
     a.until_holding(P0, P1, ats("offers", 0, 1))
 
 
-def test_a_function_that_fails_leaves_everything_as_it_is_and_is_asked_again(run: Run) -> None:
+def test_a_failing_partitions_function_changes_nothing_and_is_called_again(run: Run) -> None:
     numbers = Numbers(2)
     a = run(["orders"], id="a", partitions=numbers, reconcile_every=0.05, join_backoff=0.05).until_holding(P0, P1)
     numbers.error = LookupError("no broker answers")
@@ -225,7 +221,7 @@ def test_a_function_that_fails_leaves_everything_as_it_is_and_is_asked_again(run
     a.until_holding(P0, P1, P2)
 
 
-def test_an_error_of_the_function_reaches_who_waits_for_a_generation(run: Run) -> None:
+def test_an_error_of_the_partitions_function_is_raised_to_the_caller_that_waits_for_a_generation(run: Run) -> None:
     numbers = Numbers(1)
     numbers.error = LookupError("no broker answers")
     a = run(["orders"], id="a", partitions=numbers, join_backoff=0.05)
@@ -235,13 +231,13 @@ def test_an_error_of_the_function_reaches_who_waits_for_a_generation(run: Run) -
     a.until_holding(P0)
 
 
-def test_a_function_that_says_something_else_than_numbers_is_told_so(run: Run) -> None:
+def test_an_invalid_result_of_the_partitions_function_is_an_error(run: Run) -> None:
     a = run(["orders"], id="a", partitions=lambda _topic: [-1], join_backoff=0.05)
     a.until(lambda: a.errors, "the error")
     assert isinstance(a.errors[0], InvalidNameError)
 
 
-# What may be missed
+# Missed changes
 
 
 @pytest.fixture
@@ -257,7 +253,7 @@ def proxied(proxy: TcpProxy, zookeeper_hosts: str, connect: Callable[..., Regist
     return registry.group("billing")
 
 
-def test_what_no_watch_tells_is_seen_when_it_is_time_to_look(
+def test_a_change_without_a_watch_event_is_noticed_within_the_reconcile_period(
     proxied: Consumergroup, run: Run, client: Any, proxy: TcpProxy
 ) -> None:
     plant_topic(client, "orders", 1)
@@ -270,7 +266,7 @@ def test_what_no_watch_tells_is_seen_when_it_is_time_to_look(
     a.until_holding(P0, P1)
 
 
-def test_what_happens_while_the_connection_is_lost_is_seen_when_it_is_back(
+def test_changes_while_disconnected_are_noticed_after_the_reconnect(
     proxied: Consumergroup, run: Run, client: Any, proxy: TcpProxy
 ) -> None:
     plant_topic(client, "orders", 1)
@@ -281,12 +277,12 @@ def test_what_happens_while_the_connection_is_lost_is_seen_when_it_is_back(
     plant_topic(client, "offers", 1)
     proxy.accept()
     a.until_holding(P0, P1, ats("offers", 0))
-    plant_topic(client, "orders", 3)  # and watches are set anew
+    plant_topic(client, "orders", 3)  # and watches are set again
     a.until_holding(ats("orders", 0, 1, 2), ats("offers", 0))
     assert not [event for event in a.events if event.kind is EventKind.LOST]
 
 
-def test_a_directory_that_comes_between_looking_for_it_and_watching_it_is_not_missed(
+def test_a_directory_created_between_the_read_and_the_watch_is_not_missed(
     registry: Registry, connect: Callable[..., Registry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = threading.Event()
@@ -309,7 +305,7 @@ def test_a_directory_that_comes_between_looking_for_it_and_watching_it_is_not_mi
     observer.close()
 
 
-def test_a_closed_member_hears_of_no_topic(run: Run, client: Any, registry: Registry) -> None:
+def test_a_closed_member_receives_no_topic_events(run: Run, client: Any, registry: Registry) -> None:
     plant_topic(client, "orders", 1)
     a = run((), pattern="o.*", id="a").until_holding(P0)
     a.close()
@@ -317,11 +313,11 @@ def test_a_closed_member_hears_of_no_topic(run: Run, client: Any, registry: Regi
     assert dispatcher._listeners == {}
 
 
-# Failure 13: a topic that is deleted, and made again
+# Failure 13: a topic that is deleted and recreated
 
 
 def marking(offset: int) -> Callable[[Generation], object]:
-    """Work that is done with everything up to an offset at once, and says so."""
+    """Return a worker that processes everything up to an offset at once, and marks it."""
 
     def work(generation: Generation) -> None:
         for at in generation.partitions:
@@ -331,9 +327,7 @@ def marking(offset: int) -> Callable[[Generation], object]:
     return work
 
 
-def test_a_topic_that_is_deleted_is_given_up_and_nothing_more_is_committed_of_it(
-    run: Run, client: Any, group: Consumergroup
-) -> None:
+def test_a_deleted_topic_is_released_without_further_commits(run: Run, client: Any, group: Consumergroup) -> None:
     plant_topic(client, "orders", 2)
     plant_topic(client, "refunds", 1)
     a = run(["orders", "refunds"], id="a", work=marking(1000), reconcile_every=NEVER)
@@ -344,7 +338,7 @@ def test_a_topic_that_is_deleted_is_given_up_and_nothing_more_is_committed_of_it
     assert a.errors == []
 
 
-def test_a_topic_that_was_made_again_is_begun_anew_and_offsets_of_the_old_one_are_not_written(
+def test_a_recreated_topic_starts_again_and_offsets_of_the_old_one_are_not_written(
     run: Run, client: Any, group: Consumergroup
 ) -> None:
     plant_topic(client, "orders", 3)
@@ -375,7 +369,9 @@ def test_a_topic_that_was_made_again_is_begun_anew_and_offsets_of_the_old_one_ar
 
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
-def test_a_topic_made_again_as_it_was_is_begun_anew_by_all_members(run: Run, client: Any, assignor: str) -> None:
+def test_a_topic_recreated_with_the_same_partitions_starts_again_for_all_members(
+    run: Run, client: Any, assignor: str
+) -> None:
     plant_topic(client, "orders", 2)
     options: dict[str, Any] = {"work": marking(7), "reconcile_every": NEVER, "assignors": [assignor]}
     a, b = run(id="a", **options).until_holding(P0, P1), run(id="b", **options)
@@ -397,7 +393,7 @@ def test_a_topic_made_again_as_it_was_is_begun_anew_by_all_members(run: Run, cli
 
 @pytest.fixture
 def topic(legacy_kafka: KafkaBroker) -> str:
-    """A name of its own, on a broker that all tests share."""
+    """A new topic on a broker that all tests share."""
     name = f"orders-{next(_numbers)}"
     legacy_kafka.create_topic(name, 2)
     return name
@@ -408,7 +404,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def legacy(legacy_kafka: KafkaBroker, connect: Callable[..., Registry], topic: str) -> Consumergroup:
-    """A group of its own beside that broker."""
+    """A new group on that broker."""
     registry: Registry = connect(legacy_kafka.zookeeper)
     return registry.group(f"billing-{topic}")
 
@@ -432,14 +428,16 @@ def test_partitions_added_on_a_real_broker_are_owned_without_a_restart(
     assert not legacy.describe().unowned
 
 
-def test_a_topic_made_on_a_real_broker_is_picked_up(legacy: Consumergroup, run: Run, legacy_kafka: KafkaBroker) -> None:
+def test_a_topic_created_on_a_real_broker_is_picked_up(
+    legacy: Consumergroup, run: Run, legacy_kafka: KafkaBroker
+) -> None:
     name = f"late-{next(_numbers)}"
     a = run([name], on=legacy, id="a", reconcile_every=NEVER).until_holding()
     legacy_kafka.create_topic(name, 3)
     a.until_holding(ats(name, 0, 1, 2))
 
 
-def test_a_topic_deleted_on_a_real_broker_and_made_again_smaller_is_released_and_begun_anew(
+def test_a_topic_recreated_smaller_on_a_real_broker_is_released_and_starts_again(
     legacy: Consumergroup, run: Run, legacy_kafka: KafkaBroker, admin: AdminClient, topic: str
 ) -> None:
     a = run([topic], on=legacy, id="a", work=marking(1000), reconcile_every=NEVER).until_holding(ats(topic, 0, 1))

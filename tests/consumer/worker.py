@@ -1,9 +1,9 @@
-"""One member in a process of its own, which works through a log that is not there and writes down what it does.
+"""One member in its own process, which works through a simulated log and records its actions.
 
     python -m tests.consumer.worker --hosts ... --group ... --topics orders,refunds:2 --log FILE
 
-Each message takes a moment; offsets are committed every few messages, and at the end of a generation. SIGTERM closes
-the member. What is written down, and why before or after what, is told in `history.py`.
+Each message takes a moment. Offsets are committed every few messages, and at the end of a generation. SIGTERM closes
+the member. `history.py` explains the records and their order.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from zkgroups.exceptions import UnavailableError, ZkgroupsException
 from .history import LATE, Event, Kind, clock
 
 WORK: Final = 0.002
-"""In seconds, how long a message takes."""
+"""In seconds: how long a message takes."""
 PAUSE: Final = 0.02
-"""And how long it takes until there is another in each partition."""
+"""In seconds: how soon each partition has another message."""
 
 _RUNS = count(1)
 
 
 class Diary:
-    """Where a process writes down what it does: one `write` for each line, which is there whatever happens next."""
+    """The records of a process: one `write` for each line, which survives a kill."""
 
     def __init__(self, file: Path, member: str) -> None:
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -42,14 +42,14 @@ class Diary:
         self.run = f"{member}#{os.getpid()}.{next(_RUNS)}"
 
     def note(self, kind: Kind, at: TopicPartition | None = None, **more: Any) -> None:
-        """Write it down, with the time of this moment."""
+        """Record an event, with the current time."""
         about = "" if at is None else str(at)
         event = Event(kind, clock(), self.run, self._member, about, **more)
         os.write(self._file, (event.line() + "\n").encode())
 
 
 class Worker:
-    """A member, and what it does with its generations."""
+    """A member, and its work on its generations."""
 
     def __init__(self, registry: Registry, options: argparse.Namespace) -> None:
         self._registry = registry
@@ -79,7 +79,7 @@ class Worker:
                     self._begin(generation)
                     generation.wait()
             self._diary.note(Kind.DOWN)
-        except UnavailableError as error:  # as it left: the link may be broken
+        except UnavailableError as error:  # it did leave: the connection may be broken
             self._diary.note(Kind.DOWN, error=f"{type(error).__name__}: {error}")
         except BaseException:
             self._diary.note(Kind.FAILED, error=traceback.format_exc())
@@ -99,7 +99,7 @@ class Worker:
         generation.start(_Round(self._diary, self._generations, self._commit_every).work)
 
     def _keep_credentials(self) -> None:
-        """For whoever is to end the session; half of them is never there."""
+        """For the process that expires the session. The file is never half written."""
         try:
             text = self._registry.credentials().dump()
         except UnavailableError:
@@ -118,7 +118,7 @@ class _Round:
         self._commit_every = commit_every
 
     def work(self, generation: Generation) -> None:
-        """One message of each partition after the other, for as long as the generation lasts."""
+        """Process one message of each partition in turn, while the generation lasts."""
         try:
             self._work(generation)
         except BaseException:
@@ -150,7 +150,7 @@ class _Round:
     def _commit(
         self, generation: Generation, following: dict[TopicPartition, int], committed: dict[TopicPartition, int]
     ) -> bool:
-        """Whether there is any use in going on."""
+        """Whether it makes sense to continue."""
         offsets = {at: offset for at, offset in following.items() if offset != committed[at]}
         self._note_all(Kind.COMMITTING, offsets)
         try:
@@ -175,7 +175,7 @@ def _topics(text: str) -> dict[str, int]:
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line says."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--hosts", required=True)
     parser.add_argument("--group", required=True)

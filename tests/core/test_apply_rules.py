@@ -13,8 +13,7 @@ from tests.migration.rows import row
 from zkgroups import TopicPartition
 from zkgroups.core.kafka_values import NativeOffset, OffsetRange
 from zkgroups.core.migration.apply_rules import is_begun, offsets_to_write
-from zkgroups.core.migration.group_state import OffsetKey, OffsetNode, SourceState, TargetState
-from zkgroups.core.migration.guards import by_target, source_obstacles, target_obstacles
+from zkgroups.core.migration.changes_since_plan import by_target, source_obstacles, target_obstacles
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.offset_decision import Action, Decision, Reason, Rule, decide
 from zkgroups.core.migration.plan_rows import PlanRow
@@ -26,6 +25,7 @@ from zkgroups.core.migration.rollback_rules import (
     progress,
     restoration,
 )
+from zkgroups.core.migration.source_and_target_state import OffsetKey, OffsetNode, SourceState, TargetState
 
 Store = dict[TopicPartition, NativeOffset]
 

@@ -12,11 +12,11 @@ from tests.migration.rows import row
 from zkgroups import TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.comparison import compare_rows, dual_commit
-from zkgroups.core.migration.group_state import OffsetKey, OffsetNode, SourceState, TargetState
 from zkgroups.core.migration.group_status import MigrationStage, group_status
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.offset_decision import Action, Decision, Reason
 from zkgroups.core.migration.plan_rows import Match, PlanRow
+from zkgroups.core.migration.source_and_target_state import OffsetKey, OffsetNode, SourceState, TargetState
 
 AT, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PLACE: OffsetKey = ("orders", 0)

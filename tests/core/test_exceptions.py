@@ -59,10 +59,16 @@ BUILT = [
     (NotClaimedError(AT), "orders/3 is not claimed by this instance"),
     (NotClaimedError(AT, "was taken away"), "orders/3 was taken away"),
     (UnknownPartitionError(AT), "the brokers have no partition orders/3"),
-    (GroupInUseError("billing", []), "group 'billing' is in use by an instance that has just registered"),
-    (GroupInUseError("billing", ["a", "b", "c"]), "group 'billing' is in use by a, b, c"),
-    (GroupInUseError("billing", ["a", "b", "c", "d", "e"]), "group 'billing' is in use by a, b, c and 2 more"),
-    (GroupExistsError("billing"), "group 'billing' already exists"),
+    (
+        GroupInUseError("billing", []),
+        "group 'billing' is in use by an instance that has just registered: stop its instances first",
+    ),
+    (GroupInUseError("billing", ["a", "b", "c"]), "group 'billing' is in use by a, b, c: stop its instances first"),
+    (
+        GroupInUseError("billing", ["a", "b", "c", "d", "e"]),
+        "group 'billing' is in use by a, b, c and 2 more: stop its instances first",
+    ),
+    (GroupExistsError("billing"), "group 'billing' already exists: choose another name"),
     (
         GroupMigratedError("my group", "was moved to Kafka's own offsets as 'x', by plan p1", plan="p1", target="x"),
         "group 'my group' was moved to Kafka's own offsets as 'x', by plan p1: run `zkgroups migrate rollback` or "

@@ -71,7 +71,7 @@ def measured(
         (None, None, (None, LagNote.NEVER_COMMITTED)),
     ],
 )
-def test_the_lag_is_what_is_left_to_read(
+def test_the_lag_is_the_number_of_messages_left_to_read(
     offset: int | None, ends: tuple[int, int] | None, expected: tuple[int | None, LagNote | None]
 ) -> None:
     assert lag(offset, None if ends is None else log(*ends)) == expected
@@ -121,7 +121,7 @@ def test_offset_0_and_lag_0_are_data() -> None:
     assert measured(group([(0, 0)]), {at(0): log(0, 0)}).total == 0
 
 
-def test_numbers_of_partitions_may_have_gaps() -> None:
+def test_partition_numbers_may_have_gaps() -> None:
     found = measured(group([(7, 1), (1000, 2)]), {at(7): log(0, 3), at(1000): log(0, 3)})
     assert [(each.partition.at.partition, each.lag) for each in found.partitions] == [(7, 2), (1000, 1)]
 
@@ -150,10 +150,10 @@ def test_an_unsubscribed_topic_has_only_the_partitions_with_offsets() -> None:
     assert [partition.at for partition in partitions_of_group(group([(2, 5)]), {"orders": (0, 1, 2)})] == [at(2)]
 
 
-# What cannot be read
+# Unreadable offsets
 
 
-def test_an_offset_that_cannot_be_read_is_not_one_that_was_never_committed() -> None:
+def test_an_unreadable_offset_is_not_a_missing_offset() -> None:
     found = measured(
         group(
             [(0, 4)],
@@ -167,7 +167,7 @@ def test_an_offset_that_cannot_be_read_is_not_one_that_was_never_committed() -> 
     assert (found.total, found.unknown) == (1, 2)
 
 
-def test_a_partition_that_left_nothing_but_an_offset_that_cannot_be_read_is_shown() -> None:
+def test_a_partition_with_only_an_unreadable_offset_is_shown() -> None:
     bad = [
         MalformedNode(f"/consumers/billing/offsets/{path}", b"many", "no number")
         for path in ("orders/3", "orders/x", "orders")

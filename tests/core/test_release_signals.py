@@ -37,7 +37,7 @@ def test_partitions_without_a_signal_are_returned_once() -> None:
     assert signals.released_with(C) == {C}
 
 
-def test_no_partition_lacks_a_signal_while_it_is_waited_for() -> None:
+def test_every_partition_that_is_waited_for_has_a_signal() -> None:
     signals = ReleaseSignals()
     signals.choose({A: "x", B: "x"})
     assert signals.without_signal({B}) == frozenset()

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.offsets.reset import (
     Adjustment,
-    CurrentOffset,
     OffsetChange,
     Refusal,
     ShiftBy,
@@ -26,7 +25,7 @@ from zkgroups.core.offsets.reset import (
 )
 from zkgroups.core.znodes.offset_codec import MAX_OFFSET
 from zkgroups.core.znodes.topic_partition import TopicPartition
-from zkgroups.core.znodes.values import CommittedOffset, MalformedNode
+from zkgroups.core.znodes.values import CommittedOffset, CurrentOffset, MalformedNode
 
 from .strategies import TOPICS
 

@@ -18,8 +18,8 @@ from types import FrameType
 import pytest
 
 from zkgroups.core.znodes.paths import Part
-from zkgroups.datadir.changes import CLOSE_SESSION, CREATE, CREATE_TTL, DELETE, MULTI, SET_ACL, SET_DATA, STAT
 from zkgroups.datadir.data_dir import DataDir
+from zkgroups.datadir.replayed_changes import CLOSE_SESSION, CREATE, CREATE_TTL, DELETE, MULTI, SET_ACL, SET_DATA, STAT
 from zkgroups.datadir.snapshot_file import END_OF_NODES, HEADER
 from zkgroups.exceptions import DamagedDataError, NotFoundError
 from zkgroups.spark.source.data_dir_reader import count, read_batches

@@ -1,8 +1,9 @@
-"""Run the guides: the commands and programs of a README or of a file in docs/, in the order in which they stand there.
+"""Run the guides: the commands and programs of a README or of a file in docs/, in order.
 
 A ```console block shows commands (lines that begin with `$ `, continued by `> `) and their output (`...` stands for
-anything). A ```python block is a program; a ```text block right below it shows its output. A guide says `zk1:2181`,
-`kafka1:9092` and `/data`; a test replaces them by its own servers and folder. Only the commands in NOT_RUN do not run.
+anything). A ```python block is a program; a ```text block right below it shows its output. A guide uses the names
+`zk1:2181`, `kafka1:9092` and `/data`; a test replaces them by its own servers and folder. Only the commands in
+NOT_RUN do not run.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ ON_SPARK = ("README.md", "docs/migration.md", "docs/spark.md", "docs/tutorial.md
 """Guides that `tests/spark/test_guides.py` runs, with brokers."""
 
 NOT_RUN = re.compile(r"(git clone|cd|make|pip install|docker compose|source|python playground\.py|.*pytest\b).*")
-"""Commands that run this very test, have tests of their own, install something, or need an engine or a terminal."""
+"""Commands that run this test, have their own tests, install something, or need a container engine or a terminal."""
 FOREGROUND = "zkgroups zookeeper"
 WITH_SPARK = re.compile(r"zkgroups (snapshot|snapshots|audit|migrate)\b|zkgroups .* --(from|to)-(snapshot|audit)\b")
 
@@ -49,7 +50,7 @@ VARYING = re.compile(
     r"0x[0-9a-f]+|\d{4}-\d\d-\d\dT[0-9:.]+Z|\d{8}T\d{6}\.\d{3}Z(-[0-9a-f]{8})?|127\.0\.0\.1:\d+|"
     r"\b\d+\.\d\b(?= s; |  )|(?<=as )\S+:[0-9a-f-]{36}\b"
 )
-"""Sessions, times, names of snapshots and plans, ports, and durations differ from run to run."""
+"""Sessions, times, names of snapshots and plans, ports, and durations, which differ in each run."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        """True if a test runs some of it."""
+        """True if a test runs some part of it."""
         some = any(not NOT_RUN.fullmatch(command) for command, _ in self.commands)
         return self.language == "python" or (self.language == "console" and some)
 
@@ -94,7 +95,7 @@ def programs(guide: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The environment of somebody who has just installed zkgroups."""
+    """The environment of a user who has just installed zkgroups."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ZKGROUPS_")}
     return clean | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "160"}
 
@@ -107,7 +108,7 @@ class Runner:
     zookeeper: str
     broker: str = "no-broker:9092"
     spark: Callable[..., Ended] | None = None
-    """Runs a `zkgroups` command that needs Spark in this process, as its own Spark would take too long to start."""
+    """Runs a `zkgroups` command that needs Spark in this process, because starting another Spark takes too long."""
     skip: Callable[[Block], bool] = lambda _block: False
     env: dict[str, str] = field(default_factory=dict)
 
@@ -188,7 +189,7 @@ class Runner:
 
 
 def assert_printed(wanted: str, printed: str, where: str) -> None:
-    """Compare without the values that differ from run to run, and without the width of columns."""
+    """Compare without the values that differ in each run, and without the width of columns."""
     texts = [VARYING.sub("?", text) for text in (wanted, printed)]
     same = doctest.OutputChecker().check_output(*texts, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert same, f"{where} shows:\n{wanted}\nbut prints:\n{printed}"
@@ -196,7 +197,7 @@ def assert_printed(wanted: str, printed: str, where: str) -> None:
 
 @contextlib.contextmanager
 def groups_shown(hosts: str, registry: Registry) -> Iterator[None]:
-    """Make the groups of the guides: `billing` has two live members, and `invoices` has one offset."""
+    """Create the groups of the guides: `billing` has two live members, and `invoices` has one offset."""
     with plain_client(hosts) as client:
         client.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0],"1":[0],"2":[0]}}', makepath=True)
     invoices, billing = registry.group("invoices"), registry.group("billing")
@@ -212,7 +213,7 @@ def groups_shown(hosts: str, registry: Registry) -> Iterator[None]:
 
 @contextlib.contextmanager
 def plain_client(hosts: str) -> Iterator[KazooClient]:
-    """A kazoo client for a moment."""
+    """A temporary kazoo client."""
     client = KazooClient(hosts)
     client.start()
     try:
@@ -223,7 +224,7 @@ def plain_client(hosts: str) -> Iterator[KazooClient]:
 
 
 def plant(hosts: str, nodes: Mapping[str, bytes]) -> None:
-    """Create nodes as another client would."""
+    """Create nodes like another client."""
     with plain_client(hosts) as client:
         for path, data in nodes.items():
             client.create(path, data, makepath=True)

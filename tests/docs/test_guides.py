@@ -48,7 +48,7 @@ def _has_a_test_of_its_own(block: Block) -> bool:
 
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("guide", ON_ZOOKEEPER)
-def test_a_guide_does_what_it_shows(guide: str, registry: Registry, zookeeper_hosts: str, tmp_path: Path) -> None:
+def test_a_guide_prints_what_it_shows(guide: str, registry: Registry, zookeeper_hosts: str, tmp_path: Path) -> None:
     with groups_shown(zookeeper_hosts, registry):
         Runner(tmp_path, zookeeper_hosts, skip=_has_a_test_of_its_own).run(guide)
 
@@ -112,7 +112,7 @@ def test_the_consumer_reads_a_recreated_topic_once(legacy_kafka: KafkaBroker, tm
 
 
 def consumed(topic: str, broker: KafkaBroker, folder: Path, *, messages: int) -> set[str]:
-    """Run the consumer until it has printed so many messages, terminate it, and return its output."""
+    """Run the consumer until it has printed that many messages, terminate it, and return its output."""
     program = Runner(folder, broker.zookeeper or "", broker.address).here(CONSUMER).replace('"orders"', f'"{topic}"')
     with subprocess.Popen(
         [sys.executable, "-c", program], env=environment(), cwd=folder, stdout=subprocess.PIPE, text=True

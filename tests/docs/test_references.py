@@ -1,4 +1,4 @@
-"""The guides are true where they name something: files, links, tests, commands, options, findings, states, codes."""
+"""Everything that the guides name exists: files, links, tests, commands, options, findings, states, codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zkgroups_cli.shared.exit_codes import ExitCode
 
 import zkgroups
 from zkgroups import exceptions
-from zkgroups.core.doctor.check_table import CHECKS
+from zkgroups.core.doctor.all_checks import CHECKS
 from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.znodes.states import GroupState, InstanceState
@@ -49,7 +49,7 @@ def rows(guide: str, heading: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("guide", GUIDES)
-def test_every_link_leads_somewhere(guide: str) -> None:
+def test_every_link_has_a_target(guide: str) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", prose(guide)):
         path, _, anchor = target.partition("#")
         file = (ROOT / guide).parent / path if path else ROOT / guide
@@ -206,7 +206,7 @@ def test_the_tree_lists_every_package_and_every_module_beside_them() -> None:
     assert {path.relative_to(ROOT).as_posix() for path in modules} <= paths
 
 
-def test_the_drawing_of_imports_is_what_the_architecture_allows() -> None:
+def test_the_drawing_of_imports_matches_the_architecture() -> None:
     [drawing] = [block.text for block in blocks("docs/architecture.md") if block.language == "mermaid"]
     solid = [re.findall(r"\w+", line) for line in drawing.splitlines() if " --> " in line]
     assert {folder for line in solid for folder in line} >= {"exceptions", "core", "zookeeper", "kafka", "spark", "cli"}
@@ -215,7 +215,7 @@ def test_the_drawing_of_imports_is_what_the_architecture_allows() -> None:
         assert all(before not in MUST_NOT_IMPORT.get(after, ()) for before, after in pairwise(line)), line
 
 
-def test_every_promise_and_every_failure_is_there() -> None:
+def test_the_guarantees_list_every_promise_and_every_failure() -> None:
     text = read("docs/guarantees.md")
     promises = text.split("## Promises")[1].split("\n## ")[0]
     assert re.findall(r"^(\d+)\. ", promises, re.MULTILINE) == [str(number) for number in range(1, 11)]
@@ -262,12 +262,12 @@ def test_every_reason_of_a_plan_is_explained() -> None:
     assert set(explained.values()) == set(Action)
 
 
-def test_the_properties_shown_are_understood() -> None:
+def test_the_properties_in_the_guides_can_be_parsed() -> None:
     [shown] = [block.text for block in blocks("docs/operations.md") if block.language == "properties"]
     assert parse(shown)["sasl.mechanism"] == "SCRAM-SHA-512"
 
 
-def test_no_block_has_a_language_that_no_test_knows() -> None:
+def test_every_block_has_a_known_language() -> None:
     known = {"console", "python", "text", "mermaid", "properties"}
     assert {block.language for guide in GUIDES for block in blocks(guide)} <= known
     for guide in GUIDES:
@@ -284,7 +284,7 @@ def test_the_readme_is_short() -> None:
     assert len(read("README.md").splitlines()) <= 150
 
 
-def test_the_compose_file_publishes_on_this_machine_only_and_knows_when_a_service_is_healthy() -> None:
+def test_the_compose_file_publishes_on_loopback_only_and_has_health_checks() -> None:
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     for service in services.values():
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])

@@ -1,4 +1,4 @@
-"""Both brokers, and somebody who writes to them: messages, deletions, and offsets of groups."""
+"""Both brokers, and a client that writes to them: messages, deletions, and offsets of groups."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 
 PASSWORD = 'the s3cret; \\ of "größe"'
-"""Of both who log in at `own`: anna may do everything, as all do at its plain address, and ben nothing."""
+"""The password of both users of `own`. anna may do everything, like all clients at the plain address, and ben
+nothing."""
 
 _ACCESS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS;User:anna",
-    # Reading must make no topic where anybody who asks for one would.
+    # Reading must not create topics even on brokers that create them automatically.
     "auto.create.topics.enable": "true",
 }
 
@@ -27,19 +28,19 @@ _numbers = itertools.count()
 
 
 class Writer:
-    """What others do at a broker while we only read."""
+    """The actions of another client at a broker."""
 
     def __init__(self, address: str) -> None:
         self.config = {"bootstrap.servers": address, "log_level": 0}
         self.admin = AdminClient(self.config)
 
     def create_topic(self, name: str, replicas: list[list[int]]) -> None:
-        """Made, but perhaps not ready; `replicas` are the brokers of each partition."""
+        """Create a topic, which may not be ready yet. `replicas` are the brokers of each partition."""
         topic = NewTopic(name, len(replicas), replica_assignment=replicas)
         self.admin.create_topics([topic])[name].result()
 
     def produce(self, topic: str, partition: int, times: list[int]) -> None:
-        """One message for each time, in milliseconds."""
+        """Write a message for each time, in milliseconds."""
         producer = Producer(self.config)
         for ms in times:
             producer.produce(topic, b"message", partition=partition, timestamp=ms)
@@ -58,14 +59,14 @@ class Writer:
 
 @pytest.fixture(params=["kafka_broker", "legacy_kafka"])
 def broker(request: pytest.FixtureRequest) -> KafkaBroker:
-    """Both brokers, one after the other."""
+    """Each of both brokers."""
     found: KafkaBroker = request.getfixturevalue(request.param)
     return found
 
 
 @pytest.fixture(scope="session")
 def own() -> Iterator[KafkaBroker]:
-    """A broker for no other tests, so that it may be stopped; group billing has an offset of orders."""
+    """A broker only for tests that stop it. Group billing has an offset of orders."""
     with KafkaBroker(users={"anna": PASSWORD, "ben": PASSWORD}, config=_ACCESS) as broker:
         broker.create_topic("orders")
         Writer(broker.address).commit("billing", {("orders", 0): 7})
@@ -85,7 +86,7 @@ def writer(broker: KafkaBroker) -> Writer:
 
 @pytest.fixture
 def make_topic(broker: KafkaBroker) -> Callable[..., str]:
-    """Makes a topic that no other test has."""
+    """Create a topic for one test."""
 
     def make(partitions: int = 1) -> str:
         name = f"topic-{next(_numbers)}"
@@ -96,7 +97,7 @@ def make_topic(broker: KafkaBroker) -> Callable[..., str]:
 
 
 WIDE = 1200
-"""More partitions than one request takes; for a broker it is a matter of seconds to make them."""
+"""More partitions than one request can have. A broker needs seconds to create them."""
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +107,7 @@ def wide_topics() -> dict[str, str]:
 
 @pytest.fixture
 def wide_topic(broker: KafkaBroker, wide_topics: dict[str, str]) -> str:
-    """A topic of so many partitions, without messages, for all tests at this broker."""
+    """A topic of that many partitions, without messages, for all tests at this broker."""
     if broker.address not in wide_topics:
         broker.create_topic("wide", WIDE)
         wide_topics[broker.address] = "wide"

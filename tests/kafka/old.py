@@ -21,7 +21,7 @@ _JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
 @contextmanager
 def old_broker(release: str, zookeeper: str, folder: Path) -> Iterator[str]:
-    """Its address. Topic orders has two partitions, and the first of them seven messages."""
+    """Yield its address. Topic orders has two partitions, and the first of them has seven messages."""
     jars = maven.fetch(f"org.apache.kafka:kafka_2.11:{release}")
     port = ports.reserve()
     settings = {

@@ -1,4 +1,4 @@
-"""Brokers that are away, start late, stand still, or end: an error in time with the reason, or the answer after all."""
+"""Brokers that are unreachable, start late, hang, or end: an error in time with the reason, or the late answer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CALLS: dict[str, Callable[[Brokers], object]] = {
     ("address", "reason"),
     [("127.0.0.1:1", "Connection refused"), ("no-such-host.invalid:9092", "Failed to resolve")],
 )
-def test_brokers_that_are_away_are_an_error_in_time_and_nothing_is_written(
+def test_unreachable_brokers_are_an_error_in_time_and_nothing_is_printed(
     capfd: pytest.CaptureFixture[str], call: str, address: str, reason: str
 ) -> None:
     started = time.monotonic()
@@ -55,11 +55,11 @@ def test_brokers_that_are_away_are_an_error_in_time_and_nothing_is_written(
     ):
         CALLS[call](brokers)
 
-    assert time.monotonic() - started < 20  # a resolver may take its time, and cannot be broken off
+    assert time.monotonic() - started < 20  # name resolution may take a while, and cannot be interrupted
     assert capfd.readouterr() == ("", "")
 
 
-def test_nothing_is_written_where_nobody_has_set_up_logging() -> None:
+def test_nothing_is_printed_if_logging_is_not_configured() -> None:
     program = """
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.kafka import Brokers
@@ -73,7 +73,7 @@ except NotConnectedError:
     assert (result.stdout, result.stderr) == ("away\n", "")
 
 
-def test_connecting_asks_nobody() -> None:
+def test_connecting_sends_no_request() -> None:
     started = time.monotonic()
     with Brokers.connect("127.0.0.1:1", timeout=15) as brokers:
         assert repr(brokers) == "<Brokers 127.0.0.1:1>"
@@ -81,7 +81,7 @@ def test_connecting_asks_nobody() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_broker_that_stands_still_is_an_error_in_time_and_closing_does_not_wait(own: KafkaBroker, call: str) -> None:
+def test_a_suspended_broker_is_an_error_in_time_and_closing_does_not_wait(own: KafkaBroker, call: str) -> None:
     brokers = Brokers.connect(own.address, timeout=3.0)
     brokers.partitions()
     own.suspend()
@@ -95,8 +95,8 @@ def test_a_broker_that_stands_still_is_an_error_in_time_and_closing_does_not_wai
         own.resume()
 
 
-def test_a_broker_that_comes_back_is_met_while_we_wait(own: KafkaBroker, capfd: pytest.CaptureFixture[str]) -> None:
-    """It is asked for groups as soon as it answers, which ends the process that asks when that is too soon."""
+def test_a_broker_that_restarts_within_the_timeout_answers(own: KafkaBroker, capfd: pytest.CaptureFixture[str]) -> None:
+    """Groups are requested as soon as the broker answers. If that is too early, librdkafka ends the worker process."""
     with Brokers.connect(own.address, timeout=60) as brokers:
         brokers.partitions()
         own.kill()
@@ -111,7 +111,7 @@ def test_a_broker_that_comes_back_is_met_while_we_wait(own: KafkaBroker, capfd: 
 
 
 def _instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> Path:
-    """Another program asks for groups; it has the real one to run, and a file that is there once it has run."""
+    """Replace the worker by another program, which can run the real one. Return a file that exists once it has run."""
     marker = tmp_path / "ran"
     script = tmp_path / "asking.py"
     before = "import io, os, signal, subprocess, sys, pathlib\nfrom zkgroups.kafka import worker_main as asking\n"
@@ -123,10 +123,10 @@ def _instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> P
 @pytest.mark.parametrize(
     "kill", [pytest.param(True, id="killed"), pytest.param(False, id="stopped", marks=pytest.mark.soak)]
 )
-def test_what_a_restarted_broker_is_told_is_done_or_said_not_to_be(
+def test_requests_during_a_restart_of_the_broker_are_carried_out_or_reported_as_failed(
     own: KafkaBroker, kill: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """While it goes down and up, all are committed, told and deleted, whatever becomes of the processes that ask."""
+    """Commits, descriptions and deletions continue during the restart, even if worker processes end."""
     doing = {_commit_all: 1, _describe_all: 1, _delete_all: 0}
     groups = {call: [f"restarted{call.__name__}-{number}" for number in range(600)] for call in doing}
     with ExitStack() as stack:
@@ -135,7 +135,7 @@ def test_what_a_restarted_broker_is_told_is_done_or_said_not_to_be(
             assert _commit_all(brokers[_commit_all], groups[call]) == []
         pool = stack.enter_context(ThreadPoolExecutor(len(doing)))
         called = {call: pool.submit(call, brokers[call], groups[call]) for call in doing}
-        wait(called.values(), 0.7)  # somewhere in between
+        wait(called.values(), 0.7)  # in the middle
         (own.kill if kill else own.stop)()
         own.start()
         for call, there in doing.items():
@@ -166,8 +166,8 @@ def _only_lists_topics(admin: AdminClient) -> bool:
         return False
 
 
-def test_a_broker_that_was_never_asked_for_a_group_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has yet to set up the topic that it keeps groups in, and may leave the first request without an answer."""
+def test_a_commit_waits_for_a_broker_that_never_had_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has yet to create the topic for groups, and may not answer the first request."""
     monkeypatch.setattr(kafka, "_serves", _only_lists_topics)
     with KafkaBroker() as fresh, Brokers.connect(fresh.address, timeout=60) as brokers:
         fresh.create_topic("orders")
@@ -190,7 +190,7 @@ _REALLY_SENDS = f"""{_SAYS_THAT_IT_SENDS}
     for _ in ask(question["waves"][0], 10): pass"""
 
 
-def test_what_was_done_though_no_answer_came_is_found_by_looking(
+def test_a_request_whose_answer_is_lost_is_resolved_by_reading(
     own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _instead(monkeypatch, tmp_path, _DEAF % _REALLY_SENDS)
@@ -205,7 +205,7 @@ def test_what_was_done_though_no_answer_came_is_found_by_looking(
 @pytest.mark.parametrize(
     ("sent", "kind"), [(_SAYS_THAT_IT_SENDS, OutcomeUnknownError), ("pass", NotConnectedError)], ids=["sent", "not"]
 )
-def test_what_may_have_been_sent_is_told_apart_from_what_was_not(
+def test_an_unanswered_request_and_an_unsent_request_have_different_errors(
     own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: str, kind: type[ZkgroupsException]
 ) -> None:
     _instead(monkeypatch, tmp_path, _DEAF % sent)
@@ -220,7 +220,7 @@ def test_what_may_have_been_sent_is_told_apart_from_what_was_not(
         assert brokers.committed(["billing"])["billing"][AT].offset == 7
 
 
-def test_where_the_process_that_asks_is_ended_another_one_asks_for_the_rest(
+def test_if_a_worker_process_is_killed_another_one_requests_the_rest(
     own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = """
@@ -243,7 +243,7 @@ asking.main()
     assert {group: offsets[AT].offset for group, offsets in found.items()} == {"billing": 7, "others": 1}
 
 
-def test_where_it_is_always_ended_that_is_an_error_in_time(
+def test_a_worker_process_that_always_dies_is_an_error_in_time(
     own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _instead(monkeypatch, tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)")
@@ -258,7 +258,7 @@ def test_where_it_is_always_ended_that_is_an_error_in_time(
     assert time.monotonic() - started < 30
 
 
-def test_where_it_cannot_run_that_is_said_at_once(
+def test_a_worker_process_that_cannot_run_is_an_error_at_once(
     own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _instead(monkeypatch, tmp_path, "sys.exit(3)")
@@ -270,7 +270,7 @@ def test_where_it_cannot_run_that_is_said_at_once(
         brokers.committed(["billing"])
 
 
-def test_one_process_asks_everything_and_ends_when_brokers_are_closed(own: KafkaBroker) -> None:
+def test_one_worker_process_sends_all_requests_and_ends_with_close(own: KafkaBroker) -> None:
     with Brokers.connect(own.address) as brokers:
         brokers.committed(["billing"])
         first = brokers._open().asker._running()
@@ -298,8 +298,10 @@ worker.Asker({}).ask("slow", [[sys.argv[3]]], 60)
 """
 
 
-def test_nothing_is_asked_any_more_when_who_asks_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or it would be done after somebody else has looked what there is to do."""
+def test_a_worker_process_sends_no_requests_after_its_parent_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the request would be carried out after another client has read the state."""
     _instead(monkeypatch, tmp_path, _SLOW)
     asking = tmp_path / "pid"
     with subprocess.Popen([sys.executable, "-c", _ASKS, *worker._COMMAND, str(asking)]) as process:

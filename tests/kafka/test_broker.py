@@ -1,4 +1,4 @@
-"""Throw-away brokers: they start, keep their data, leave nothing behind, and say why where they cannot be had."""
+"""Throw-away brokers: they start, keep their data, leave nothing behind, and report errors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def _topics(broker: KafkaBroker) -> set[str]:
         return set(brokers.partitions()) - {"__consumer_offsets"}
 
 
-def test_it_says_its_release_and_serves(broker: KafkaBroker) -> None:
+def test_a_broker_reports_its_release_and_serves(broker: KafkaBroker) -> None:
     assert broker.release in {"1.1.1", "4.3.1"}
     assert broker.running
     assert broker.address in repr(broker)
 
 
-def test_a_killed_broker_comes_back_as_the_same_one_and_then_leaves_nothing(broker: KafkaBroker) -> None:
+def test_a_killed_broker_restarts_with_its_data_and_leaves_nothing_behind(broker: KafkaBroker) -> None:
     with ZooKeeperServer() as zookeeper:
         old = broker.release == "1.1.1"
         with KafkaBroker(release=broker.release, zookeeper=f"{zookeeper.address}/kafka" if old else None) as own:
@@ -48,7 +48,7 @@ def test_a_killed_broker_comes_back_as_the_same_one_and_then_leaves_nothing(brok
         assert eventually(lambda: ports.is_free(int(address.rpartition(":")[2])))
 
 
-def test_one_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_broker_that_cannot_start_reports_the_reason_and_leaves_nothing_behind(tmp_path: Path) -> None:
     broker = KafkaBroker(config={"num.io.threads": "none"})
 
     with pytest.raises(ServerStartError, match=r"num\.io\.threads"):
@@ -68,14 +68,14 @@ def test_one_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> No
         ("4.3.1", "127.0.0.1:2181", "takes no ZooKeeper"),
     ],
 )
-def test_what_no_broker_can_be_is_refused(release: str, zookeeper: str | None, words: str) -> None:
+def test_impossible_options_of_a_broker_are_refused(release: str, zookeeper: str | None, words: str) -> None:
     with pytest.raises(InvalidOptionError, match=words):
         KafkaBroker(release=release, zookeeper=zookeeper)
 
 
 @pytest.mark.parametrize("fixture", ["zkgroups_kafka", "zkgroups_legacy_kafka"])
 @pytest.mark.parametrize(("required", "outcomes"), [("", {"skipped": 1}), ("kafka", {"errors": 1})])
-def test_where_no_broker_can_be_had_tests_are_skipped_or_fail(
+def test_without_a_broker_tests_are_skipped_or_fail(
     pytester: pytest.Pytester,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

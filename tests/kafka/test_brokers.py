@@ -1,4 +1,4 @@
-"""What the brokers tell, on one of today and on one of the days of ZooKeeper."""
+"""Topics, logs and offsets read from a current broker and from a broker of 1.1."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.t
 
 MakeTopic = Callable[..., str]
 
-# In milliseconds; a broker takes neither what is years old nor what is of tomorrow.
+# In milliseconds. A broker accepts neither old times nor times in the future.
 NOON = int(time.time() * 1000) - 3_600_000
 
 
-def test_partitions_of_topics_are_told_and_unknown_topics_left_out(brokers: Brokers, make_topic: MakeTopic) -> None:
+def test_partitions_of_topics_are_returned_and_unknown_topics_omitted(brokers: Brokers, make_topic: MakeTopic) -> None:
     one, three = make_topic(1), make_topic(3)
 
     assert brokers.partitions([three, "no-such-topic", one]) == {three: (0, 1, 2), one: (0,)}
     assert brokers.partitions([]) == {}
 
 
-def test_without_names_all_topics_are_told_in_order_and_internal_ones_too(
+def test_without_names_all_topics_are_returned_in_order_including_internal_ones(
     brokers: Brokers, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(2)
@@ -46,7 +46,7 @@ def test_without_names_all_topics_are_told_in_order_and_internal_ones_too(
     assert list(found) == sorted(found)
 
 
-def test_a_topic_that_is_made_anew_has_another_id_where_brokers_have_ids(
+def test_a_recreated_topic_has_another_id_if_the_broker_supports_ids(
     brokers: Brokers, broker: KafkaBroker, writer: Writer, make_topic: MakeTopic
 ) -> None:
     first, second = make_topic(), make_topic()
@@ -68,7 +68,7 @@ def test_an_empty_partition_starts_and_ends_at_zero(brokers: Brokers, make_topic
     assert brokers.ranges([at]) == {at: OffsetRange(0, 0)}
 
 
-def test_messages_move_the_end_and_deleted_ones_the_start(
+def test_messages_move_the_log_end_and_deletions_the_log_start(
     brokers: Brokers, writer: Writer, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(2)
@@ -81,7 +81,7 @@ def test_messages_move_the_end_and_deleted_ones_the_start(
     }
 
 
-def test_what_is_not_known_has_neither_range_nor_offset_and_stops_nothing(
+def test_unknown_partitions_have_neither_range_nor_offset_and_do_not_stop_others(
     brokers: Brokers, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
@@ -91,17 +91,17 @@ def test_what_is_not_known_has_neither_range_nor_offset_and_stops_nothing(
     assert brokers.ranges([gone, known, beyond]) == {gone: None, known: OffsetRange(0, 0), beyond: None}
     assert brokers.ranges([gone]) == {gone: None}
     assert brokers.offsets_at({gone: NOON, known: NOON, beyond: NOON}) == {gone: None, known: 0, beyond: None}
-    assert time.monotonic() - started < 15  # it is not waited for
+    assert time.monotonic() - started < 15  # the call does not wait for it
 
 
-def test_reading_makes_no_topic(brokers: Brokers) -> None:
+def test_reading_does_not_create_topics(brokers: Brokers) -> None:
     brokers.ranges([TopicPartition("not-made", 0)])
 
     assert brokers.partitions(["not-made"]) == {}
     assert "not-made" not in brokers.partitions()
 
 
-def test_names_that_no_broker_accepts_are_unknown(brokers: Brokers) -> None:
+def test_topics_with_impossible_names_are_unknown(brokers: Brokers) -> None:
     for name in ("a b", "größe", "x" * 300, "a:b"):
         assert brokers.ranges([TopicPartition(name, 0)]) == {TopicPartition(name, 0): None}
 
@@ -117,7 +117,7 @@ def test_the_offset_at_a_time_is_the_first_not_before_it_or_the_end(
 
 
 def _between_questions(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """What others do after our first question was answered, and before the second is asked."""
+    """Actions of another client between the first answer and the second request."""
     ask, acts = AdminClient.list_offsets, iter([act])
 
     def answered(self: AdminClient, questions: dict[Any, Any], **more: Any) -> Any:
@@ -131,7 +131,7 @@ def _between_questions(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None])
     monkeypatch.setattr(AdminClient, "list_offsets", answered)
 
 
-def test_a_message_that_comes_while_we_ask_is_not_passed_over(
+def test_a_message_written_during_the_call_is_not_skipped(
     brokers: Brokers, writer: Writer, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = TopicPartition(make_topic(), 0)
@@ -141,7 +141,7 @@ def test_a_message_that_comes_while_we_ask_is_not_passed_over(
     assert brokers.offsets_at({at: NOON + 1000}) == {at: 1}
 
 
-def test_a_log_that_moves_on_while_we_ask_never_starts_after_its_end(
+def test_a_log_that_moves_during_the_call_never_starts_after_its_end(
     brokers: Brokers, writer: Writer, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = TopicPartition(make_topic(), 0)
@@ -156,7 +156,7 @@ def test_a_log_that_moves_on_while_we_ask_never_starts_after_its_end(
     assert brokers.ranges([at]) == {at: OffsetRange(0, 4)}
 
 
-def test_more_than_a_thousand_partitions_are_asked_for_together(
+def test_more_than_a_thousand_partitions_take_few_requests(
     brokers: Brokers, wide_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
@@ -172,11 +172,11 @@ def test_more_than_a_thousand_partitions_are_asked_for_together(
     assert brokers.ranges(wanted) == dict.fromkeys(wanted, OffsetRange(0, 0))
     assert calls == [WIDE, WIDE]
     assert brokers.offsets_at(dict.fromkeys(wanted, NOON)) == dict.fromkeys(wanted, 0)
-    assert calls == [WIDE] * 7  # also whether any message has a time, and which logs have messages
+    assert calls == [WIDE] * 7  # also whether any message has a time, and which logs have any
 
 
-def test_a_topic_that_was_just_made_is_waited_for(brokers: Brokers, writer: Writer) -> None:
-    """A broker lists it before it serves it: no partition of it is left out."""
+def test_a_topic_that_was_just_created_is_waited_for(brokers: Brokers, writer: Writer) -> None:
+    """A broker lists it before it serves it. All of its partitions are returned."""
     name = f"fresh-{time.monotonic_ns()}"
     writer.create_topic(name, [[1]] * 500)
     assert eventually(lambda: len(brokers.partitions([name]).get(name, ())) == 500)
@@ -192,7 +192,7 @@ def test_offsets_of_groups_come_with_their_notes(brokers: Brokers, writer: Write
 
     found = brokers.committed(["größe/日本", "nobody's group", "native billing", "native:kosten"])
 
-    # confluent-kafka, which the writer uses, commits a NUL at the end of each: what is there is told as it is
+    # confluent-kafka, which the writer uses, appends a NUL to each note. It is returned unchanged.
     first, last = TopicPartition(topic, 0), TopicPartition(topic, 2)
     assert list(found) == ["größe/日本", "nobody's group", "native billing", "native:kosten"]
     assert found["nobody's group"] == {}
@@ -205,7 +205,7 @@ def test_offsets_of_groups_come_with_their_notes(brokers: Brokers, writer: Write
     assert list(found["native:kosten"]) == [first, last]
 
 
-def test_many_groups_are_read_in_one_go(brokers: Brokers, writer: Writer, make_topic: MakeTopic) -> None:
+def test_many_groups_are_read_in_one_call(brokers: Brokers, writer: Writer, make_topic: MakeTopic) -> None:
     topic = make_topic()
     for number in (0, 99, 100, 499, 500, 699):
         writer.commit(f"many-{topic}-{number}", {(topic, 0): number})
@@ -220,13 +220,13 @@ def test_many_groups_are_read_in_one_go(brokers: Brokers, writer: Writer, make_t
     assert found[f"many-{topic}-499"][at].offset == 499
 
 
-def test_no_groups_are_no_question(brokers: Brokers) -> None:
+def test_reading_no_groups_sends_no_request(brokers: Brokers) -> None:
     assert brokers.committed([]) == {}
     assert brokers.ranges([]) == {}
     assert brokers.offsets_at({}) == {}
 
 
-def test_every_leader_is_asked_and_a_partition_without_one_is_not_known(legacy_kafka: KafkaBroker) -> None:
+def test_every_leader_is_queried_and_a_partition_without_a_leader_is_unknown(legacy_kafka: KafkaBroker) -> None:
     first, second = TopicPartition("spread", 0), TopicPartition("spread", 1)
     writer, ends = Writer(legacy_kafka.address), {first: NOON, second: NOON}
     with Brokers.connect(legacy_kafka.address, timeout=30) as brokers:
@@ -241,16 +241,16 @@ def test_every_leader_is_asked_and_a_partition_without_one_is_not_known(legacy_k
         assert brokers.partitions(["spread"]) == {"spread": (0, 1)}
         assert brokers.ranges([first, second]) == {first: OffsetRange(0, 0), second: None}
         assert brokers.offsets_at(ends) == {first: 0, second: None}
-        assert time.monotonic() - started < 15  # it is not waited for
+        assert time.monotonic() - started < 15  # the call does not wait for it
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "\ud800", None, b"billing"])
-def test_a_group_that_cannot_be_named_is_refused(name: Any) -> None:
+def test_an_impossible_group_name_is_refused(name: Any) -> None:
     with Brokers.connect("127.0.0.1:1") as brokers, pytest.raises(InvalidNameError, match="group"):
         brokers.committed(["billing", name])
 
 
-def test_what_is_no_partition_or_time_is_refused() -> None:
+def test_invalid_partitions_and_times_are_refused() -> None:
     at = TopicPartition("orders", 0)
     with Brokers.connect("127.0.0.1:1") as brokers:
         with pytest.raises(InvalidInputError):
@@ -263,12 +263,12 @@ def test_what_is_no_partition_or_time_is_refused() -> None:
 @pytest.mark.parametrize(
     ("address", "timeout"), [("", 1), (" ", 1), ("127.0.0.1:1", -1), ("127.0.0.1:1", float("nan"))]
 )
-def test_an_address_or_timeout_that_is_none_is_refused(address: str, timeout: float) -> None:
+def test_an_invalid_address_or_timeout_is_refused(address: str, timeout: float) -> None:
     with pytest.raises(InvalidOptionError):
         Brokers.connect(address, timeout=timeout)
 
 
-def test_closed_brokers_say_so(kafka: str) -> None:
+def test_a_call_after_close_is_an_error(kafka: str) -> None:
     with Brokers.connect(kafka) as brokers:
         brokers.partitions()
 

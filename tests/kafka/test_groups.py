@@ -1,4 +1,4 @@
-"""Kafka's own groups on both brokers: offsets committed to the byte, states told, groups deleted, live ones refused."""
+"""Kafka's own groups on both brokers: offsets with exact notes, states, deletions, and refusals for live groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = ("a b", "kosten:2024", "größe/日本", " ", "a\nb", "\x01", "x" * 32_0
 
 @contextmanager
 def a_member(broker: KafkaBroker, group: str, topic: str) -> Iterator[None]:
-    """Somebody who takes part in a group, as soon as the group has settled."""
+    """A member of a group, once the group has settled."""
     config = {"bootstrap.servers": broker.address, "group.id": group, "client.id": "anna", "log_level": 0}
     consumer = Consumer(config | {"enable.auto.commit": False})
     consumer.subscribe([topic])
@@ -49,9 +49,7 @@ def _group(brokers: Brokers, name: str) -> NativeGroup:
 
 
 @pytest.mark.parametrize("group", NAMES, ids=lambda name: ascii(name[:12]))
-def test_what_is_committed_is_there_whatever_the_group_is_called(
-    brokers: Brokers, make_topic: MakeTopic, group: str
-) -> None:
+def test_an_offset_can_be_committed_for_any_group_name(brokers: Brokers, make_topic: MakeTopic, group: str) -> None:
     topic = make_topic(3)
     first, last = TopicPartition(topic, 0), TopicPartition(topic, 2)
 
@@ -69,10 +67,10 @@ def test_what_is_committed_is_there_whatever_the_group_is_called(
 
 
 @pytest.mark.parametrize("note", ["note", "with a NUL\0", "\0", "ü \n\t\"\\'日本🎉", "{}", "x" * 4096])
-def test_metadata_and_leader_epoch_are_put_back_to_the_byte(
+def test_metadata_and_leader_epoch_are_restored_exactly(
     brokers: Brokers, broker: KafkaBroker, make_topic: MakeTopic, note: str
 ) -> None:
-    """The old broker keeps no leader epochs."""
+    """The old broker stores no leader epochs."""
     at, group = TopicPartition(make_topic(), 0), "notes"
     epoch = None if broker.release == "1.1.1" else 5
     kept = {group: {at: NativeOffset(group, at, 7, note, epoch)}}
@@ -86,17 +84,15 @@ def test_metadata_and_leader_epoch_are_put_back_to_the_byte(
     assert brokers.committed([group])[group][at] == kept[group][at]
 
 
-def test_what_a_client_of_another_kind_has_noted_is_kept_with_its_end(
-    brokers: Brokers, writer: Writer, make_topic: MakeTopic
-) -> None:
-    """confluent_kafka adds a NUL, and cuts it off when it reads; a consumer in Java would see it."""
+def test_a_note_of_another_client_keeps_its_last_byte(brokers: Brokers, writer: Writer, make_topic: MakeTopic) -> None:
+    """confluent_kafka appends a NUL, and removes it when it reads. A Java consumer would see it."""
     at = TopicPartition(make_topic(), 0)
     writer.commit("noted", {(at.topic, 0): 7}, "note")
 
     assert brokers.committed(["noted"])["noted"][at].metadata == "note\0"
 
 
-def test_no_metadata_and_empty_metadata_are_the_same(brokers: Brokers, make_topic: MakeTopic) -> None:
+def test_missing_and_empty_metadata_are_equal(brokers: Brokers, make_topic: MakeTopic) -> None:
     at = TopicPartition(make_topic(), 0)
 
     brokers.commit({"empty": {at: NativeOffset("empty", at, 7, "")}})
@@ -104,10 +100,10 @@ def test_no_metadata_and_empty_metadata_are_the_same(brokers: Brokers, make_topi
     assert brokers.committed(["empty"])["empty"][at] == NativeOffset("empty", at, 7)
 
 
-def test_each_partition_has_its_own_answer_and_unknown_ones_stop_nothing(
+def test_each_partition_has_its_own_outcome_and_unknown_ones_do_not_stop_others(
     brokers: Brokers, make_topic: MakeTopic
 ) -> None:
-    """The old broker by itself would keep an offset of a partition that is not there."""
+    """The old broker by itself would store an offset of a missing partition."""
     known = TopicPartition(make_topic(2), 1)
     beyond, gone, odd = (TopicPartition(known.topic, 2), TopicPartition("no-such-topic", 0), TopicPartition("a b", 0))
 
@@ -126,13 +122,13 @@ def test_each_partition_has_its_own_answer_and_unknown_ones_stop_nothing(
 
 
 def test_an_offset_past_the_end_is_accepted(brokers: Brokers, make_topic: MakeTopic) -> None:
-    """No broker asks: who commits has to."""
+    """No broker checks it: the client must."""
     at = TopicPartition(make_topic(), 0)
 
     assert brokers.commit({"past": {at: 10**6}}) == {"past": {at: None}}
 
 
-def test_metadata_that_the_broker_finds_too_long_is_said(brokers: Brokers, make_topic: MakeTopic) -> None:
+def test_metadata_too_long_for_the_broker_is_reported(brokers: Brokers, make_topic: MakeTopic) -> None:
     at = TopicPartition(make_topic(), 0)
 
     found = brokers.commit({"long": {at: NativeOffset("long", at, 1, "x" * 4097)}})
@@ -141,7 +137,7 @@ def test_metadata_that_the_broker_finds_too_long_is_said(brokers: Brokers, make_
     assert brokers.committed(["long"]) == {"long": {}}
 
 
-def test_a_live_group_is_refused_with_who_takes_part_and_others_are_not(
+def test_a_live_group_is_refused_with_its_members_and_other_groups_are_written(
     brokers: Brokers, broker: KafkaBroker, make_topic: MakeTopic
 ) -> None:
     topic, other = make_topic(), make_topic()
@@ -170,7 +166,7 @@ def test_a_live_group_is_refused_with_who_takes_part_and_others_are_not(
     assert brokers.commit({live: {at: 5}}) == {live: {at: None}}
 
 
-def test_a_group_that_is_not_there_is_dead_and_cannot_be_deleted(brokers: Brokers) -> None:
+def test_a_missing_group_is_dead_and_cannot_be_deleted(brokers: Brokers) -> None:
     assert brokers.groups(["nobody's"]) == {"nobody's": NativeGroup("nobody's", NativeState.DEAD)}
 
     found = brokers.delete_groups(["nobody's"])["nobody's"]
@@ -179,7 +175,7 @@ def test_a_group_that_is_not_there_is_dead_and_cannot_be_deleted(brokers: Broker
     assert found.group == "nobody's"
 
 
-def test_a_thousand_groups_go_in_one_call_each_way(brokers: Brokers, make_topic: MakeTopic) -> None:
+def test_a_thousand_groups_are_written_and_read_in_one_call_each(brokers: Brokers, make_topic: MakeTopic) -> None:
     topic = make_topic(3)
     names = [f"crowd-{topic}-{number}" for number in range(1000)]
     wanted = {name: {TopicPartition(topic, n): n * number for n in range(3)} for number, name in enumerate(names)}
@@ -207,7 +203,7 @@ def test_more_than_a_thousand_offsets_of_a_group_are_all_committed(brokers: Brok
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63, 1.5, True, "7", None])
-def test_what_is_no_offset_is_refused_before_anything_is_sent(offset: Any) -> None:
+def test_an_invalid_offset_is_refused_before_any_request(offset: Any) -> None:
     at, other = TopicPartition("orders", 0), TopicPartition("orders", 1)
     with Brokers.connect("127.0.0.1:1") as brokers, pytest.raises(InvalidOptionError, match="offset is"):
         brokers.commit({"billing": {other: 1, at: offset}})
@@ -220,18 +216,18 @@ def test_what_is_no_offset_is_refused_before_anything_is_sent(offset: Any) -> No
         (NativeOffset("billing", TopicPartition("orders", 0), 1, leader_epoch=-1), "leader_epoch is -1"),
         (NativeOffset("billing", TopicPartition("orders", 0), 1, "\ud800"), "metadata is"),
         (NativeOffset("billing", TopicPartition("orders", 0), 1, "é" * 16_384), "metadata is"),
-        (NativeOffset("other", TopicPartition("orders", 0), 1), "belongs to another one"),
-        (NativeOffset("billing", TopicPartition("orders", 1), 1), "belongs to another one"),
+        (NativeOffset("other", TopicPartition("orders", 0), 1), "is for orders/0 of group 'other'"),
+        (NativeOffset("billing", TopicPartition("orders", 1), 1), "is for orders/1 of group 'billing'"),
     ],
 )
-def test_what_cannot_be_committed_is_refused_before_anything_is_sent(offset: NativeOffset, words: str) -> None:
+def test_an_impossible_commit_is_refused_before_any_request(offset: NativeOffset, words: str) -> None:
     with Brokers.connect("127.0.0.1:1") as brokers, pytest.raises(InvalidInputError, match=words):
         brokers.commit({"billing": {TopicPartition("orders", 0): offset}})
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "\ud800", "x" * 32_768, None, b"billing"], ids=lambda it: ascii(it)[:12])
 @pytest.mark.parametrize("call", ["groups", "delete_groups", "committed_or_error"])
-def test_a_name_that_cannot_be_sent_is_refused(name: Any, call: str) -> None:
+def test_a_name_that_cannot_be_encoded_is_refused(name: Any, call: str) -> None:
     at = TopicPartition("orders", 0)
     with Brokers.connect("127.0.0.1:1") as brokers:
         with pytest.raises(InvalidNameError, match="group"):
@@ -240,7 +236,7 @@ def test_a_name_that_cannot_be_sent_is_refused(name: Any, call: str) -> None:
             brokers.commit({"billing": {at: 1}, name: {at: 1}})
 
 
-def test_nothing_is_no_question() -> None:
+def test_empty_calls_send_no_request() -> None:
     with Brokers.connect("127.0.0.1:1", timeout=0.1) as brokers:
         assert brokers.groups([]) == {}
         assert brokers.delete_groups([]) == {}
@@ -249,13 +245,13 @@ def test_nothing_is_no_question() -> None:
         assert brokers.commit({"billing": {}}) == {"billing": {}}
 
 
-def test_how_long_offsets_are_kept_is_told(brokers: Brokers, broker: KafkaBroker) -> None:
+def test_the_retention_of_offsets_is_read(brokers: Brokers, broker: KafkaBroker) -> None:
     days = {"1.1.1": 1, "4.3.1": 7}[broker.release]
 
     assert brokers.offsets_retention() == days * 86_400
 
 
-def test_how_to_connect_travels_without_what_is_secret(kafka: str, tmp_path: Path) -> None:
+def test_connection_settings_are_pickled_without_secrets(kafka: str, tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("client.id=night\nsasl.password=the s3cret\n")
     options = BrokerOptions(kafka, str(path), timeout=30)

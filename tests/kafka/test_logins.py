@@ -1,4 +1,4 @@
-"""Who may read what: logins by SASL/PLAIN, and what a broker keeps to itself."""
+"""Logins by SASL/PLAIN, and topics and groups that a user may not see."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT = TopicPartition("orders", 0)
 
 
 def _login(folder: Path, user: str, password: str = PASSWORD) -> Mapping[str, str]:
-    """By way of a file, as everybody has it: what Java takes for an escape is escaped twice."""
+    """In a file, like users have it. Characters that Java treats as escapes are escaped twice."""
     quoted = password.replace("\\", "\\\\").replace('"', '\\"')
     jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{user}" password="{quoted}";'
     escaped = jaas.replace("\\", "\\\\").replace(" required ", " required \\\n    ")
@@ -30,7 +30,7 @@ def _login(folder: Path, user: str, password: str = PASSWORD) -> Mapping[str, st
     return read_properties(path)
 
 
-def test_who_logs_in_reads_everything(own: KafkaBroker, tmp_path: Path) -> None:
+def test_a_user_with_all_rights_reads_everything(own: KafkaBroker, tmp_path: Path) -> None:
     with Brokers.connect(own.sasl_address, properties=_login(tmp_path, "anna")) as brokers:
         assert brokers.partitions(["orders"]) == {"orders": (0,)}
         assert brokers.ranges([AT]) == {AT: OffsetRange(0, 0)}
@@ -39,7 +39,7 @@ def test_who_logs_in_reads_everything(own: KafkaBroker, tmp_path: Path) -> None:
         assert not isinstance(brokers.groups(["billing"])["billing"], Exception)
 
 
-def test_a_wrong_password_is_said_at_once_and_not_shown(
+def test_a_wrong_password_is_an_error_at_once_that_does_not_show_it(
     own: KafkaBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     properties = _login(tmp_path, "anna", "a wrong s3cret")
@@ -53,13 +53,13 @@ def test_a_wrong_password_is_said_at_once_and_not_shown(
     assert capfd.readouterr() == ("", "")
 
 
-def test_who_may_not_see_a_topic_does_not_know_it(own: KafkaBroker, tmp_path: Path) -> None:
+def test_a_forbidden_topic_is_unknown(own: KafkaBroker, tmp_path: Path) -> None:
     with Brokers.connect(own.sasl_address, properties=_login(tmp_path, "ben")) as brokers:
         assert brokers.partitions() == {}
         assert brokers.ranges([AT]) == {AT: None}
 
 
-def test_who_may_not_read_a_group_is_told_so(own: KafkaBroker, tmp_path: Path) -> None:
+def test_reading_a_forbidden_group_is_an_error(own: KafkaBroker, tmp_path: Path) -> None:
     with (
         Brokers.connect(own.sasl_address, properties=_login(tmp_path, "ben")) as brokers,
         pytest.raises(NoPermissionError, match="no permission on group 'billing'"),
@@ -67,7 +67,7 @@ def test_who_may_not_read_a_group_is_told_so(own: KafkaBroker, tmp_path: Path) -
         brokers.committed(["billing"])
 
 
-def test_who_may_not_touch_a_group_is_told_so_for_each(own: KafkaBroker, tmp_path: Path) -> None:
+def test_writing_forbidden_groups_is_an_error_for_each(own: KafkaBroker, tmp_path: Path) -> None:
     with Brokers.connect(own.sasl_address, properties=_login(tmp_path, "ben")) as brokers:
         for found in (
             brokers.groups(["billing", "other"]),
@@ -76,18 +76,18 @@ def test_who_may_not_touch_a_group_is_told_so_for_each(own: KafkaBroker, tmp_pat
         ):
             assert [type(each) for each in found.values()] == [NoPermissionError] * 2
         assert brokers.offsets_retention() is None
-        # A topic that one may not see is not known.
+        # An invisible topic is unknown.
         assert [type(each) for each in brokers.commit({"billing": {AT: 1}})["billing"].values()] == [
             UnknownPartitionError
         ]
 
 
-def test_without_a_login_there_is_no_answer(own: KafkaBroker) -> None:
+def test_without_a_login_the_broker_does_not_answer(own: KafkaBroker) -> None:
     with Brokers.connect(own.sasl_address, timeout=1) as brokers, pytest.raises(NotConnectedError):
         brokers.partitions()
 
 
-def test_reading_makes_no_topic_where_the_broker_would(own: KafkaBroker) -> None:
+def test_reading_does_not_create_topics_on_a_broker_that_would(own: KafkaBroker) -> None:
     with Brokers.connect(own.address) as brokers:
         unknown = TopicPartition("never-made", 0)
         brokers.partitions(["never-made"])

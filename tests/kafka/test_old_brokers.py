@@ -1,4 +1,4 @@
-"""Brokers before 0.10, which do not answer a client of today: detected, and asked what they can answer."""
+"""Brokers before 0.10, which do not answer current clients: they are detected, and get requests that they support."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ API_VERSIONS, LIST_GROUPS, METADATA = 18, 16, 3
 def old(
     request: pytest.FixtureRequest, zookeeper: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, str]]:
-    """A release, and the address of a broker of it."""
+    """A release, and the address of a broker of that release."""
     folder = tmp_path_factory.mktemp("old")
     with fresh_chroot(zookeeper) as hosts, old_broker(request.param, hosts, folder) as address:
         yield request.param, address
@@ -39,22 +39,22 @@ def old(
 @pytest.mark.xdist_group("kafka")
 @pytest.mark.timeout(1000)
 class TestOldBrokers:
-    """Of each release one broker for all of these tests."""
+    """One broker of each release for all of these tests."""
 
-    def test_topics_and_logs_are_read_without_any_setting(self, old: tuple[str, str]) -> None:
+    def test_topics_and_logs_of_old_brokers_are_read_without_settings(self, old: tuple[str, str]) -> None:
         with Brokers.connect(old[1], timeout=30) as brokers:
             assert brokers.partitions(["orders"]) == {"orders": (0, 1)}
             assert brokers.ranges([ZERO, ONE]) == {ZERO: OffsetRange(0, 7), ONE: OffsetRange(0, 0)}
             assert brokers.cluster_id() is None
             assert brokers.offsets_retention() is None
 
-    def test_times_are_refused_because_they_would_mean_something_else(self, old: tuple[str, str]) -> None:
+    def test_times_are_refused_because_old_brokers_interpret_them_differently(self, old: tuple[str, str]) -> None:
         with Brokers.connect(old[1], timeout=30) as brokers:
             with pytest.raises(BrokersTooOldError, match=r"store no message times, as before release 0\.10\.1"):
                 brokers.offsets_at({ZERO: 0, ONE: 0})
             assert brokers.offsets_at({ONE: 0}) == {ONE: 0}
 
-    def test_groups_are_kept_since_0_9_and_refused_before(self, old: tuple[str, str]) -> None:
+    def test_groups_are_supported_since_0_9_and_refused_before(self, old: tuple[str, str]) -> None:
         release, address = old
         with Brokers.connect(address, timeout=30) as brokers:
             if release.startswith("0.9"):
@@ -66,7 +66,7 @@ class TestOldBrokers:
                 with pytest.raises(BrokersTooOldError, match=r"older than release 0\.9"):
                     call()
 
-    def test_who_names_the_release_is_refused_the_same(self, old: tuple[str, str]) -> None:
+    def test_the_same_calls_are_refused_if_the_release_is_configured(self, old: tuple[str, str]) -> None:
         release, address = old
         if release.startswith("0.9"):
             return
@@ -88,7 +88,8 @@ class TestOldBrokers:
 
 @contextmanager
 def fake(answers: Callable[[int, int], bool | None]) -> Iterator[str]:
-    """A server that answers a request, by its kind and how many of that kind came before; None: it keeps silent."""
+    """A server that answers a request by its kind and by the number of earlier requests of that kind. None: no
+    answer."""
     server = socket.create_server(("127.0.0.1", 0))
     came: list[int] = []
     kept: list[socket.socket] = []
@@ -137,14 +138,14 @@ SETTINGS_09 = {"api.version.request": "false", "broker.version.fallback": "0.9.0
     ],
     ids=["0.8", "0.9", "new", "closes", "silent", "new, restarting", "new, slow"],
 )
-def test_only_a_broker_that_answers_other_requests_twice_without_its_versions_is_old(
+def test_a_broker_is_old_only_if_it_answers_twice_but_never_reports_its_versions(
     answers: Callable[[int, int], bool | None], settings: dict[str, str]
 ) -> None:
     with fake(answers) as address:
         assert settings_for_old(f"PLAINTEXT://{address}", {}, Deadline(30)) == settings
 
 
-def test_nothing_is_concluded_without_time_or_over_other_protocols_or_against_the_user() -> None:
+def test_brokers_are_not_probed_without_time_over_tls_or_against_explicit_settings() -> None:
     with fake(lambda key, _: key == METADATA) as address:
         assert settings_for_old(address, {}, Deadline(0.5)) == {}
         assert settings_for_old(address, {"security.protocol": "SSL"}, Deadline(30)) == {}

@@ -1,4 +1,4 @@
-"""A Kafka client's properties: read as Java reads them, carried over to librdkafka or refused, secrets never shown."""
+"""Properties of Kafka clients: read like Java, converted for librdkafka or refused, without showing secrets."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _jaas(module: str, options: str) -> dict[str, str]:
         ),
     ],
 )
-def test_settings_are_carried_over(java: dict[str, str], librdkafka: dict[str, str]) -> None:
+def test_settings_are_converted(java: dict[str, str], librdkafka: dict[str, str]) -> None:
     assert for_librdkafka(java) == librdkafka
 
 
@@ -116,7 +116,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("java", "words"), REFUSED)
-def test_what_cannot_be_carried_over_is_refused_with_what_to_do_and_without_secrets(
+def test_a_setting_that_cannot_be_converted_is_refused_with_advice_and_without_secrets(
     java: dict[str, str], words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(InvalidOptionError) as caught:
@@ -129,23 +129,23 @@ def test_what_cannot_be_carried_over_is_refused_with_what_to_do_and_without_secr
     assert capfd.readouterr() == ("", "")
 
 
-def test_secrets_are_taken_out_of_the_words_of_others() -> None:
+def test_secrets_are_removed_from_messages_of_librdkafka() -> None:
     settings = {"sasl.password": "s3cret", "ssl.key.password": "", "client.id": "night"}
 
     assert without_secrets("night: s3cret is no password", settings) == "night: (not shown) is no password"
 
 
-def test_secrets_are_not_in_what_is_shown_of_brokers() -> None:
+def test_the_repr_of_brokers_contains_no_secrets() -> None:
     with Brokers.connect("127.0.0.1:1", properties={"sasl.password": PASSWORD, "sasl.mechanism": "PLAIN"}) as brokers:
         assert repr(brokers) == "<Brokers 127.0.0.1:1>"
 
 
-def test_the_address_given_wins_over_the_one_in_the_file() -> None:
+def test_a_given_address_overrides_the_address_in_the_file() -> None:
     with Brokers.connect("127.0.0.1:1", properties={"bootstrap.servers": "kafka1:9092"}) as brokers:
         assert brokers._open().config["bootstrap.servers"] == "127.0.0.1:1"
 
 
-def test_a_file_is_read_as_utf_8_and_else_as_java_does(tmp_path: Path) -> None:
+def test_a_file_is_read_as_utf_8_and_otherwise_as_latin_1(tmp_path: Path) -> None:
     for encoding in ("utf-8", "latin-1"):
         path = tmp_path / encoding
         path.write_bytes("sasl.password=größe".encode(encoding))
@@ -153,7 +153,7 @@ def test_a_file_is_read_as_utf_8_and_else_as_java_does(tmp_path: Path) -> None:
         assert read_properties(str(path)) == {"sasl.password": "größe"}
 
 
-def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_an_unreadable_properties_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match=r"none\.properties.*No such file"):
         read_properties(tmp_path / "none.properties")
     with pytest.raises(InvalidOptionError, match="Is a directory"):
@@ -176,7 +176,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize("properties", PLANTED)
-def test_the_value_of_a_setting_that_is_not_known_to_be_harmless_is_never_shown(
+def test_values_of_unknown_settings_are_never_shown(
     properties: dict[str, str], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -190,7 +190,7 @@ def test_the_value_of_a_setting_that_is_not_known_to_be_harmless_is_never_shown(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_file_in_another_format_shows_none_of_its_bytes(tmp_path: Path) -> None:
+def test_the_error_for_another_file_format_shows_none_of_its_bytes(tmp_path: Path) -> None:
     (tmp_path / "store.jks").write_bytes(b"\xfe\xeds3cret\xff s3cret\ns3cret\n\xe9s3cret=s3cret")
 
     with pytest.raises(InvalidOptionError) as caught:
@@ -199,8 +199,8 @@ def test_a_file_in_another_format_shows_none_of_its_bytes(tmp_path: Path) -> Non
     assert "s3cret" not in "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
 
 
-def test_what_a_broker_is_told_shows_no_part_of_a_secret_in_errors_or_logs(caplog: pytest.LogCaptureFixture) -> None:
-    """librdkafka quotes what it does not understand of a setting."""
+def test_errors_and_logs_of_librdkafka_contain_no_part_of_a_secret(caplog: pytest.LogCaptureFixture) -> None:
+    """librdkafka quotes settings that it does not understand."""
     caplog.set_level(logging.DEBUG)
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "debug": "all"}
     login |= {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=anna s3cret=7"}
@@ -225,7 +225,7 @@ def test_a_file_that_never_ends_is_refused() -> None:
     ids=["letters", "names", "words", "signs", "quotes"],
 )
 def test_a_long_login_without_a_password_is_refused_at_once(text: str) -> None:
-    """Time that grows with the square of the length would be minutes here."""
+    """Quadratic time would be minutes here."""
     settings = _jaas("plain.Plain", text)
     with pytest.raises(InvalidOptionError, match="needs a username and a password"):
         for_librdkafka(settings)

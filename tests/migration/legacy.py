@@ -1,10 +1,10 @@
-"""The consumer that is to be moved: a program on Kafka's own high-level consumer, which commits to ZooKeeper.
+"""The consumer to be migrated: a program with Kafka's Scala high-level consumer, which commits to ZooKeeper.
 
     with LegacyReader(legacy_kafka, "billing", "orders", count=40) as legacy:
         done = legacy.finish()
 
-`ScalaConsumer` reads on for as long as it lives, and nobody can say what it had read when it last committed. This one
-does message after message, commits when it has done as many as it was to do, or is asked to end, and then leaves.
+`ScalaConsumer` reads while it lives, so its progress at the last commit is unknown. This program processes one
+message after the other. It commits after the requested number of messages, or when asked to end, and then leaves.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from zkgroups.testing import KafkaBroker
 
 _numbers = itertools.count()
 
-# It takes turns between partitions, so that all of them are read in part, and looks often whether it is to end.
+# It alternates between partitions, so that all of them are partly read, and often checks whether it should end.
 _CONFIG = {"fetch.message.max.bytes": "400", "consumer.timeout.ms": "50", "queued.max.message.chunks": "1"}
 _LONGEST = 60.0
 
 
 class LegacyReader(ScalaConsumer):
-    """Reads `count` messages of the topic and leaves; without a count, it reads until `finish`."""
+    """Reads `count` messages of the topic and leaves. Without a count, it reads until `finish`."""
 
     program = Path(__file__).with_name("LegacyReader.java")
 
@@ -34,12 +34,12 @@ class LegacyReader(ScalaConsumer):
         self._count = count
 
     def until_done(self, count: int) -> None:
-        """Wait until it has done that many messages."""
+        """Wait until it has processed that many messages."""
         eventually(lambda: len(self.messages) >= count or not self.running, timeout=_LONGEST)
         assert len(self.messages) >= count, self.log_tail()
 
     def finish(self) -> list[Message]:
-        """What it has done, once it has committed all of that and is gone."""
+        """Return its messages, once it has committed all of them and left."""
         if self._count:
             assert self._started.wait(_LONGEST) == 0, self.log_tail()
             assert "left" in self._lines(), self.log_tail()

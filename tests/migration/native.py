@@ -18,24 +18,24 @@ _LONGEST = 60.0
 
 
 class NumberedProducer:
-    """Writes messages with the numbers 0, 1, 2 ... into the partitions of a topic, the same everywhere.
+    """Writes messages with the numbers 0, 1, 2 ... into the partitions of a topic.
 
-    With several addresses it is what a mirror does that keeps offsets: partition by partition, each of them gets the
-    same messages in the same order.
+    With several addresses it acts like a mirror that keeps offsets: each partition gets the same messages in the
+    same order everywhere.
     """
 
     def __init__(self, topic: str, partitions: int, *addresses: str) -> None:
         self._topic = topic
         self._partitions = partitions
-        # Few at a time go together: the legacy consumer gets them as they were sent, and is to come by all partitions.
+        # In small batches: the legacy consumer receives whole batches, and must get messages of all partitions.
         settings = {"log_level": 0, "linger.ms": 0, "batch.num.messages": 4, "max.in.flight": 1}
         self._producers = [Producer({"bootstrap.servers": address, **settings}) for address in addresses]
         self.written: list[Message] = []
-        """All that is there, in the order in which it was sent."""
+        """All messages, in the order of writing."""
         self._ends: defaultdict[TopicPartition, int] = defaultdict(int)
 
     def write(self, count: int) -> None:
-        """Write so many, and return when all of them are there."""
+        """Write that many messages, and return when all of them are stored."""
         new = [self._next(number) for number in range(len(self.written), len(self.written) + count)]
         for producer in self._producers:
             for message in new:
@@ -44,14 +44,14 @@ class NumberedProducer:
         self.written += new
 
     def _next(self, number: int) -> Message:
-        # Not as many to each: what is off by a partition is seen.
+        # Partitions get different numbers of messages, so that confusing two of them is detected.
         at = TopicPartition(self._topic, (number * number + number // 7) % self._partitions)
         self._ends[at] += 1
         return Message(at, self._ends[at] - 1, f"{number}")
 
     @contextmanager
     def going_on(self, *, every: float = 0.02, count: int = 3) -> Iterator[Self]:
-        """Write a few again and again, for as long as the block takes."""
+        """Write a few messages repeatedly, for the duration of the block."""
         over = threading.Event()
 
         def run() -> None:
@@ -72,7 +72,7 @@ class NativeReader:
 
     def __init__(self, address: str, group: str, topic: str, partitions: int) -> None:
         config = {"bootstrap.servers": address, "group.id": group, "log_level": 0, "enable.auto.commit": False}
-        # As the legacy consumer has it: where an offset is lost, messages come twice, and that is seen.
+        # Like the legacy consumer: if an offset is lost, messages are read twice, and the judge detects it.
         config |= {"auto.offset.reset": "smallest", "enable.partition.eof": True, "fetch.wait.max.ms": 20}
         self._consumer = Consumer(config)
         self._consumer.subscribe([topic])
@@ -82,13 +82,13 @@ class NativeReader:
         self.done: list[Message] = []
 
     def do(self, count: int) -> list[Message]:
-        """Do so many more messages; returns all that it has done."""
+        """Process that many more messages. Return all processed messages."""
         wanted = len(self.done) + count
         self._until(lambda: len(self.done) >= wanted)
         return self.done
 
     def do_all(self) -> list[Message]:
-        """Do all messages up to the ends of all partitions."""
+        """Process all messages up to the ends of all partitions."""
         self._ended.clear()
         self._until(lambda: self._ended == self._wanted)
         return self.done
@@ -109,7 +109,7 @@ class NativeReader:
             self._ended.add(at)
 
     def commit(self) -> None:
-        """What it has done, it has done."""
+        """Commit all processed messages."""
         answers = self._consumer.commit(asynchronous=False)
         assert all(each.error is None for each in answers)
 

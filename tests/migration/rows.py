@@ -9,9 +9,11 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset, OffsetRange
 from zkgroups.core.migration.offset_decision import Action, Decision, NoOffset, Reason, decide
 from zkgroups.core.migration.plan_rows import PlanRow, ReportRow
+from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.core.znodes.paths import join
 from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.kafka import Brokers
+from zkgroups.zookeeper.admin import migration_marks as marks
 
 PLAN = "plan-1"
 _ALL = OffsetRange(0, 2**63 - 1)
@@ -101,3 +103,9 @@ def tree(client: Any, path: str) -> dict[str, bytes]:
     for name in client.get_children(path):
         found |= tree(client, f"{path.rstrip('/')}/{name}")
     return found
+
+
+def states(registry: Registry, groups: Iterable[str]) -> dict[str, MarkState]:
+    """Return the states of the marks."""
+    found = marks.read(registry._context, groups)
+    return {group: mark.state for group, mark in found.items() if isinstance(mark, Mark)}

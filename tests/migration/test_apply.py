@@ -1,9 +1,7 @@
-"""Applying plans to whole groups on a real broker: every check, every answer, and repeated runs."""
+"""Applying plans to whole groups on a real broker: every check, every outcome, and repeated runs."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -12,7 +10,7 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.offset_decision import Action, Reason
-from zkgroups.core.migration.plan_rows import Outcome, ReportRow
+from zkgroups.core.migration.plan_rows import Outcome
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError
 from zkgroups.kafka import Brokers
@@ -21,12 +19,12 @@ from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.testing import KafkaBroker
 from zkgroups.zookeeper.admin import migration_marks as marks
-from zkgroups.zookeeper.admin.migration_locks import Locks
 
 from .conftest import Join, MakeTopic
-from .rows import PLAN, details, numbers, outcomes, plan_of, tree
+from .rows import PLAN, details, numbers, outcomes, plan_of, states, tree
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
 
 ODD = "größe: a b"
 
@@ -146,204 +144,6 @@ def test_each_partition_has_its_answer_and_a_partly_written_group_stays_marked_a
     assert states(registry, targets) == {"some": MarkState.MOVING}
 
 
-def test_an_instance_that_registers_during_the_write_is_reported_and_the_group_is_not_marked_as_moved(
-    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
-) -> None:
-    """Other clients ignore marks."""
-    at = TopicPartition(make_topic(), 0)
-    registry.group("raced").offsets.set(at, 7)
-    target = {"raced": f"raced-{at.topic}"}
-
-    class Raced(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
-            registry.client.create("/consumers/raced/ids/scala-1", b"{}", ephemeral=True, makepath=True)
-            return super().commit(offsets)
-
-    with Raced.connect(broker.address) as brokers:
-        report = apply_groups(plan_of(registry, brokers, target), brokers, registry, execute=True)
-
-    assert outcomes(report) == {"overtaken"}
-    assert details(report, target["raced"]) == {"while offsets were written: legacy instances are registered: scala-1"}
-    assert states(registry, target) == {"raced": MarkState.MOVING}
-
-
-def test_if_two_plans_write_to_one_target_at_once_only_one_writes(
-    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
-) -> None:
-    """Two groups have the same target, but each has its own mark."""
-    at = TopicPartition(make_topic(), 0)
-    target = f"same-{at.topic}"
-    registry.group("first").offsets.set(at, 7)
-    registry.group("second").offsets.set(at, 9)
-    others: list[ReportRow] = []
-
-    class Raced(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
-            if not others:
-                others.extend(apply_groups(second, brokers, registry, execute=True))
-            return super().commit(offsets)
-
-    with Raced.connect(broker.address) as raced, Brokers.connect(broker.address) as brokers:
-        first = plan_of(registry, brokers, {"first": target}, plan="plan-1")
-        second = plan_of(registry, brokers, {"second": target}, plan="plan-2")
-
-        report = apply_groups(first, raced, registry, execute=True)
-
-        assert outcomes(report) == {"written"}
-        assert outcomes(others) == {"left"}
-        assert details(others, target) == {f"plan plan-1 is writing to {target!r}: try again later"}
-        assert numbers(brokers, target) == {at: 7}
-        again = apply_groups(second, brokers, registry, execute=True)
-        assert details(again, target) == {f"offsets of the target have changed since the plan: {at}"}
-    assert states(registry, ["first", "second"]) == {"first": MarkState.MOVED}
-
-
-def test_if_two_plans_move_one_group_at_once_only_one_writes(
-    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
-) -> None:
-    at = TopicPartition(make_topic(), 0)
-    registry.group("once").offsets.set(at, 7)
-    targets = [f"{number}-{at.topic}" for number in range(2)]
-    reports: list[list[ReportRow]] = []
-    begin = threading.Barrier(2)
-
-    def run(number: int) -> None:
-        with Registry.connect(hosts_of(registry)) as own, Brokers.connect(broker.address) as brokers:
-            rows = plan_of(own, brokers, {"once": targets[number]}, plan=f"plan-{number}")
-            begin.wait(60)
-            reports.append(apply_groups(rows, brokers, own, execute=True))
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-
-    found = {row.target: row for report in reports for row in report}
-    assert sorted(row.outcome.value for row in found.values()) == ["left", "written"]
-    with Brokers.connect(broker.address) as brokers:
-        there = {target: numbers(brokers, target) for target in targets}
-    assert there == {target: {at: 7} if row.outcome is Outcome.WRITTEN else {} for target, row in found.items()}
-
-
-@pytest.mark.parametrize("lost", [False, True])
-def test_offsets_overwritten_by_other_clients_are_reported_as_overtaken(
-    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, lost: bool
-) -> None:
-    """Programs that ignore locks: a plan of another ZooKeeper, or Kafka's own tool."""
-    topic = make_topic()
-    at, beside = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    registry.group("over").offsets.set(at, 7)
-    target = {"over": f"over-{topic}"}
-
-    class Raced(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
-            found = super().commit(offsets)
-            super().commit({target["over"]: {at: 9} if lost else {beside: 9}})
-            return found
-
-    with Raced.connect(broker.address) as brokers:
-        rows = plan_of(registry, brokers, target)
-        report = apply_groups(rows, brokers, registry, execute=True)
-        what = f"overwritten offsets of the target: {at}" if lost else f"added offsets to the target: {beside}"
-        assert outcomes(report) == {"overtaken"}
-        assert details(report, target["over"]) == {f"while offsets were written: another client has {what}"}
-        assert states(registry, target) == {"over": MarkState.MOVING}
-        assert outcomes(apply_groups(rows, brokers, None, execute=True)) == {"left"}
-
-
-def test_a_killed_run_can_be_repeated_and_releases_its_locks(
-    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
-) -> None:
-    at = TopicPartition(make_topic(), 0)
-    registry.group("killed").offsets.set(at, 7)
-    target = f"killed-{at.topic}"
-    with Brokers.connect(broker.address) as brokers, Registry.connect(hosts_of(registry)) as dead:
-        rows = plan_of(registry, brokers, {"killed": target})
-        locks = Locks(dead._context, cluster=None, plan=PLAN)
-        assert locks.take([target]) == {target: None}
-
-        assert outcomes(apply_groups(rows, brokers, registry, execute=True)) == {"written"}
-        assert registry.client.get_children("/zkgroups/targets") == []
-        assert locks.lost([target]) == [target]
-        back = rollback_groups(rows, brokers, registry, execute=True)
-        assert outcomes(back) == {"written"}
-    assert registry.client.get_children("/zkgroups/targets") == []
-
-
-@pytest.mark.parametrize("moment", ["before", "while"])
-def test_an_apply_that_lost_its_lock_is_reported_as_overtaken(
-    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, moment: str
-) -> None:
-    """As after a pause that is longer than the session timeout."""
-    at = TopicPartition(make_topic(), 0)
-    registry.group("paused").offsets.set(at, 7)
-    registry.group("quick").offsets.set(at, 9)
-    target = f"paused-{at.topic}"
-
-    with Registry.connect(hosts_of(registry)) as other, Brokers.connect(broker.address) as plain:
-        rows = plan_of(registry, plain, {"paused": target})
-        quick = [replace(row, plan="plan-2") for row in plan_of(registry, plain, {"quick": target})]
-
-        def paused() -> None:
-            registry.client.delete(f"/zkgroups/targets/:{target}")  # as the end of the session does
-            assert outcomes(apply_groups(quick, plain, other, execute=True)) == {"written"}
-
-        class Paused(Brokers):
-            def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
-                found = super().partitions(topics)
-                if moment == "before":
-                    Locks(other._context, cluster=None, plan=PLAN).take([target])
-                return found
-
-            def commit(self, offsets: Offsets) -> Outcomes:
-                if moment == "while":
-                    paused()
-                return super().commit(offsets)
-
-        with Paused.connect(broker.address) as brokers:
-            report = apply_groups(rows, brokers, registry, execute=True)
-
-        lost = "the lock of this target was lost"
-        [detail] = details(report, target)
-        if moment == "before":
-            assert (outcomes(report), numbers(plain, target)) == ({"left"}, {})
-            assert detail == f"{lost}, and nothing was written: try again"
-        else:
-            assert outcomes(report) == {"overtaken"}
-            assert lost in detail
-            assert states(registry, {"paused": ""}) == {"paused": MarkState.MOVING}
-
-
-@pytest.mark.parametrize("nth", [0, 1])
-def test_a_rollback_that_lost_its_lock_is_reported_as_overtaken(
-    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, nth: int
-) -> None:
-    at = TopicPartition(make_topic(), 0)
-    registry.group("paused").offsets.set(at, 7)
-    target = f"paused-{at.topic}"
-    commits = []
-
-    class Paused(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
-            if len(commits) == nth:
-                Locks(other._context, cluster=None, plan=PLAN).take([target])
-            commits.append(offsets)
-            return super().commit(offsets)
-
-    with Registry.connect(hosts_of(registry)) as other, Paused.connect(broker.address) as brokers:
-        rows = plan_of(registry, brokers, {"paused": target})
-        with Brokers.connect(broker.address) as plain:
-            assert outcomes(apply_groups(rows, plain, registry, execute=True)) == {"written"}
-
-        report = rollback_groups(rows, brokers, registry, execute=True)
-
-        [detail] = details(report, target)
-        assert "the lock of this target was lost" in detail
-        assert (outcomes(report), numbers(brokers, target)) == (({"failed"}, {at: 7}), ({"overtaken"}, {}))[nth]
-        assert states(registry, {"paused": ""}) == {"paused": MarkState.MOVED}
-
-
 def test_an_invalid_name_leaves_only_its_group(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
     """As in a plan that was edited."""
     at = TopicPartition(make_topic(), 0)
@@ -359,12 +159,6 @@ def test_an_invalid_name_leaves_only_its_group(registry: Registry, brokers: Brok
         assert "not a valid group name: group 'a/b'" in report[0].detail
     report = rollback_groups(rows, brokers, registry, execute=True)
     assert [row.outcome for row in report] == [Outcome.LEFT, Outcome.LEFT, Outcome.WRITTEN]
-
-
-def hosts_of(registry: Registry) -> str:
-    """The address for a second session."""
-    hosts = ",".join(f"{host}:{port}" for host, port in registry.client.hosts)
-    return f"{hosts}{registry.client.chroot}"
 
 
 def test_a_group_whose_messages_were_deleted_since_the_plan_is_left(
@@ -482,9 +276,3 @@ def test_a_plan_made_without_brokers_is_refused(registry: Registry, brokers: Bro
 
     with pytest.raises(GuardFailedError, match="plan plan-1 was made without brokers"):
         apply_groups([replace(row, brokers=None)], brokers, registry, execute=True)
-
-
-def states(registry: Registry, groups: Iterable[str]) -> dict[str, MarkState]:
-    """Return the states of the marks."""
-    found = marks.read(registry._context, groups)
-    return {group: mark.state for group, mark in found.items() if isinstance(mark, Mark)}

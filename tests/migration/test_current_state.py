@@ -7,8 +7,8 @@ from kazoo.security import make_acl
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
-from zkgroups.core.migration.group_state import OffsetNode, SourceState, TargetState
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.source_and_target_state import OffsetNode, SourceState, TargetState
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.kafka import Brokers

@@ -1,8 +1,8 @@
-"""Whole migrations with real consumers on both sides, checked message by message.
+"""Complete migrations with real consumers on both sides, checked message by message.
 
-The cluster that is left is the old broker, with its topics and groups in one ZooKeeper. Moved to is once the same, and
-once a broker of today. There a mirror has written the same messages under the same offsets: a migration copies numbers,
-and so does not fit for a mirror that gives new ones.
+The source is the old broker, with its topics and groups in one ZooKeeper. The target is the same cluster in one
+run, and a current broker in the other. There, a mirror has written the same messages with the same offsets: a
+migration copies numbers, so mirrors that assign new offsets are not supported.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_consumers_are_switched_and_switched_back_while_messages_arrive(scene: S
     with scene.producer.going_on():
         with scene.legacy() as legacy:
             legacy.until_done(40)
-            assert eventually(scene.move.plan, timeout=30)  # it has rows once something was committed
+            assert eventually(scene.move.plan, timeout=30)  # the group has rows once an offset was committed
             with scene.move.following() as follow:
                 follow.until_written()
                 legacy.until_done(len(legacy.messages) + 30)

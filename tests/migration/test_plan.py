@@ -200,7 +200,7 @@ def test_each_row_has_the_obstacles_of_its_group_and_no_other_group_is_stopped(
                 found("unlisted", None, None, "no permission to read it", forbidden=True),
                 found("past", topic, 0, 11),
                 found("past", topic, 1, 10),
-                member("idle", "idle_host-1", target=free),  # it has no offsets, and is no rival
+                member("idle", "idle_host-1", target=free),  # it has no offsets, so it does not compete for the target
                 found(free, topic, 0, 5),
             ]
         )
@@ -261,7 +261,7 @@ def test_a_log_without_a_leader_is_unknown_and_old_offsets_of_a_recreated_topic_
             admin.create_topic(name, [[1], [3]])
             assert eventually(lambda: None not in brokers.ranges([TopicPartition(name, 1)]).values(), timeout=60)
             other.kill()
-        with Brokers.connect(legacy_kafka.address, timeout=3) as hasty:  # it is still said to be the leader
+        with Brokers.connect(legacy_kafka.address, timeout=3) as hasty:  # it is still reported as the leader
             [row] = Planner(PLANNING, hasty).plan([found("new", name, 1, 0)])
         assert row.obstacles == (LOG_UNKNOWN,)
         assert eventually(lambda: brokers.ranges([TopicPartition(name, 1)]) == {TopicPartition(name, 1): None})

@@ -32,12 +32,12 @@ def test_the_judge_accepts_messages_read_once_and_in_order() -> None:
     ],
     ids=["missing", "twice", "late", "from nowhere"],
 )
-def test_the_judge_finds(readings: tuple[list[Message], ...]) -> None:
+def test_the_judge_finds_missing_repeated_late_and_unknown_messages(readings: tuple[list[Message], ...]) -> None:
     with pytest.raises(AssertionError, match="orders/"):
         judge(WRITTEN, *readings)
 
 
-def test_a_legacy_reader_commits_what_it_has_read_and_the_next_continues(legacy_kafka: KafkaBroker) -> None:
+def test_a_legacy_reader_commits_its_messages_and_the_next_one_continues(legacy_kafka: KafkaBroker) -> None:
     group = topic = "readers-1"
     legacy_kafka.create_topic(topic, 3)
     producer = NumberedProducer(topic, 3, legacy_kafka.address)
@@ -59,4 +59,4 @@ def test_a_legacy_reader_commits_what_it_has_read_and_the_next_continues(legacy_
         judge(producer.written, first, second, legacy.finish())
 
     with NativeReader(legacy_kafka.address, group, topic, 3) as native:
-        judge(producer.written, native.do_all())  # it began anew: nobody has moved the group
+        judge(producer.written, native.do_all())  # it started at the beginning, because the group was not moved

@@ -1,4 +1,4 @@
-"""Failure 21: groups whose consumers still live are left as they are, whoever these are, and whenever they come."""
+"""Failure 21: groups with live consumers of any kind are not changed, even if the consumers start after the plan."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .moving import Move
 _numbers = itertools.count()
 
 Live = Callable[[Move, str], AbstractContextManager[str]]
-"""Joins the group of a migration and reads a topic; yields the part of the member's name that is known."""
+"""Joins the group of a migration and reads a topic. Yields the known part of the member's name."""
 
 
 @pytest.fixture
 def broker(legacy_kafka: KafkaBroker) -> KafkaBroker:
-    """Groups stay on their cluster: all kinds of members can read its topics."""
+    """Groups stay on their cluster, so that members of all kinds can read its topics."""
     return legacy_kafka
 
 
@@ -38,7 +38,7 @@ def registry(legacy_kafka: KafkaBroker) -> Iterator[Registry]:
 
 
 def _group_of(broker: KafkaBroker, registry: Registry) -> tuple[Move, str]:
-    """A group with offsets, and the topic they are of."""
+    """A group with offsets, and their topic."""
     topic = group = f"live-{next(_numbers)}"
     broker.create_topic(topic, 2)
     registry.group(group).offsets.set_many({TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0})

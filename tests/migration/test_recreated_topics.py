@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew after the plan, on brokers that are a cluster apart from the ZooKeeper."""
+"""A topic that is deleted and recreated after the plan, on a cluster with another ZooKeeper."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECREATED = "topics were recreated since the plan: "
 
 @pytest.fixture
 def topic(broker: KafkaBroker, make_topic: MakeTopic) -> str:
-    """Two partitions of twenty messages."""
+    """Two partitions with twenty messages each."""
     name = make_topic()
     fill(broker, name)
     return name
@@ -35,7 +35,7 @@ def topic(broker: KafkaBroker, make_topic: MakeTopic) -> str:
 
 @pytest.fixture
 def move(registry: Registry, broker: KafkaBroker, topic: str) -> Move:
-    """A plan for a group that has read some."""
+    """A plan for a group that has read some messages."""
     registry.group(topic).offsets.set_many({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 10})
     move = Move(registry, broker.address, topic)
     move.plan()
@@ -104,6 +104,27 @@ def test_a_rollback_does_not_restore_offsets_of_an_earlier_topic(
     of_it = {row.partition: (row.outcome, row.detail) for row in move.reports if row.topic == topic}
     assert of_it[0] == (Outcome.SKIPPED, "topic recreated")
     assert {at: found.offset for at, found in move.on_target().items()} == {TopicPartition(other, 0): 0}
+
+
+def test_a_rollback_restores_no_offset_of_an_earlier_topic_on_brokers_without_topic_ids(
+    legacy_kafka: KafkaBroker,
+) -> None:
+    """Their ZooKeeper has the transaction that created the topic, if it is the one of the source."""
+    name = "recreated-without-id"
+    legacy_kafka.create_topic(name, 2)
+    fill(legacy_kafka, name)
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        registry.group(name).offsets.set_many({TopicPartition(name, 0): 5, TopicPartition(name, 1): 10})
+        Writer(legacy_kafka.address).commit(name, {(name, 0): 3})
+        move = Move(registry, legacy_kafka.address, name)
+        assert {row.topic_id for row in move.plan()} == {None}
+        assert move.apply() == {Outcome.WRITTEN: 2}
+        recreate(legacy_kafka, name)
+
+        assert move.roll_back()[Outcome.SKIPPED] == 1
+        assert {row.detail for row in move.reports if row.partition == 0} == {"topic recreated"}
+        assert TopicPartition(name, 0) not in move.on_target()
+        assert move.mark() is None
 
 
 @pytest.mark.parametrize("committed", [3, 5, 15], ids=["as before", "as planned", "another"])

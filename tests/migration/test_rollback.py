@@ -1,4 +1,4 @@
-"""Putting targets back on a real broker: to the byte, killed anywhere, and with the progress that was made there."""
+"""Targets restored on a real broker: exactly, after any kill, and with progress copied back to ZooKeeper."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group(
 
 
 class Moved:
-    """A group of two partitions, whose target had an offset of the first, and one that only it has; planned."""
+    """A planned group of two partitions. Its target had an offset of the first partition, and an offset of another
+    topic."""
 
     def __init__(self, registry: Registry, broker: KafkaBroker, brokers: Brokers, topic: str, other: str) -> None:
         self.registry, self.broker, self.brokers = registry, broker, brokers
@@ -50,7 +51,7 @@ class Moved:
         self.rows = plan_of(registry, brokers, {self.group: self.target})
 
     def mark(self) -> None:
-        """As an apply does that is killed then."""
+        """Mark the group, as an apply does that is killed right afterwards."""
         marks.put(self.registry._context, {self.group: self.target}, plan=PLAN, state=MarkState.MOVING)
 
     def apply(self) -> None:
@@ -65,7 +66,7 @@ class Moved:
         return self.group in marks.read(self.registry._context, [self.group])
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """ZooKeeper's."""
+        """The offsets in ZooKeeper."""
         found = self.registry.group(self.group).offsets.fetch_many([self.first, self.second, self.other])
         return {at: each.offset for at, each in found.items() if each is not None}  # type: ignore[union-attr]
 
@@ -144,7 +145,7 @@ def test_a_target_with_later_commits_is_left_unless_forced(moved: Moved) -> None
     }
     assert (moved.now[moved.second].offset, moved.marked) == (11, True)
 
-    rows = [row for row in moved.rows if row.at != beyond]  # as if somebody had come to read that one, too
+    rows = [row for row in moved.rows if row.at != beyond]  # as if a consumer had begun to read that topic, too
     forced = rollback_groups(rows, moved.brokers, moved.registry, execute=True, force=True)
 
     assert {(f"{row.topic}/{row.partition}", row.found, row.written, row.detail) for row in forced} == {

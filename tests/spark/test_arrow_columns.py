@@ -24,7 +24,7 @@ from zkgroups.spark.source.arrow_columns import offset_columns
 from zkgroups.spark.source.tables import LATEST_MS, SCHEMAS, arrow_schema
 from zkgroups.zookeeper.reading.tree_walk import PartDirectory
 from zkgroups.zookeeper.requests.bulk_read import Block, Siblings
-from zkgroups.zookeeper.requests.multiread import (
+from zkgroups.zookeeper.requests.multiread_format import (
     DATA_AT,
     DENIED,
     END,

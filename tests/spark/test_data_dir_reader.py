@@ -19,7 +19,7 @@ from zkgroups.testing import ZooKeeperServer
 
 from ..lasting import lasting_client
 from .conftest import plant
-from .test_source import Rows
+from .source.rows import Rows
 
 pytestmark = pytest.mark.zookeeper
 

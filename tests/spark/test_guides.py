@@ -63,7 +63,7 @@ def _starts_the_servers(block: Block) -> bool:
 
 
 @pytest.mark.timeout(1000)
-def test_the_tutorial_does_what_it_shows(
+def test_the_tutorial_prints_what_it_shows(
     spark: SparkSession, playground: Playground, brokers: Brokers, tmp_path: Path
 ) -> None:
     with command_on(spark, playground.zookeeper, together=True) as command:
@@ -72,7 +72,7 @@ def test_the_tutorial_does_what_it_shows(
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("guide", sorted({*ON_SPARK} - {"docs/tutorial.md"}))
-def test_a_guide_does_what_it_shows(
+def test_a_guide_prints_what_it_shows(
     guide: str,
     spark: SparkSession,
     registry: Registry,

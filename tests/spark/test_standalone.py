@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +27,8 @@ from zkgroups.spark.storage.writing import SHARED
 from zkgroups.testing import missing
 from zkgroups.testing.java import find_java, pyspark_jars
 from zkgroups.testing.process import ChildProcess
+
+from ..testing.waiting import eventually
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
 
@@ -105,11 +106,9 @@ class Cluster:
         log = folder / "log"
         command = [*self._command, f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0"]
         process = self._stack.enter_context(ChildProcess([*command, *arguments], log=log, directory=folder))
-        deadline = time.monotonic() + PATIENCE
-        while (found := re.search(ready, log.read_text())) is None:
-            assert process.running, process.tail()
-            assert time.monotonic() < deadline, process.tail()
-            time.sleep(0.01)
+        eventually(lambda: re.search(ready, log.read_text()) or not process.running, timeout=PATIENCE)
+        found = re.search(ready, log.read_text())
+        assert found is not None, process.tail()
         return found[1]
 
 

@@ -17,7 +17,7 @@ from zkgroups.spark.source.options import SourceOptions
 from zkgroups.spark.source.saved_position import decode_position
 from zkgroups.spark.source.stream import StreamReader
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
-from zkgroups.zookeeper.reading.position import position
+from zkgroups.zookeeper.reading.ensemble_position import ensemble_position
 
 from .conftest import Read, client_of, plant
 
@@ -159,7 +159,7 @@ def test_a_stale_server_is_refused(zookeeper_hosts: str, registry: Registry) -> 
     reader = StreamReader(SourceOptions(zookeeper=zookeeper_hosts, parallelism=1))
     try:
         begin = reader.initialOffset()
-        ahead = begin | {"zxid": position(registry).zxid + 1000}
+        ahead = begin | {"zxid": ensemble_position(registry).zxid + 1000}
         with pytest.raises(RefusedError):
             reader.partitions(begin, ahead)
         [share] = reader.partitions(begin, reader.latestOffset(begin))

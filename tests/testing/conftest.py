@@ -1,4 +1,4 @@
-"""What the tests of the throw-away servers share: a server for those that do not break it, and kazoo clients."""
+"""A server for tests that do not break it, and kazoo clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Clients = Callable[..., KazooClient]
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[ZooKeeperServer]:
-    """A server that stays whole; the plugin's `zookeeper` may be somebody else's."""
+    """A server that is never broken. The plugin's `zookeeper` may be an external server."""
     try:
         started = ZooKeeperServer().start()
     except MissingDependencyError as error:
@@ -27,7 +27,7 @@ def server() -> Iterator[ZooKeeperServer]:
 
 @pytest.fixture
 def connect() -> Iterator[Clients]:
-    """Makes connected clients that come back quickly, and closes them after the test."""
+    """Connect clients that reconnect quickly, and close them after the test."""
     clients: list[KazooClient] = []
 
     def connect(hosts: str, **options: object) -> KazooClient:

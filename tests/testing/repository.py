@@ -1,4 +1,4 @@
-"""A Maven repository on loopback, which can refuse, cut off and hold back what it is asked for."""
+"""A Maven repository on loopback, which can refuse, truncate and delay downloads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEPENDENCY = "<dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><ve
 
 
 class Repository:
-    """It serves what is in `folder`; `asked` are the jars that clients asked for, one by one."""
+    """Serves the files in `folder`. `asked` are the requested jars, in order."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,7 +35,7 @@ class Repository:
         return f"http://127.0.0.1:{self._server.server_port}/"
 
     def add(self, coordinate: str, *, needs: Iterable[str] = ()) -> Path:
-        """Put a jar there, and a POM that says what it needs."""
+        """Add a jar, and a POM with its dependencies."""
         organisation, name, version = coordinate.split(":")
         folder = self.folder.joinpath(*organisation.split("."), name, version)
         folder.mkdir(parents=True)
@@ -59,7 +59,7 @@ class Repository:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *about: Any) -> None:
-        # A client that is killed, or that gives up, is what some tests are about.
+        # Some tests kill clients, or let them give up.
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(*about)
 

@@ -1,4 +1,4 @@
-"""Three servers: they elect, lose members, and take them back."""
+"""Three servers: elections, lost servers, and servers that return."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ensemble() -> Iterator[ZooKeeperEnsemble]:
         yield ensemble
 
 
-def test_one_leads_and_the_others_follow(ensemble: ZooKeeperEnsemble) -> None:
+def test_one_server_leads_and_the_others_follow(ensemble: ZooKeeperEnsemble) -> None:
     followers = ensemble.followers()
 
     assert len(ensemble.nodes) == 3
@@ -71,7 +71,7 @@ def test_a_suspended_leader_is_replaced(ensemble: ZooKeeperEnsemble) -> None:
     assert eventually(lambda: leader.mode() == "follower")
 
 
-def test_a_minority_serves_reads_to_clients_that_ask_for_it(connect: Clients) -> None:
+def test_a_minority_serves_reads_to_read_only_clients(connect: Clients) -> None:
     with ZooKeeperEnsemble(read_only=True) as ensemble:
         connect(ensemble.address).create("/made-before")
         survivor, *others = ensemble.nodes
@@ -88,7 +88,7 @@ def test_a_minority_serves_reads_to_clients_that_ask_for_it(connect: Clients) ->
         client.stop()
 
 
-def test_a_follower_that_is_cut_off_goes_on_for_the_sync_limit_and_comes_back_when_it_is_healed() -> None:
+def test_a_follower_that_is_cut_off_serves_until_the_sync_limit_and_rejoins_when_healed() -> None:
     with ZooKeeperEnsemble(sync_limit=1.0, cuttable=True) as ensemble:
         lone = ensemble.followers()[0]
         ensemble.cut_off(lone)

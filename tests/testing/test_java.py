@@ -1,4 +1,4 @@
-"""Java and the jars are found, and what is missing is said in one sentence."""
+"""Java and the jars are found, and missing ones are reported in one sentence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.Mon
     assert find_java() == home
 
 
-def test_a_java_home_that_is_too_old_or_empty_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_home_that_is_too_old_or_empty_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, on_path = java(tmp_path / "home", OLD), java(tmp_path / "path", NEW)
     monkeypatch.setenv("JAVA_HOME", str(home.parent.parent))
     monkeypatch.setenv("PATH", str(on_path.parent))
@@ -41,7 +41,7 @@ def test_a_java_home_that_is_too_old_or_empty_is_passed_over(tmp_path: Path, mon
     assert find_java() == on_path
 
 
-def test_a_java_without_a_release_file_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_without_a_release_file_is_run_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = java(tmp_path / "home", None)
     program.write_text("""#!/bin/sh\necho 'openjdk version "17.0.9" 2023-10-17' >&2\n""")
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -51,7 +51,7 @@ def test_a_java_without_a_release_file_is_asked(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("release", [OLD, "nonsense\n"])
-def test_without_a_new_enough_java_it_says_what_to_install(
+def test_without_a_new_enough_java_the_error_names_the_package_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -61,7 +61,9 @@ def test_without_a_new_enough_java_it_says_what_to_install(
         find_java()
 
 
-def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyspark_the_error_names_the_package_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
 
@@ -69,7 +71,7 @@ def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: py
         server_jars()
 
 
-def test_a_pyspark_without_the_jars_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pyspark_without_the_jars_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyspark" / "jars").mkdir(parents=True)
     (tmp_path / "pyspark" / "__init__.py").touch()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
@@ -80,7 +82,7 @@ def test_a_pyspark_without_the_jars_is_told(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.zookeeper
-def test_the_jars_are_few_and_all_there() -> None:
+def test_few_jars_are_used_and_all_exist() -> None:
     plain, netty = server_jars(), server_jars(netty=True)
 
     assert len(plain) == 7

@@ -39,7 +39,7 @@ def _tools() -> None:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache folder of this test, which is empty."""
+    """An empty cache folder for this test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache (of mine) [1]"))
     monkeypatch.setattr(maven, "_PAUSE", 0)
     return maven.cache_folder()
@@ -47,7 +47,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
-    """One jar that needs another."""
+    """A jar that depends on another one."""
     with Repository(tmp_path / "repository") as repository:
         repository.add(ONE, needs=[TWO])
         repository.add(TWO)
@@ -55,7 +55,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
         yield repository
 
 
-def test_a_jar_comes_with_what_it_needs(repository: Repository, cache: Path) -> None:
+def test_a_jar_is_downloaded_with_its_dependencies(repository: Repository, cache: Path) -> None:
     jars = maven.fetch(ONE)
 
     assert [jar.name for jar in jars] == ["one-1.0.jar", "two-2.0.jar"]
@@ -64,16 +64,16 @@ def test_a_jar_comes_with_what_it_needs(repository: Repository, cache: Path) -> 
     assert content(cache) == [jars[0].parent.name]
 
 
-def test_a_jar_comes_alone_when_that_is_asked_for(repository: Repository) -> None:
+def test_a_jar_is_downloaded_without_dependencies_on_request(repository: Repository) -> None:
     assert [jar.name for jar in maven.fetch(ONE, dependencies=False)] == ["one-1.0.jar"]
     assert repository.asked == ["one-1.0.jar"]
 
 
-def test_several_come_together(repository: Repository) -> None:
+def test_several_jars_are_downloaded_in_one_call(repository: Repository) -> None:
     assert [jar.name for jar in maven.fetch(TWO, ONE, dependencies=False)] == ["one-1.0.jar", "two-2.0.jar"]
 
 
-def test_what_is_there_is_not_asked_for_again(repository: Repository) -> None:
+def test_a_cached_jar_is_not_downloaded_again(repository: Repository) -> None:
     jars = maven.fetch(ONE)
     repository.asked.clear()
     shutil.rmtree(repository.folder)
@@ -82,14 +82,14 @@ def test_what_is_there_is_not_asked_for_again(repository: Repository) -> None:
     assert repository.asked == []
 
 
-def test_a_refused_download_is_tried_again(repository: Repository) -> None:
+def test_a_refused_download_is_retried(repository: Repository) -> None:
     repository.refusals = 2
 
     assert len(maven.fetch(ONE, dependencies=False)) == 1
     assert repository.asked == ["one-1.0.jar"] * 3
 
 
-def test_a_download_that_fails_leaves_nothing_and_says_what_to_do(repository: Repository, cache: Path) -> None:
+def test_a_failed_download_leaves_nothing_behind_and_its_error_has_advice(repository: Repository, cache: Path) -> None:
     (jar,) = repository.folder.rglob("two-2.0.jar")
     jar.unlink()
 
@@ -103,7 +103,7 @@ def test_a_download_that_fails_leaves_nothing_and_says_what_to_do(repository: Re
     assert content(cache) == []
 
 
-def test_a_jar_with_another_checksum_is_not_taken(repository: Repository, cache: Path) -> None:
+def test_a_jar_with_a_wrong_checksum_is_refused(repository: Repository, cache: Path) -> None:
     (jar,) = repository.folder.rglob("two-2.0.jar")
     jar.with_suffix(".jar.sha1").write_text("0" * 40)
 
@@ -113,9 +113,7 @@ def test_a_jar_with_another_checksum_is_not_taken(repository: Repository, cache:
     assert content(cache) == []
 
 
-def test_a_jar_that_came_in_part_is_not_taken(
-    repository: Repository, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_truncated_jar_is_refused(repository: Repository, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maven, "_ATTEMPTS", 1)
     repository.cut_off = True
     with pytest.raises(MissingDependencyError):
@@ -126,7 +124,7 @@ def test_a_jar_that_came_in_part_is_not_taken(
     assert len(maven.fetch(ONE, dependencies=False)) == 1
 
 
-def test_a_repository_that_says_nothing_is_given_up(
+def test_a_silent_repository_is_an_error_in_time(
     repository: Repository, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maven, "_ATTEMPTS", 1)
@@ -139,7 +137,7 @@ def test_a_repository_that_says_nothing_is_given_up(
     assert content(cache) == []
 
 
-def test_an_ivy_that_does_not_end_is_ended(
+def test_an_ivy_that_does_not_end_is_killed(
     repository: Repository, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maven, "_ATTEMPTS", 1)
@@ -152,7 +150,7 @@ def test_an_ivy_that_does_not_end_is_ended(
     assert content(cache) == []
 
 
-def test_of_two_processes_at_once_one_downloads_and_both_have_the_jars(repository: Repository, cache: Path) -> None:
+def test_of_two_concurrent_processes_one_downloads_and_both_have_the_jars(repository: Repository, cache: Path) -> None:
     repository.open.clear()
     with fetching() as one, fetching() as other:
         assert (line(one), line(other)) == ("ready", "ready")
@@ -165,7 +163,7 @@ def test_of_two_processes_at_once_one_downloads_and_both_have_the_jars(repositor
     assert len(content(cache)) == 1
 
 
-def test_a_process_that_is_killed_leaves_nothing_and_holds_up_nobody(repository: Repository, cache: Path) -> None:
+def test_a_killed_process_leaves_nothing_behind_and_blocks_no_other(repository: Repository, cache: Path) -> None:
     repository.open.clear()
     with fetching() as killed:
         assert eventually(lambda: repository.asked)
@@ -177,7 +175,7 @@ def test_a_process_that_is_killed_leaves_nothing_and_holds_up_nobody(repository:
     assert len(maven.fetch(ONE)) == 2
 
 
-def test_what_stayed_behind_when_a_machine_went_down_is_removed(repository: Repository, cache: Path) -> None:
+def test_leftovers_of_a_crashed_machine_are_removed(repository: Repository, cache: Path) -> None:
     folder = maven.fetch(ONE)[0].parent
     shutil.rmtree(folder)
     (cache / f".{folder.name}.part-1234" / "jars").mkdir(parents=True)
@@ -187,7 +185,7 @@ def test_what_stayed_behind_when_a_machine_went_down_is_removed(repository: Repo
     assert content(cache) == [folder.name]
 
 
-def test_a_cache_that_cannot_be_written_to_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_cache_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
 
@@ -204,18 +202,18 @@ def test_without_an_absolute_path_the_cache_is_in_the_home_folder(monkeypatch: p
 
 
 @pytest.mark.parametrize("coordinates", [[], ["one"], ["org.example:one"], [ONE, "a:b:c:d"], ["a::1"], ["a:b/c:1"]])
-def test_what_is_no_coordinate_is_refused(coordinates: list[str]) -> None:
+def test_an_invalid_coordinate_is_refused(coordinates: list[str]) -> None:
     with pytest.raises(ValueError, match="coordinates are organisation:name:version, not "):
         maven.fetch(*coordinates)
 
 
 def content(cache: Path) -> list[str]:
-    """What is in the cache, without the locks."""
+    """The files in the cache, without the locks."""
     return [path.name for path in cache.iterdir() if path.suffix != ".lock"]
 
 
 def fetching() -> subprocess.Popen[str]:
-    """A process that says when it is about to fetch, and then what it got."""
+    """A process that reports that it is about to download, and then its result."""
     return subprocess.Popen([sys.executable, "-c", FETCH], stdout=subprocess.PIPE, text=True)
 
 

@@ -1,4 +1,4 @@
-"""The pytest plugin as its users have it, in pytest runs of their own."""
+"""The pytest plugin as users have it, in separate pytest runs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_missing_server_that_is_required_fails_the_test(
     result.stdout.fnmatch_lines("zookeeper is required by ZKGROUPS_REQUIRE and missing: no Java: install one")
 
 
-def test_missing_is_for_tests_of_other_things_too(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_can_be_used_by_other_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZKGROUPS_REQUIRE", "spark")
     pytester.makepyfile("""
         from zkgroups.testing import missing
@@ -65,7 +65,7 @@ def test_missing_is_for_tests_of_other_things_too(pytester: pytest.Pytester, mon
     pytester.runpytest(*PLUGIN).assert_outcomes(failed=1, skipped=1)
 
 
-def test_the_marks_are_known(pytester: pytest.Pytester) -> None:
+def test_the_marks_are_registered(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest
 
@@ -92,7 +92,7 @@ def test_the_plugin_loads_nothing_heavy(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.zookeeper
-def test_each_test_has_an_empty_registry_of_its_own_on_one_server(pytester: pytest.Pytester) -> None:
+def test_each_test_has_its_own_empty_registry_on_one_server(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest
 
@@ -114,7 +114,7 @@ def test_each_test_has_an_empty_registry_of_its_own_on_one_server(pytester: pyte
 
 
 @pytest.mark.zookeeper
-def test_every_worker_of_xdist_has_a_server_of_its_own(pytester: pytest.Pytester) -> None:
+def test_every_worker_of_xdist_has_its_own_server(pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     pytester.makepyfile("""
         import pytest

@@ -1,4 +1,4 @@
-"""A child process ends with its parent, whatever happens to the parent."""
+"""A child process ends with its parent, however the parent ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zkgroups.testing import ChildProcess
 from .waiting import eventually, is_alive
 
 SLEEP = ["sleep", "1000"]
-# Starts a process and something beside it, tells the pid of the process, and ends or waits to be killed.
+# Starts the process and other children, prints its pid, and ends or waits to be killed.
 PARENT = """
 import os, subprocess, sys, time
 from pathlib import Path
@@ -47,7 +47,7 @@ def sleeper(tmp_path: Path) -> Iterator[ChildProcess]:
 
 
 @pytest.mark.parametrize("beside", ["", FORKED_CHILD, ANOTHER_PROGRAM], ids=["alone", "fork", "program"])
-def test_it_dies_when_its_parent_gets_sigkill_also_when_other_children_live_on(tmp_path: Path, beside: str) -> None:
+def test_a_process_dies_with_a_killed_parent_even_if_other_children_live_on(tmp_path: Path, beside: str) -> None:
     code = PARENT.format(beside=beside, then="time.sleep(1000)")
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE, start_new_session=True
@@ -61,18 +61,18 @@ def test_it_dies_when_its_parent_gets_sigkill_also_when_other_children_live_on(t
 
         assert eventually(lambda: not is_alive(pid))
         assert eventually(lambda: not (tmp_path / "scratch").exists())
-        # What the parent left behind belongs to this test.
+        # This test must end the processes that the parent left behind.
         end_session(parent.pid)
 
 
-def test_it_dies_when_its_parent_simply_ends(tmp_path: Path) -> None:
+def test_a_process_dies_when_its_parent_ends(tmp_path: Path) -> None:
     code = PARENT.format(beside="", then="")
     parent = subprocess.run([sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE, check=True)
 
     assert eventually(lambda: not is_alive(int(parent.stdout)))
 
 
-def test_it_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+def test_a_process_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     started: list[ChildProcess] = []
     thread = threading.Thread(target=lambda: started.append(ChildProcess(SLEEP, log=tmp_path / "log")))
     thread.start()
@@ -83,7 +83,7 @@ def test_it_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
         assert is_alive(process.pid)
 
 
-def test_it_outlives_a_forked_child_of_its_parent(sleeper: ChildProcess) -> None:
+def test_a_process_outlives_a_forked_child_of_its_parent(sleeper: ChildProcess) -> None:
     child = multiprocessing.get_context("fork").Process(target=int)
     child.start()
     child.join()
@@ -91,22 +91,22 @@ def test_it_outlives_a_forked_child_of_its_parent(sleeper: ChildProcess) -> None
     assert sleeper.wait(0.1) is None
 
 
-def test_ctrl_c_at_the_terminal_does_not_reach_it(sleeper: ChildProcess) -> None:
+def test_ctrl_c_on_the_terminal_does_not_reach_a_process(sleeper: ChildProcess) -> None:
     assert os.getpgid(sleeper.pid) != os.getpgid(0)
 
 
-def test_wait_tells_the_status(tmp_path: Path) -> None:
+def test_wait_returns_the_status(tmp_path: Path) -> None:
     assert ChildProcess(["sh", "-c", "exit 7"], log=tmp_path / "log").wait(30) == 7
 
 
-def test_a_killed_one_ends_with_the_number_of_the_signal(sleeper: ChildProcess) -> None:
+def test_the_status_of_a_killed_process_is_the_signal(sleeper: ChildProcess) -> None:
     sleeper.kill()
 
     assert sleeper.wait(0) == 128 + signal.SIGKILL
     assert not is_alive(sleeper.pid)
 
 
-def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
+def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     process = ChildProcess(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"], log=tmp_path / "log")
     assert eventually(lambda: process.tail() == "ready")
 
@@ -115,7 +115,7 @@ def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
     assert process.wait(0) == 128 + signal.SIGKILL
 
 
-def test_a_suspended_one_hears_the_request_to_end(sleeper: ChildProcess) -> None:
+def test_a_suspended_process_can_be_terminated(sleeper: ChildProcess) -> None:
     sleeper.suspend()
     assert sleeper.running
 
@@ -132,7 +132,7 @@ def test_suspend_stops_the_process_itself(sleeper: ChildProcess) -> None:
     assert eventually(lambda: state(sleeper.pid) == "S")
 
 
-def test_signals_to_one_that_ended_reach_nobody(tmp_path: Path) -> None:
+def test_signals_to_an_ended_process_reach_no_other(tmp_path: Path) -> None:
     process = ChildProcess(["true"], log=tmp_path / "log")
     assert process.wait(30) == 0
 
@@ -142,7 +142,7 @@ def test_signals_to_one_that_ended_reach_nobody(tmp_path: Path) -> None:
     process.kill()
 
 
-def test_what_it_prints_is_kept_in_the_log(tmp_path: Path) -> None:
+def test_the_output_of_a_process_is_in_its_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("from before\n")
     process = ChildProcess(["sh", "-c", "echo out; echo err >&2; echo last"], log=log)
@@ -152,14 +152,14 @@ def test_what_it_prints_is_kept_in_the_log(tmp_path: Path) -> None:
     assert process.tail(1) == "last"
 
 
-def test_it_runs_in_the_directory_that_was_given(tmp_path: Path) -> None:
+def test_a_process_runs_in_the_given_directory(tmp_path: Path) -> None:
     process = ChildProcess(["pwd"], log=tmp_path / "log", directory=tmp_path)
     process.wait(30)
 
     assert process.tail() == str(tmp_path)
 
 
-def test_a_program_that_is_not_there_is_told_in_the_log(tmp_path: Path) -> None:
+def test_a_missing_program_is_reported_in_the_log(tmp_path: Path) -> None:
     process = ChildProcess(["/no/such/program"], log=tmp_path / "log")
 
     assert process.wait(30) == 127

@@ -1,4 +1,4 @@
-"""Every way in which the proxy breaks a link, against a real client and a real server, exactly."""
+"""Every fault of the proxy, with a real client and a real server."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.zookeeper
 def proxy(server: ZooKeeperServer) -> Iterator[TcpProxy]:
     with TcpProxy(server.address) as proxy:
         yield proxy
-        # Clients that are still to be closed want an answer.
+        # Clients that are closed afterwards need an answer.
         proxy.heal()
 
 
 @pytest.fixture
 def direct(server: ZooKeeperServer, connect: Clients) -> KazooClient:
-    """A client that sees what the server has."""
+    """A client that is connected directly to the server."""
     return connect(server.address)
 
 
@@ -50,7 +50,7 @@ def path(direct: KazooClient) -> str:
     return str(direct.create(f"/{uuid4().hex}"))
 
 
-def test_everything_passes_when_nothing_is_armed(client: KazooClient, direct: KazooClient, path: str) -> None:
+def test_without_faults_everything_passes(client: KazooClient, direct: KazooClient, path: str) -> None:
     data = bytes(500_000)
 
     client.set(path, data)
@@ -59,7 +59,7 @@ def test_everything_passes_when_nothing_is_armed(client: KazooClient, direct: Ka
     assert client.get(path)[0] == data
 
 
-def test_cut_before_request_keeps_it_from_the_server(
+def test_cut_before_request_withholds_the_request(
     proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
 ) -> None:
     session = client.client_id
@@ -74,7 +74,7 @@ def test_cut_before_request_keeps_it_from_the_server(
     assert client.client_id == session
 
 
-def test_cut_before_reply_hides_that_it_was_carried_out(
+def test_cut_before_reply_withholds_the_reply_of_a_completed_request(
     proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
 ) -> None:
     fault = proxy.cut_before_reply()
@@ -86,7 +86,7 @@ def test_cut_before_reply_hides_that_it_was_carried_out(
     assert direct.exists(f"{path}/new")
 
 
-def test_cut_after_reply_lets_the_answer_arrive_first(proxy: TcpProxy, client: KazooClient, path: str) -> None:
+def test_cut_after_reply_delivers_the_reply_first(proxy: TcpProxy, client: KazooClient, path: str) -> None:
     for number in range(20):
         states: list[str] = []
         lost = threading.Event()
@@ -139,7 +139,7 @@ def test_the_nth_reply_is_the_last_that_arrives(
     assert sorted(direct.get_children(path)) == [str(number) for number in range(1, n + 1)]
 
 
-def test_replies_from_before_arming_do_not_count(
+def test_replies_to_requests_sent_before_arming_do_not_count(
     proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
 ) -> None:
     proxy.delay(0.2, direction="replies")
@@ -154,7 +154,7 @@ def test_replies_from_before_arming_do_not_count(
     assert direct.exists(f"{path}/late")
 
 
-def test_faults_add_up(proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str) -> None:
+def test_several_faults_can_be_armed(proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str) -> None:
     faults = [proxy.cut_before_reply(1), proxy.cut_before_request(2)]
 
     for number in (1, 2):
@@ -199,7 +199,7 @@ def test_faults_count_from_one(proxy: TcpProxy) -> None:
         proxy.cut_before_reply(0)
 
 
-def test_cut_ends_every_connection_and_clients_come_back_with_their_session(
+def test_cut_ends_every_connection_and_clients_reconnect_with_their_session(
     proxy: TcpProxy, connect: Clients, path: str
 ) -> None:
     clients = [connect(proxy.address) for _ in range(5)]
@@ -215,7 +215,9 @@ def test_cut_ends_every_connection_and_clients_come_back_with_their_session(
     assert [client.client_id for client in clients] == sessions
 
 
-def test_refuse_turns_new_connections_away_and_keeps_the_old(proxy: TcpProxy, client: KazooClient, path: str) -> None:
+def test_refuse_rejects_new_connections_and_keeps_existing_ones(
+    proxy: TcpProxy, client: KazooClient, path: str
+) -> None:
     proxy.refuse()
     newcomer = KazooClient(proxy.address)
 
@@ -229,14 +231,14 @@ def test_refuse_turns_new_connections_away_and_keeps_the_old(proxy: TcpProxy, cl
     newcomer.close()
 
 
-def test_delay_makes_an_answer_late_by_so_much(proxy: TcpProxy, client: KazooClient, path: str) -> None:
+def test_delay_delays_a_reply_by_the_given_time(proxy: TcpProxy, client: KazooClient, path: str) -> None:
     for direction, expected in (("requests", 0.1), ("replies", 0.1), (None, 0.2)):
         proxy.delay(0.1, direction=direction)
         assert expected <= seconds(lambda: client.exists(path)) < expected + 5
         proxy.delay(0)
 
 
-def test_delayed_requests_are_late_together(proxy: TcpProxy, client: KazooClient, path: str) -> None:
+def test_requests_are_delayed_concurrently(proxy: TcpProxy, client: KazooClient, path: str) -> None:
     proxy.delay(0.5, direction="requests")
 
     def ten_in_flight() -> None:
@@ -246,7 +248,7 @@ def test_delayed_requests_are_late_together(proxy: TcpProxy, client: KazooClient
     assert 0.5 <= seconds(ten_in_flight) < 10 * 0.5
 
 
-def test_heal_delivers_what_was_delayed(proxy: TcpProxy, client: KazooClient, path: str) -> None:
+def test_heal_delivers_delayed_data(proxy: TcpProxy, client: KazooClient, path: str) -> None:
     proxy.delay(60)
     answer = client.exists_async(path)
     assert not answer.ready()
@@ -274,7 +276,7 @@ def test_dropped_requests_never_reach_the_server_and_the_connection_stays(
     assert client.retry(client.exists, path)
 
 
-def test_dropped_replies_belong_to_requests_that_were_carried_out(
+def test_requests_whose_replies_are_dropped_are_carried_out(
     proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
 ) -> None:
     proxy.drop(direction="replies")
@@ -299,7 +301,7 @@ def test_a_client_behind_a_black_hole_notices_and_its_session_expires(
     assert eventually(lambda: client.connected)
 
 
-def test_swallowed_watch_events_never_come_and_all_else_works(
+def test_swallowed_watch_events_never_arrive_and_everything_else_does(
     proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
 ) -> None:
     events: list[object] = []
@@ -338,7 +340,10 @@ def test_requests_are_counted_by_type_and_pings_are_not(
     transaction = client.transaction()
     transaction.create(f"{path}/2")
     transaction.commit()
-    time.sleep(1.0)  # for some pings
+    proxy.delay(0.1, direction="replies")
+    pinged = client._connection.ping_outstanding
+    assert eventually(pinged.is_set)
+    assert eventually(lambda: not pinged.is_set())
 
     assert proxy.requests - before == 5
     assert eventually(lambda: proxy.replies == proxy.requests)
@@ -364,7 +369,7 @@ def test_a_four_letter_word_passes(proxy: TcpProxy) -> None:
     assert four_letter_words.mode(host, int(port)) == "standalone"
 
 
-def test_a_server_that_is_down_looks_down_and_comes_back(connect: Clients) -> None:
+def test_a_stopped_server_is_unreachable_through_the_proxy_until_it_restarts(connect: Clients) -> None:
     with ZooKeeperServer() as server, TcpProxy(server.address) as proxy:
         client = connect(through_restarts(proxy.address))
         session = client.client_id
@@ -392,7 +397,7 @@ def test_close_ends_its_thread_and_can_be_called_twice(server: ZooKeeperServer) 
     assert ports.is_free(int(port))
 
 
-def test_who_connects_just_before_close_is_not_left_hanging() -> None:
+def test_a_client_that_connects_just_before_close_does_not_hang() -> None:
     for _ in range(20):
         with TcpProxy("127.0.0.1:1") as proxy:
             host, _, port = proxy.address.rpartition(":")
@@ -402,7 +407,7 @@ def test_who_connects_just_before_close_is_not_left_hanging() -> None:
                 assert client.recv(1) == b""
 
 
-def test_what_is_held_back_arrives_when_it_is_healed_and_nothing_was_closed(
+def test_held_data_arrives_after_heal_and_no_connection_is_closed(
     client: KazooClient, direct: KazooClient, proxy: TcpProxy, path: str
 ) -> None:
     connections = proxy.connections
@@ -417,7 +422,7 @@ def test_what_is_held_back_arrives_when_it_is_healed_and_nothing_was_closed(
     assert proxy.connections == connections
 
 
-def test_another_protocol_is_passed_on_as_it_comes_and_held_back_until_it_is_healed(
+def test_other_protocols_are_passed_on_unchanged_and_held_until_heal(
     server: ZooKeeperServer,
 ) -> None:
     with TcpProxy(server.address, framed=False) as proxy:
@@ -434,7 +439,7 @@ def test_another_protocol_is_passed_on_as_it_comes_and_held_back_until_it_is_hea
             assert waiting.recv(9) == b"Zookeeper"
 
 
-def test_close_does_not_wait_for_what_is_delayed(server: ZooKeeperServer, connect: Clients) -> None:
+def test_close_does_not_wait_for_delayed_data(server: ZooKeeperServer, connect: Clients) -> None:
     with TcpProxy(server.address) as proxy:
         client = connect(proxy.address)
         proxy.delay(60)
@@ -446,13 +451,13 @@ def test_close_does_not_wait_for_what_is_delayed(server: ZooKeeperServer, connec
     client.stop()
 
 
-def test_nothing_can_be_asked_of_a_proxy_that_was_not_started() -> None:
+def test_a_proxy_that_was_not_started_refuses_all_calls() -> None:
     with pytest.raises(RuntimeError, match="start the proxy first"):
         TcpProxy("127.0.0.1:1").cut()
 
 
 def pipelined_creates(proxy: TcpProxy, client: KazooClient, path: str, count: int) -> list[bool]:
-    """Which of that many creates, all sent before the first arrives, were answered."""
+    """Send that many creates before the first one arrives. Return which of them were answered."""
     proxy.delay(60, direction="requests")
     answers = [client.create_async(f"{path}/{number}") for number in range(1, count + 1)]
     assert eventually(lambda: len(client._pending) == count)

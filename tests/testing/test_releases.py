@@ -1,4 +1,4 @@
-"""Servers of old releases: they start, serve, do not know what came later, and leave nothing behind."""
+"""Servers of old releases: they start, serve, lack newer features, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TLS = Tls(Path("key.pem"), Path("ca.pem"))
 
 
 class MultiRead:
-    """The request that came with 3.6, with nothing to be read."""
+    """A MultiRead request, which came with 3.6, for no paths."""
 
     type = 22
 
@@ -34,13 +34,13 @@ class MultiRead:
         return answer[offset:]
 
 
-def test_it_says_its_release(old_zookeeper: ZooKeeperServer) -> None:
+def test_an_old_server_reports_its_release(old_zookeeper: ZooKeeperServer) -> None:
     assert old_zookeeper.release in conftest.OLD_RELEASES
     assert f"Zookeeper version: {old_zookeeper.release}-" in four_letter_words.ask(ports.HOST, old_zookeeper.port)
     assert old_zookeeper.mode() == "standalone"
 
 
-def test_a_client_writes_and_reads_in_a_chroot_of_its_own(
+def test_a_client_writes_and_reads_in_its_own_chroot(
     old_zookeeper: ZooKeeperServer, old_hosts: str, connect: Clients
 ) -> None:
     client = connect(old_hosts)
@@ -53,7 +53,7 @@ def test_a_client_writes_and_reads_in_a_chroot_of_its_own(
     assert connect(old_zookeeper.address).exists(f"{chroot}/node")
 
 
-def test_it_does_not_know_the_newer_request_and_ends_the_connection_but_not_the_session(
+def test_an_old_server_answers_multiread_by_closing_the_connection_but_keeps_the_session(
     old_hosts: str, connect: Clients
 ) -> None:
     client = connect(old_hosts)
@@ -63,14 +63,14 @@ def test_it_does_not_know_the_newer_request_and_ends_the_connection_but_not_the_
 
     client._call(MultiRead(), answer)
 
-    # The connection can be gone before the answer is read.
+    # The connection may be closed before the answer is read.
     with pytest.raises((UnimplementedError, ConnectionLoss)):
         answer.get(timeout=30)
     assert client.retry(client.exists, "/mine").ephemeralOwner == session[0]
     assert client.client_id == session
 
 
-def test_it_ends_and_leaves_nothing(old_zookeeper: ZooKeeperServer) -> None:
+def test_an_old_server_ends_and_leaves_nothing_behind(old_zookeeper: ZooKeeperServer) -> None:
     with ZooKeeperServer(release=old_zookeeper.release) as server:
         pid, data_dir, port = server.pid, server.data_dir, server.port
         assert is_alive(pid)
@@ -80,7 +80,7 @@ def test_it_ends_and_leaves_nothing(old_zookeeper: ZooKeeperServer) -> None:
     assert eventually(lambda: ports.is_free(port))
 
 
-def test_started_again_it_has_its_data_and_sessions(old_zookeeper: ZooKeeperServer, connect: Clients) -> None:
+def test_a_restarted_old_server_has_its_data_and_sessions(old_zookeeper: ZooKeeperServer, connect: Clients) -> None:
     with ZooKeeperServer(release=old_zookeeper.release) as server:
         client = connect(through_restarts(server.address))
         client.create("/mine", ephemeral=True)
@@ -93,7 +93,7 @@ def test_started_again_it_has_its_data_and_sessions(old_zookeeper: ZooKeeperServ
         client.stop()
 
 
-def test_it_knows_logins(old_zookeeper: ZooKeeperServer, connect: Clients) -> None:
+def test_an_old_server_supports_logins(old_zookeeper: ZooKeeperServer, connect: Clients) -> None:
     login = {"mechanism": "DIGEST-MD5", "username": "alice", "password": "secret"}
     with ZooKeeperServer(release=old_zookeeper.release, sasl=Sasl({"alice": "secret"})) as server:
         client = connect(server.address, sasl_options=login)
@@ -101,7 +101,7 @@ def test_it_knows_logins(old_zookeeper: ZooKeeperServer, connect: Clients) -> No
         client.stop()
 
 
-def test_a_test_with_it_has_time_for_the_download(
+def test_a_test_with_an_old_server_has_time_for_the_download(
     request: pytest.FixtureRequest, old_zookeeper: ZooKeeperServer
 ) -> None:
     mark = request.node.get_closest_marker("timeout")
@@ -111,7 +111,7 @@ def test_a_test_with_it_has_time_for_the_download(
 
 
 @pytest.mark.parametrize(("required", "outcomes"), [("", {"skipped": 2}), ("zookeeper", {"errors": 2})])
-def test_where_it_cannot_be_had_tests_are_skipped_or_fail(
+def test_without_an_old_server_tests_are_skipped_or_fail(
     pytester: pytest.Pytester,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -132,12 +132,12 @@ def test_where_it_cannot_be_had_tests_are_skipped_or_fail(
 
 
 @pytest.mark.parametrize("release", ["", "3.5", "4.0.0", "3.5.10-beta", "latest", "../3.5.10"])
-def test_what_is_no_release_is_refused(release: str) -> None:
+def test_an_invalid_release_is_refused(release: str) -> None:
     with pytest.raises(InvalidOptionError, match=r"it must be a release of ZooKeeper, as 3\.5\.10"):
         ZooKeeperServer(release=release)
 
 
-def test_what_a_release_cannot_do_is_refused() -> None:
+def test_options_that_a_release_lacks_are_refused() -> None:
     with pytest.raises(InvalidOptionError, match=r"TLS came with 3\.5"):
         ZooKeeperServer(release="3.4.14", tls=TLS)
     with pytest.raises(InvalidOptionError, match="the jars are given, too"):

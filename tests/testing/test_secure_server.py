@@ -1,4 +1,4 @@
-"""A server with TLS, and one with logins, as a client meets them."""
+"""A server with TLS, and a server with logins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import Clients
 
 pytestmark = [
     pytest.mark.zookeeper,
-    # kazoo leaves the socket of a connection that ended during the handshake to the garbage collector.
+    # kazoo leaves the socket of a failed handshake to the garbage collector.
     pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
 ]
 
@@ -51,7 +51,7 @@ def test_without_client_auth_a_client_needs_no_certificate(tmp_path: Path, conne
         assert client.exists("/")
 
 
-def test_a_login_works_whatever_its_password_is(connect: Clients) -> None:
+def test_a_login_works_with_any_password(connect: Clients) -> None:
     password = 'with "quotes" and \\backslash'
     login = {"mechanism": "DIGEST-MD5", "username": "alice", "password": password}
     with ZooKeeperServer(sasl=Sasl({"alice": password})) as server:
@@ -59,7 +59,7 @@ def test_a_login_works_whatever_its_password_is(connect: Clients) -> None:
 
 
 def certificate(authority: trustme.CA, identity: str, path: Path) -> str:
-    """One PEM file with the key, in the form that Java reads, and the certificate."""
+    """A PEM file with the certificate and the key, in a form that Java reads."""
     issued = authority.issue_cert(identity)
     key = load_pem_private_key(issued.private_key_pem.bytes(), None)
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

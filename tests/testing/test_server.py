@@ -1,4 +1,4 @@
-"""One server: it comes up, breaks in each way, comes back the same, and leaves nothing behind."""
+"""A single server: it starts, fails in each way, restarts with its data, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_nothing_happens_before_start() -> None:
     server.close()
 
 
-def test_leaving_ends_the_process_and_removes_the_data() -> None:
+def test_leaving_the_block_ends_the_process_and_removes_the_data() -> None:
     with ZooKeeperServer() as server:
         pid, data_dir = server.pid, server.data_dir
         assert is_alive(pid)
@@ -152,20 +152,20 @@ def test_a_short_session_expires_by_itself(breakable: ZooKeeperServer, connect: 
         proxy.accept()
 
 
-def test_extra_configuration_wins_over_ours() -> None:
+def test_additional_configuration_overrides_the_defaults() -> None:
     config = {"4lw.commands.whitelist": "srvr,conf", "maxClientCnxns": "7"}
     with ZooKeeperServer(config=config, jvm_options=["-Xmx64m"]) as server:
         assert "maxClientCnxns=7" in four_letter_words.ask(ports.HOST, server.port, "conf")
 
 
-def test_a_bad_configuration_is_told_with_the_log() -> None:
+def test_an_invalid_configuration_is_an_error_with_the_log() -> None:
     with pytest.raises(ServerStartError, match="ended with status 2") as caught:
         ZooKeeperServer(config={"clientPort": "abc"}).start()
 
     assert 'NumberFormatException: For input string: "abc"' in str(caught.value)
 
 
-def test_a_corrupt_data_dir_is_told_with_the_log(tmp_path: Path) -> None:
+def test_a_corrupt_data_directory_is_an_error_with_the_log(tmp_path: Path) -> None:
     (tmp_path / "version-2").mkdir()
     (tmp_path / "version-2" / "log.1").write_bytes(random.Random(1).randbytes(100))
 
@@ -173,12 +173,12 @@ def test_a_corrupt_data_dir_is_told_with_the_log(tmp_path: Path) -> None:
         ZooKeeperServer(data_dir=tmp_path).start()
 
 
-def test_jvm_options_that_java_refuses_are_told() -> None:
+def test_invalid_jvm_options_are_an_error() -> None:
     with pytest.raises(ServerStartError, match="Unrecognized option: -nonsense"):
         ZooKeeperServer(jvm_options=["-nonsense"]).start()
 
 
-def test_a_server_that_serves_too_late_is_told_and_ended() -> None:
+def test_a_server_that_starts_too_slowly_is_an_error_and_is_ended() -> None:
     server = ZooKeeperServer()
 
     with pytest.raises(ServerStartError, match=r"did not serve within 0\.01 s"):
@@ -187,14 +187,14 @@ def test_a_server_that_serves_too_late_is_told_and_ended() -> None:
     assert not server.running
 
 
-def test_a_given_port_that_is_taken_is_told() -> None:
+def test_a_given_port_in_use_is_an_error() -> None:
     with socket.create_server((ports.HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ServerStartError, match=f"port {port} is taken"):
             ZooKeeperServer(port=port).start()
 
 
-def test_another_port_is_chosen_when_somebody_takes_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_port_is_chosen_if_the_first_is_taken_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
     intruders: list[socket.socket] = []
     is_free = ports.is_free
@@ -216,7 +216,7 @@ def test_another_port_is_chosen_when_somebody_takes_the_first(monkeypatch: pytes
 
 
 def granted_timeout(server: ZooKeeperServer, asked: float) -> float:
-    """What the server answers to a connect request; kazoo keeps only what it asked for."""
+    """The answer of the server to a connect request. kazoo only keeps the requested timeout."""
     request = Connect(0, 0, round(asked * 1000), 0, bytes(16), False).serialize()
     with socket.create_connection((ports.HOST, server.port)) as connection:
         connection.sendall(len(request).to_bytes(4) + request)

@@ -1,4 +1,4 @@
-"""Which server a test gets, and a chroot of its own on it."""
+"""The server that a test gets, and its own chroot on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_server_named_by_the_environment_comes_first(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("host", ["unix:///no/such/socket", "tcp://192.0.2.1:2375", "ssh://elsewhere"])
-def test_without_an_engine_here_the_jars_are_chosen_at_once(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_without_a_local_engine_the_jars_are_chosen_at_once(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.delenv("ZKGROUPS_TEST_ZOOKEEPER", raising=False)
     monkeypatch.setenv("DOCKER_HOST", host)
 
@@ -48,7 +48,7 @@ def test_an_engine_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkey
     assert time.monotonic() - began < 5
 
 
-def test_a_socket_without_an_engine_behind_it_is_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_without_an_engine_behind_it_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "docker.sock"
     monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as closed:
@@ -88,7 +88,7 @@ def test_importing_the_package_imports_no_library() -> None:
     assert not heavy & set(imported)
 
 
-def test_every_public_name_can_be_had() -> None:
+def test_every_public_name_can_be_imported() -> None:
     import zkgroups.testing
 
     for name in zkgroups.testing.__all__:

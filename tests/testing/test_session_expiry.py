@@ -1,4 +1,4 @@
-"""A session that was ended is gone at the server, and its client hears of it."""
+"""A session that was expired has ended at the server, and its client learns of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .waiting import eventually
 pytestmark = pytest.mark.zookeeper
 
 
-def test_the_ephemeral_nodes_are_gone_when_it_returns(server: ZooKeeperServer, connect: Clients) -> None:
+def test_ephemeral_nodes_are_deleted_when_expire_session_returns(server: ZooKeeperServer, connect: Clients) -> None:
     victim, other = connect(server.address), connect(server.address)
     for _ in range(20):
         path = victim.retry(victim.create, "/mine-", ephemeral=True, sequence=True)
@@ -26,7 +26,7 @@ def test_the_ephemeral_nodes_are_gone_when_it_returns(server: ZooKeeperServer, c
         assert eventually(lambda: victim.connected)
 
 
-def test_the_client_hears_suspended_then_lost_then_connected(server: ZooKeeperServer, connect: Clients) -> None:
+def test_the_client_reports_suspended_then_lost_then_connected(server: ZooKeeperServer, connect: Clients) -> None:
     victim = connect(server.address)
     session = victim.client_id[0]
     heard: list[str] = []
@@ -34,14 +34,14 @@ def test_the_client_hears_suspended_then_lost_then_connected(server: ZooKeeperSe
 
     expire_session(victim)
 
-    # Before that it may take its session back, once, and be put out again.
+    # Before that, the client may resume its session once, and lose it again.
     assert eventually(lambda: heard[-2:] == [KazooState.LOST, KazooState.CONNECTED])
     assert heard[0] == KazooState.SUSPENDED
     assert victim.client_id[0] != session
 
 
 @pytest.mark.filterwarnings("ignore:No chroot path exists")
-def test_it_works_through_a_chroot_that_does_not_exist(server: ZooKeeperServer, connect: Clients) -> None:
+def test_a_session_with_a_missing_chroot_can_be_expired(server: ZooKeeperServer, connect: Clients) -> None:
     victim = connect(f"{server.address}/no/such/chroot")
     heard: list[str] = []
     victim.add_listener(heard.append)
@@ -51,7 +51,7 @@ def test_it_works_through_a_chroot_that_does_not_exist(server: ZooKeeperServer, 
     assert eventually(lambda: KazooState.LOST in heard)
 
 
-def test_it_can_go_around_a_proxy_that_lets_nobody_through(server: ZooKeeperServer, connect: Clients) -> None:
+def test_a_session_behind_a_closed_proxy_can_be_expired(server: ZooKeeperServer, connect: Clients) -> None:
     other = connect(server.address)
     with TcpProxy(server.address) as proxy:
         victim = connect(proxy.address)
@@ -64,9 +64,7 @@ def test_it_can_go_around_a_proxy_that_lets_nobody_through(server: ZooKeeperServ
         proxy.heal()
 
 
-def test_an_earlier_session_of_a_client_that_is_not_connected_can_be_ended(
-    server: ZooKeeperServer, connect: Clients
-) -> None:
+def test_the_last_session_of_a_disconnected_client_can_be_expired(server: ZooKeeperServer, connect: Clients) -> None:
     other = connect(server.address)
     with TcpProxy(server.address) as proxy:
         victim = connect(proxy.address)
@@ -84,7 +82,7 @@ def test_an_earlier_session_of_a_client_that_is_not_connected_can_be_ended(
         proxy.heal()
 
 
-def test_a_session_that_is_gone_already_is_no_error(server: ZooKeeperServer, connect: Clients) -> None:
+def test_expiring_an_expired_session_is_not_an_error(server: ZooKeeperServer, connect: Clients) -> None:
     victim = connect(server.address)
     session = victim.client_id
     expire_session(victim)
@@ -92,7 +90,7 @@ def test_a_session_that_is_gone_already_is_no_error(server: ZooKeeperServer, con
     expire_session(victim, client_id=session)
 
 
-def test_a_client_that_comes_back_at_once_does_not_save_its_session(server: ZooKeeperServer, connect: Clients) -> None:
+def test_a_client_that_reconnects_at_once_does_not_save_its_session(server: ZooKeeperServer, connect: Clients) -> None:
     victims = [connect(server.address) for _ in range(10)]
     sessions = [victim.client_id[0] for victim in victims]
 
@@ -117,7 +115,7 @@ def test_a_client_with_a_login_is_expired_with_it(connect: Clients) -> None:
             client.stop()
 
 
-def test_a_connection_that_is_lost_while_it_logs_in_is_not_the_end_of_it(connect: Clients) -> None:
+def test_a_connection_lost_during_the_login_is_retried(connect: Clients) -> None:
     login = {"mechanism": "DIGEST-MD5", "username": "alice", "password": 'se"cret'}
     with (
         ZooKeeperServer(sasl=Sasl({"alice": 'se"cret'}, enforce=True)) as server,
@@ -128,10 +126,10 @@ def test_a_connection_that_is_lost_while_it_logs_in_is_not_the_end_of_it(connect
         first, second = (connect(way_of_victims.address, sasl_options=dict(login)) for _ in range(2))
         sessions = [first.client_id, second.client_id]
         path = second.create("/mine", ephemeral=True)
-        way_of_victims.refuse()  # they would take their sessions back in between
+        way_of_victims.refuse()  # otherwise they would resume their sessions in between
         way_of_victims.cut()
         expire_session(first, client_id=sessions[0], address=way.address)
-        whole = way.requests  # those of a login, and the one that closes
+        whole = way.requests  # the connections of a login, and the connection that closes
         closing, logging_in = way.cut_before_request(whole), way.cut_before_reply(whole + 1)
 
         expire_session(second, client_id=sessions[1], address=way.address)
@@ -143,7 +141,7 @@ def test_a_connection_that_is_lost_while_it_logs_in_is_not_the_end_of_it(connect
             client.stop()
 
 
-def test_without_a_server_it_gives_up_in_time(server: ZooKeeperServer, connect: Clients) -> None:
+def test_without_a_server_expire_session_fails_in_time(server: ZooKeeperServer, connect: Clients) -> None:
     victim = connect(server.address)
 
     with pytest.raises(TimeoutError, match=r"was not ended within 0\.2 s"):

@@ -1,4 +1,4 @@
-"""Waiting in tests for something that nothing announces."""
+"""Wait for a condition without an event, and check whether a process is alive."""
 
 from __future__ import annotations
 

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
-from zkgroups import Consumergroup, Registry
-from zkgroups.testing import TcpProxy
+from zkgroups import (
+    ChangeKind,
+    Consumergroup,
+    Registry,
+    TopicPartition,
+    Watch,
+    Watched,
+)
+from zkgroups.testing import TcpProxy, ZooKeeperServer
+
+from .access import SECRET
+from .sick import Tree
+from .watching import told, told_many
 
 Connect = Callable[..., Registry]
 
@@ -31,6 +43,13 @@ def connect(zookeeper_hosts: str) -> Iterator[Connect]:
 def proxy(zookeeper: Any) -> Iterator[TcpProxy]:
     """A proxy in front of the server."""
     with TcpProxy(zookeeper.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def old_proxy(old_zookeeper: ZooKeeperServer) -> Iterator[TcpProxy]:
+    """A proxy in front of a server without MultiRead."""
+    with TcpProxy(old_zookeeper.address) as proxy:
         yield proxy
 
 
@@ -55,3 +74,56 @@ def raw(zookeeper_hosts: str) -> Iterator[Any]:
 @pytest.fixture
 def group(registry: Registry) -> Consumergroup:
     return registry.group("billing")
+
+
+@pytest.fixture
+def alice(zookeeper_hosts: str) -> Iterator[Any]:
+    """A plain client whose new nodes only alice may use."""
+    client = KazooClient(zookeeper_hosts, auth_data=[("digest", f"alice:{SECRET}")])
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "session"
+
+
+@pytest.fixture
+def tree(raw: KazooClient) -> Tree:
+    return Tree(raw)
+
+
+@pytest.fixture
+def states(proxied: Registry) -> list[str]:
+    """The states of the connection of the proxied registry."""
+    seen: list[str] = []
+    proxied.client.add_listener(lambda state: seen.append(str(state)))
+    return seen
+
+
+@pytest.fixture
+def watch(group: Consumergroup) -> Iterator[Callable[[Watched], Watch]]:
+    """Return the watch after its first `RESCANNED`."""
+    watches: list[Watch] = []
+
+    def begin(what: Watched) -> Watch:
+        watches.append(group.watch(what))
+        assert told(watches[-1]).kind is ChangeKind.RESCANNED
+        return watches[-1]
+
+    yield begin
+    for each in watches:
+        each.close()
+
+
+@pytest.fixture
+def far(proxied: Registry, watch: Callable[[Watched], Watch]) -> Iterator[Watch]:
+    """A watch of the offsets through the proxy, after one reported offset."""
+    group = proxied.group("billing")
+    group.offsets.set(TopicPartition("orders", 0), 1)
+    with group.watch(Watched.OFFSETS) as offsets:
+        told_many(offsets, 2)
+        yield offsets

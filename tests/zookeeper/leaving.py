@@ -6,7 +6,7 @@ from typing import Any
 
 from zkgroups import Instance, Registry, TopicPartition
 
-from .test_rules import P0, P1
+from .rules import P0, P1
 
 P2 = TopicPartition("orders", 2)
 OWNERS = "/consumers/billing/owners/orders"

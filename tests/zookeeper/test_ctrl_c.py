@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment raises KeyboardInterrupt, and leaves nothing behind that the instance does not know of."""
+"""Ctrl-C at any moment raises KeyboardInterrupt, and leaves no unknown node behind."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 import kazoo
 import pytest
 
+from tests.testing.waiting import eventually
 from zkgroups import Instance, Registry, zookeeper
 from zkgroups.exceptions import NotClaimedError
 from zkgroups.testing import TcpProxy
@@ -24,8 +25,7 @@ from zkgroups.zookeeper.requests import request_size
 
 from .conftest import Connect
 from .leaving import OWNERS, claim_one, claim_three, left_behind, prepare, register
-from .test_group import until
-from .test_rules import ME, OFFSET, OWNER, P0, member
+from .rules import ME, OFFSET, OWNER, P0, member
 
 pytestmark = pytest.mark.zookeeper
 
@@ -44,7 +44,7 @@ def ctrl_c_when(condition: Callable[[], object]) -> Iterator[None]:
     assert main is not None
 
     def press() -> None:
-        until(condition)
+        assert eventually(condition)
         signal.pthread_kill(main, signal.SIGINT)
 
     finger = threading.Thread(target=press)
@@ -96,7 +96,7 @@ def test_ctrl_c_between_several_transactions_leaves_nothing_behind(
             claim_three(me)
         proxy.heal()
         assert set(left_behind(raw)) == {ME, OWNER, f"{OWNERS}/1"}
-        until(lambda: registry.client.connected)
+        assert eventually(lambda: registry.client.connected)
     assert left_behind(raw) == []
 
 
@@ -176,7 +176,7 @@ def test_a_connection_is_closed_even_if_closing_it_is_interrupted_at_any_moment(
                 registry.close(leave=leave)
         except KeyboardInterrupt:
             registry.close(leave=leave)
-        until(registry.client._connection.connection_stopped.is_set)
+        assert eventually(registry.client._connection.connection_stopped.is_set)
         return ctrl_c.passed
 
     moments = closed(0)

@@ -144,7 +144,7 @@ def run(ensemble: ZooKeeperEnsemble, role: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("role", [FOLLOWER, FORGOTTEN])
-def test_failure_25_nobody_holds_what_another_has_claimed_while_a_server_is_cut_off(
+def test_failure_25_no_claim_is_held_by_two_instances_while_a_server_is_cut_off(
     ensemble: ZooKeeperEnsemble, role: str
 ) -> None:
     run(ensemble, role)
@@ -217,6 +217,32 @@ def test_failure_25_a_longer_timeout_that_is_granted_at_a_reconnect_does_not_cou
         stack.enter_context(ZooKeeperServer(data_dir=tmp_path, port=first.port, config=config))
         assert eventually(lambda: registry._context.session.connected, timeout=30)
         assert (registry.session_id, registry.session_timeout) == (session_id, 8.0)
+
+
+def test_failure_25_a_shorter_timeout_that_is_granted_at_a_reconnect_ends_the_claim_in_time(tmp_path: Path) -> None:
+    """The server's `maxSessionTimeout` is lowered, and the link is silent right after the reconnect."""
+    with ExitStack() as stack:
+        first = stack.enter_context(
+            ZooKeeperServer(tick_time=TICK, data_dir=tmp_path, config={"maxSessionTimeout": "8000"})
+        )
+        proxy = stack.enter_context(TcpProxy(first.address))
+        registry = stack.enter_context(Registry.connect(proxy.address, session_timeout=8.0))
+        me = registry.group("billing").instance("holder")
+        me.register(["orders"])
+        claim = me.claim(TopicPartition("orders", 0))
+        observed = registry._context.session._observed
+        granted = observed.on_session
+
+        def silence_after(session_id: int, timeout: float) -> None:
+            granted(session_id, timeout)
+            proxy.hold()
+
+        observed.on_session = silence_after  # type: ignore[method-assign]
+        first.kill()
+        config = {"maxSessionTimeout": "1000"}
+        stack.enter_context(ZooKeeperServer(tick_time=TICK, data_dir=tmp_path, port=first.port, config=config))
+        assert not held_beside_the_next(claim, first.address)
+        proxy.heal()
 
 
 @pytest.mark.soak

@@ -1,5 +1,5 @@
-"""Failure 11: whatever the order in which members come, claim, commit, lose their sessions and are taken away from, a
-late commit is refused, and an offset never goes back by itself. Hypothesis plays against a model, on a real server."""
+"""Failure 11: a late commit is refused, and an offset never goes back by itself, in any order of joins, claims,
+commits, expired sessions and administrative releases. Hypothesis compares a real server with a model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ partitions = st.sampled_from(PARTITIONS)
 
 
 class Interleavings(RuleBasedStateMachine):
-    """Two members with a session each, two partitions, an administrator; the model is what ZooKeeper should hold."""
+    """Two members, each with its own session, two partitions, and an administrator. The model is the expected state
+    of ZooKeeper."""
 
     registries: dict[str, Registry]
     observer: Registry
@@ -56,12 +57,12 @@ class Interleavings(RuleBasedStateMachine):
             name: registry.group(self.group.name).instance(name) for name, registry in self.registries.items()
         }
         self.registered: set[str] = set()
-        self.lost: set[str] = set()  # their session ended since they registered, and they have not registered again
+        self.lost: set[str] = set()  # their session expired since they registered, and they have not registered again
         self.holder: dict[TopicPartition, str] = {}
         self.claims: list[tuple[str, TopicPartition, Claim]] = []
         self.current: dict[TopicPartition, Claim] = {}
         self.offset: dict[TopicPartition, int] = {}
-        self.known: dict[Claim, int | None] = {}  # what a claim believes is committed, from its first commit on
+        self.known: dict[Claim, int | None] = {}  # the committed offset according to a claim, from its first commit on
 
     @rule(name=members)
     def register(self, name: str) -> None:
@@ -181,7 +182,7 @@ class Interleavings(RuleBasedStateMachine):
                 assert self.current[at] is claim
 
 
-def test_failure_11_a_late_commit_is_refused_in_whatever_order_things_happen(connect: Any) -> None:
+def test_failure_11_a_late_commit_is_refused_in_every_order_of_events(connect: Any) -> None:
     Interleavings.observer = connect()
     Interleavings.registries = {name: connect() for name in MEMBERS}
     run_state_machine_as_test(

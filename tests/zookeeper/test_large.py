@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from zkgroups import CommittedOffset, Consumergroup, MalformedNode, Registry, TopicPartition
 from zkgroups.exceptions import ClaimedByOtherError, GroupInUseError, InterruptedDeleteError
 from zkgroups.testing import Op, TcpProxy, fresh_chroot
-from zkgroups.zookeeper.requests.request_size import MAX_REQUEST_BYTES
+from zkgroups.zookeeper.requests.request_limit import MAX_REQUEST_BYTES
 
 # On one worker, because the seeded tree is large.
 pytestmark = [pytest.mark.zookeeper, pytest.mark.xdist_group("large")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,18 +16,19 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.serialization import Transaction
 
+from tests.testing.waiting import eventually
 from zkgroups import Instance, Registry, TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import ClaimedByOtherError, NotConnectedError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper import claiming, releasing
 from zkgroups.zookeeper.kazoo_compat.request_queue import LONGEST_QUEUE
 from zkgroups.zookeeper.member_instance import MemberInstance
+from zkgroups.zookeeper.ownership import claim_partitions, release_partitions
 from zkgroups.zookeeper.requests import request_size, run_transaction
-from zkgroups.zookeeper.requests.transaction import Create
+from zkgroups.zookeeper.requests.transaction import Create, Delete
 
 from .conftest import Connect
-from .test_group import until
+from .events import expire
 from .tree import Tree, dump
 
 pytestmark = pytest.mark.zookeeper
@@ -168,6 +170,21 @@ def test_rule_3_a_request_that_never_arrived_is_sent_again_once(proxied: Registr
     assert proxy.requests_by_type[Transaction.type] - before == 2  # the lost one, and one more
 
 
+def test_rule_3_a_deletion_lost_as_the_first_request_of_a_session_is_not_taken_for_done(
+    proxied: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    """After an expiry, the client does not know yet which transactions the server had done before."""
+    raw.create("/node")
+    expire(proxied)
+    session = proxied._context.session
+    assert eventually(lambda: session.connected and session.id is not None)
+    assert not proxied.client.last_zxid
+    proxy.cut_before_request(1)
+    with suppress(NotConnectedError):
+        session.transact([Delete("/node", 0)], deadline=Deadline(30))
+        assert raw.exists("/node") is None
+
+
 def test_rule_3_an_unknown_outcome_is_reported_in_a_lasting_outage(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
@@ -229,7 +246,7 @@ def test_calls_do_not_block_in_a_long_outage_and_few_requests_are_sent_afterward
     client = proxied.client
     proxy.refuse()
     proxy.cut()
-    until(lambda: not client.connected)
+    assert eventually(lambda: not client.connected)
     asked = [client.exists_async("/") for _ in range(1000)]
     assert sum(not each.ready() for each in asked) == LONGEST_QUEUE
     refused = [each.exception for each in asked if each.ready()]
@@ -248,7 +265,7 @@ def test_calls_in_a_long_outage_take_their_timeout_and_no_longer(
     claim.commit(0)
     proxy.refuse()
     proxy.cut()
-    until(lambda: not registry.client.connected)
+    assert eventually(lambda: not registry.client.connected)
     for _ in range(1000):
         registry.client.exists_async("/")
     with pytest.raises(NotConnectedError, match="within 3 s; /consumers/billing/offsets/orders/0 was not changed"):
@@ -294,7 +311,7 @@ def test_claims_with_unknown_outcomes_are_cleaned_up_together(
     with pytest.raises(OutcomeUnknownError):
         me.claim_many(many)
     proxy.heal()
-    until(lambda: registry.client.connected)
+    assert eventually(lambda: registry.client.connected)
     before = proxy.requests
     claims = me.claim_many(many)
     assert proxy.requests - before < len(many)
@@ -322,18 +339,18 @@ def test_partitions_whose_release_failed_are_not_held_and_can_be_claimed_again(
     def lose_the_connection(*arguments: Any) -> None:
         proxy.refuse()
         proxy.cut()
-        until(lambda: not registry.client.connected)
-        releasing.release(*arguments)
+        assert eventually(lambda: not registry.client.connected)
+        release_partitions.release_partitions(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(claiming, "release", lose_the_connection)
+        patch.setattr(claim_partitions, "release_partitions", lose_the_connection)
         with pytest.raises(ClaimedByOtherError) as caught:
             me.claim_many([P0, P1, P2])
     assert not me.claims
     assert any("2 of 2 partitions" in note for note in caught.value.__notes__)
     assert sorted(raw.get_children("/consumers/billing/owners/orders")) == ["0", "1", "2"]
     proxy.heal()
-    until(lambda: registry.client.connected)
+    assert eventually(lambda: registry.client.connected)
     other.release_all()
     if release == "claim":
         assert me.claim_many([P0, P1, P2]).verify() == [P0, P1, P2]

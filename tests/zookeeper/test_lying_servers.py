@@ -24,14 +24,14 @@ from zkgroups.exceptions import (
     ZkgroupsException,
 )
 from zkgroups.testing.proxy.frames import Op, Xid
-from zkgroups.zookeeper.kazoo_compat import client_log, closing
+from zkgroups.zookeeper.kazoo_compat import client_log, close_client
 from zkgroups.zookeeper.kazoo_compat.safe_decoding import MAX_ANSWER_BYTES
 from zkgroups.zookeeper.requests import bulk_read
 from zkgroups.zookeeper.requests.transaction import Create
 
 from . import liar
 from .liar import ABSENCES, CONNECT, DAMAGES, END, NAMES, STAT, Liar, Lie, text
-from .test_registry import AT_ONCE, in_time, no_thread_stays
+from .waiting import AT_ONCE, in_time, no_thread_stays
 
 TIMEOUT = 0.3
 PATHS = [f"/t/{name}" for name in NAMES]
@@ -42,7 +42,7 @@ def undisturbed(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatc
     """In every test here, no thread dies, no thread stays, and no traceback is logged."""
     died: list[object] = []
     monkeypatch.setattr(threading, "excepthook", died.append)
-    monkeypatch.setattr(closing, "CLOSE_TIMEOUT", TIMEOUT)
+    monkeypatch.setattr(close_client, "CLOSE_TIMEOUT", TIMEOUT)
     with caplog.at_level(logging.DEBUG), no_thread_stays(30):
         yield
     assert died == []

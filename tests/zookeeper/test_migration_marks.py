@@ -1,4 +1,4 @@
-"""The mark of a migration: put and taken away for many groups at once, and obeyed by whoever registers."""
+"""Marks of migrations: written and removed for many groups at once, and obeyed by new members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kazoo.security import make_acl, make_digest_acl
 from zkgroups import Consumergroup, Digest, Registry, TopicPartition
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.core.znodes.values import MalformedNode
-from zkgroups.exceptions import GroupMigratedError, GroupNotFoundError, NoPermissionError
+from zkgroups.exceptions import ConflictError, GroupMigratedError, GroupNotFoundError, NoPermissionError
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
 from zkgroups.zookeeper.requests import bulk_read
@@ -35,10 +35,10 @@ def remove(registry: Registry, *groups: str, plan: str | None = "p1", force: boo
     return marks.remove(registry._context, groups, plan=plan, force=force)
 
 
-# Putting and taking away
+# Writing and removing marks
 
 
-def test_a_mark_is_put_changed_and_taken_away_by_its_own_plan_only(registry: Registry, group: Consumergroup) -> None:
+def test_a_mark_is_written_changed_and_removed_only_by_its_own_plan(registry: Registry, group: Consumergroup) -> None:
     group.create()
     assert put(registry, "billing") == put(registry, "billing") == {"billing": None}
     found = marks.read(registry._context, ["billing", "nobody"])
@@ -55,7 +55,26 @@ def test_a_mark_is_put_changed_and_taken_away_by_its_own_plan_only(registry: Reg
     assert marks.read(registry._context, ["billing"]) == {}
 
 
-def test_of_many_groups_each_is_marked_or_told_why_not(registry: Registry, raw: Any) -> None:
+def test_a_mark_is_only_replaced_or_only_removed_in_one_state_on_request(
+    registry: Registry, group: Consumergroup
+) -> None:
+    group.create()
+    target: dict[str, str] = {"billing": "accounts"}
+    options: dict[str, Any] = {"plan": "p1", "state": MarkState.MOVED}
+    refused = marks.put(registry._context, target, replace=True, **options)
+    assert isinstance(refused["billing"], ConflictError)
+    assert marks.read(registry._context, ["billing"]) == {}
+
+    put(registry, "billing")
+    assert marks.put(registry._context, target, replace=True, **options) == {"billing": None}
+    kept = marks.remove(registry._context, ["billing"], plan="p1", state=MarkState.MOVING)
+    assert kept == {"billing": None}
+    assert "was moved" in marks.read(registry._context, ["billing"])["billing"].shown
+    assert marks.remove(registry._context, ["billing"], **options) == {"billing": None}
+    assert marks.read(registry._context, ["billing"]) == {}
+
+
+def test_each_of_many_groups_is_marked_or_has_a_reason_why_not(registry: Registry, raw: Any) -> None:
     names = [f"g{number}" for number in range(300)]
     for name in names:
         raw.create(f"/consumers/{name}", makepath=True)
@@ -72,10 +91,10 @@ def test_of_many_groups_each_is_marked_or_told_why_not(registry: Registry, raw: 
     assert marks.read(registry._context, names) == {}
 
 
-def test_what_comes_in_between_is_looked_at_again(
+def test_a_mark_written_between_read_and_write_is_read_again(
     registry: Registry, group: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look and the write another plan puts its mark, and then takes it away again."""
+    """Another plan writes its mark between the read and the write, and then removes it."""
     group.create()
     before = [lambda: put_raw(raw, b'{"version":1,"plan":"p2","target":"t","state":"moved","since":1}')]
     transact = registry._context.session.transact
@@ -114,7 +133,7 @@ def put_raw(raw: Any, data: bytes) -> None:
         b'{"version":1,"plan":"p","target":"t","state":"moved","since":true}',
     ],
 )
-def test_rule_6_a_mark_that_cannot_be_read_keeps_everybody_out_until_it_is_taken_away_by_force(
+def test_rule_6_an_unreadable_mark_prevents_registrations_until_it_is_removed_by_force(
     registry: Registry, group: Consumergroup, raw: Any, data: bytes
 ) -> None:
     group.create()
@@ -127,11 +146,11 @@ def test_rule_6_a_mark_that_cannot_be_read_keeps_everybody_out_until_it_is_taken
     group.instance("me").register(["orders"])
 
 
-# Obeying
+# Obeying marks
 
 
 def obeys(registry: Registry, raw: Any) -> None:
-    """What holds of registrations, on every release."""
+    """The behaviour of registrations on all releases."""
     group = registry.group("billing")
     before = registry.group("other").instance("me")
     before.register(["orders"])  # the directories did not exist
@@ -156,25 +175,27 @@ def obeys(registry: Registry, raw: Any) -> None:
     assert sorted(raw.get_children("/consumers/billing")) == ["ids", "offsets", "owners"]
 
 
-def test_nobody_registers_under_a_mark_and_who_is_there_already_goes_on(registry: Registry, raw: Any) -> None:
+def test_a_mark_prevents_new_registrations_and_existing_instances_continue(registry: Registry, raw: Any) -> None:
     obeys(registry, raw)
 
 
-def test_it_is_the_same_on_old_releases(connect: Connect, old_hosts: str) -> None:
+def test_on_old_releases_a_mark_prevents_new_registrations_and_existing_instances_continue(
+    connect: Connect, old_hosts: str
+) -> None:
     registry = connect(old_hosts)
     obeys(registry, registry.client)
 
 
-def test_while_a_mark_is_there_nobody_has_come_however_many_try(connect: Connect, zookeeper_hosts: str) -> None:
+def test_many_instances_that_try_cannot_register_under_a_mark(connect: Connect, zookeeper_hosts: str) -> None:
     nobody_comes(connect, zookeeper_hosts)
 
 
-def test_nobody_comes_on_old_releases_either(connect: Connect, old_hosts: str) -> None:
+def test_on_old_releases_many_instances_that_try_cannot_register_under_a_mark(connect: Connect, old_hosts: str) -> None:
     nobody_comes(connect, old_hosts)
 
 
 def nobody_comes(connect: Connect, hosts: str) -> None:
-    """Members come and go all the time; every registration that is seen under a mark is older than the mark."""
+    """Members join and leave all the time. Every registration that exists beside a mark is older than the mark."""
     registry, over = connect(hosts), threading.Event()
     registry.group("billing").create()
     refused = [0] * 6
@@ -209,10 +230,10 @@ def nobody_comes(connect: Connect, hosts: str) -> None:
     assert all(refused)
 
 
-def test_a_mark_is_refused_in_the_transaction_that_registers_and_not_a_moment_before(
+def test_a_mark_is_checked_in_the_transaction_that_registers(
     registry: Registry, group: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mark comes when everything has been looked at, just before the registration is sent."""
+    """The mark appears after all reads, just before the registration is sent."""
     group.create()
     transact = registry._context.session.transact
 
@@ -227,7 +248,7 @@ def test_a_mark_is_refused_in_the_transaction_that_registers_and_not_a_moment_be
     assert raw.get_children("/consumers/billing/ids") == []
 
 
-def test_a_registration_costs_the_same_requests_as_without_the_fence(proxied: Registry, proxy: TcpProxy) -> None:
+def test_checking_for_a_mark_takes_no_additional_request(proxied: Registry, proxy: TcpProxy) -> None:
     group = proxied.group("billing")
     group.create()
     before = proxy.requests
@@ -236,7 +257,7 @@ def test_a_registration_costs_the_same_requests_as_without_the_fence(proxied: Re
 
 
 @pytest.mark.parametrize("arm", [TcpProxy.cut_before_reply, TcpProxy.cut_before_request])
-def test_rule_3_a_lost_answer_does_not_let_anybody_in_or_keep_anybody_out(
+def test_rule_3_a_lost_reply_does_not_change_the_effect_of_a_mark(
     arm: Callable[[TcpProxy, int], Any], proxied: Registry, proxy: TcpProxy, raw: Any, registry: Registry
 ) -> None:
     group = proxied.group("billing")
@@ -257,12 +278,12 @@ def test_rule_3_a_lost_answer_does_not_let_anybody_in_or_keep_anybody_out(
         put(registry, "billing")
 
 
-# With little permission
+# With few permissions
 
 
 @pytest.fixture
 def guarded(raw: Any) -> Any:
-    """A group in which only alice makes nodes; others may register."""
+    """A group in which only alice creates nodes, and other users may register."""
     raw.add_auth("digest", "alice:secret")
     alice = make_digest_acl("alice", "secret", all=True)
     raw.create("/consumers/billing/ids", makepath=True)
@@ -270,7 +291,7 @@ def guarded(raw: Any) -> Any:
     return raw
 
 
-def test_who_may_only_register_obeys_a_mark_all_the_same(registry: Registry, connect: Connect, guarded: Any) -> None:
+def test_an_instance_that_may_only_register_obeys_a_mark(registry: Registry, connect: Connect, guarded: Any) -> None:
     admin = connect(auth=[Digest("alice", "secret")])
     me = registry.group("billing").instance("me")
     me.register(["orders"])
@@ -292,10 +313,10 @@ def test_who_may_only_register_obeys_a_mark_all_the_same(registry: Registry, con
     me.deregister()
 
 
-# What else looks at groups
+# Other reads of groups
 
 
-def test_a_mark_goes_with_its_group_is_not_copied_and_is_taken_for_no_damage(
+def test_a_mark_is_deleted_with_its_group_not_copied_and_not_reported_as_damage(
     registry: Registry, group: Consumergroup, raw: Any
 ) -> None:
     group.create()
@@ -324,14 +345,14 @@ def test_a_description_has_the_mark_of_its_group(registry: Registry, group: Cons
     assert isinstance(group.describe().mark, MalformedNode)
 
 
-def test_a_group_that_has_nothing_but_its_mark_is_not_called_empty(registry: Registry, group: Consumergroup) -> None:
+def test_a_group_with_only_a_mark_is_not_an_empty_group(registry: Registry, group: Consumergroup) -> None:
     group.create()
     put(registry, "billing")
     [found] = registry.check(["billing"])
     assert "empty-group" not in [finding.code for finding in found.findings]
 
 
-def test_pruning_takes_the_mark_of_a_group_that_was_moved_and_none_that_is_being_moved(
+def test_pruning_removes_the_mark_of_a_moved_group_but_not_of_a_group_that_is_being_moved(
     registry: Registry, group: Consumergroup, raw: Any
 ) -> None:
     group.offsets.set(P0, 5)

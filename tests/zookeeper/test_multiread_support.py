@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -15,19 +15,13 @@ from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.kazoo_compat.tcp_connection import Endpoints, endpoints
 from zkgroups.zookeeper.requests import multiread_support
 
+from .bulk_reads import client_of, plant_offsets, run_together, shown
 from .conftest import Connect
-from .test_bulk import client_of, plant_offsets, run_together, shown
 
 pytestmark = pytest.mark.zookeeper
 
 UNKNOWN = "unknown type"
 """The message that an old server logs for the request."""
-
-
-@pytest.fixture
-def old_proxy(old_zookeeper: ZooKeeperServer) -> Iterator[TcpProxy]:
-    with TcpProxy(old_zookeeper.address) as proxy:
-        yield proxy
 
 
 @pytest.fixture

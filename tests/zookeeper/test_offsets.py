@@ -26,7 +26,8 @@ from zkgroups.exceptions import (
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
 )
-from zkgroups.zookeeper.admin.guards import NobodyRegistered
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
+from zkgroups.zookeeper.offset_writer import OffsetWriter
 from zkgroups.zookeeper.requests.transaction import Delete
 
 from .tree import dump, offsets
@@ -187,10 +188,18 @@ class Interrupted(Offsets):
 
     def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
         super().__init__(group.paths, group._context)
+        self._writer = InterruptedWriter(group, act)
+
+
+class InterruptedWriter(OffsetWriter):
+    """Calls a function right after the first read."""
+
+    def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
+        super().__init__(group.paths, group._context)
         self._acts = [act]
 
-    def _nodes(self, partitions: Iterable[TopicPartition]) -> Any:
-        found = super()._nodes(partitions)
+    def read(self, partitions: Iterable[TopicPartition]) -> Any:
+        found = super().read(partitions)
         while self._acts:
             self._acts.pop()()
         return found
@@ -354,8 +363,8 @@ def test_an_instance_that_registers_between_read_and_transaction_prevents_a_rese
     raw.create(f"{GROUP}/ids/late", b"{}", ephemeral=True, makepath=True)
     before = dump(raw)
     calls: dict[str, Callable[[], object]] = {
-        "reset": lambda: group.offsets._write({P0: 2, P1: 3}, {}, backward=True, guard=guard),
-        "delete": lambda: group.offsets._transact([Delete(f"{ROOT}/0")], guard),
+        "reset": lambda: group.offsets._writer.write({P0: 2, P1: 3}, {}, backward=True, guard=guard),
+        "delete": lambda: group.offsets._writer.transact([Delete(f"{ROOT}/0")], guard),
     }
     with pytest.raises(GroupInUseError, match="late"):
         calls[act]()
@@ -366,7 +375,7 @@ def test_an_instance_that_registers_in_a_missing_group_prevents_a_reset(group: C
     guard = NobodyRegistered(group.paths, group._context)
     raw.create(f"{GROUP}/ids/late", b"{}", ephemeral=True, makepath=True)
     with pytest.raises(GroupInUseError, match="late"):
-        group.offsets._write({P0: 2}, {}, backward=True, guard=guard)
+        group.offsets._writer.write({P0: 2}, {}, backward=True, guard=guard)
     assert offsets(raw, "billing") == {}
 
 
@@ -383,7 +392,7 @@ def test_directories_created_or_deleted_between_read_and_transaction_do_not_stop
         raw.delete(f"{GROUP}/ids")
     else:
         raw.create(f"{GROUP}/ids", makepath=True)
-    group.offsets._write({P0: 2}, {}, backward=True, guard=guard)
+    group.offsets._writer.write({P0: 2}, {}, backward=True, guard=guard)
     assert offsets(raw, "billing") == {"orders/0": b"2"}
     assert (raw.exists(f"{GROUP}/ids") is None) == (change == "ids vanish")
 

@@ -1,4 +1,4 @@
-"""`Offsets.replace`: offsets replace the ones shown before, if these are unchanged."""
+"""`Offsets.replace`: replaces the offsets that were shown before, if they are unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from kazoo.security import make_acl, make_digest_acl
 
 from zkgroups import CommittedOffset, Consumergroup, ForbiddenNode, MalformedNode, Registry, TopicPartition
-from zkgroups.core.offsets.reset import CurrentOffset
+from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import GroupInUseError, InvalidOptionError, NoPermissionError
 from zkgroups.zookeeper.requests import request_size
 
@@ -99,7 +99,8 @@ def test_a_registered_instance_prevents_all_writes_unless_forced(
     assert dump(raw) == before
     assert group.offsets.replace({P0: 1, P1: None}, expected=shown, force=True) == {}
     assert raw.exists(f"{ROOT}/1") is None
-    # Who forgets makes the instances look again: a node made anew has the version of the one they knew.
+    # A forced change makes instances read the offsets again, because a recreated node may have the version that they
+    # know.
     assert raw.get("/consumers/billing/ids/late")[1].version == 1
 
 
@@ -129,7 +130,7 @@ def test_thousands_are_written_in_batches(group: Consumergroup) -> None:
     assert {each.at: each.offset for each in group.offsets if isinstance(each, CommittedOffset)} == many
 
 
-def test_the_offsets_of_several_groups_come_group_by_group_in_the_order_asked_for(registry: Registry) -> None:
+def test_the_offsets_of_several_groups_are_returned_group_by_group_in_the_given_order(registry: Registry) -> None:
     for name in ("a", "b", "c"):
         registry.group(name).offsets.set_many({P1: 1, P0: 0})
     found = list(registry.offsets(["c", "none", "a"]))

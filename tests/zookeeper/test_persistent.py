@@ -1,4 +1,4 @@
-"""Registrations whose nodes belong to no session: they are in nobody's way, and no living member is taken for one."""
+"""Persistent registrations: they block nothing, and no live member is taken for one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kazoo.security import make_digest_acl
 from zkgroups import CommittedOffset, Consumergroup, GroupState, InstanceState, Registry, TopicPartition
 from zkgroups.exceptions import ConflictError, GroupInUseError, NoPermissionError, RefusedError
 from zkgroups.migration.current_state import read_sources
-from zkgroups.zookeeper.admin.guards import NobodyRegistered
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import TransactionFailed
 
 from .tree import dump
@@ -25,7 +25,7 @@ SCALA = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp
 
 @pytest.fixture
 def billing(group: Consumergroup, raw: Any) -> Consumergroup:
-    """A group with an offset and one registration that belongs to no session."""
+    """A group with an offset and one persistent registration."""
     group.create()
     group.offsets.set(AT, 100)
     raw.create(GONE, SCALA)
@@ -41,7 +41,7 @@ def test_the_group_is_empty_and_the_registration_is_shown_as_dead(billing: Consu
 
 
 def test_offsets_are_reset_and_deleted_and_the_registration_stays_as_it_was(billing: Consumergroup, raw: Any) -> None:
-    raw.set(GONE, SCALA)  # so that its version is another than that of a node made anew
+    raw.set(GONE, SCALA)  # so that its version differs from that of a recreated node
     acl, _ = raw.get_acls(GONE)
     billing.offsets.reset({AT: 5})
     billing.offsets.reset({AT: 3, LAST: 7})
@@ -83,7 +83,9 @@ def test_the_group_is_pruned_with_the_registration(billing: Consumergroup, raw: 
     assert raw.get_children("/consumers") == []
 
 
-def test_beside_a_living_member_nothing_is_changed_and_only_that_one_is_named(billing: Consumergroup, raw: Any) -> None:
+def test_beside_a_live_member_nothing_is_changed_and_only_that_member_is_named(
+    billing: Consumergroup, raw: Any
+) -> None:
     raw.create("/consumers/billing/ids/anna", SCALA, ephemeral=True)
     before = dump(raw)
     for act in (lambda: billing.offsets.reset({AT: 5}), billing.delete):
@@ -94,7 +96,7 @@ def test_beside_a_living_member_nothing_is_changed_and_only_that_one_is_named(bi
 
 
 @pytest.mark.parametrize("of_owner", ["gone", "gone-0"])
-def test_while_an_owner_node_bears_its_name_it_counts_as_alive(
+def test_while_an_owner_node_has_its_name_it_counts_as_alive(
     billing: Consumergroup, registry: Registry, raw: Any, of_owner: str
 ) -> None:
     raw.create("/consumers/billing/owners/orders/0", of_owner.encode(), ephemeral=True, makepath=True)
@@ -106,7 +108,7 @@ def test_while_an_owner_node_bears_its_name_it_counts_as_alive(
 
 
 def test_nodes_below_the_registration_keep_it_in_use(billing: Consumergroup, raw: Any) -> None:
-    """The id of a client may have a slash in it: then it lives below, and this is only its directory."""
+    """The id of a client may contain a slash. Then the registration is below, and this node is only its directory."""
     raw.create(f"{GONE}/really", SCALA, ephemeral=True)
     before = dump(raw)
     with pytest.raises(GroupInUseError):
@@ -114,7 +116,7 @@ def test_nodes_below_the_registration_keep_it_in_use(billing: Consumergroup, raw
     assert dump(raw) == before
 
 
-def test_nodes_of_no_session_below_the_registration_are_as_dead_as_it_is(billing: Consumergroup, raw: Any) -> None:
+def test_persistent_nodes_below_the_registration_are_dead_too(billing: Consumergroup, raw: Any) -> None:
     raw.create(f"{GONE}/below/deeper", b"anything", makepath=True)
     before = dump(raw)
     billing.offsets.reset({AT: 5})
@@ -125,7 +127,7 @@ def test_nodes_of_no_session_below_the_registration_are_as_dead_as_it_is(billing
     assert raw.get_children("/consumers") == []
 
 
-def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
+def test_an_instance_that_registers_below_the_registration_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: Any
 ) -> None:
     raw.create(f"{GONE}/really", SCALA)
@@ -140,7 +142,7 @@ def test_who_registers_below_the_registration_meanwhile_is_never_deleted(
     assert dump(raw) == before
 
 
-def test_who_registers_by_the_same_name_meanwhile_is_never_deleted(
+def test_an_instance_that_registers_with_the_same_id_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: KazooClient
 ) -> None:
     guard = NobodyRegistered(billing.paths, registry._context)
@@ -154,13 +156,13 @@ def test_who_registers_by_the_same_name_meanwhile_is_never_deleted(
     assert dump(raw) == before
 
 
-def test_a_migration_does_not_count_it(billing: Consumergroup, registry: Registry, raw: Any) -> None:
+def test_a_migration_ignores_a_persistent_registration(billing: Consumergroup, registry: Registry, raw: Any) -> None:
     assert read_sources(registry, ["billing"])["billing"].instances == ()
     raw.create("/consumers/billing/ids/anna", SCALA, ephemeral=True)
     assert read_sources(registry, ["billing"])["billing"].instances == ("anna",)
 
 
-def test_the_doctor_removes_it_beside_living_members_and_nothing_else(
+def test_the_doctor_removes_only_the_persistent_registration_beside_live_members(
     billing: Consumergroup, registry: Registry, raw: Any
 ) -> None:
     raw.create("/consumers/billing/ids/anna", SCALA, ephemeral=True)
@@ -170,7 +172,7 @@ def test_the_doctor_removes_it_beside_living_members_and_nothing_else(
 
 
 @pytest.mark.parametrize("change", ["ephemeral", "written", "below"])
-def test_the_doctor_leaves_it_where_it_has_changed_meanwhile(
+def test_the_doctor_does_not_remove_a_registration_that_changed_meanwhile(
     billing: Consumergroup, registry: Registry, raw: Any, change: str
 ) -> None:
     finding = _finding(registry)
@@ -190,7 +192,7 @@ def test_the_doctor_leaves_it_where_it_has_changed_meanwhile(
 ALICE = [make_digest_acl("alice", "secret", all=True)]
 
 
-def test_one_that_is_forbidden_is_dead_where_the_server_reports_that_it_has_no_session(old_hosts: str) -> None:
+def test_a_forbidden_registration_is_dead_if_the_server_reports_that_it_is_persistent(old_hosts: str) -> None:
     with Registry.connect(old_hosts) as registry:
         group = registry.group("billing")
         group.create()
@@ -203,7 +205,7 @@ def test_one_that_is_forbidden_is_dead_where_the_server_reports_that_it_has_no_s
         assert read_sources(registry, ["billing"])["billing"].instances == ()
 
 
-def test_a_forbidden_one_is_named_by_whatever_must_move_it_and_by_the_doctor(old_hosts: str) -> None:
+def test_a_forbidden_registration_is_named_by_the_doctor_and_by_every_call_that_must_delete_it(old_hosts: str) -> None:
     with Registry.connect(old_hosts) as registry:
         group = registry.group("billing")
         group.create()
@@ -221,7 +223,7 @@ def test_a_forbidden_one_is_named_by_whatever_must_move_it_and_by_the_doctor(old
 
 
 @pytest.mark.parametrize("alive", ["ephemeral", "owner", "below"])
-def test_a_forbidden_one_that_may_be_alive_is_still_in_use(old_hosts: str, alive: str) -> None:
+def test_a_forbidden_registration_that_may_be_alive_keeps_the_group_in_use(old_hosts: str, alive: str) -> None:
     with Registry.connect(old_hosts) as registry:
         group = registry.group("billing")
         group.create()
@@ -237,7 +239,7 @@ def test_a_forbidden_one_that_may_be_alive_is_still_in_use(old_hosts: str, alive
             group.delete()
 
 
-def test_the_session_of_a_forbidden_one_tells_which_owner_nodes_are_its_own(old_hosts: str) -> None:
+def test_the_session_of_a_forbidden_registration_identifies_its_owner_nodes(old_hosts: str) -> None:
     with Registry.connect(old_hosts) as registry:
         group = registry.group("billing")
         group.create()
@@ -248,7 +250,7 @@ def test_the_session_of_a_forbidden_one_tells_which_owner_nodes_are_its_own(old_
         assert [each.session for each in description.instances] == [registry.client.client_id[0]]
 
 
-def test_a_forbidden_one_is_in_use_where_the_server_reports_nothing(group: Consumergroup, raw: Any) -> None:
+def test_a_forbidden_registration_is_in_use_if_the_server_reports_nothing(group: Consumergroup, raw: Any) -> None:
     """ZooKeeper 3.9 and later answer nothing about a node without permission to read it."""
     group.create()
     raw.create(GONE, SCALA, acl=ALICE)

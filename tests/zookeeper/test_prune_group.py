@@ -1,4 +1,4 @@
-"""A group is pruned as it was read and exported, or not at all, whatever happens in between."""
+"""A group is pruned only if it is unchanged since it was read and exported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from zkgroups.exceptions import (
     InterruptedDeleteError,
     OffsetConflictError,
 )
-from zkgroups.zookeeper.admin.guards import NobodyRegistered
 from zkgroups.zookeeper.admin.prune_group import _Pruning
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import Operation
 
 from .conftest import Connect
@@ -32,7 +32,7 @@ IDS, OWNERS, OFFSETS = f"{GROUP}/ids", f"{GROUP}/owners", f"{GROUP}/offsets"
 
 
 class Interrupted(_Pruning):
-    """One in which somebody else does something between the last look and the first transaction."""
+    """A pruning during which another client acts, between the last read and the first transaction."""
 
     def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
         super().__init__(group.paths, group._context, read(group))
@@ -59,14 +59,14 @@ def prune(group: Consumergroup, known: Sequence[CommittedOffset]) -> None:
 
 @pytest.fixture
 def idle(group: Consumergroup, raw: Any) -> Consumergroup:
-    """Two offsets, and the directory of a topic that somebody owned once."""
+    """Two offsets, and the directory of a topic that had an owner once."""
     group.create()
     group.offsets.set_many({P0: 5, P1: 6})
     raw.create(f"{OWNERS}/orders")
     return group
 
 
-def test_a_group_that_is_as_it_was_read_is_deleted(idle: Consumergroup, registry: Registry) -> None:
+def test_an_unchanged_group_is_deleted(idle: Consumergroup, registry: Registry) -> None:
     registry.group("other").create()
     prune(idle, read(idle))
     assert registry.groups() == ["other"]
@@ -91,7 +91,7 @@ def test_a_group_without_offsets_or_directories_is_deleted(registry: Registry, r
     ],
     ids=["commit", "the same again", "first commit", "of another topic", "made anew"],
 )
-def test_a_group_in_which_somebody_commits_before_the_look_or_after_it_stays(
+def test_a_commit_before_or_after_the_last_read_keeps_the_group(
     idle: Consumergroup, raw: Any, act: Callable[[Any], object]
 ) -> None:
     known = read(idle)
@@ -111,7 +111,7 @@ def test_a_group_in_which_somebody_commits_before_the_look_or_after_it_stays(
     ],
     ids=["commit", "first commit", "of another topic"],
 )
-def test_a_commit_in_the_last_moment_keeps_the_group(
+def test_a_commit_just_before_the_transaction_keeps_the_group(
     idle: Consumergroup, raw: Any, act: Callable[[Any], object]
 ) -> None:
     after: list[object] = []
@@ -121,7 +121,7 @@ def test_a_commit_in_the_last_moment_keeps_the_group(
     assert [dump(raw)] == after
 
 
-def test_an_offset_that_appears_after_the_look_and_before_the_listing_is_not_deleted(
+def test_an_offset_created_between_the_read_and_the_listing_is_not_deleted(
     idle: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = _Pruning(idle.paths, idle._context, read(idle))
@@ -133,7 +133,7 @@ def test_an_offset_that_appears_after_the_look_and_before_the_listing_is_not_del
 
 
 @pytest.mark.parametrize("ids", [True, False], ids=["ids", "no ids"])
-def test_an_instance_that_registers_in_the_last_moment_keeps_the_group(
+def test_an_instance_that_registers_just_before_the_transaction_keeps_the_group(
     idle: Consumergroup, raw: Any, ids: bool
 ) -> None:
     if not ids:
@@ -144,7 +144,7 @@ def test_an_instance_that_registers_in_the_last_moment_keeps_the_group(
     assert offsets(raw, "billing") == {"orders/0": b"5", "orders/1": b"6"}
 
 
-def test_a_group_that_is_owned_or_registered_in_stays(idle: Consumergroup, raw: Any) -> None:
+def test_a_group_with_an_owner_or_a_registration_is_kept(idle: Consumergroup, raw: Any) -> None:
     for path in (f"{IDS}/anna", f"{OWNERS}/orders/0"):
         raw.create(path, b"anna", ephemeral=True)
         before = dump(raw)
@@ -157,7 +157,7 @@ def test_a_group_that_is_owned_or_registered_in_stays(idle: Consumergroup, raw: 
 @pytest.mark.parametrize(
     "path", [f"{GROUP}/notes", f"{OFFSETS}/orders/many", f"{OFFSETS}/orders/0/below", f"{OWNERS}/orders/0"]
 )
-def test_a_group_with_something_else_in_it_stays_as_that_was_never_exported(
+def test_a_group_with_other_nodes_is_kept_because_they_were_not_exported(
     idle: Consumergroup, raw: Any, path: str
 ) -> None:
     raw.create(path, b"precious", makepath=True)
@@ -167,7 +167,7 @@ def test_a_group_with_something_else_in_it_stays_as_that_was_never_exported(
     assert dump(raw) == before
 
 
-def test_a_large_group_is_deleted_topic_by_topic_and_a_commit_keeps_what_is_left(
+def test_a_large_group_is_deleted_topic_by_topic_and_a_commit_keeps_the_rest(
     group: Consumergroup, registry: Registry, raw: Any, connect: Connect
 ) -> None:
     name = "t" * 900
@@ -187,12 +187,12 @@ def test_a_large_group_is_deleted_topic_by_topic_and_a_commit_keeps_what_is_left
     assert registry.groups() == []
 
 
-def test_offsets_that_may_not_be_read_keep_the_group(idle: Consumergroup, raw: Any) -> None:
+def test_forbidden_offsets_keep_the_group(idle: Consumergroup, raw: Any) -> None:
     raw.set_acls(f"{OFFSETS}/orders/0", [ACL(Permissions.ADMIN, Id("world", "anyone"))])
     with pytest.raises(GuardFailedError, match="no permission"):
         prune(idle, [found for found in read(idle) if found.at == P1])
     assert idle.exists()
 
 
-def test_it_is_told_when_groups_were_made(registry: Registry, idle: Consumergroup, raw: Any) -> None:
+def test_the_creation_times_of_groups_are_read(registry: Registry, idle: Consumergroup, raw: Any) -> None:
     assert registry.created_at(["billing", "gone"]) == {"billing": from_ms(raw.get(GROUP)[1].ctime)}

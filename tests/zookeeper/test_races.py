@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from kazoo.protocol.serialization import GetData
 
+from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registration, Registry
 from zkgroups.exceptions import NotClaimedError, NotConnectedError, NotRegisteredError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
@@ -23,8 +24,7 @@ from zkgroups.zookeeper.requests.pinned_request import PinnedRequest
 from .conftest import Connect
 from .events import attempt, expire
 from .leaving import OWNERS, left_behind
-from .test_group import until
-from .test_rules import ME, OFFSET, P0, P1, member
+from .rules import ME, OFFSET, P0, P1, member
 
 pytestmark = pytest.mark.zookeeper
 
@@ -32,7 +32,8 @@ PATIENCE = 20.0
 
 
 class LateAnswer:
-    """The answer to the next request of a kind, which has come, and which the thread that asked gets only later."""
+    """Holds back the reply to the next request of a kind after it has arrived, so that the thread that waits for it
+    gets it later."""
 
     def __init__(self, registry: Registry, is_meant: Callable[[Any], bool], monkeypatch: pytest.MonkeyPatch) -> None:
         self._came, self._delivered = threading.Event(), threading.Event()
@@ -50,11 +51,11 @@ class LateAnswer:
         return asked
 
     def wait(self) -> None:
-        """Until the server has answered."""
+        """Wait until the server has answered."""
         assert self._came.wait(PATIENCE)
 
     def deliver(self) -> None:
-        """Let the thread that asked go on."""
+        """Let the waiting thread continue."""
         self._delivered.set()
 
 
@@ -79,7 +80,7 @@ def a_transaction(request: Any) -> bool:
 
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registrations carry the time; here they are to be equal byte by byte."""
+    """Registrations contain the time. Here they must be equal byte by byte."""
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
 
 
@@ -91,7 +92,7 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(lambda proxy: proxy.cut_before_reply(1), OutcomeUnknownError, id="answer lost"),
     ],
 )
-def test_rule_4_an_administrators_rewrite_is_not_taken_for_an_update_of_the_same_bytes_that_was_lost(
+def test_rule_4_a_rewrite_by_an_administrator_is_not_taken_for_an_own_lost_update_with_the_same_bytes(
     arm: Callable[[TcpProxy], Any],
     outcome: type,
     proxied: Registry,
@@ -117,10 +118,10 @@ def test_rule_4_an_administrators_rewrite_is_not_taken_for_an_update_of_the_same
 
 
 @pytest.mark.usefixtures("still")
-def test_rule_4_an_administrators_rewrite_is_not_taken_for_an_update_whose_refusal_was_lost(
+def test_rule_4_a_rewrite_by_an_administrator_is_not_taken_for_an_own_update_whose_refusal_was_lost(
     proxied: Registry, proxy: TcpProxy, registry: Registry, connect: Connect, raw: Any
 ) -> None:
-    """The update comes too late and is refused; what there is to see is as if it had been carried out."""
+    """The update is refused as too late. The visible state is the same as if it had been carried out."""
     me = member(proxied)
     claim = me.claim(P0)
     claim.commit(5)
@@ -133,7 +134,7 @@ def test_rule_4_an_administrators_rewrite_is_not_taken_for_an_update_whose_refus
 
 
 def take_away(administrator: Registry, connect: Connect) -> Claim:
-    """The partition, and give it to a successor, whose owner node has the version that the one before had."""
+    """Release the partition, and give it to a successor whose owner node has the same version as the previous one."""
     administrator.group("billing").release(P0, expected_owner="me")
     successor = member(connect(), "successor").claim(P0)
     successor.commit(6)
@@ -148,10 +149,10 @@ def refused_after(successor: Claim, claim: Claim, raw: Any) -> None:
     assert successor.verify()
 
 
-# A slow look
+# A slow read
 
 
-def test_a_look_at_an_older_registration_does_not_replace_the_one_made_since_in_the_same_session(
+def test_a_late_read_of_an_older_registration_does_not_replace_a_newer_one_of_the_same_session(
     registry: Registry, raw: Any, late: Late
 ) -> None:
     me = member(registry)
@@ -159,7 +160,7 @@ def test_a_look_at_an_older_registration_does_not_replace_the_one_made_since_in_
     look = late(registry, a_look_at_the_registration)
     with ThreadPoolExecutor() as pool:
         update = pool.submit(attempt, lambda: me.update(["refunds"]))
-        look.wait()  # it has seen that there is none
+        look.wait()  # it has read that the registration is missing
         me.deregister()
         me.register(["orders"])
         look.deliver()
@@ -169,7 +170,7 @@ def test_a_look_at_an_older_registration_does_not_replace_the_one_made_since_in_
     assert left_behind(raw) == []
 
 
-def test_a_look_of_an_ended_session_does_not_replace_the_registration_of_the_next(
+def test_a_late_read_in_an_expired_session_does_not_replace_the_registration_of_the_next(
     registry: Registry, raw: Any, late: Late
 ) -> None:
     me = member(registry)
@@ -193,10 +194,10 @@ def is_registered(me: Instance, topic: str) -> None:
     assert me.claim(P0).verify()
 
 
-def test_rule_4_the_version_that_an_older_registration_got_does_not_pass_for_a_later_ones(
+def test_rule_4_the_version_of_an_older_registration_is_not_taken_for_that_of_a_newer_one(
     registry: Registry, connect: Connect, raw: Any, late: Late
 ) -> None:
-    """An administrator brings the new registration to the version that the old one had: that must not go unnoticed."""
+    """An administrator brings the new registration to the version of the old one. The change must be noticed."""
     me = member(registry)
     answer = late(registry, a_transaction)
     with ThreadPoolExecutor() as pool:
@@ -213,11 +214,11 @@ def test_rule_4_the_version_that_an_older_registration_got_does_not_pass_for_a_l
     refused_after(successor, claim, raw)
 
 
-# A claim and a deregistration at once
+# A claim during a deregistration, and the reverse
 
 
 class Announcing:
-    """A lock that tells when somebody has to wait for it."""
+    """A lock that reports when a thread has to wait for it."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -235,8 +236,7 @@ class Announcing:
 
 @pytest.fixture
 def both(registry: Registry, monkeypatch: pytest.MonkeyPatch, late: Late) -> Callable[..., tuple[object, object]]:
-    """Carry out the second in the midst of the first: when its first transaction was answered, until it is over or
-    waits."""
+    """Carry out the second call during the first: after the answer to its first transaction, until it ends or waits."""
 
     def both(me: Instance, first: Callable[[], Any], second: Callable[[], Any]) -> tuple[object, object]:
         lock = Announcing()
@@ -246,14 +246,14 @@ def both(registry: Registry, monkeypatch: pytest.MonkeyPatch, late: Late) -> Cal
             one = pool.submit(attempt, first)
             answer.wait()
             two = pool.submit(attempt, second)
-            until(lambda: lock.awaited.is_set() or two.done())
+            assert eventually(lambda: lock.awaited.is_set() or two.done())
             answer.deliver()
             return one.result(PATIENCE), two.result(PATIENCE)
 
     return both
 
 
-def test_a_deregistration_in_the_midst_of_a_claim_takes_it_away_too(
+def test_a_deregistration_during_a_claim_releases_the_claim(
     both: Callable[..., tuple[object, object]], registry: Registry, raw: Any
 ) -> None:
     me = member(registry)
@@ -265,7 +265,7 @@ def test_a_deregistration_in_the_midst_of_a_claim_takes_it_away_too(
     assert left_behind(raw) == []
 
 
-def test_a_claim_in_the_midst_of_a_deregistration_comes_too_late(
+def test_a_claim_during_a_deregistration_is_refused(
     both: Callable[..., tuple[object, object]], registry: Registry, raw: Any
 ) -> None:
     me = member(registry)
@@ -276,10 +276,10 @@ def test_a_claim_in_the_midst_of_a_deregistration_comes_too_late(
     assert left_behind(raw) == []
 
 
-# Letting go
+# Releases
 
 
-def test_rule_4_what_a_release_of_many_had_let_go_before_the_connection_was_lost_is_not_held(
+def test_rule_4_claims_released_before_the_connection_was_lost_are_not_held(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any, late: Late, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 1)
@@ -292,12 +292,12 @@ def test_rule_4_what_a_release_of_many_had_let_go_before_the_connection_was_lost
     with ThreadPoolExecutor() as pool:
         release = pool.submit(attempt, claims.release)
         answer.wait()
-        until(lambda: not registry.client.connected)
+        assert eventually(lambda: not registry.client.connected)
         answer.deliver()
         assert isinstance(release.result(PATIENCE), NotConnectedError)
     proxy.heal()
     theirs = successor.claim(P0)
-    until(lambda: registry.client.connected)
+    assert eventually(lambda: registry.client.connected)
     with pytest.raises(NotClaimedError):
         claims[P0].commit(5)
     claims.release()
@@ -317,7 +317,7 @@ def test_rule_2_deregistering_again_after_an_unknown_outcome_leaves_the_successo
         me.deregister()
     proxy.heal()
     raw.create(ME, b"{}", ephemeral=True)
-    until(lambda: registry.client.connected)
+    assert eventually(lambda: registry.client.connected)
     assert not me.registered
     with pytest.raises(NotRegisteredError):
         me.claim(P0)
@@ -325,7 +325,7 @@ def test_rule_2_deregistering_again_after_an_unknown_outcome_leaves_the_successo
     assert raw.get(ME)[1].ephemeralOwner == raw.client_id[0]
 
 
-def test_rule_4_who_registered_again_and_could_not_look_what_is_still_its_own_commits_nothing_on_what_is_not(
+def test_rule_4_an_instance_that_could_not_read_its_claims_after_registering_again_commits_only_to_claims_it_holds(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, registry: Registry, raw: Any
 ) -> None:
     blinded = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
@@ -342,7 +342,7 @@ def test_rule_4_who_registered_again_and_could_not_look_what_is_still_its_own_co
         me.register(["orders"])
     proxy.heal()
     assert raw.exists(ME)
-    until(lambda: blinded.client.connected)
+    assert eventually(lambda: blinded.client.connected)
     refused_after(successor, claim, raw)
     me.deregister()
     assert raw.exists(ME) is None

@@ -10,12 +10,12 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
+from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, GroupState, Registry, TopicPartition
 from zkgroups.exceptions import NotConnectedError, ReadOnlyError, UnavailableError
 from zkgroups.testing import ZooKeeperEnsemble
 
-from .test_group import until
-from .test_registry import AT_ONCE, in_time, no_thread_stays
+from .waiting import AT_ONCE, in_time, no_thread_stays
 
 pytestmark = pytest.mark.zookeeper
 
@@ -39,14 +39,14 @@ def minority(ensemble: ZooKeeperEnsemble) -> Iterator[None]:
     """Stop two servers, and wait until the third one is read-only."""
     for node in ensemble.nodes[1:]:
         node.kill()
-    until(lambda: ensemble.nodes[0].mode() == "read-only", 30.0)
+    assert eventually(lambda: ensemble.nodes[0].mode() == "read-only")
     try:
         yield
     finally:
         for node in ensemble.nodes[1:]:
             node.launch()
         for node in ensemble.nodes:
-            until(lambda node=node: node.mode() in ("leader", "follower"), 30.0)  # type: ignore[misc]
+            assert eventually(lambda node=node: node.mode() in ("leader", "follower"))  # type: ignore[misc]
 
 
 @contextmanager
@@ -74,13 +74,13 @@ def test_failure_18_a_read_only_registry_reads_from_a_minority_and_refuses_to_wr
         writer.group(name).offsets.set(P0, 5)
     with Registry.connect(ensemble.address, timeout=30.0, read_only=True) as registry:
         group = registry.group(name)
-        until(lambda: group.offsets.fetch(P0) is not None)
+        assert eventually(lambda: group.offsets.fetch(P0) is not None)
         assert not registry.server_is_read_only
         with minority(ensemble):
             assert [o.offset for o in group.offsets if isinstance(o, CommittedOffset)] == [5]
             assert registry.server_is_read_only
             _reads_and_refuses(ensemble, name)
-        until(lambda: group.exists() and not registry.server_is_read_only, 30.0)
+        assert eventually(lambda: group.exists() and not registry.server_is_read_only)
 
 
 def _reads_and_refuses(ensemble: ZooKeeperEnsemble, name: str) -> None:
@@ -139,7 +139,7 @@ def test_failure_18_an_earlier_claim_is_not_trusted_while_only_a_read_only_serve
     claim.commit(5)
     assert claim.held
     with minority(ensemble):
-        until(lambda: not claim.held)
+        assert eventually(lambda: not claim.held)
         assert not me.registered
         with Registry.connect(ensemble.address, timeout=30.0, read_only=True) as reader:
             owner = reader.group(name).owner(P0)
@@ -156,7 +156,7 @@ def test_failure_18_an_earlier_claim_is_not_trusted_while_only_a_read_only_serve
                     call()
             assert not claim.held
             assert [o.offset for o in reader.group(name).offsets if isinstance(o, CommittedOffset)] == [5]
-    until(lambda: client.connected, 30.0)
+    assert eventually(lambda: client.connected)
     assert not claim.held or claim.verify()
     with Registry.connect(ensemble.address, timeout=30.0) as reader:  # and no late effect
         assert [o.offset for o in reader.group(name).offsets if isinstance(o, CommittedOffset)] == [5]

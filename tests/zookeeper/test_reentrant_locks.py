@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
+from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registry
 from zkgroups.exceptions import NotConnectedError, ReentrantCallError
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper import ids_in_use
+from zkgroups.zookeeper.ownership import instance_ids_in_use
 from zkgroups.zookeeper.requests import watch_dispatcher
 from zkgroups.zookeeper.session import session
 
 from .conftest import Connect
 from .events import attempt
-from .test_group import until
-from .test_rules import P0, P1, member
+from .rules import P0, P1, member
 
 pytestmark = pytest.mark.zookeeper
 
@@ -124,9 +124,9 @@ def test_a_signal_handler_that_would_wait_for_the_commit_that_it_interrupts_gets
     before = proxy.requests
 
     def interrupt() -> None:
-        until(lambda: proxy.requests > before)
+        assert eventually(lambda: proxy.requests > before)
         signal.pthread_kill(main, signal.SIGUSR1)
-        until(lambda: found)
+        assert eventually(lambda: found)
         proxy.heal()
 
     with handler(lambda: act(me, claim)) as found:
@@ -141,11 +141,11 @@ def test_a_signal_handler_that_would_wait_for_the_commit_that_it_interrupts_gets
     me.deregister()
 
 
-def test_a_signal_handler_may_ask_what_is_held_at_any_moment(registry: Registry) -> None:
+def test_a_signal_handler_may_read_the_held_claims_at_any_moment(registry: Registry) -> None:
     me = member(registry)
     claim = me.claim(P0)
     with handler(lambda: (claim.held, me.registered, list(me.claims))) as found:
-        with held_here(*locks_of(me), registry._context.session._prover._lock, session._FIRST_USE):
+        with held_here(*locks_of(me), registry._context.session._proofs._lock, session._FIRST_USE):
             signal.raise_signal(signal.SIGUSR1)
         assert found == [(True, True, [P0])]
 
@@ -168,6 +168,22 @@ def test_a_claim_is_not_held_while_another_thread_releases_it(
     assert taken.verify()
 
 
+def test_a_claim_is_not_held_while_its_registry_is_being_closed(
+    proxied: Registry, proxy: TcpProxy, registry: Registry
+) -> None:
+    """The server has ended the session, but its answer has not arrived yet."""
+    me, other = (each.group("billing").instance(id) for each, id in ((proxied, "me"), (registry, "other")))
+    me.register(["orders"])
+    other.register(["orders"])
+    claim = me.claim(P0)
+    proxy.delay(3.0, direction="replies")
+    closing = threading.Thread(target=proxied.close)
+    closing.start()
+    other.claim(P0, timeout=30)
+    assert (claim.held, me.registered, closing.is_alive()) == (False, False, True)
+    closing.join()
+
+
 def test_a_claim_whose_release_never_reached_the_server_is_held_again(
     proxy: TcpProxy, zookeeper_hosts: str, connect: Connect
 ) -> None:
@@ -178,7 +194,7 @@ def test_a_claim_whose_release_never_reached_the_server_is_held_again(
     with pytest.raises(NotConnectedError):
         claim.release()
     proxy.heal()
-    until(lambda: claim.held)
+    assert eventually(lambda: claim.held)
     claim.commit(5)
     claim.release()
 
@@ -193,7 +209,7 @@ def test_a_fork_that_leaves_the_block_of_an_instance_does_not_wait_for_a_commit_
         proxy.delay(SLOW, direction="replies")
         with ThreadPoolExecutor() as pool:
             commit = pool.submit(claim.commit, 5)
-            until(lambda: proxy.requests > before)
+            assert eventually(lambda: proxy.requests > before)
 
             def leave() -> None:
                 with pytest.raises(NotConnectedError), me:
@@ -213,5 +229,5 @@ def test_a_fork_has_a_registry_of_its_own_whatever_threads_of_its_parent_do(zook
             me.claim(P0).commit(5)
             registry.group("billing").watch("owners").close()
 
-    with held_elsewhere(ids_in_use._LOCK, session._FIRST_USE, watch_dispatcher._FIRST_USE):
+    with held_elsewhere(instance_ids_in_use._LOCK, session._FIRST_USE, watch_dispatcher._FIRST_USE):
         assert in_a_fork(work) == 0

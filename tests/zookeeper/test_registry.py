@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,33 +28,15 @@ from zkgroups.exceptions import (
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
 from .conftest import Connect
+from .waiting import AT_ONCE, in_time, no_thread_stays
 
 pytestmark = pytest.mark.zookeeper
+
 
 P0 = TopicPartition("orders", 0)
 TIMEOUT = 2.0
 LATE = 2 * TIMEOUT - 0.1
 """In seconds. A call with TIMEOUT must end by then, even on a busy machine."""
-AT_ONCE = 5.0
-"""In seconds, on a busy machine, for calls that do not wait for a server."""
-
-
-@contextmanager
-def in_time(seconds: float) -> Iterator[None]:
-    """Assert that the block takes less than so many seconds."""
-    start = time.monotonic()
-    yield
-    assert time.monotonic() - start < seconds
-
-
-@contextmanager
-def no_thread_stays(within: float = 5.0) -> Iterator[None]:
-    """Assert that every thread started in the block ends soon after it."""
-    before = set(threading.enumerate())
-    yield
-    for thread in set(threading.enumerate()) - before:
-        thread.join(within)
-        assert not thread.is_alive(), thread
 
 
 # Groups

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -35,6 +37,26 @@ pytestmark = pytest.mark.zookeeper
 
 P0 = TopicPartition("orders", 0)
 SEED = 20_261_121
+
+
+def test_a_client_connects_again_after_names_could_not_be_resolved_for_lack_of_descriptors(
+    zookeeper: Any, proxy: TcpProxy, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = connect(proxy.address.replace("127.0.0.1", "localhost"))
+    session_id, refused = registry.session_id, threading.Event()
+
+    def exhausted(*_: object) -> Any:
+        refused.set()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "getaddrinfo", exhausted)
+        proxy.refuse()
+        proxy.cut()
+        assert refused.wait(30)
+    proxy.accept()
+    assert eventually(lambda: registry._context.session.connected, timeout=30)
+    assert registry.session_id == session_id
 
 
 def test_failure_1_an_expired_claim_is_void_and_the_instance_can_register_and_claim_again(

@@ -20,11 +20,11 @@ from zkgroups.core.znodes.offset_codec import decode_offset
 from zkgroups.core.znodes.paths import Part
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.reading import tree_walk
+from zkgroups.zookeeper.requests.bulk_read_pace import FIRST
 from zkgroups.zookeeper.requests.node import Node
-from zkgroups.zookeeper.requests.read_pace import FIRST
 
 from ..core.strategies import NAMES
-from .test_bulk import client_of, each, plant, plant_offsets, shown
+from .bulk_reads import client_of, each, plant, plant_offsets, shown
 from .test_large import long_name, seed
 from .test_read_only import ensemble, minority
 
@@ -195,7 +195,7 @@ def by_number(name: str) -> tuple[int, str]:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(GROUPS)
-def test_the_offsets_of_any_tree_are_what_its_nodes_say(
+def test_the_offsets_of_any_tree_equal_its_nodes(
     registry: Registry, raw: Any, tree: dict[str, dict[str, dict[str, bytes]] | None]
 ) -> None:
     raw.delete("/consumers", recursive=True)

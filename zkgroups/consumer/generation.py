@@ -263,7 +263,7 @@ class Generation:
 
     @property
     def marked(self) -> Offsets:
-        """The marked offsets."""
+        """For each partition, the highest offset that was marked in this generation, committed or not."""
         with self._busy:
             return dict(self._marked)
 

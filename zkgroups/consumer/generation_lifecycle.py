@@ -10,7 +10,7 @@ from ..core.offsets.start_offset import PastEnd
 from ..core.rebalance.actions import StartGeneration
 from ..core.znodes.paths import GroupPaths
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, StartAt, UnreadableNode
+from ..core.znodes.values import CommittedOffset, CurrentOffset, StartAt, UnreadableNode
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     NoPermissionError,
@@ -19,11 +19,11 @@ from ..exceptions import (
     OffsetWouldGoBackError,
     ZkgroupsException,
 )
+from .callbacks import Callbacks
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets, Reset
 from .lone_membership import LoneMembership
 from .membership import Membership
-from .notifications import Notifications
 from .options import Options
 
 log = logging.getLogger("zkgroups.member")
@@ -40,7 +40,7 @@ class GenerationLifecycle:
         membership: AnyMembership,
         options: Options,
         stats: MemberStats,
-        notifications: Notifications,
+        callbacks: Callbacks,
         *,
         ended: Callable[[Generation, BaseException | None], None],
         commit_failed: Callable[[ZkgroupsException], None],
@@ -50,7 +50,7 @@ class GenerationLifecycle:
         self._name = str(membership)
         self._options = options
         self._stats = stats
-        self._notifications = notifications
+        self._callbacks = callbacks
         self._ended = ended
         self._commit_failed = commit_failed
         self._tell_reset = reset
@@ -77,14 +77,14 @@ class GenerationLifecycle:
         self._begun_at = uptime()
         new, self._assigned = begin.partitions - self._assigned, begin.partitions
         if new:
-            self._notifications.call(self._options.on_assigned, new)
-            self._notifications.event(EventKind.ASSIGNED, new)
+            self._callbacks.call(self._options.on_assigned, new)
+            self._callbacks.event(EventKind.ASSIGNED, new)
         return generation
 
     def _made(
         self,
         begin: StartGeneration,
-        found: dict[TopicPartition, CommittedOffset | UnreadableNode | None],
+        found: dict[TopicPartition, CurrentOffset],
         write: Callable[[Offsets, Offsets], None],
     ) -> Generation:
         start_at = StartAt(self._options.start_at)
@@ -117,8 +117,8 @@ class GenerationLifecycle:
     def _tell_committed(self, offsets: Offsets) -> None:
         """Report a commit, on the thread that made it."""
         self._stats.commits += len(offsets)
-        self._notifications.worked("commit")
-        self._notifications.event(EventKind.COMMITTED, frozenset(offsets))
+        self._callbacks.worked("commit")
+        self._callbacks.event(EventKind.COMMITTED, frozenset(offsets))
 
     def is_readable_now(self) -> bool:
         """Return True if an offset that could not be read before can be read now."""
@@ -140,12 +140,14 @@ class GenerationLifecycle:
             if not generation._wait_for_workers(deadline):
                 log.warning("workers of member %s did not end within %g s", self._name, deadline.seconds)
         if revoked and self._membership.alive:  # otherwise they are reported as lost
-            self._notifications.call(self._options.on_revoked, revoked)
-            self._notifications.event(EventKind.REVOKED, revoked)
+            self._callbacks.call(self._options.on_revoked, revoked)
+            self._callbacks.event(EventKind.REVOKED, revoked)
             self._assigned -= revoked
         if generation is not None:
-            self._commit(generation, held)
-            generation._close(Deadline(self._options.release_timeout))
+            try:
+                self._commit(generation, held)
+            finally:
+                generation._close(Deadline(self._options.release_timeout))
 
     def drop(self, partitions: Partitions, held: Partitions) -> None:
         """End the generation because these partitions are lost. The partitions that are still held are committed."""
@@ -158,8 +160,8 @@ class GenerationLifecycle:
             self._stats.interruptions += 1
             generation._end()
         if lost:
-            self._notifications.call(self._options.on_lost, lost)
-            self._notifications.event(EventKind.LOST, lost)
+            self._callbacks.call(self._options.on_lost, lost)
+            self._callbacks.event(EventKind.LOST, lost)
         if generation is not None:
             deadline = Deadline(self._options.release_timeout)
             generation._wait_for_workers(deadline)
@@ -175,22 +177,33 @@ class GenerationLifecycle:
             self._commit(self.generation, held)
 
     def _commit(self, generation: Generation, among: Partitions) -> None:
-        """Commit the marked offsets. A partition that was taken away, or is ahead, does not block the others."""
+        """Commit the marked offsets. A partition that was taken away, or is ahead, does not block the others.
+
+        All partitions of the member may be blocked, so this is a loop: one call for each would be too deep.
+        """
+        while among and (blocked := self._blocked(generation, among)):
+            among -= blocked
+
+    def _blocked(self, generation: Generation, among: Partitions) -> Partitions:
+        """Commit the marked offsets of all these partitions, or return partitions that prevent it."""
         try:
             try:
                 self._membership.commit_marked(generation, among)
-            except OffsetConflictError:  # the second attempt overwrites the new value, unless the offset would go back
+            except OffsetConflictError:  # the second attempt overwrites new values, unless an offset would go back
+                self._membership.forget_offsets(among)
                 self._membership.commit_marked(generation, among)
-        except (NotClaimedError, OffsetConflictError, OffsetWouldGoBackError) as error:
+        except (NotClaimedError, OffsetWouldGoBackError) as error:
             self._commit_failed(error)
-            if error.at in among:
-                self._commit(generation, among - {error.at})
+            return among & {error.at, *error.also}
+        except OffsetConflictError as error:
+            self._commit_failed(error)
+            return among & {error.at}
         except NoPermissionError as error:
             self._commit_failed(error)
-            if denied := self._offsets_at(error.path, among):
-                self._commit(generation, among - denied)
+            return self._offsets_at(error.path, among)
         except ZkgroupsException as error:
             self._commit_failed(error)
+        return frozenset()
 
     def _offsets_at(self, path: str, among: Partitions) -> Partitions:
         """The partitions whose offset node, or the directory above it, has this path."""

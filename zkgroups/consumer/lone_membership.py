@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable
 
 from ..core.rebalance.planner_election import AwaitedPlan
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, Registration, UnreadableNode
+from ..core.znodes.values import CommittedOffset, CurrentOffset, Registration
 from ..exceptions import NoGroupError
 from ..zookeeper.reading.topic_observer import TopicObserver
 from ..zookeeper.session.registry_context import RegistryContext
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
-from .membership import Holder, Lives, Outlook, Partitions, in_a_hurry, is_cut_off, unreadable_nodes
+from .group_notes import unreadable_nodes
+from .membership import Holder, Outlook, Partitions, in_a_hurry, is_cut_off
+from .recreated_topics import RecreatedTopics
 
 
 class LoneMembership:
@@ -45,7 +47,7 @@ class LoneMembership:
         self._stats = stats
         self._tell = tell
         self._observer = TopicObserver(context, lambda _at: tell(None), partitions)
-        self._lives = Lives()
+        self._topics = RecreatedTopics()
         self._held: Partitions = frozenset()
         self._positions: dict[TopicPartition, tuple[int | None, int]] = {}  # the zxid of the topic, and the offset
         self._number = 0
@@ -77,7 +79,7 @@ class LoneMembership:
         """Read the topics, and want all their partitions. The plan number counts the changes."""
         self._stats.looks += 1
         found = self._observer.topics(self._registration)
-        outlived = self._lives.outlived_by(self._held, found.created, found.unreadable)
+        outlived = self._topics.outlived_by(self._held, found.created, found.unreadable)
         wanted = frozenset(TopicPartition(t, n) for t, numbers in found.partitions.items() for n in numbers) - outlived
         if outlived:
             self._tell(None)  # the recreated topic can be claimed once these are given up
@@ -112,18 +114,21 @@ class LoneMembership:
 
     def commit_marked(self, generation: Generation, among: Partitions) -> None:
         """Remember the marked offsets of these partitions: the next generation begins there."""
-        kept = among - self._lives.outlived
+        kept = among - self._topics.outlived
         for at, offset in generation.marked.items():
             if at in kept:
-                self._positions[at] = self._lives.made(at.topic), offset
+                self._positions[at] = self._topics.made(at.topic), offset
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
+    def forget_offsets(self, partitions: Partitions) -> None:
+        """Do nothing: nothing is committed."""
+
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
         """Return the remembered offsets of these partitions."""
         return {at: self._position(at) for at in partitions}
 
     def _position(self, at: TopicPartition) -> CommittedOffset | None:
         made, offset = self._positions.get(at, (None, None))
-        if offset is None or made != self._lives.made(at.topic):
+        if offset is None or made != self._topics.made(at.topic):
             return None
         return CommittedOffset(self.group_name, at, offset)
 

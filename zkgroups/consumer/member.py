@@ -23,12 +23,13 @@ from ..core.znodes.values import StartAt
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
-from .driver import Driver, Handed, StepFailure
 from .events import MemberStats
 from .generation import Generation
 from .generation_lifecycle import AnyMembership
 from .membership import Membership
 from .options import OnEvent, OnPartitions, Options, Topics, subscription
+from .rebalance_loop import Handed, RebalanceLoop
+from .step_failures import StepFailure
 
 log = logging.getLogger("zkgroups.member")
 
@@ -68,7 +69,7 @@ class BaseMember:
         self.id = membership.id
         self._ready: SimpleQueue[Handed | _Sign] = SimpleQueue()
         self._notify = notify  # for `zkgroups.aio`: called when the queue has something
-        self._driver = Driver(membership, options, stats, self._offer)
+        self._loop = RebalanceLoop(membership, options, stats, self._offer)
         self._thread: threading.Thread | None = None
         self._asked_to_stop = False
         self._closed = False
@@ -90,7 +91,7 @@ class BaseMember:
             self._notify()
 
     def _tell_changed(self, free: frozenset[TopicPartition] | None) -> None:
-        self._driver.tell_changed(free)
+        self._loop.tell_changed(free)
 
     # Life
 
@@ -105,10 +106,10 @@ class BaseMember:
 
     def _drive(self) -> None:
         try:
-            self._driver.run()
+            self._loop.run()
         except BaseException as error:  # including SystemExit, from the user's strategy
             log.exception("member %s ended unexpectedly", self._membership)
-            self._driver.give_up()
+            self._loop.give_up()
             self._ready.put(error if isinstance(error, Exception) else RuntimeError(f"the member has ended: {error!r}"))
         finally:
             self._closed = True
@@ -116,12 +117,12 @@ class BaseMember:
             self._left.set()
             if self._notify is not None:
                 self._notify()
-        self._driver.clear_up()
+        self._loop.clear_up()
 
     def stop(self, *, leave: bool = True) -> None:
         """Ask the member to leave, without waiting: `generations` ends soon. Safe in a signal handler."""
         self._asked_to_stop = True
-        self._driver.tell(CloseRequested(leave))
+        self._loop.tell(CloseRequested(leave))
 
     def close(self, *, leave: bool = True) -> None:
         """Stop the workers, commit what they have marked, release everything and leave the group.
@@ -131,7 +132,7 @@ class BaseMember:
         """
         if self._pid != os.getpid():
             return  # a fork of the member's process does not own the session
-        thread, generations = self._thread, (self._driver.generation, self._driver.stopping)
+        thread, generations = self._thread, (self._loop.generation, self._loop.stopping)
         if thread is None:
             self._closed = True
             self._ready.put(_CLOSED)
@@ -139,7 +140,7 @@ class BaseMember:
             return
         for generation in filter(None, generations):
             generation._leave()  # a worker that calls `close` must not wait for itself
-        self._driver.tell(CloseRequested(leave))
+        self._loop.tell(CloseRequested(leave))
         if thread is not threading.current_thread() and not self._left.wait(self._longest_leave):
             log.error("member %s did not leave in time; still trying in the background", self._membership)
 
@@ -201,7 +202,7 @@ class BaseMember:
             if isinstance(found, Generation) and found.active and not found.paused:
                 return found
             if isinstance(found, Generation) and not found.over:
-                self._driver.hold_back(found)  # work begins only with a connection (rule 7)
+                self._loop.hold_back(found)  # work begins only with a connection (rule 7)
 
     def cancel(self) -> None:
         """Make one waiting call of `next_generation` return None."""
@@ -216,12 +217,12 @@ class BaseMember:
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that the member holds now."""
-        return self._driver.machine.held if self._membership.alive else frozenset()
+        return self._loop.machine.held if self._membership.alive else frozenset()
 
     @property
     def state(self) -> InstanceState:
         """The state of this member, as other clients see it."""
-        machine = self._driver.machine
+        machine = self._loop.machine
         if self._thread is None and not self._closed:
             return InstanceState.JOINING
         if machine.state in (RebalanceState.LEAVING, RebalanceState.CLOSED, RebalanceState.OUT):

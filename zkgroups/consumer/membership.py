@@ -7,28 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, cast
+from typing import Final
 
-from ..core.rebalance.assignors import ASSIGNORS, COMPUTED_BY_EACH, share_of
-from ..core.rebalance.members import Assignor, Stream, assigned_to
-from ..core.rebalance.planner_election import AwaitedPlan, PlannerElection
+from ..core.rebalance.members import Assignor
+from ..core.rebalance.planner_election import AwaitedPlan
 from ..core.rebalance.release_signals import ReleaseSignals
 from ..core.rebalance.roster import Roster
-from ..core.rebalance.shared_plan import SharedPlan, agreed_strategy, decode_plan, invalid_reason
-from ..core.session_proof import PROOF_LIFETIME
-from ..core.znodes.paths import BROKER_TOPICS, broker_topic
-from ..core.znodes.subscription import subscribed_topics
+from ..core.session_lifetime import PROOF_LIFETIME
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, Dialect, Owner, Registration, UnreadableNode
+from ..core.znodes.values import CurrentOffset, Dialect, Owner, Registration, UnreadableNode
 from ..deadline import Deadline
-from ..exceptions import (
-    ClaimedByOtherError,
-    InvalidOptionError,
-    MalformedNodeError,
-    NotClaimedError,
-    NotRegisteredError,
-    ZkgroupsException,
-)
+from ..exceptions import ClaimedByOtherError, MalformedNodeError, NotClaimedError, NotRegisteredError, ZkgroupsException
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.member_instance import MemberInstance
 from ..zookeeper.reading.group_observer import GroupObserver
@@ -36,18 +25,15 @@ from ..zookeeper.session.registry_context import RegistryContext, context_of
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
-from .left_behind import LeftBehind
+from .group_notes import missing_topics, oddities
+from .group_plan import GroupPlan
+from .recreated_topics import RecreatedTopics
+from .unused_registrations import UnusedRegistrations
 
 Partitions = frozenset[TopicPartition]
 Holder = Owner | UnreadableNode
-PlanKey = tuple[int, str, str]
-"""The zxid of a plan, and the fingerprint and the strategy that it must have."""
-
 SLICE: Final = 1.0
 """How long to wait at a time, in seconds, for an id that another session has registered."""
-
-NAMED: Final = 5
-"""How many nodes, ids or topics a note lists."""
 
 SHORTEST: Final = 1.0
 """The shortest timeout of one request, in seconds."""
@@ -65,33 +51,6 @@ class Outlook:
     """The partitions this member should have that other instances hold."""
     notes: Mapping[EventKind, str] = field(default_factory=dict)
     """Oddities of the group, as text."""
-
-
-class Lives:
-    """Detects topics that were deleted, or recreated under the same name, while the member held partitions of them.
-
-    Such partitions have outlived their topic. The member releases them, and claims them again if the topic was
-    recreated. Until then it commits nothing for them: the offsets would be taken for those of the new topic.
-    """
-
-    def __init__(self) -> None:
-        self.outlived: Partitions = frozenset()
-        self._made: dict[str, int] = {}
-
-    def made(self, topic: str) -> int | None:
-        """Return the zxid that created the topic the member holds partitions of; None if it is not known."""
-        return self._made.get(topic)
-
-    def outlived_by(
-        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[UnreadableNode]
-    ) -> Partitions:
-        """Return the held partitions that have outlived their topic. `made` has the zxids of the current topics."""
-        held, hidden = frozenset(held), {node.path for node in unreadable}
-        known = {at.topic: self._made[at.topic] for at in held if at.topic in self._made}
-        self._made = {**made, **known}
-        gone = {topic for topic, zxid in known.items() if made.get(topic) != zxid and broker_topic(topic) not in hidden}
-        self.outlived = frozenset(at for at in held if at.topic in gone)
-        return self.outlived
 
 
 class Membership:
@@ -113,24 +72,19 @@ class Membership:
         self._instance = MemberInstance(self.group.paths, context_of(self.group), id)
         self.id = self._instance.id
         self._registration = registration
-        self._assignors = assignors
-        self._foreign = foreign
         self._stats = stats
         self._tell = tell
         self._observer = GroupObserver(self.group.paths, context_of(self.group), self._hear, partitions)
+        self._plan = GroupPlan(self.group, self._instance, self._observer, assignors=assignors, foreign=foreign)
         self._signals = ReleaseSignals()
         self._together: frozenset[str] = frozenset()  # the members that release everything at once
         self._streams: Mapping[TopicPartition, int] = {}
         self._ids: list[str] = []
-        self._lives = Lives()
-        self._left_behind = LeftBehind(self.group)
+        self._topics = RecreatedTopics()
+        self._unused_registrations = UnusedRegistrations(self.group)
         self._plan_awaited = False
         self.holders: dict[TopicPartition, Holder] = {}
         """The holders of the partitions that this member waits for."""
-        self._election = PlannerElection(self.id)
-        self._share: tuple[PlanKey, dict[TopicPartition, int] | None] = ((0, "", ""), None)
-        self.awaited: AwaitedPlan | None = None
-        """The plan that this member waits for."""
 
     @property
     def group_name(self) -> str:
@@ -196,16 +150,16 @@ class Membership:
         awaited, self._plan_awaited = self._plan_awaited, False
         roster = self._observer.read_roster(allow_cached=awaited)
         self._ids = [instance.id for instance in roster.instances]
-        self._left_behind.deregister(roster.instances)
+        self._unused_registrations.deregister(roster.instances)
         self._together = frozenset(id for id, registration in roster.participants.items() if registration.assignors)
         if not self._has_its_place(roster):
-            return Outlook(0, {}, frozenset(self._instance.claims), {}, _oddities(roster))
-        number, planned = self._plan(roster)
+            return Outlook(0, {}, frozenset(self._instance.claims), {}, oddities(roster))
+        number, planned = self._plan.share(roster)
         # A plan for another state of the group: this look may be outdated.
         self._plan_awaited = planned is None and not awaited
         mine, others = self._holding(planned or ())
         wanted = dict.fromkeys(mine, 0) if planned is None else planned  # its share is not known yet
-        if outlived := self._lives.outlived_by(mine, roster.topic_zxids, roster.unreadable_topics):
+        if outlived := self._topics.outlived_by(mine, roster.topic_zxids, roster.unreadable_topics):
             wanted = {at: stream for at, stream in wanted.items() if at not in outlived}
             self._tell(None)  # the recreated topic can be claimed once these are released
         if Dialect.PYKAFKA in roster.dialects:
@@ -214,7 +168,7 @@ class Membership:
         self._streams = {**wanted, **mine}
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
         self.await_free(self._signals.without_signal(self.holders))
-        notes = {**_missing(self._registration, roster), **_oddities(roster)}
+        notes = {**missing_topics(self._registration, roster), **oddities(roster)}
         return Outlook(number, wanted, frozenset(mine), self.holders, notes)
 
     def _holding(
@@ -252,68 +206,14 @@ class Membership:
         except NotRegisteredError:  # already known
             return False
 
-    def _plan(self, roster: Roster) -> tuple[int, dict[TopicPartition, int] | None]:
-        """Return the number of the plan and the share of this member; None if the plan is still to be written."""
-        participants = roster.participants
-        strategy = agreed_strategy(participants, foreign=self._foreign)
-        if strategy in COMPUTED_BY_EACH:
-            self.awaited = None
-            return roster.number, share_of(self.id, strategy, roster.members())
-        fingerprint = roster.fingerprint
-        zxid, version, share = self._read_share(roster, fingerprint, strategy)
-        if share is None:
-            self.awaited = self._election.awaited(participants, version)
-            if self.awaited.planner == self.id:
-                self._plan_for_all(roster, fingerprint, strategy, version)
-                # read it back: only the server knows which plan won
-                zxid, version, share = self._read_share(roster, fingerprint, strategy)
-        if share is None:
-            return 0, None
-        self.awaited = None
-        return zxid, dict(share)
-
-    def _read_share(
-        self, roster: Roster, fingerprint: str, strategy: str
-    ) -> tuple[int, int, dict[TopicPartition, int] | None]:
-        """The zxid and the version of the plan node, and the share of this member; None if there is no valid plan.
-
-        A plan is decoded and checked once, not at each look.
-        """
-        data, zxid, version = self._observer.read_plan()
-        key = zxid, fingerprint, strategy
-        if self._share[0] != key:
-            plan = decode_plan(data)
-            valid = (
-                plan
-                and plan.matches(fingerprint, strategy)
-                and invalid_reason(plan.assignment, roster.members()) is None
-            )
-            self._share = key, assigned_to(self.id, plan.assignment) if plan and valid else None
-        return zxid, version, self._share[1]
-
-    def _plan_for_all(self, roster: Roster, fingerprint: str, strategy: str, version: int) -> None:
-        known = {**ASSIGNORS, **self._assignors}  # the agreed strategy need not be one that this member announces
-        members = roster.members(self._owners(roster))
-        assignment: object = known[strategy](members)
-        if (reason := invalid_reason(assignment, members)) is not None:
-            raise InvalidOptionError("assignors", strategy, f"it returned a plan that cannot be used: {reason}")
-        plan = SharedPlan(fingerprint, strategy, dict(cast("Mapping[TopicPartition, Stream]", assignment)))
-        if self._observer.write_plan(plan, version, self._instance.session_id or 0):
-            self._election.wrote(version)
-
     def skip(self, awaited: AwaitedPlan) -> list[str]:
         """Stop waiting for this planner. The next look chooses another one, unless a plan was written meanwhile."""
-        return self._election.skip(awaited)
+        return self._plan.skip(awaited)
 
-    def _owners(self, roster: Roster) -> dict[TopicPartition, str]:
-        """Return the partitions that members hold, each with the id of its holder."""
-        sessions = {instance.id: instance.session for instance in roster.instances}
-        found: dict[TopicPartition, str] = {}
-        for owner in self.group.owners():
-            id = owner.instance(sessions) if isinstance(owner, Owner) else None
-            if isinstance(owner, Owner) and id is not None and sessions[id] == owner.session:
-                found[owner.at] = id
-        return found
+    @property
+    def awaited(self) -> AwaitedPlan | None:
+        """The plan that this member waits for."""
+        return self._plan.awaited
 
     def _held_by_pykafka(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Holder]:
         """Return partitions that pykafka members hold. Their owner nodes have other paths, so a claim would succeed."""
@@ -372,7 +272,7 @@ class Membership:
         claims = self._instance.claims_on(partitions)
 
         def write(offsets: Offsets, back_from: Offsets) -> None:
-            for at in self._lives.outlived.intersection(offsets):
+            for at in self._topics.outlived.intersection(offsets):
                 raise NotClaimedError(at, "belongs to a topic that was deleted")
             claims.commit(offsets, backward=back_from)
 
@@ -380,9 +280,13 @@ class Membership:
 
     def commit_marked(self, generation: Generation, among: Partitions) -> None:
         """Commit the marked offsets of these partitions."""
-        generation._commit_marked(among - self._lives.outlived)
+        generation._commit_marked(among - self._topics.outlived)
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CommittedOffset | UnreadableNode | None]:
+    def forget_offsets(self, partitions: Partitions) -> None:
+        """Make the next commit read the committed offsets of these partitions again, and write over them."""
+        self._instance.forget_offsets(partitions)
+
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
         """Read the committed offsets of these partitions."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))
 
@@ -403,43 +307,9 @@ def is_cut_off(session: Session) -> bool:
 def in_a_hurry(context: RegistryContext) -> RegistryContext:
     """Return the context with a shorter timeout, which leaves time for a second attempt before the claims end."""
     session_timeout = context.session.granted_timeout or context.timeout
-    return replace(context, timeout=min(context.timeout, max(session_timeout * PROOF_LIFETIME / 2, SHORTEST)))
+    return context._replace(timeout=min(context.timeout, max(session_timeout * PROOF_LIFETIME / 2, SHORTEST)))
 
 
 def _says(registration: Registration) -> Registration:
     """Return the registration without the time when it was written."""
     return replace(registration, timestamp=None)
-
-
-def few(names: Iterable[str], separator: str = ", ") -> str:
-    """Return the first names, and how many more there are."""
-    found = sorted(names)
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return separator.join(found[:NAMED]) + more
-
-
-def unreadable_nodes(nodes: Iterable[UnreadableNode]) -> str:
-    """Return the text of a note about these nodes."""
-    return few((f"{node.path}: {node.reason}" for node in nodes), "; ")
-
-
-def _missing(registration: Registration, roster: Roster) -> dict[EventKind, str]:
-    """Note the topics that do not exist. There may be none at all if the address lacks Kafka's chroot."""
-    hidden = {node.path for node in roster.unreadable_topics}
-    wanted = subscribed_topics(registration, roster.partitions)
-    missing = [t for t in sorted(wanted) if t not in roster.partitions and broker_topic(t) not in hidden]
-    if wanted and not missing:
-        return {}
-    names = few(missing) or f"topic that matches {', '.join(registration.streams)}"
-    return {EventKind.MISSING: f"{names} not found in {BROKER_TOPICS}; waiting (is the chroot right?)"}
-
-
-def _oddities(roster: Roster) -> dict[EventKind, str]:
-    """Note unreadable nodes and members of other clients."""
-    notes: dict[EventKind, str] = {}
-    if unreadable := [*roster.unreadable_registrations, *roster.unreadable_topics]:
-        notes[EventKind.MALFORMED] = unreadable_nodes(unreadable)
-    foreign = {dialect: ids for dialect, ids in roster.dialects.items() if dialect is not Dialect.ZKGROUPS}
-    if foreign:
-        notes[EventKind.FOREIGN] = "; ".join(f"{dialect}: {few(ids)}" for dialect, ids in sorted(foreign.items()))
-    return notes

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from ..core.rebalance.planner_election import AwaitedPlan
 from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import uptime
+from .callbacks import Callbacks
 from .events import EventKind
-from .notifications import Notifications
 from .options import Options
 from .timers import Timers
 
@@ -22,14 +22,14 @@ class StuckAlarm:
         self,
         options: Options,
         timers: Timers,
-        notifications: Notifications,
+        callbacks: Callbacks,
         holders: Callable[[Partitions], str],
         skip: Callable[[AwaitedPlan], None],
     ) -> None:
         self._limit = options.rebalance_timeout
         self._planning_limit = options.planning_timeout
         self._timers = timers
-        self._notifications = notifications
+        self._callbacks = callbacks
         self._holders = holders
         self._skip_planner = skip
         self._since: dict[TopicPartition, float] = {}
@@ -66,12 +66,12 @@ class StuckAlarm:
         stuck = frozenset(at for at, since in self._since.items() if now - since >= self._limit) - self._told
         if stuck:
             self._told |= stuck
-            self._notifications.event(EventKind.STUCK, stuck, self._holders(stuck))
+            self._callbacks.event(EventKind.STUCK, stuck, self._holders(stuck))
         since = self._planless_since
         if self._awaited is None or since is None or self._planless_told or now - since < self._limit:
             return
         self._planless_told = True
-        self._notifications.event(EventKind.STUCK, detail=f"{self._awaited.planner!r} has not written a plan")
+        self._callbacks.event(EventKind.STUCK, detail=f"{self._awaited.planner!r} has not written a plan")
 
     def _look_at_planner(self, awaited: AwaitedPlan) -> None:
         if awaited == self._awaited and uptime() - self._awaited_since >= self._planning_limit:

@@ -20,10 +20,10 @@ from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError, NotFoundError
 from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter, all_topics
 from ..zookeeper.requests.bulk_read import Block
-from .changes import STAT, Changes
 from .files import COUNTER, DataFile, DataFiles, data_files, is_first
 from .groups import GroupScanner
 from .log_file import TransactionLog
+from .replayed_changes import STAT, ReplayedChanges
 from .scan import SnapshotScan
 from .snapshot_file import END_OF_NODES, HEADER, IntactSnapshot, check_snapshot, read_chunks
 
@@ -160,7 +160,7 @@ def _is_within(files: DataFiles, whole: IntactSnapshot, zxid: int) -> bool:
     """
     if whole.digest is not None and whole.digest.zxid != zxid:
         return whole.digest.zxid < zxid
-    scan = SnapshotScan(read_chunks(whole.file.path), Changes(), _NO_ROOT, digest=False)
+    scan = SnapshotScan(read_chunks(whole.file.path), ReplayedChanges(), _NO_ROOT, digest=False)
     for _run in scan.runs():
         pass
     return scan.newest <= zxid and (whole.digest is not None or _has_no_later_deletion(files, whole.file, zxid))
@@ -178,7 +178,7 @@ def _has_no_later_deletion(files: DataFiles, snapshot: DataFile, zxid: int) -> b
     try:
         for transaction in log:
             if transaction.zxid > zxid:
-                changes = Changes()
+                changes = ReplayedChanges()
                 changes.apply(transaction)
                 if changes.may_delete:
                     return False
@@ -236,9 +236,9 @@ class DataDirReading:
             raise DamagedDataError(self._state.snapshot, "it changed while it was read")
         return whole
 
-    def _changes(self, files: DataFiles, base: IntactSnapshot | None) -> Changes:
+    def _changes(self, files: DataFiles, base: IntactSnapshot | None) -> ReplayedChanges:
         log = _log(files, base.file if base else None, self._state.zxid)
-        changes = Changes()
+        changes = ReplayedChanges()
         for transaction in log:
             changes.apply(transaction)
         if log.zxid != self._state.zxid:
@@ -248,7 +248,7 @@ class DataDirReading:
         changes.finish()
         return changes
 
-    def _expected_digest(self, base: IntactSnapshot | None, changes: Changes) -> int | None:
+    def _expected_digest(self, base: IntactSnapshot | None, changes: ReplayedChanges) -> int | None:
         """Return the digest that the server logged for this state, if any."""
         found = base.digest if base else None
         if found is not None and found.zxid > self._state.zxid:

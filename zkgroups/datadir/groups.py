@@ -17,8 +17,8 @@ from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError
 from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter
 from ..zookeeper.requests.bulk_read import Block, Siblings
-from ..zookeeper.requests.multiread import END
-from .changes import Changes
+from ..zookeeper.requests.multiread_format import END
+from .replayed_changes import ReplayedChanges
 from .scan import SiblingRun, SnapshotScan
 
 _OWNERS: Final = Part.OWNERS.encode()
@@ -36,7 +36,7 @@ class GroupScanner:
     def __init__(
         self,
         scan: SnapshotScan,
-        changes: Changes,
+        changes: ReplayedChanges,
         root: bytes,
         parts: Collection[Part],
         has_group: Callable[[str], bool],
@@ -173,7 +173,7 @@ def _text(name: bytes) -> str:
         raise DamagedDataError("the snapshot or the log", f"a node name is not UTF-8: {name[:200]!r}") from error
 
 
-def _by_group(changes: Changes, root: bytes) -> dict[bytes, dict[bytes, list[list[bytes]]]]:
+def _by_group(changes: ReplayedChanges, root: bytes) -> dict[bytes, dict[bytes, list[list[bytes]]]]:
     """Return the changed directories of each group, by part, as names relative to the part."""
     found: dict[bytes, dict[bytes, list[list[bytes]]]] = {}
     for directory in changes.nodes:

@@ -1,7 +1,7 @@
 """Scan the nodes of a snapshot, and apply the changes after it.
 
 Every node of the tree passes through `SnapshotScan.runs`, so it slices bytes and creates no object per node. It yields
-siblings together, with records in the format of a server's response (`zookeeper/requests/multiread.py`).
+siblings together, with records in the format of a server's response (`zookeeper/requests/multiread_format.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from ..core.znodes.paths import CONSUMERS
 from ..exceptions import DamagedDataError
-from ..zookeeper.requests.multiread import GOOD_HEAD
-from .changes import STAT, Change, Changes, NodeUpdate
+from ..zookeeper.requests.multiread_format import GOOD_HEAD
 from .files import LONGEST
+from .replayed_changes import STAT, Change, NodeUpdate, ReplayedChanges
 from .snapshot_file import END_OF_NODES, HEADER_BYTES
 
 _INT: Final = Struct(">i")
@@ -58,7 +58,7 @@ class SnapshotScan:
     snapshot that are not in the logs.
     """
 
-    def __init__(self, chunks: Iterator[bytes], changes: Changes, root: bytes, *, digest: bool) -> None:
+    def __init__(self, chunks: Iterator[bytes], changes: ReplayedChanges, root: bytes, *, digest: bool) -> None:
         self._chunks = chunks
         self._changes = changes
         self._root = root

@@ -148,7 +148,7 @@ class Brokers:
         return topic_ids(self._open().admin, wanted, self._deadline()) if wanted else {}
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. A second call does nothing."""
         if self._client is not None:
             self._client.close()
         self._client = None
@@ -225,7 +225,7 @@ class Brokers:
 
 
 class _LastError:
-    """The last temporary error."""
+    """Remembers the last temporary error, which explains a later timeout."""
 
     def __init__(self) -> None:
         self._last: tuple[TopicPartition, KafkaException] | None = None

@@ -44,7 +44,7 @@ class CommitRequest:
     offsets: Sequence[NativeOffset]
 
     def columns(self) -> tuple[Any, ...]:
-        """Return the group and columns, as `ExactOffsets.commit` takes them."""
+        """Return the group and columns, as `OffsetsWithMetadata.commit` takes them."""
         metadata = [each.metadata for each in self.offsets]
         epochs = [each.leader_epoch for each in self.offsets]
         plain = not any(metadata) and epochs.count(None) == len(epochs)
@@ -68,7 +68,9 @@ def _checked(group: str, at: TopicPartition, offset: NativeOffset | int) -> Nati
     if not isinstance(offset, NativeOffset):
         offset = NativeOffset(group, at, offset)
     if (offset.group, offset.at) != (group, at):
-        raise InvalidInputError(f"the offset given for {at} of group {group!r} belongs to another one: {offset}")
+        raise InvalidInputError(
+            f"the offset given for {at} of group {group!r} is for {offset.at} of group {offset.group!r}"
+        )
     _check_number("offset", offset.offset, _MAX_OFFSET)
     if offset.leader_epoch is not None:
         _check_number("leader_epoch", offset.leader_epoch, _MAX_EPOCH)
@@ -207,7 +209,7 @@ class _Commit:
                 self._outcomes[each] = None
 
     def _timeout_error(self, each: NativeOffset) -> ZkgroupsException:
-        what = f"{each.offset} for {each.at} of group {each.group!r}"
+        what = f"offset {each.offset} for {each.at} of group {each.group!r}"
         text = f"within {self._deadline.seconds:g} s: {words(self._last_error)}"
         if each in self._sent:
             error = OutcomeUnknownError(f"it is not known whether {what} was committed {text}")

@@ -76,7 +76,7 @@ class Asker:
             self.close()
             status = process.wait()
         if status > 0:
-            raise ZkgroupsException(f"the worker process for requests about groups ended with status {status}")
+            raise ZkgroupsException(f"the worker process that asks brokers about groups ended with status {status}")
         return _read(_lines(heard), self._config)
 
     def close(self) -> None:

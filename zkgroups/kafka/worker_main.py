@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from .errors import error_of, is_retriable
-from .exact_offsets import ExactOffsets
+from .offsets_with_metadata import OffsetsWithMetadata
 
 _INPUT: Final = 0
 
@@ -86,11 +86,11 @@ def _write(answer: dict[str, Any]) -> None:
 
 
 def _committed(config: Mapping[str, str]) -> Ask:
-    return ExactOffsets(config).committed
+    return OffsetsWithMetadata(config).committed
 
 
 def _commit(config: Mapping[str, str]) -> Ask:
-    return ExactOffsets(config).commit
+    return OffsetsWithMetadata(config).commit
 
 
 def _describe(config: Mapping[str, str]) -> Ask:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..core.migration.apply_rules import is_begun, needs_mark, offsets_to_write
-from ..core.migration.group_state import SourceState, TargetState
-from ..core.migration.guards import (
+from ..core.migration.changes_since_plan import (
     PlanRows,
     by_target,
     log_obstacles,
@@ -22,6 +21,7 @@ from ..core.migration.guards import (
 )
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
 from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
+from ..core.migration.source_and_target_state import SourceState, TargetState
 from ..core.znodes.migration_mark import Mark, MarkState
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import OutcomeUnknownError
@@ -201,9 +201,10 @@ class _Apply(RunContext):
         failed = {target for target, of_target in answers.items() if any(of_target.values())}
         done = (target for target in self._remaining if target not in failed and target not in conflicts)
         moved = self._targets_by_group(target for target in done if needs_mark(self._plans[target]))
-        errors = marks.put(context_of(self._registry), moved, plan=self._plan, state=MarkState.MOVED)
+        context = context_of(self._registry)
+        errors = marks.put(context, moved, plan=self._plan, state=MarkState.MOVED, replace=True)
         unmarked = self._targets_by_group(self._unwritten(states, failed, answers))
-        errors |= marks.remove(context_of(self._registry), unmarked, plan=self._plan)
+        errors |= marks.remove(context, unmarked, plan=self._plan, state=MarkState.MOVING)
         targets = moved | unmarked
         self._mark_errors = {
             targets[group]: str(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
@@ -214,10 +215,11 @@ class _Apply(RunContext):
     def _unwritten(
         self, states: Mapping[str, TargetState], failed: set[str], answers: Mapping[str, Answers]
     ) -> list[str]:
-        """Return the marked targets of which certainly nothing was written."""
+        """Return the marked targets of which certainly nothing was written, also not by another run of this plan."""
         nothing = {target for target in failed if all(map(_was_not_written, answers[target].values()))}
-        doubtful = (self._marked & nothing) | (self._marked_before & self._left.keys())
-        return [target for target in self._marked if target in self._left] + [
+        left = self._left.keys() - self._unlocked
+        doubtful = (self._marked & nothing) | (self._marked_before & left)
+        return [target for target in self._marked if target in left] + [
             target
             for target in doubtful
             if not states[target].unreadable and not is_begun(self._plans[target], states[target].committed)
@@ -235,20 +237,21 @@ class _Apply(RunContext):
     ) -> None:
         mark_error = self._mark_errors.get(rows[0].target, "")
         detail = f"while offsets were written: {texts(conflicts)}" if conflicts else mark_error
+        is_overtaken = bool(conflicts or mark_error)
         for row in rows:
             at = row.at
             found = None if at is None else offset_or_none(state.committed.get(at))
             if not row.is_commit:
                 self._report.add(MigrationStep.APPLY, row, Outcome.SKIPPED, found=found, detail=row.reason)
             elif at is None or at not in offsets:
-                outcome = Outcome.OVERTAKEN if conflicts else Outcome.THERE
+                outcome = Outcome.OVERTAKEN if is_overtaken else Outcome.THERE
                 self._report.add(MigrationStep.APPLY, row, outcome, found=found, detail=detail)
             elif not self._execute:
                 self._report.add(MigrationStep.APPLY, row, Outcome.WOULD_WRITE, found=found)
             elif (error := answers[at]) is not None:
                 self._report.add(MigrationStep.APPLY, row, Outcome.FAILED, found=found, detail=str(error))
             else:
-                outcome = Outcome.OVERTAKEN if conflicts else Outcome.WRITTEN
+                outcome = Outcome.OVERTAKEN if is_overtaken else Outcome.WRITTEN
                 self._report.add(MigrationStep.APPLY, row, outcome, found=found, written=row.planned, detail=detail)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..core.migration.group_state import OffsetKey, OffsetNode, SourceState, TargetState
-from ..core.migration.guards import PlanRows, instance_obstacles
+from ..core.migration.changes_since_plan import PlanRows, instance_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.plan_rows import MigrationStep, Outcome
 from ..core.migration.rollback_rules import forward_only, progress
+from ..core.migration.source_and_target_state import OffsetKey, OffsetNode, SourceState, TargetState
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset
 from ..exceptions import UnavailableError

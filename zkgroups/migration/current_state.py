@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..core.kafka_values import NativeGroup, NativeOffset
-from ..core.migration.group_state import OffsetKey, OffsetNode, SourceState, TargetState, TopicIds
-from ..core.migration.guards import PlanRows
+from ..core.migration.changes_since_plan import PlanRows
 from ..core.migration.obstacles import Obstacle, ObstacleKind
+from ..core.migration.source_and_target_state import OffsetKey, OffsetNode, SourceState, TargetState, TopicIds
 from ..core.znodes.migration_mark import Mark
 from ..core.znodes.names import parse_partition
 from ..core.znodes.offset_codec import decode_offset, is_plain_offset

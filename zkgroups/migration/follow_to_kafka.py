@@ -14,11 +14,11 @@ from itertools import accumulate
 from typing import Final
 
 from ..core.kafka_values import NativeGroup
+from ..core.migration.changes_since_plan import member_obstacles
 from ..core.migration.follow_rules import FollowState, OffsetRule
-from ..core.migration.group_state import SourceState, TargetState
-from ..core.migration.guards import member_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.offset_decision import Decision, Unknown, decide
+from ..core.migration.source_and_target_state import SourceState, TargetState
 from ..core.znodes.migration_mark import MarkState
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import UnavailableError, UnknownPartitionError
@@ -193,7 +193,9 @@ class FollowToKafka(Follower):
             if self._is_done(group, source, targets[group.target], logs):
                 done[group.group] = group
         put = {name: group.target for name, group in done.items()}
-        for name, error in marks.put(context_of(self.registry), put, plan=self.plan, state=MarkState.MOVED).items():
+        context = context_of(self.registry)
+        answers = marks.put(context, put, plan=self.plan, state=MarkState.MOVED, replace=True)
+        for name, error in answers.items():
             if error is None:
                 self.marked_as_moving.discard(name)
             else:

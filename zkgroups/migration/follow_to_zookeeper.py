@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core.migration.changes_since_plan import instance_obstacles
 from ..core.migration.follow_rules import FollowState, copy_forward
-from ..core.migration.group_state import SourceState, TargetState
-from ..core.migration.guards import instance_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.offset_decision import Unknown
+from ..core.migration.source_and_target_state import SourceState, TargetState
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, UnreadableNode
+from ..core.znodes.values import CurrentOffset, UnreadableNode
 from ..exceptions import UnavailableError
 from ..input_errors import ZkgroupsException
 from ..zookeeper.admin import migration_marks as marks
@@ -142,7 +142,7 @@ class FollowToZooKeeper(Follower):
         return group.state is FollowState.DONE
 
 
-def _number(found: CommittedOffset | UnreadableNode | None) -> int | Unknown | None:
+def _number(found: CurrentOffset) -> int | Unknown | None:
     if isinstance(found, UnreadableNode):
         return Unknown.TARGET
     return None if found is None else found.offset

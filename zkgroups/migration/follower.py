@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import Final
 
 from ..core.migration.follow_rules import FollowedGroup
-from ..core.migration.group_state import SourceState
 from ..core.migration.obstacles import Obstacle, ObstacleKind, offset_refused
 from ..core.migration.offset_decision import Reason, Rule
+from ..core.migration.source_and_target_state import SourceState
 from ..core.znodes.migration_mark import Mark, MarkState
 from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
-from ..zookeeper.admin.migration_locks import Locks
+from ..zookeeper.admin.migration_target_locks import MigrationTargetLocks
 from ..zookeeper.registry import Registry
 from ..zookeeper.session.registry_context import context_of
 from .current_state import read_sources
@@ -58,7 +58,7 @@ class Follower:
         self.marked_as_moved: set[str] = set()
         """Groups that stay marked as moved."""
         self._marks_read = False
-        self._locks: Locks | None = None
+        self._locks: MigrationTargetLocks | None = None
         self._locks_session: int | None = None
         self._locked: set[str] = set()
         """The targets that are locked in that session."""
@@ -109,7 +109,9 @@ class Follower:
     def unmark(self, groups: Iterable[TrackedGroup]) -> None:
         """Remove the marks of groups that are not cut over after all."""
         if names := self.marked_as_moving & {group.group for group in groups}:
-            for name, error in marks.remove(context_of(self.registry), names, plan=self.plan).items():
+            context = context_of(self.registry)
+            answers = marks.remove(context, names, plan=self.plan, state=MarkState.MOVING)
+            for name, error in answers.items():
                 if error is not None:
                     log.warning("Could not remove the migration mark of group %r: %s", name, error)
             self.marked_as_moving -= names
@@ -133,7 +135,9 @@ class Follower:
         if self._locks_session != session or self._locks is None:
             self._locked.clear()
             self._locks_session = session
-            self._locks = Locks(context_of(self.registry), cluster=self.groups[0].cluster, plan=self.plan)
+            self._locks = MigrationTargetLocks(
+                context_of(self.registry), cluster=self.groups[0].cluster, plan=self.plan
+            )
         wanted = {group.target: group for group in self.following if group.target not in self._locked}
         if not wanted:
             return
@@ -150,7 +154,9 @@ class Follower:
         if self._locks_session == context_of(self.registry).session.id:
             for target in lost:
                 taken = "another run of this plan has taken the lock of the target"
-                self.by_target[target].leave(Obstacle(ObstacleKind.LOCKED, detail=taken))
+                group = self.by_target[target]
+                group.leave(Obstacle(ObstacleKind.LOCKED, detail=taken))
+                self.marked_as_moving.discard(group.group)  # the mark is now that of the other run
         self._unchecked |= names - lost
         return names - lost
 

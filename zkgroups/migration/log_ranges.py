@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from ..core.kafka_values import OffsetRange
-from ..core.migration.group_state import TopicIds
 from ..core.migration.offset_decision import NoLog
+from ..core.migration.source_and_target_state import TopicIds
 from ..core.znodes.paths import broker_topic
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import NotConnectedError

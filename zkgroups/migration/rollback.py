@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
-from ..core.migration.group_state import TargetState
-from ..core.migration.guards import PlanRows, by_target, member_obstacles, recreated_obstacles
+from ..core.migration.changes_since_plan import PlanRows, by_target, member_obstacles, recreated_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
 from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
 from ..core.migration.rollback_rules import (
@@ -26,6 +25,7 @@ from ..core.migration.rollback_rules import (
     restoration,
     unrestorable_offsets,
 )
+from ..core.migration.source_and_target_state import TargetState
 from ..core.migration.target_names import name_error
 from ..core.znodes.migration_mark import Mark
 from ..core.znodes.topic_partition import TopicPartition
@@ -38,6 +38,7 @@ from ..zookeeper.registry import Registry
 from ..zookeeper.session.registry_context import context_of
 from .copy_back import CopyBack
 from .current_state import mark_obstacles, read_targets, read_topic_ids
+from .log_ranges import topic_creation_zxids
 from .report import Answers, check_made_with_brokers, offset_or_none
 from .run_context import RunContext
 
@@ -125,12 +126,20 @@ class _Rollback(RunContext):
     def _find_unrestorable(self, states: Mapping[str, TargetState]) -> dict[str, UnrestorableOffsets]:
         """Compare the plan with the topics that the brokers have now."""
         ids = read_topic_ids(self._brokers, {target: self._plans[target] for target in states})
-        topics = {row.topic for target in states for row in self._plans[target] if row.topic and row.prior is not None}
+        restored = [row for target in states for row in self._plans[target] if row.prior is not None]
+        topics = {row.topic: row.topic_id for row in restored if row.topic}
         partitions = self._brokers.partitions(topics) if topics else {}
+        created = self._creation_zxids([topic for topic, id in topics.items() if id is None])
         return {
-            target: unrestorable_offsets(self._plans[target], ids, partitions, () if self._force else state.committed)
+            target: unrestorable_offsets(
+                self._plans[target], ids, partitions, () if self._force else state.committed, created
+            )
             for target, state in states.items()
         }
+
+    def _creation_zxids(self, topics: Sequence[str]) -> dict[str, int]:
+        """Return when these topics were created, if their brokers store them in the ZooKeeper of the source."""
+        return {} if self._registry is None or not topics else topic_creation_zxids(self._registry, topics)
 
     def _leave_uncopyable(self, todo: Mapping[str, Restoration]) -> None:
         """Leave targets whose progress cannot be expressed by the offsets in ZooKeeper."""

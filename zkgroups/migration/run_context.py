@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from ..core.migration.guards import PlanRows
+from ..core.migration.changes_since_plan import PlanRows
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.target_names import name_error
 from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
-from ..zookeeper.admin.migration_locks import Locks
+from ..zookeeper.admin.migration_target_locks import MigrationTargetLocks
 from ..zookeeper.registry import Registry
 from ..zookeeper.session.registry_context import context_of
 from .report import Report
@@ -31,7 +31,9 @@ class RunContext:
         self._report = Report()
         self._left: dict[str, list[Obstacle]] = {}
         """Why targets are left unchanged."""
-        self._locks: Locks | None = None
+        self._locks: MigrationTargetLocks | None = None
+        self._unlocked: set[str] = set()
+        """Targets that are left because their locks were lost: another run may be working on them."""
 
     def leave(self, target: str, obstacles: Sequence[Obstacle]) -> None:
         """Leave this target unchanged if there are any obstacles."""
@@ -51,7 +53,7 @@ class RunContext:
         if self._registry is None or not self._execute:
             yield
             return
-        self._locks = Locks(context_of(self._registry), cluster=self._first.cluster, plan=self._plan)
+        self._locks = MigrationTargetLocks(context_of(self._registry), cluster=self._first.cluster, plan=self._plan)
         taken = self._locks.take(targets)
         for target, error in taken.items():
             self.leave(target, [] if error is None else [Obstacle(ObstacleKind.LOCKED, detail=str(error))])
@@ -68,6 +70,7 @@ class RunContext:
     def leave_unlocked(self, targets: Iterable[str]) -> None:
         """Leave targets whose locks were lost. Call this right before they are written."""
         for target in self.lost_locks(targets):
+            self._unlocked.add(target)
             self.leave(target, [Obstacle(ObstacleKind.LOCK_LOST)])
 
 

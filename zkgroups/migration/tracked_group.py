@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from ..core.migration.changes_since_plan import by_target, is_of_source
 from ..core.migration.follow_rules import ARRIVED, FollowedGroup, FollowedOffsets, FollowState, LeadingOffset
-from ..core.migration.group_state import SourceState, TargetState, TopicIds, is_recreated, key_text
-from ..core.migration.guards import by_target, is_of_source
 from ..core.migration.obstacles import Obstacle, ObstacleKind, some_texts
 from ..core.migration.offset_decision import Action, Reason
 from ..core.migration.plan_rows import PlanRow
+from ..core.migration.source_and_target_state import SourceState, TargetState, TopicIds, is_recreated, key_text
 from ..core.migration.target_names import name_error
 from ..core.znodes.topic_partition import TopicPartition
 from .run_context import invalid_name
@@ -43,7 +43,7 @@ class TrackedGroup:
         self._check_plan(rows)
 
     def _check_plan(self, rows: Sequence[PlanRow]) -> None:
-        """Leave the group if its plan has obstacles. Registered legacy instances leave while the group is followed."""
+        """Leave the group if its plan has obstacles, other than legacy instances: these stop while it is followed."""
         if found := [each for each in rows[0].obstacles if each.kind is not ObstacleKind.LEGACY_INSTANCES]:
             self.leave(*found)
         for name in (self.group, self.target):

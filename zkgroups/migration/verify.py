@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core.migration.changes_since_plan import by_target
 from ..core.migration.comparison import compare_rows
 from ..core.migration.group_status import GroupStatus, group_status
-from ..core.migration.guards import by_target
 from ..core.migration.plan_rows import MatchRow, PlanRow
 from ..core.znodes.migration_mark import Mark, MarkState
 from ..kafka import Brokers

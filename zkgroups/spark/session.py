@@ -17,11 +17,11 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ..exceptions import MissingDependencyError, NotConnectedError, SparkJobError
 from .errors import translated
+from .pyspark_internals import forget_java, hide_lost_java, java_process, launch_java
 
 LOCAL: Final = "local[*,4]"
 """All cores. A task may fail three times, so the job survives a killed worker."""
@@ -66,7 +66,7 @@ def own_session(
         with translated("Spark did not start"):
             session = SparkSession(_started(conf, log, stack))
         if not verbose:  # no traceback if Java is killed
-            session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+            hide_lost_java(session.sparkContext)
         yield session
 
 
@@ -110,7 +110,7 @@ def _silent_on_pandas() -> Iterator[None]:
 
 def _java(conf: SparkConf, log: Any) -> Any:
     try:
-        return launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        return launch_java(conf, log)
     except PySparkException as error:
         output = "" if log is sys.stderr else _first_error(log)
         if _WITHOUT_JAVA.search(output):
@@ -130,12 +130,10 @@ def _end(gateway: Any) -> None:
 
     Java then removes its workers and temporary files. This needs no call to Java, which might not answer any more.
     """
-    if (context := SparkContext._active_spark_context) is not None:
-        context._jsc = None
-        context.stop()
-    SparkContext._gateway = SparkContext._jvm = SparkSession._instantiatedSession = None
-    if (java := gateway.proc) is None:
+    forget_java()
+    if (java := java_process(gateway)) is None:
         return  # spark-submit started it, and stops it
+    assert java.stdin is not None
     java.stdin.close()
     try:
         java.wait(_EXIT_TIMEOUT)

@@ -19,10 +19,11 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Final, TypeVar, cast
 
-from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext, inheritable_thread_target
 from pyspark.sql import SparkSession
+
+from .pyspark_internals import threads_are_pinned
 
 T = TypeVar("T")
 
@@ -80,8 +81,8 @@ def interruptible(
 
 def run_in_parallel(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> list[T]:
     """Run each call on its own thread, and return their results. If one fails, cancel the others."""
-    if not isinstance(SparkContext._gateway, ClientServer):
-        return [call() for call in calls]  # PYSPARK_PIN_THREAD=false: job tags are not per thread
+    if not threads_are_pinned():
+        return [call() for call in calls]  # job tags are not per thread
     context, tag = spark.sparkContext, f"zkgroups-{uuid.uuid4().hex}"
 
     def tagged(call: Callable[[], T]) -> Callable[[], T]:

@@ -33,7 +33,7 @@ class ReservedPort:
     _guard: socket.socket
 
     def release(self) -> None:
-        """Release the port."""
+        """Let other reservations have the port."""
         self._guard.close()
 
 

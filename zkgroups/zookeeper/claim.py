@@ -15,11 +15,11 @@ from typing import Self
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset
 from ..exceptions import NotClaimedError, ZkgroupsException
-from .fenced_commit import commit
 from .offsets import Offsets
-from .owner_node import OwnerNode
-from .ownership import Ownership
-from .releasing import release
+from .ownership.fenced_commit import fenced_commit
+from .ownership.owner_node import OwnerNode
+from .ownership.ownership import Ownership
+from .ownership.release_partitions import release_partitions
 
 
 class Claim:
@@ -58,11 +58,11 @@ class Claim:
 
     def commit(self, offset: int, *, backward: bool = False) -> None:
         """Commit the next message to read. An offset goes back only with `backward` (rule 5)."""
-        commit(self._ownership, {self._node: offset}, backward=backward)
+        fenced_commit(self._ownership, {self._node: offset}, backward=backward)
 
     def release(self) -> None:
         """Release the partition. Does nothing if the claim is lost."""
-        release(self._ownership, [self._node])
+        release_partitions(self._ownership, [self._node])
 
     def __enter__(self) -> Self:
         return self
@@ -124,11 +124,11 @@ class Claims(Mapping[TopicPartition, Claim]):
         unknown = [at for at in offsets if at not in self._nodes]
         if unknown:
             raise NotClaimedError(unknown[0])
-        commit(self._ownership, {self._nodes[at]: offset for at, offset in offsets.items()}, backward=backward)
+        fenced_commit(self._ownership, {self._nodes[at]: offset for at, offset in offsets.items()}, backward=backward)
 
     def release(self) -> None:
         """Release all of these partitions."""
-        release(self._ownership, list(self._nodes.values()))
+        release_partitions(self._ownership, list(self._nodes.values()))
 
     def __enter__(self) -> Self:
         return self

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError
 from ..secret_file import read_secret_file
 from .registry import Registry
-from .session.options import MAX_SESSION_TIMEOUT, Digest, Sasl, Tls, check_hosts
+from .session.options import MAX_SESSION_TIMEOUT, check_hosts
+
+if TYPE_CHECKING:
+    from .session.security import Digest, Sasl, Tls
 
 PASSWORD_VARIABLE = "ZKGROUPS_PASSWORD"
 TLS_KEY_PASSWORD_VARIABLE = "ZKGROUPS_TLS_KEY_PASSWORD"
+SECRET_VARIABLES = (PASSWORD_VARIABLE, TLS_KEY_PASSWORD_VARIABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +56,9 @@ class ConnectionOptions:
             raise InvalidOptionError(self.option("password_file"), self.password_file, reason)
         for name in ("tls_ca", "tls_cert", "tls_key", "tls_key_password_file"):
             if getattr(self, name) is not None and not self.tls:
-                raise InvalidOptionError(self.option(name), getattr(self, name), "it needs tls")
+                raise InvalidOptionError(self.option(name), getattr(self, name), f"it needs {self.option('tls')}")
+        if not (self.tls_hostname_check or self.tls):
+            raise InvalidOptionError(self.option("tls_hostname_check"), ..., f"it needs {self.option('tls')}")
 
     def _check_address(self) -> None:
         check_hosts(self.zookeeper)
@@ -61,21 +68,28 @@ class ConnectionOptions:
         """Return the name of a field as users know it, for error messages."""
         return name
 
-    def connect(self) -> Registry:
+    @property
+    def user(self) -> str | None:
+        """The user to authenticate as, with either scheme."""
+        return self.sasl_user if self.digest_user is None else self.digest_user
+
+    def connect(self, *, unreachable_timeout: float | None = None) -> Registry:
         """Read the secrets, and open a session to ZooKeeper."""
         return Registry.connect(
             self.zookeeper,
             session_timeout=self.session_timeout,
             timeout=self.timeout,
+            unreachable_timeout=unreachable_timeout,
             auth=self._auth(),
             tls=self._tls(),
             read_only=self.read_only,
         )
 
     def _auth(self) -> list[Digest | Sasl]:
-        user = self.sasl_user if self.digest_user is None else self.digest_user
-        if user is None:
+        if (user := self.user) is None:
             return []
+        from .session.security import Digest, Sasl
+
         option = self.option("password_file")
         password = _secret(option, self.password_file, PASSWORD_VARIABLE)
         if password is None:
@@ -86,6 +100,8 @@ class ConnectionOptions:
     def _tls(self) -> Tls | None:
         if not self.tls:
             return None
+        from .session.security import Tls
+
         option = self.option("tls_key_password_file")
         return Tls(
             ca=self.tls_ca,
@@ -97,12 +113,18 @@ class ConnectionOptions:
 
 
 def _secret(option: str, file: str | None, variable: str) -> str | None:
-    """Return the secret in the file, else in the environment variable; None if neither exists."""
-    if file is None:
-        return os.environ.get(variable)
+    """Return the secret in the file, else in the environment variable; None if neither exists.
+
+    Errors never show a part of the secret, and are not chained to errors that would show it in a traceback.
+    """
+    if file is None and variable not in os.environ:
+        return None
     try:
-        return read_secret_file(file).decode().rstrip("\r\n")
-    except UnicodeDecodeError:  # whose message would show a part of the secret
-        raise InvalidOptionError(option, file, "it is not UTF-8 text") from None
+        data = os.fsencode(os.environ[variable]) if file is None else read_secret_file(file)
     except OSError as error:
-        raise InvalidOptionError(option, file, f"it cannot be read: {error}") from error
+        raise InvalidOptionError(option, file, f"it cannot be read: {error.strerror}") from error
+    try:
+        return data.decode() if file is None else data.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        name, value = (variable, ...) if file is None else (option, file)
+        raise InvalidOptionError(name, value, "it is not UTF-8 text: save it as UTF-8") from None

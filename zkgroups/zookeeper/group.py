@@ -14,14 +14,14 @@ from ..deadline import Deadline
 from ..exceptions import ClaimTimeout, GuardFailedError, NoPermissionError, NotClaimedError, NotRegisteredError
 from .admin.copy_group import Copied, copy_group
 from .admin.delete_group import delete_group
+from .admin.force_release import force_release
 from .admin.prune_group import prune_group
-from .admin.release_partition import release_partition
-from .changes import Watched
 from .instance import Instance, read_registration
 from .offsets import Offsets
 from .reading import group_reader
 from .session.registry_context import RegistryContext
 from .watch import Watch
+from .watch_changes import Watched
 
 
 class Consumergroup:
@@ -133,7 +133,7 @@ class Consumergroup:
             raise NotClaimedError(at, "is not claimed by any instance")
         if isinstance(owner, UnreadableNode):
             raise GuardFailedError(f"{at} is claimed by {owner.holder}")
-        release_partition(
+        force_release(
             self.paths,
             self._context,
             owner,

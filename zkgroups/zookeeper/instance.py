@@ -28,13 +28,13 @@ from ..exceptions import (
     ZkgroupsException,
 )
 from .claim import Claim, Claims
-from .claiming import claim
-from .ids_in_use import free_id, take_id
-from .ownership import Ownership
-from .registration_fence import RegistrationVersion
-from .releasing import release
+from .ownership.claim_partitions import claim_partitions
+from .ownership.instance_ids_in_use import free_id, take_id
+from .ownership.ownership import Ownership
+from .ownership.registration_fence import RegistrationVersion
+from .ownership.release_partitions import release_partitions
+from .ownership.resume_claims import resume_claims
 from .requests.transaction import TransactionFailed
-from .resuming import resume
 from .session.credentials import SessionCredentials
 from .session.registry_context import RegistryContext
 
@@ -107,7 +107,7 @@ class Instance:
         try:
             registered = fence.register(data, deadline=deadline, past_session=past_session, resume=may_resume)
         except AlreadyRegisteredError as error:
-            if may_resume and error.session == ownership.session.id and resume(ownership):
+            if may_resume and error.session == ownership.session.id and resume_claims(ownership):
                 for node in ownership.nodes().values():
                     node.resumed = True
                 return self.update(registration)
@@ -145,7 +145,7 @@ class Instance:
         with ownership.registration_lock():
             nodes = list(ownership.nodes().values())
             with contextlib.suppress(SessionLostError):  # ZooKeeper has deleted all of it
-                release(ownership, nodes)
+                release_partitions(ownership, nodes)
                 self._delete_registration()
                 ownership.fence.leftovers.delete_all()
             ownership.fence.forget()
@@ -190,7 +190,7 @@ class Instance:
         """
         numbers = streams or {}
         contents = {check_at(at): encode_owner(self.id, numbers.get(at)) for at in partitions}
-        return Claims(self._ownership, claim(self._ownership, contents, timeout=timeout))
+        return Claims(self._ownership, claim_partitions(self._ownership, contents, timeout=timeout))
 
     def release(self, *partitions: TopicPartition) -> None:
         """Release these partitions. Owner nodes of other sessions are never deleted."""
@@ -198,11 +198,11 @@ class Instance:
         missing = [at for at in partitions if at not in held]
         if missing:
             raise NotClaimedError(missing[0])
-        release(self._ownership, [held[at] for at in dict.fromkeys(partitions)])
+        release_partitions(self._ownership, [held[at] for at in dict.fromkeys(partitions)])
 
     def release_all(self) -> None:
         """Release all partitions, and stay registered."""
-        release(self._ownership, list(self._ownership.nodes().values()))
+        release_partitions(self._ownership, list(self._ownership.nodes().values()))
         with self._ownership.registration_lock(), contextlib.suppress(SessionLostError):
             self._ownership.fence.leftovers.delete_all()
 

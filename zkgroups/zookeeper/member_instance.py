@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import Owner, UnreadableNode
 from ..exceptions import NotClaimedError, NotRegisteredError
 from .claim import Claims
-from .ids_in_use import free_id
 from .instance import Instance
-from .resuming import find_owners, resume
+from .ownership.instance_ids_in_use import free_id
+from .ownership.owner_node import locked
+from .ownership.resume_claims import find_owners, resume_claims
+
+_DIGITS: Final = 10
+"""The most digits of the number of a stream. Other clients can write to an owner node, and Python refuses thousands."""
 
 
 class MemberInstance(Instance):
@@ -36,7 +41,7 @@ class MemberInstance(Instance):
 
     def resume(self) -> bool:
         """Take over the registration of this id in this session, with its claims. Return False if there is none."""
-        return resume(self._ownership)
+        return resume_claims(self._ownership)
 
     def free_id(self) -> None:
         """Let other objects of this process use the id."""
@@ -60,7 +65,14 @@ class MemberInstance(Instance):
 
     def _stream(self, data: bytes) -> int:
         number = data.decode().removeprefix(f"{self.id}-")
-        return int(number) if number.isdecimal() else 0
+        return int(number) if number.isdecimal() and len(number) <= _DIGITS else 0
+
+    def forget_offsets(self, partitions: Collection[TopicPartition]) -> None:
+        """Make the next commit read the committed offsets of these partitions again."""
+        nodes = [node for at, node in self._ownership.current().items() if at in partitions]
+        with locked(nodes):
+            for node in nodes:
+                node.last_commit = None
 
     def claims_on(self, partitions: Collection[TopicPartition]) -> Claims:
         """Return the claims on these partitions. Raise `NotClaimedError` if one is not held."""

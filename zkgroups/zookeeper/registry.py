@@ -15,12 +15,10 @@ from ..core.znodes.names import check_group
 from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, join
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
-from .kazoo_compat.closing import close_client, disconnect_client
+from .kazoo_compat.close_client import close_client, disconnect_client
 from .session import chroot_check, connection
-from .session.acl import AclPolicy, KazooAcls
 from .session.connection import OpenConnection
-from .session.options import Digest, Sasl, Tls
-from .session.registry_context import RegistryContext
+from .session.registry_context import KazooAcls, RegistryContext
 from .session.session import Session
 
 if TYPE_CHECKING:
@@ -28,7 +26,9 @@ if TYPE_CHECKING:
     from ..core.znodes.group_description import GroupDescription
     from ..core.znodes.values import Broker, CommittedOffset, Topic, UnreadableNode
     from .group import Consumergroup
+    from .session.acl import AclPolicy
     from .session.credentials import SessionCredentials
+    from .session.security import Digest, Sasl, Tls
 
 STALE_AFTER: Final = 90 * 86_400.0
 """In seconds. Groups without a commit for that long are probably unused."""
@@ -51,7 +51,7 @@ class Registry:
     def __init__(self, client: Any, *, acl: AclPolicy | None = None, timeout: float = 15.0) -> None:
         Deadline.after("timeout", timeout)
         self._client = client
-        self._context = RegistryContext(Session.of(client), KazooAcls(acl or AclPolicy()), float(timeout))
+        self._context = RegistryContext(Session.of(client), _kazoo_acls(acl), float(timeout))
         self._opened: OpenConnection | None = None  # None for a client that was passed
         self._pid = 0
 
@@ -202,7 +202,7 @@ class Registry:
     def check(self, groups: Iterable[str] | None = None, *, stale_after: float = STALE_AFTER) -> Iterator[Checkup]:
         """Check the health of these groups, or of all groups, in the given order.
 
-        Offsets without a commit for `stale_after` seconds are stale. `zkgroups.core.doctor.check_table.CHECKS` explains
+        Offsets without a commit for `stale_after` seconds are stale. `zkgroups.core.doctor.all_checks.CHECKS` explains
         each kind of finding.
         """
         from .reading import doctor_reader
@@ -295,3 +295,11 @@ class Registry:
     def __repr__(self) -> str:
         session = self._context.session
         return f"<Registry {session.servers}{session.chroot}>"
+
+
+def _kazoo_acls(policy: AclPolicy | None) -> KazooAcls:
+    if policy is None:
+        return KazooAcls()
+    from .session.acl import kazoo_acls
+
+    return kazoo_acls(policy)

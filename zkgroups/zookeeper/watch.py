@@ -27,12 +27,12 @@ from ..core.znodes.paths import GroupPaths, join, parent
 from ..core.znodes.values import ForbiddenNode
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NoPermissionError, UnavailableError, ZkgroupsException
-from .changes import Change, ChangeKind, SeenNodes, Watched
 from .requests.node import Node
 from .requests.watch_dispatcher import WatchDispatcher
 from .session.errors import translate
 from .session.registry_context import RegistryContext
 from .session.session import PIPELINE
+from .watch_changes import Change, ChangeKind, SeenNodes, Watched
 
 log = logging.getLogger("zkgroups.watch")
 

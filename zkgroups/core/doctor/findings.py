@@ -1,6 +1,6 @@
 """The results of the doctor's checks: problems, their severity, and the repairs that need no decision by a person.
 
-A check yields a `Problem` for one node. `check_table.py` turns it into a `Finding`, which `Registry.repair` can repair.
+A check yields a `Problem` for one node. `all_checks.py` turns it into a `Finding`, which `Registry.repair` can repair.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
 
 class CheckCode(StrEnum):
-    """The codes of all checks. `check_table.CHECKS` has their meanings."""
+    """The codes of all checks. `all_checks.CHECKS` has their meanings."""
 
     ORPHAN_OWNER = "orphan-owner"
     PERSISTENT_REGISTRATION = "persistent-registration"

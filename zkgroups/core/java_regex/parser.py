@@ -41,7 +41,7 @@ _SET_MEMBER: Final = re.compile(r"\\(?P<kind>[dDwWsS])|\\?(?P<start>.)(?:-(?P<en
 
 
 class ItemKind(Enum):
-    """The kind of an item."""
+    """The kinds of items that an expression consists of."""
 
     NAME = auto()
     """A literal character."""

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
-from .guards import PlanRows, is_as_planned
+from .changes_since_plan import PlanRows, is_as_planned
 from .offset_decision import Reason
 
 

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
-from .group_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated
-from .guards import PlanRows, is_of_source, new_offsets
+from .changes_since_plan import PlanRows, is_of_source, new_offsets
 from .offset_decision import Action
 from .plan_rows import Match, MatchRow, PlanRow
 from .rollback_rules import not_moved
+from .source_and_target_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated
 
 NO_TOPIC_IDS: Final[TopicIds] = MappingProxyType({})
 """For brokers without topic ids."""

@@ -9,8 +9,8 @@ from typing import Final
 
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
-from .group_state import TargetState
-from .guards import PlanRows, is_as_before
+from .changes_since_plan import PlanRows, is_as_before
+from .source_and_target_state import TargetState
 
 
 class MigrationStage(StrEnum):

@@ -122,7 +122,7 @@ class Outcome(StrEnum):
     LEFT = "left"
     """The group was left unchanged; the detail is the reason."""
     OVERTAKEN = "overtaken"
-    """Written, but other clients registered or committed at the same time; the detail says what they did."""
+    """Written, but other clients changed the group at the same time, or its mark could not be set; see the detail."""
     FAILED = "failed"
     """The detail is the error that the brokers returned for this partition."""
 

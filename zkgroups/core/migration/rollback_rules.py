@@ -12,10 +12,10 @@ from typing import Final
 
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
-from .group_state import OffsetKey, OffsetNode, TargetState, TopicIds
-from .guards import PlanRows, member_obstacles, recreated_partitions
+from .changes_since_plan import PlanRows, member_obstacles, recreated_partitions
 from .obstacles import Obstacle, ObstacleKind, texts
 from .offset_decision import Reason
+from .source_and_target_state import OffsetKey, OffsetNode, TargetState, TopicIds
 
 # The target
 
@@ -70,10 +70,12 @@ def unrestorable_offsets(
     ids: TopicIds,
     partitions: Mapping[str, Sequence[int]],
     kept: Container[TopicPartition] = (),
+    created: Mapping[str, int] | None = None,
 ) -> UnrestorableOffsets:
     """Return the offsets that cannot be restored, given the topics that the brokers have now.
 
-    A partition in `kept` does not count as missing: the brokers still have an offset of it.
+    A partition in `kept` does not count as missing: the brokers still have an offset of it. `created` are the zxids
+    that created topics without an id.
     """
     priors = (before.at for row in rows if (before := row.prior) is not None)
     missing = {
@@ -81,7 +83,7 @@ def unrestorable_offsets(
         for at in priors
         if at.partition not in partitions.get(at.topic, ()) and at not in kept
     }
-    return UnrestorableOffsets(recreated_partitions(rows, ids), missing)
+    return UnrestorableOffsets(recreated_partitions(rows, ids, created), missing)
 
 
 def restoration(

@@ -20,7 +20,7 @@ from .file_formats import FIELDS, SCHEMA, FileFormat, OffsetRecord
 
 
 class _ParseError(Exception):
-    """Strictly private: a place in the file, and the problem there."""
+    """A place in the file, and the problem there. `parse_offsets` adds the name of the file."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}")

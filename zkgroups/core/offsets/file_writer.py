@@ -78,7 +78,7 @@ def _format_spark(records: Iterable[OffsetRecord]) -> Iterator[str]:
     for each in records:
         groups.add(each.group)
         if len(groups) > 1:
-            raise InvalidInputError("the format spark holds one group only: choose one")
+            raise InvalidInputError("the format spark holds one group only: choose one group, or another format")
         topics.setdefault(each.at.topic, {})[str(each.at.partition)] = _offset(each)
     yield json.dumps(topics)
 

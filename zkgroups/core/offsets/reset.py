@@ -20,11 +20,8 @@ from typing import TypeAlias
 from ..kafka_values import OffsetRange
 from ..znodes.offset_codec import MAX_OFFSET
 from ..znodes.topic_partition import TopicPartition
-from ..znodes.values import CommittedOffset, UnreadableNode
+from ..znodes.values import CommittedOffset, CurrentOffset, UnreadableNode
 from .lag import LogRanges
-
-CurrentOffset: TypeAlias = CommittedOffset | UnreadableNode | None
-"""The content of an offset node; None if the node does not exist."""
 
 
 class Refusal(StrEnum):

@@ -1,8 +1,8 @@
 """The rebalance of one member, as a state machine: events in, actions out, and no clock, thread or server.
 
-The driver carries out the actions and reports the results as events. One request is under way at a time. The member
-looks at changes that arrive meanwhile when the request is answered. An answer carries the turn of its request: an
-answer that comes late, or twice, is ignored. All transitions are in the table `TRANSITIONS`.
+The member's loop carries out the actions and reports the results as events. One request is under way at a time. The
+member looks at changes that arrive meanwhile when the request is answered. An answer carries the turn of its request:
+an answer that comes late, or twice, is ignored. All transitions are in the table `TRANSITIONS`.
 
     Out        not registered
     Joining    registering
@@ -313,6 +313,7 @@ TRANSITIONS: Final[Mapping[tuple[RebalanceState, type], Transition]] = {
     (_S.READING, Planned): Rebalance._follow_plan,
     (_S.READING, RequestFailed): Rebalance._read,
     (_S.STOPPING, GenerationStopped): Rebalance._after_stop,
+    (_S.STOPPING, RequestFailed): Rebalance._after_stop,  # the generation has ended, whatever failed after that
     (_S.RELEASING, Released): Rebalance._after_release,
     (_S.RELEASING, RequestFailed): Rebalance._after_failure,
     (_S.CLAIMING, Claimed): Rebalance._take_granted,

@@ -56,7 +56,7 @@ class Mark:
 
 
 def encode_mark(mark: Mark) -> bytes:
-    """Encode a mark."""
+    """Return the data of the mark's node, as JSON."""
     fields = {
         "version": 1,
         "plan": mark.plan,

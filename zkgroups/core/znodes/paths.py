@@ -14,10 +14,12 @@ A chroot may stand before every path; kazoo adds it. Names are checked in `names
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .names import check_group, check_instance, check_name, check_topic
-from .topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from .topic_partition import TopicPartition
 
 CONSUMERS: Final = "/consumers"
 BROKER_TOPICS: Final = "/brokers/topics"

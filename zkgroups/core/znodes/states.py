@@ -25,7 +25,7 @@ from enum import StrEnum
 
 
 class GroupState(StrEnum):
-    """The state of a group."""
+    """The state of a group, named as in Kafka. docs/operations.md explains each."""
 
     DEAD = "Dead"
     EMPTY = "Empty"

@@ -249,6 +249,10 @@ class CommittedOffset:
         return str(self.offset)
 
 
+CurrentOffset: TypeAlias = CommittedOffset | UnreadableNode | None
+"""The result of reading an offset node. None if it does not exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A topic as registered by Kafka, with its partition numbers. The numbers may have gaps."""

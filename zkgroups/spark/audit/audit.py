@@ -27,10 +27,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ...exceptions import ConflictError, InvalidOptionError, RefusedError, SparkStoppedError, UnavailableError
-from ...zookeeper.reading.position import position
+from ...zookeeper.reading.ensemble_position import ensemble_position
 from ..errors import translated
+from ..pyspark_internals import active_session, is_stopped
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import NAME, active_session
+from ..source.data_source import NAME
 from ..source.options import MAX_PARALLELISM, SourceOptions, Starting
 from ..storage.writing import check_shared
 from .followed_ensemble import FollowedEnsemble
@@ -86,8 +87,8 @@ def run_audit(
 
     An interrupted audit continues where it stopped. While ZooKeeper is unreachable it retries, unless `once` is set.
     """
-    if spark.sparkContext._jsc is None:
-        raise SparkStoppedError("cannot run an audit: this Spark session was stopped")
+    if is_stopped(spark):
+        raise SparkStoppedError("cannot run an audit: this Spark session was stopped; create a new one")
     if not 0 <= every < float("inf"):
         raise InvalidOptionError("every", every, "it must be a number of seconds")
     check_shared(spark, destination)
@@ -140,7 +141,7 @@ class _Run:
         """
         journal, name = self.ledger.journal, self.source.shown_cluster
         with closing(self.source.connect()) as registry:
-            now = position(registry)
+            now = ensemble_position(registry)
         known = journal.followed_ensemble()
         if known is None:
             journal.save_ensemble(FollowedEnsemble(name, now))

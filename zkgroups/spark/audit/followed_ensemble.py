@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...zookeeper.reading.position import Position
+from ...zookeeper.reading.ensemble_position import EnsemblePosition
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedEnsemble:
     """The name of the ensemble, and its position when the audit began.
 
-    >>> followed = FollowedEnsemble("zk1:2181", Position(zxid=100, created_zxid=7, created_ms=1_000))
-    >>> now = Position(zxid=200, created_zxid=7, created_ms=1_000)
+    >>> followed = FollowedEnsemble("zk1:2181", EnsemblePosition(zxid=100, created_zxid=7, created_ms=1_000))
+    >>> now = EnsemblePosition(zxid=200, created_zxid=7, created_ms=1_000)
     >>> followed.is_same("zk1:2181", now), followed.is_same("zk1:2181,zk2:2181", now), followed.is_same("zk9:2181", now)
     (True, True, True)
-    >>> another = Position(zxid=200, created_zxid=150, created_ms=2_000)
+    >>> another = EnsemblePosition(zxid=200, created_zxid=150, created_ms=2_000)
     >>> followed.is_same("zk1:2181", another), followed.is_same("zk9:2181", another)
     (True, False)
     """
 
     cluster: str
-    position: Position
+    position: EnsemblePosition
 
-    def is_same(self, cluster: str | None, now: Position) -> bool:
+    def is_same(self, cluster: str | None, now: EnsemblePosition) -> bool:
         """Return whether a ZooKeeper with this name and position is the followed ensemble.
 
         The creation of the `/consumers` node identifies an ensemble. If that node was missing or has been recreated,
@@ -34,7 +34,7 @@ class FollowedEnsemble:
             return True
         return cluster == self.cluster and self.position.may_precede(now)
 
-    def updated(self, now: Position) -> FollowedEnsemble:
+    def updated(self, now: EnsemblePosition) -> FollowedEnsemble:
         """Identify the ensemble by the current `/consumers` node."""
         if not now.created_zxid:
             return self

@@ -63,7 +63,7 @@ class Piece:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """The name of the folder that holds the piece: its level, its first and its last batch."""
         return f"{self.level}-{self.first:012d}-{self.last:012d}"
 
     def has(self, other: Piece) -> bool:

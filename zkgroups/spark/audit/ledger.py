@@ -1,8 +1,8 @@
 """The contents of an audit: each commit with the previous offset, and the committed offsets at any time.
 
-See `journal.py` for the files. Forbidden nodes are counted. If a group has one, the next batch reads the whole group,
-and not only what changed since: so the last commit to the node is recorded once it can be read. Commits that the audit
-already has are skipped.
+See `journal.py` for the files. Forbidden nodes are counted. If a group has one, the next batch reads all offsets of the
+group, and not only the changed ones. So the last commit to the node is recorded once the node can be read. Commits that
+the audit already has are skipped.
 """
 
 from __future__ import annotations

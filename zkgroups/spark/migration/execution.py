@@ -29,8 +29,8 @@ from ...migration.rollback import rollback_groups
 from ...migration.verify import verify_groups
 from ...zookeeper.registry import Registry
 from ..errors import translated
+from ..pyspark_internals import active_session
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import active_session
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
 from ..storage.writing import check_shared
@@ -110,7 +110,7 @@ class RollbackOperation:
 
 @dataclass(frozen=True, slots=True)
 class VerifyOperation:
-    """`verify_groups`."""
+    """Runs `verify_groups` on a worker."""
 
     kind = MatchRow
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
-from ..source.data_source import active_session, driver_interpreter
+from ..pyspark_internals import active_session, driver_interpreter, map_in_arrow
 from .arrow_rows import schema
 from .row_counts import schema_with_tally
 
@@ -33,15 +31,8 @@ def by_target(rows: DataFrame, count: int) -> DataFrame:
 def map_batches(rows: DataFrame, function: BatchFunction, kind: type[Any], *, tally: bool = False) -> DataFrame:
     """Apply a function that returns rows of this dataclass; if they are counted, with their flags (`row_counts`).
 
-    Like `DataFrame.mapInArrow`, which up to Spark 4.3 needs pandas without using it. Runs in the interpreter that has
-    zkgroups installed.
+    Runs in the interpreter that has zkgroups installed.
     """
     spark = rows.sparkSession
     with driver_interpreter(spark.sparkContext), active_session(spark):
-        made = UserDefinedFunction(
-            function,
-            schema_with_tally(kind) if tally else schema(kind),
-            evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
-        )
-        column: Any = made(*[rows[name] for name in rows.columns])
-        return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), spark)
+        return map_in_arrow(rows, function, schema_with_tally(kind) if tally else schema(kind))

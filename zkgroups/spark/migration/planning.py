@@ -31,8 +31,8 @@ from ...kafka import BrokerOptions
 from ...migration.log_ranges import topic_creation_zxids
 from ...migration.plan import Planner, PlanSettings, SourceNode
 from ..errors import translated
+from ..pyspark_internals import active_session
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import active_session
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
 from ..storage.timestamps import timestamp_text

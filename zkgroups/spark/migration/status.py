@@ -13,8 +13,8 @@ from ...kafka import BrokerOptions, Brokers
 from ...migration.verify import status_of_groups
 from ...zookeeper.registry import Registry
 from ..errors import translated
+from ..pyspark_internals import active_session
 from ..snapshots.snapshot import session_beside
-from ..source.data_source import active_session
 from ..source.options import SourceOptions
 from ..spark_thread import interruptible
 from .arrow_rows import collect_rows

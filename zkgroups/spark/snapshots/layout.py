@@ -79,7 +79,7 @@ class Layout(AtomicFolder):
     # Tables
 
     def table(self, table: Table, name: str) -> str:
-        """Return the path of a table."""
+        """Return the path of a table of the named snapshot."""
         return self.path(*_place(table, name))
 
     def files(self, table: Table, name: str) -> dict[str, int]:

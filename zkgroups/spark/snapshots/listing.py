@@ -16,11 +16,11 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from ...exceptions import SparkJobError
 from ..errors import translated
+from ..pyspark_internals import arrow_schema, literal_paths
 from ..source.tables import Table
 from ..storage.timestamps import parse_timestamp
 from .layout import Layout
@@ -65,7 +65,7 @@ RowCounts: TypeAlias = Mapping[tuple[str, str], Any]
 def list_snapshots(spark: SparkSession, destination: str) -> DataFrame:
     """Return the snapshots of a destination, oldest first; the columns are the fields of `ListedSnapshot`."""
     rows = [asdict(each) for each in listing(spark, destination)]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, to_arrow_schema(SCHEMA, timezone="UTC")), SCHEMA)
+    return spark.createDataFrame(pa.Table.from_pylist(rows, arrow_schema(SCHEMA)), SCHEMA)
 
 
 def listing(spark: SparkSession, destination: str) -> list[ListedSnapshot]:
@@ -150,7 +150,7 @@ _EMPTY_TABLE: Final = {"cluster": None, "rows": 0, "problems": 0}
 
 def _read(spark: SparkSession, layout: Layout, table: Table, names: Sequence[str]) -> DataFrame:
     paths = [layout.table(table, name) for name in names]
-    rows = spark.read.schema(_COUNTED).option("__globPaths__", "false").option("basePath", paths[0].rpartition("/")[0])
+    rows = literal_paths(spark.read.schema(_COUNTED)).option("basePath", paths[0].rpartition("/")[0])
     return (
         rows.parquet(*paths)
         .groupBy("snapshot")

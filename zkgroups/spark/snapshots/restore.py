@@ -79,7 +79,7 @@ def _topic(
     for partition, offset in sorted(zip(partitions, offsets, strict=True)):
         at = TopicPartition.checked(check_topic(topic), check_partition(partition))
         if at in found:
-            raise InvalidInputError(f"{at} of group {group!r} occurs twice")
+            raise InvalidInputError(f"the table has two offsets for {at} of group {group!r}")
         found[at] = check_offset(offset)
     return RestorableTopic(group, topic, found, tuple(_problem(above, **row.asDict()) for row in problems))
 

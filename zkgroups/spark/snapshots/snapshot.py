@@ -23,8 +23,9 @@ from ...exceptions import InvalidOptionError, NotFoundError, SparkStoppedError
 from ...zookeeper.reading import tree_walk
 from ...zookeeper.session.registry_context import context_of
 from ..errors import translated
+from ..pyspark_internals import active_session, is_stopped
 from ..source import data_dir_reader
-from ..source.data_source import NAME, active_session, register
+from ..source.data_source import NAME, register
 from ..source.options import MAX_PARALLELISM, SourceOptions
 from ..source.selection import Selection
 from ..source.tables import Table
@@ -89,8 +90,8 @@ def take_snapshot(
     The destination must be visible to Spark's driver and workers (see `spark/storage/writing.py`). `on_progress` is
     called with the name of each of the `STEPS` when it starts.
     """
-    if spark.sparkContext._jsc is None:
-        raise SparkStoppedError("cannot take a snapshot: this Spark session was stopped")
+    if is_stopped(spark):
+        raise SparkStoppedError("cannot take a snapshot: this Spark session was stopped; create a new one")
     source, groups = _with_fixed_state(_as_options(source))  # fails fast, before any job starts
     return interruptible(spark, lambda step: _take(spark, destination, source, groups, step), on_progress)
 

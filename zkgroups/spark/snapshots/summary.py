@@ -81,7 +81,7 @@ def digest(columns: StructType) -> Column:
 
 
 def row_hash(columns: StructType) -> Column:
-    """Return a hash of one row."""
+    """Return a hash of one row, with each map as a list, because Spark cannot hash maps."""
     return f.xxhash64(
         *(f.map_entries(f.col(c.name)) if isinstance(c.dataType, MapType) else f.col(c.name) for c in columns)
     )

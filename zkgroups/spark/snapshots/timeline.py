@@ -20,6 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ...core.znodes.topic_partition import TopicPartition
 from ...exceptions import InvalidOptionError, NotFoundError
 from ..errors import translated
+from ..pyspark_internals import literal_paths
 from ..source.tables import SCHEMAS, Table
 from ..storage.timestamps import parse_timestamp, timestamp_text
 from .layout import Layout
@@ -153,7 +154,7 @@ _SCHEMA: Final = StructType(
 def _read(spark: SparkSession, layout: Layout, names: Sequence[str]) -> DataFrame:
     """Read the offsets of several snapshots, of any version."""
     paths = [layout.table(Table.OFFSETS, name) for name in names]
-    as_they_are = spark.read.schema(_SCHEMA).option("__globPaths__", "false")
+    as_they_are = literal_paths(spark.read.schema(_SCHEMA))
     return as_they_are.option("basePath", paths[0].rpartition("/")[0]).parquet(*paths)
 
 

@@ -29,7 +29,7 @@ from .summary import Summary, TableSummary, digest
 
 
 class FindingKind(StrEnum):
-    """The kinds of findings."""
+    """The problems that a verification can find."""
 
     BAD_SUMMARY = "bad-summary"
     MISSING_TABLE = "missing-table"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.znodes.offset_codec import MAX_OFFSET
-from ...zookeeper.requests.multiread import DATA_AT, END, GOOD_HEAD, STAT_BYTES
+from ...zookeeper.requests.multiread_format import DATA_AT, END, GOOD_HEAD, STAT_BYTES
 from .tables import LATEST_MS, TIMESTAMP
 
 LONGEST_PLAIN: Final = len(str(MAX_OFFSET)) - 1
@@ -32,7 +32,7 @@ def offset_columns(answers: Sequence[bytes]) -> list[Any] | None:
 
     Returns None if any record is not a plain offset.
 
-    >>> from zkgroups.zookeeper.requests.multiread import END, GOOD_HEAD
+    >>> from zkgroups.zookeeper.requests.multiread_format import END, GOOD_HEAD
     >>> stat = bytes(8) + (77).to_bytes(8) + (1000).to_bytes(8) + (2000).to_bytes(8) + (5).to_bytes(4) + bytes(32)
     >>> [column.to_pylist() for column in offset_columns([GOOD_HEAD + b"\\x03" + b"123" + stat + END])][:2]
     [[123], [5]]

@@ -13,21 +13,17 @@ read less.
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ...datadir.data_dir import DataDirState
 from ...exceptions import InvalidOptionError
+from ..pyspark_internals import active_session, driver_interpreter
 from . import data_dir_reader
 from .options import DEFAULT_PARALLELISM, SourceOptions, Starting
 from .selection import Selection
@@ -108,10 +104,6 @@ class Reader(DataSourceReader):
         return read_batches(self._options, partition.selection)
 
 
-_INTERPRETER_LOCK: Final = threading.Lock()
-"""Held while the interpreter of the whole context is replaced."""
-
-
 def register(spark: SparkSession) -> None:
     """Register `format("zkgroups")` with a session.
 
@@ -120,31 +112,3 @@ def register(spark: SparkSession) -> None:
     """
     with active_session(spark), driver_interpreter(spark.sparkContext):
         spark.dataSource.register(ZkgroupsSource)
-
-
-@contextmanager
-def active_session(spark: SparkSession) -> Iterator[None]:
-    """Make this the active session of the thread for a block. Spark looks up data sources in the active session."""
-    sessions = SparkSession._get_j_spark_session_class(cast(Any, spark.sparkContext._jvm))
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
-
-
-@contextmanager
-def driver_interpreter(context: SparkContext) -> Iterator[None]:
-    """Use the driver's interpreter for everything registered in the block, unless the user chose another."""
-    with _INTERPRETER_LOCK:
-        usual = context.pythonExec
-        if not (os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")):
-            context.pythonExec = sys.executable
-        try:
-            yield
-        finally:
-            context.pythonExec = usual

@@ -142,11 +142,11 @@ class SourceOptions(ConnectionOptions):
             return None
         return DataDir(self.data_dir, log_folder=self.data_log_dir, chroot=(self.chroot or "").rstrip("/"))
 
-    def connect(self) -> Registry:
+    def connect(self, *, unreachable_timeout: float | None = None) -> Registry:
         """Open a session to ZooKeeper."""
         if self.data_dir is not None:
             raise InvalidOptionError("dataDir", self.data_dir, "this operation needs a server: set zookeeper instead")
-        return ConnectionOptions.connect(self)
+        return ConnectionOptions.connect(self, unreachable_timeout=unreachable_timeout)
 
 
 def _in_spark(name: str) -> str:

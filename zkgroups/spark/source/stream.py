@@ -19,8 +19,9 @@ last batch.
 
 A batch that was planned but not finished is read again after a restart, from the same position.
 
-A ZooKeeper whose last zxid is lower than the position was wiped or replaced (see `position.py`). That is an error,
-because positions have no meaning there. With `startOver`, the stream returns all of its offsets, then new commits.
+A ZooKeeper whose last zxid is lower than the position was wiped or replaced (see `ensemble_position.py`). That is an
+error, because positions have no meaning there. With `startOver`, the stream returns all of its offsets, then new
+commits.
 
 A ZooKeeper restored from its own backup is detected only while its last zxid is lower than the position. After that,
 the stream misses commits made in between until the next commit. After restoring a backup, start with a new checkpoint.
@@ -38,7 +39,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ...exceptions import InvalidOptionError, NotConnectedError, RefusedError, UnavailableError
-from ...zookeeper.reading.position import Position, position
+from ...zookeeper.reading.ensemble_position import EnsemblePosition, ensemble_position
 from ...zookeeper.registry import Registry
 from .options import DEFAULT_PARALLELISM, SourceOptions, Starting
 from .saved_position import decode_position, encode_position
@@ -64,7 +65,7 @@ class StreamShare(InputPartition):
 
     selection: Selection
     after: int
-    until: Position
+    until: EnsemblePosition
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -81,7 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._registry: Registry | None = None  # only ever on the driver
         self._not_before = 0.0
-        self._target: Position | None = None
+        self._target: EnsemblePosition | None = None
 
     # On the driver
 
@@ -126,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if registry is not None:
             registry.close()
 
-    def _check(self, before: Position, now: Position) -> bool:
+    def _check(self, before: EnsemblePosition, now: EnsemblePosition) -> bool:
         """Return whether both positions belong to the same ZooKeeper; raise RefusedError if that is required."""
         if not (same := before.may_precede(now)) and not self._options.start_over:
             raise RefusedError(
@@ -135,17 +136,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return same
 
-    def _now(self) -> Position:
+    def _now(self) -> EnsemblePosition:
         try:
             return self._ask()
         except UnavailableError:
             self.stop()  # a wiped server rejects sessions that have seen a later zxid
             return self._ask()
 
-    def _ask(self) -> Position:
+    def _ask(self) -> EnsemblePosition:
         if self._registry is None:
             self._registry = self._options.connect()
-        return position(self._registry)
+        return ensemble_position(self._registry)
 
     # On a worker
 
@@ -153,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read one share as Arrow batches."""
         assert isinstance(partition, StreamShare)
         with closing(self._options.connect()) as registry:
-            if (now := position(registry)).zxid < partition.until.zxid:
+            if (now := ensemble_position(registry)).zxid < partition.until.zxid:
                 raise NotConnectedError(
                     f"the server is at zxid {now.zxid:#x}, behind zxid {partition.until.zxid:#x} that the batch needs"
                 )

@@ -85,7 +85,7 @@ def offset_batches(blocks: Iterator[Block[PartDirectory]], owners: OwnersOf, clu
 
 
 def _next_blocks(blocks: Iterator[Block[PartDirectory]]) -> list[Block[PartDirectory]]:
-    """Return the blocks of the next batch."""
+    """Return the blocks of the next batch: enough for `ROWS` rows or `BYTES` bytes, or all that are left."""
     batch: list[Block[PartDirectory]] = []
     rows = size = 0
     for block in blocks:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DataType, IntegerType, LongType
 
 from ...exceptions import SparkJobError
+from ..pyspark_internals import literal_paths
 from .tables import SCHEMAS, Table
 
 _WIDER: Final = {(IntegerType(), LongType())}
@@ -17,7 +18,7 @@ _WIDER: Final = {(IntegerType(), LongType())}
 
 def strict_reader(spark: SparkSession) -> DataFrameReader:
     """Return a reader that takes paths literally, because a folder may be named [1], and verifies checksums."""
-    reader = spark.read.option("__globPaths__", "false")
+    reader = literal_paths(spark.read)
     return reader.option("parquet.page.verify-checksum.enabled", "true")
 
 

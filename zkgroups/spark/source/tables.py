@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 
 class Table(StrEnum):
-    """The name of a table."""
+    """The tables that the data source can read."""
 
     OFFSETS = "offsets"
     OWNERS = "owners"

@@ -27,8 +27,9 @@ from pyspark.sql.types import StructType
 
 from ...exceptions import DamagedFileError, NotFoundError
 from ..errors import translated
+from ..pyspark_internals import hadoop_path, literal_paths
 from .file_list import FileList, added_files, join_problems, missing_files
-from .files import file_lengths, java, read_text, resolve, write_text
+from .files import file_lengths, read_text, resolve, write_text
 from .timestamps import TIMESTAMP, parse_timestamp, timestamp_text
 from .writing import ROWS, write
 
@@ -50,7 +51,7 @@ def write_and_list(rows: DataFrame, path: str, *counts: Column, without: str = "
     found = write(rows, path, *counts, without=without)
     files, folder = resolve(rows.sparkSession, path)
     listed = FileList(int(found[ROWS] or 0), file_lengths(files, folder))
-    write_text(files, java(rows.sparkSession).org.apache.hadoop.fs.Path(folder, _LIST), listed.to_json())
+    write_text(files, hadoop_path(rows.sparkSession, folder, _LIST), listed.to_json())
     return found
 
 
@@ -76,7 +77,7 @@ class AtomicFolder:
     def _path(self, *names: str) -> Any:
         path = self._root
         for name in names:
-            path = java(self._spark).org.apache.hadoop.fs.Path(path, name)
+            path = hadoop_path(self._spark, path, name)
         return path
 
     # Reading
@@ -138,7 +139,7 @@ class AtomicFolder:
         for names in folders:
             self.check_files(*names, cure=cure)
         with translated(f"{self} cannot be read"):  # with a schema, because inferring one needs a job
-            reader = self._spark.read.schema(schema).option("__globPaths__", "false")  # a folder may be named [1]
+            reader = literal_paths(self._spark.read.schema(schema))
             return reader.parquet(*(self.path(*names) for names in folders))
 
     # Writing folders
@@ -165,13 +166,13 @@ class AtomicFolder:
 
     def check_space(self, staged: str, size: int) -> None:
         """Write and delete a file beside a staged folder, to detect a full disk before the work begins."""
-        probe = java(self._spark).org.apache.hadoop.fs.Path(f"{staged}-probe")
+        probe = hadoop_path(self._spark, f"{staged}-probe")
         write_text(self._files, probe, " " * size)
         self._files.delete(probe, False)
 
     def write_staged(self, text: str, staged: str, name: str) -> None:
         """Write a small file to a staged folder."""
-        write_text(self._files, java(self._spark).org.apache.hadoop.fs.Path(staged, name), text)
+        write_text(self._files, hadoop_path(self._spark, staged, name), text)
 
     def staged(self) -> list[tuple[str, str]]:
         """Return the times and names of the folders in `_unfinished`. Names of another form are ignored."""
@@ -191,7 +192,7 @@ class AtomicFolder:
         """Move a folder written by `write_and_list` into place, and mark it as complete. Replaces an existing one."""
         self.delete_folder(*names)
         folder = self._path(*names)
-        self._move(java(self._spark).org.apache.hadoop.fs.Path(staged), folder)
+        self._move(hadoop_path(self._spark, staged), folder)
         self._move(self._path(*names, _LIST), self._path(*names, MARK))
 
     def delete_folder(self, *names: str) -> None:

@@ -8,16 +8,7 @@ from pyspark.sql import SparkSession
 
 from ...exceptions import InvalidOptionError
 from ..errors import translated
-
-
-def java(spark: SparkSession) -> Any:
-    """Return the JVM of a session."""
-    return spark.sparkContext._jvm
-
-
-def hadoop(spark: SparkSession) -> Any:
-    """Return the Hadoop configuration of a session."""
-    return spark._jsparkSession.sessionState().newHadoopConf()
+from ..pyspark_internals import file_system, hadoop_path, read_stream
 
 
 def resolve(spark: SparkSession, destination: str) -> tuple[Any, Any]:
@@ -25,8 +16,8 @@ def resolve(spark: SparkSession, destination: str) -> tuple[Any, Any]:
     if not isinstance(destination, str) or not destination:
         raise InvalidOptionError("destination", destination, "it must be the name of a folder, as text")
     with translated(f"{destination} cannot be used"):
-        root = java(spark).org.apache.hadoop.fs.Path(destination)
-        files = root.getFileSystem(hadoop(spark))
+        root = hadoop_path(spark, destination)
+        files = file_system(spark, root)
         return files, files.makeQualified(root)
 
 
@@ -46,7 +37,7 @@ def read_text(spark: SparkSession, files: Any, path: Any) -> str:
     """Read a small text file."""
     stream = files.open(path)
     try:
-        return str(java(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        return read_stream(spark, stream)
     finally:
         stream.close()
 

@@ -22,8 +22,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from ...exceptions import NotSharedError
+from ..pyspark_internals import row_counter
 from ..spark_thread import run_in_parallel
-from .files import data_files, hadoop, java, resolve
+from .files import data_files, resolve
 
 SHARED: Final = "spark.zkgroups.sharedFileSystem"
 """The setting that declares the destination to be mounted on all machines."""
@@ -104,20 +105,12 @@ def check_row_count(spark: SparkSession, path: str, written: int) -> None:
 
 def _rows_in(spark: SparkSession, found: list[Any]) -> int:
     """Return the number of rows in the files, from their footers, which several threads read."""
-    parquet, conf = java(spark).org.apache.parquet.hadoop, hadoop(spark)
+    count = row_counter(spark)
 
     def rows(files: list[Any]) -> int:
-        return sum(_record_count(parquet, file, conf) for file in files)
+        return sum(map(count, files))
 
     shares = min(_THREADS, 1 + len(found) // _FILES_OF_A_THREAD)
     if shares == 1:
         return rows(found)
     return sum(run_in_parallel(spark, [partial(rows, found[number::shares]) for number in range(shares)]))
-
-
-def _record_count(parquet: Any, file: Any, conf: Any) -> int:
-    reader = parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromStatus(file, conf))
-    try:
-        return int(reader.getRecordCount())
-    finally:
-        reader.close()

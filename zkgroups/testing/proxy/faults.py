@@ -39,7 +39,7 @@ class Moment(Enum):
 
 
 class Fault:
-    """An armed fault."""
+    """A fault that cuts one connection once, at the n-th request that it counts."""
 
     def __init__(self, moment: Moment, n: int) -> None:
         if n < 1:

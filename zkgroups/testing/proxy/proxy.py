@@ -121,7 +121,7 @@ class TcpProxy:
         self._call(self._heal)
 
     def start(self) -> Self:
-        """Start to listen."""
+        """Start a thread that forwards connections. Return when the proxy is listening."""
         started: Future[None] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run(started)), name="zkgroups-proxy")
         self._thread.daemon = True

@@ -12,8 +12,8 @@ from ...core.znodes.paths import GroupPaths
 from ...core.znodes.values import CommittedOffset, ForbiddenNode, UnreadableNode
 from ...exceptions import GroupExistsError, GroupNotFoundError, NoPermissionError
 from ..reading import group_reader
-from ..requests.batching import in_batches
 from ..requests.transaction import Create, Operation, TransactionFailed
+from ..requests.transaction_batches import in_batches
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 

@@ -30,7 +30,7 @@ from ..requests.request_size import batches, fits
 from ..requests.transaction import Delete, Operation, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
-from .guards import NobodyRegistered
+from .transaction_guards import NobodyRegistered
 
 ATTEMPTS: Final = 5
 """How often to start again if the group changes while it is being deleted."""
@@ -62,7 +62,9 @@ class Deletion:
             for _ in range(ATTEMPTS):
                 if self._attempt_what_fits():
                     return
-            raise ConflictError(f"group {self._paths.group!r} keeps changing while it is being deleted")
+            raise ConflictError(
+                f"group {self._paths.group!r} keeps changing while it is being deleted: stop its clients, and try again"
+            )
         except ZkgroupsException as error:
             if not self.begun:
                 raise

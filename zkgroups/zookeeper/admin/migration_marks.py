@@ -17,11 +17,17 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from ...core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
 from ...core.znodes.paths import GroupPaths
 from ...core.znodes.values import ForbiddenNode, UnreadableNode
-from ...exceptions import GroupMigratedError, GroupNotFoundError, NoPermissionError, ZkgroupsException
+from ...exceptions import (
+    ConflictError,
+    GroupMigratedError,
+    GroupNotFoundError,
+    NoPermissionError,
+    ZkgroupsException,
+)
 from ..requests import bulk_read
-from ..requests.batching import Batch, in_batches
 from ..requests.node import Node
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
+from ..requests.transaction_batches import Batch, in_batches
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 
@@ -39,13 +45,20 @@ def read(context: RegistryContext, groups: Iterable[str]) -> dict[str, ReadMark]
     return {group: _found(group, node) for group, node in nodes.items() if node is not None}
 
 
-def put(context: RegistryContext, targets: Mapping[str, str], *, plan: str, state: MarkState) -> Outcomes:
-    """Mark these groups with their names on the target. Groups with the mark of another plan are refused."""
+def put(
+    context: RegistryContext, targets: Mapping[str, str], *, plan: str, state: MarkState, replace: bool = False
+) -> Outcomes:
+    """Mark these groups with their names on the target. Groups with the mark of another plan are refused.
+
+    With `replace`, groups without a mark are refused, too: another run of the plan has removed it.
+    """
     since_ms = int(time.time() * 1000)
 
     def decide(group: str, node: Node | None) -> list[Operation]:
         mark = Mark(group, plan, targets[group], state, since_ms)
         if node is None:
+            if replace:
+                raise ConflictError(f"the mark of group {group!r} was removed meanwhile: run migrate status")
             return [Create(GroupPaths(group).mark, encode_mark(mark), acl=context.acls.directories)]
         found = _found(group, node)
         if isinstance(found, UnreadableNode) or found.plan != plan:
@@ -56,10 +69,17 @@ def put(context: RegistryContext, targets: Mapping[str, str], *, plan: str, stat
     return change(context, list(targets), _mark, decide)
 
 
-def remove(context: RegistryContext, groups: Iterable[str], *, plan: str | None, force: bool = False) -> Outcomes:
+def remove(
+    context: RegistryContext,
+    groups: Iterable[str],
+    *,
+    plan: str | None,
+    state: MarkState | None = None,
+    force: bool = False,
+) -> Outcomes:
     """Delete the marks of this plan, or of any plan if None. Groups with the mark of another plan are refused.
 
-    With `force`, delete every mark, also malformed ones.
+    With a `state`, keep marks in another state. With `force`, delete every mark, also malformed ones.
     """
 
     def decide(group: str, node: Node | None) -> list[Operation]:
@@ -68,6 +88,8 @@ def remove(context: RegistryContext, groups: Iterable[str], *, plan: str | None,
         found = _found(group, node)
         if not force and (isinstance(found, UnreadableNode) or plan not in (None, found.plan)):
             raise migrated(group, found)
+        if state is not None and isinstance(found, Mark) and found.state is not state:
+            return []
         return [Delete(node.path, node.version)]
 
     return change(context, list(dict.fromkeys(groups)), _mark, decide)

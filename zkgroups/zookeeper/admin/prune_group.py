@@ -15,7 +15,7 @@ from ..requests.transaction import Delete, Operation
 from ..session.registry_context import RegistryContext
 from . import migration_marks
 from .delete_group import Deletion
-from .guards import NobodyRegistered
+from .transaction_guards import NobodyRegistered
 
 
 def prune_group(paths: GroupPaths, context: RegistryContext, offsets: Iterable[CommittedOffset]) -> None:
@@ -47,7 +47,7 @@ class _Pruning(Deletion):
             raise migration_marks.migrated(group, moving)
         for found in group_reader.every_offset(self._context, [group]):
             if not isinstance(found, CommittedOffset):
-                raise GuardFailedError(f"{found.path} cannot be read: {found.reason}")
+                raise GuardFailedError(f"{found.path} cannot be read ({found.reason}), so the group is not deleted")
             if found != self._known.get(self._paths.offset(found.at)):
                 raise OffsetConflictError(found.at, found)
 
@@ -68,4 +68,4 @@ class _Pruning(Deletion):
             return operation
         if self._is_registration(operation):  # a persistent registration: it has no client
             return operation
-        raise GuardFailedError(f"node {path} exists and was not part of the original read")
+        raise GuardFailedError(f"node {path} was created after the group was read, and is not deleted")

@@ -1,4 +1,4 @@
-"""Carry out the repairs of `core/doctor/check_table.py`. Each is one transaction over the nodes that were read.
+"""Carry out the repairs of `core/doctor/all_checks.py`. Each is one transaction over the nodes that were read.
 
 A version alone is not a guard, because a recreated node has version 0 again. So a node to delete must have no children;
 a directory in use has some. A node that should belong to no session must prove it: the transaction creates a node below
@@ -25,7 +25,7 @@ from ...exceptions import ConflictError, GroupInUseError, GroupNotFoundError, Re
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
-from .guards import NobodyRegistered, remove_persistent
+from .transaction_guards import NobodyRegistered, remove_persistent
 
 _CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NoNodeError, NotEmptyError)
 
@@ -72,7 +72,7 @@ def _carry_out(finding: Finding, guard: NobodyRegistered | _IdsNotRegistered | N
                 raise _changed(failure.operation.path) from failure.error
             else:
                 raise translate(failure.error, failure.operation.path) from failure.error
-    raise ConflictError(f"group {finding.group!r} keeps changing while it is being repaired")
+    raise ConflictError(f"group {finding.group!r} keeps changing while it is being repaired: try again later")
 
 
 def _needed_guards(guards: Sequence[Operation], operations: Sequence[Operation]) -> Sequence[Operation]:
@@ -88,7 +88,7 @@ def _operations(step: RepairStep) -> list[Operation]:
 
 
 def _changed(path: str) -> ConflictError:
-    return ConflictError(f"{path} has changed since the check; nothing was repaired")
+    return ConflictError(f"{path} has changed since the check; nothing was repaired: check the group again")
 
 
 class _IdsNotRegistered:

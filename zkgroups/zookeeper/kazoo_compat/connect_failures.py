@@ -14,14 +14,13 @@ from __future__ import annotations
 import random
 import socket
 import ssl
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kazoo.exceptions import ConnectionDropped, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ...deadline import Deadline, uptime
-from . import internals, server_status
+from . import internals
 from .safe_decoding import DamagedAnswer
 
 _FINAL: Final = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError, DamagedAnswer)
@@ -42,8 +41,7 @@ IS_BEHIND: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """How an attempt failed. The error itself is not kept, because it holds the socket."""
 
     reason: str
@@ -109,9 +107,10 @@ class ConnectFailures:
             try:
                 resolved = socket.getaddrinfo(host.strip(), port, 0, 0, socket.IPPROTO_TCP)
                 addresses += [(host, str(address[0]), int(address[1])) for *_, address in resolved]
-            except socket.gaierror as error:
+            except OSError as error:  # not only gaierror: any other error would end kazoo's thread for good
                 self._client.logger.warning("Cannot resolve %s: %s", host, error)
-                unknown[host, port] = Failure(f"unknown host ({error.strerror})", type(error))
+                kind = "unknown host" if isinstance(error, socket.gaierror) else "the name cannot be resolved"
+                unknown[host, port] = Failure(f"{kind} ({error.strerror})", type(error))
         self._unknown, self._addresses = unknown, list(dict.fromkeys(addresses))
         self._expanded = True
         return random.sample(self._addresses, len(self._addresses))  # clients spread over the servers
@@ -141,6 +140,8 @@ class ConnectFailures:
             return False
         if self._failing_since is None or uptime() < self._failing_since + _CHECK_ZXID_AFTER:
             return False
+        from . import server_status
+
         last = server_status.last_zxid(self._client, *self._current, Deadline(_STATUS_TIMEOUT))
         return last is not None and last < seen
 

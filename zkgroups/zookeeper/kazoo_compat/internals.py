@@ -31,7 +31,7 @@ def is_stopped(client: Any) -> bool:
 
 
 def sasl_options(client: Any) -> dict[str, str] | None:
-    """Return the options of the SASL login."""
+    """Return the options of the SASL login; None without SASL."""
     found: dict[str, str] | None = client._connection.sasl_options
     return found
 

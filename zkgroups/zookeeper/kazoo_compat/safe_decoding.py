@@ -170,7 +170,7 @@ class _SafeReader:
             return _checked_connect(answer), zxid
 
     def authenticate_with_sasl(self, host: str, timeout: float) -> None:
-        """Log in."""
+        """Log in. A malformed answer raises `DamagedAnswer`."""
         with _undamaged("a step of the SASL login"):
             self._authenticate_with_sasl(host, timeout)
 

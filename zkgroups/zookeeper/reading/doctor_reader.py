@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kazoo.security import Permissions
 
-from ...core.doctor.check_table import CHECKS, run_checks
+from ...core.doctor.all_checks import CHECKS, run_checks
 from ...core.doctor.findings import Checkup, Finding
 from ...core.doctor.group_nodes import Directory, GroupNodes
 from ...core.znodes.group_view import GroupView

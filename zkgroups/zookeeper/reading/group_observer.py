@@ -21,7 +21,7 @@ from ...core.znodes.values import ForbiddenNode
 from ...exceptions import NotConnectedError, TooLargeError
 from ..requests import bulk_read
 from ..requests.node import Node
-from ..requests.request_size import MAX_REQUEST_BYTES
+from ..requests.request_limit import MAX_REQUEST_BYTES
 from ..requests.transaction import Set, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext

@@ -34,7 +34,7 @@ from ...core.znodes.values import (
 from ..admin import migration_marks
 from ..requests import bulk_read
 from ..requests.bulk_read import Siblings, failed_read
-from ..requests.multiread import Record
+from ..requests.multiread_format import Record
 from ..requests.node import Node
 from ..session.registry_context import RegistryContext
 from . import tree_walk
@@ -108,7 +108,7 @@ class _DecodedGroup:
 
     @property
     def registrations(self) -> Iterator[Registration]:
-        """The readable registrations."""
+        """The registrations that can be read and evaluated."""
         return (node.registration for node in self.instances if isinstance(node.registration, Registration))
 
     @property

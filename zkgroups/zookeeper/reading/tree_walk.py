@@ -16,7 +16,7 @@ from ...core.znodes.owner_codec import decode_owned_topic
 from ...core.znodes.paths import CONSUMERS, Part, join
 from ...core.znodes.values import ForbiddenNode
 from ..requests.bulk_read import Block, Siblings, children_of, failed_read, read
-from ..requests.multiread import Kind
+from ..requests.multiread_format import Kind
 from ..requests.node import Node
 from ..session.registry_context import RegistryContext
 

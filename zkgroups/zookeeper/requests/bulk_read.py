@@ -3,7 +3,7 @@
 Nodes are read as siblings, which are children of one directory: the partitions of a topic, or the topics of a group. An
 answer is kept as bytes. The caller decodes it into objects or columns.
 
-The memory is limited by the requests in flight (`read_pace.py`), regardless of the number of nodes. A missing node
+The memory is limited by the requests in flight (`bulk_read_pace.py`), regardless of the number of nodes. A missing node
 reads as None, a forbidden one as `ForbiddenNode`. Neither affects other nodes. Reads that were lost with a connection
 are repeated.
 
@@ -36,20 +36,11 @@ from ..session.errors import LOSSES, translate, translate_of_read
 from ..session.registry_context import RegistryContext
 from ..session.session import PIPELINE
 from . import multiread_support
-from .multiread import (
-    DENIED,
-    END,
-    GONE,
-    Kind,
-    Record,
-    listings,
-    operations,
-    records,
-)
+from .bulk_read_pace import FEW_READS, MAX_READ_REQUEST_BYTES, BulkReadPace
+from .bulk_read_requests import Sent, SentOneByOne, SentTogether
+from .multiread_format import DENIED, END, GONE, Kind, Record, listings, operations, records
 from .node import Node
-from .read_pace import FEW_READS, MAX_READ_REQUEST_BYTES, Pace
-from .request_size import SMALLEST_LIMIT
-from .sent_reads import Sent, SentOneByOne, SentTogether
+from .request_limit import SMALLEST_LIMIT
 
 K = TypeVar("K")
 
@@ -149,7 +140,7 @@ class _BulkRead(Generic[K]):
         self._context = context
         self._kind = kind
         self._chroot = context.session.chroot
-        self._pace = Pace()
+        self._pace = BulkReadPace()
         self._in_flight: deque[tuple[Block[K], Sent]] = deque()
 
     def blocks(self, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:

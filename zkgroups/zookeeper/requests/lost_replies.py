@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...deadline import Deadline
 from ...exceptions import NoPermissionError, NotConnectedError, OutcomeUnknownError
@@ -20,6 +20,9 @@ from .transaction import Check, Create, Delete, Operation, Set, last_write
 
 if TYPE_CHECKING:
     from ..session.session import Session
+
+CHECK_FIRST: Final = ": read the node before you repeat the write"
+"""The end of a message about a write with an unknown outcome."""
 
 
 class TransactionOutcome(Enum):
@@ -41,14 +44,18 @@ def was_carried_out(
         session.call(lambda: session.client.sync_async("/"), "/", deadline)
         nodes = session.get_all(list(changes), deadline=deadline)
     except NoPermissionError as error:
-        raise OutcomeUnknownError(f"the answer about {path} was lost, and reading the node is not permitted") from error
+        raise OutcomeUnknownError(
+            f"the reply to a write of {path} was lost, and you have no permission to read the node{CHECK_FIRST}"
+        ) from error
     except NotConnectedError as error:
         raise OutcomeUnknownError(
-            f"the connection was lost before the answer about {path}, and could not be restored in time"
+            f"the connection was lost before the reply to a write of {path}, and was not restored in time{CHECK_FIRST}"
         ) from error
     outcome = outcome_of_all(list(changes.values()), nodes, session_id=session_id, zxid_before=request.zxid_before)
     if outcome is TransactionOutcome.UNKNOWN:
-        raise OutcomeUnknownError(f"the answer about {path} was lost, and the node was changed again since")
+        raise OutcomeUnknownError(
+            f"the reply to a write of {path} was lost, and the node has changed again since{CHECK_FIRST}"
+        )
     return outcome is TransactionOutcome.CARRIED_OUT
 
 

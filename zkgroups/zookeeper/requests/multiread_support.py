@@ -27,11 +27,11 @@ from ...deadline import Deadline
 from ...exceptions import ZkgroupsException
 from ..kazoo_compat import internals, server_status
 from ..kazoo_compat.client_log import SilentLog
-from ..kazoo_compat.closing import close_client
+from ..kazoo_compat.close_client import close_client
 from ..kazoo_compat.second_client import connect_only_to, second_client
 from ..kazoo_compat.tcp_connection import Endpoints, endpoints
 from ..session.session import Session
-from .multiread import Kind, MultiRead, operations
+from .multiread_format import Kind, MultiRead, operations
 
 PROBE_TIMEOUT: Final = 5.0
 """How long a reader waits for the probe, in seconds. Then it sends one request for each node."""

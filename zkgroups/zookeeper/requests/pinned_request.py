@@ -1,10 +1,10 @@
 """A transaction that is carried out in one given session or not at all.
 
-A `check` in a ZooKeeper transaction compares a data version, and every recreated node has version 0. And kazoo opens a
-new session by itself when the old one has expired. So neither fences a zombie. But kazoo serializes a request at the
-moment it sends it, on the thread that owns the connection. Only there it is certain in which session the server will
-read the bytes. `PinnedRequest` compares the session there, and in any other session it sends a transaction that must
-fail.
+A `check` in a ZooKeeper transaction does not fence a zombie: it compares a data version, and every recreated node has
+version 0. kazoo does not either: when the session has expired, it opens a new one by itself and sends the request
+there. But kazoo serializes a request at the moment when it sends it, on the thread that owns the connection. Only that
+thread can be certain in which session the server will read the bytes. `PinnedRequest` compares the session there, and
+in any other session it sends a transaction that must fail.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ...core.znodes.session_ids import session_hex
 from ...deadline import uptime
 from ...exceptions import TooLargeError
 from ..kazoo_compat import internals
-from .request_size import ENVELOPE_BYTES, MAX_REQUEST_BYTES
+from .request_limit import MAX_REQUEST_BYTES
+from .request_size import ENVELOPE_BYTES
 from .transaction import Check, Create, Delete, Operation, Set, first_failure
 
 

@@ -16,9 +16,9 @@ from ...deadline import Deadline, uptime
 from ...exceptions import NotConnectedError, OutcomeUnknownError, SessionLostError, TooLargeError
 from ..kazoo_compat import internals
 from ..session.errors import LOSSES, translate
-from .lost_replies import was_carried_out
+from .lost_replies import CHECK_FIRST, was_carried_out
 from .pinned_request import PinnedRequest
-from .request_size import SMALLEST_LIMIT
+from .request_limit import SMALLEST_LIMIT
 from .transaction import Operation, first_failure, is_divisible, last_write
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def run_transaction(
     losses = 0
     while True:
         pinned = session.require_id(deadline) if session_id is None else session_id
+        if not session.client.last_zxid:  # a new session; if the reply is lost, nodes must be known to be older
+            session.exists("/", deadline=deadline)
         request = PinnedRequest(session.client, pinned, operations)
         results = _send(session, request, operations, deadline)
         lost_soon = request.sent and (deadline.passed or uptime() - request.sent_at < _SOON)
@@ -74,10 +76,14 @@ def _send(
     except KazooTimeoutError as error:
         if request.withdraw():
             raise _not_changed(session, operations, deadline) from error
-        raise OutcomeUnknownError(f"no answer about {path} within {deadline.seconds:g} s") from error
+        raise OutcomeUnknownError(
+            f"no reply to a write of {path} within {deadline.seconds:g} s{CHECK_FIRST}"
+        ) from error
     except ConnectionClosedError as error:
         if not request.withdraw():
-            raise OutcomeUnknownError(f"the connection was closed before the answer about {path}") from error
+            raise OutcomeUnknownError(
+                f"the connection was closed before the reply to a write of {path}{CHECK_FIRST}"
+            ) from error
         raise session.closed_error() from error
     except (*LOSSES, SessionExpiredError):
         return None

@@ -1,1 +1,1 @@
-"""A connection to ZooKeeper and its session: options, errors, liveness, session files."""
+"""A connection to ZooKeeper and its session: options, errors, lifetime, session files."""

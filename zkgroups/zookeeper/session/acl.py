@@ -9,6 +9,7 @@ from typing import Any, Final
 from kazoo.security import ACL, Id, Permissions, make_digest_acl_credential
 
 from ...exceptions import InvalidOptionError
+from .registry_context import KazooAcls
 
 _LETTERS: Final = {
     "c": Permissions.CREATE,
@@ -57,15 +58,9 @@ class AclPolicy:
     offsets: Sequence[Acl] = WORLD
 
 
-class KazooAcls:
-    """A policy in the form that kazoo accepts."""
-
-    __slots__ = ("directories", "ephemerals", "offsets")
-
-    def __init__(self, policy: AclPolicy) -> None:
-        self.directories = _to_kazoo(policy.directories)
-        self.ephemerals = _to_kazoo(policy.ephemerals)
-        self.offsets = _to_kazoo(policy.offsets)
+def kazoo_acls(policy: AclPolicy) -> KazooAcls:
+    """Return a policy in the form that kazoo accepts."""
+    return KazooAcls(_to_kazoo(policy.directories), _to_kazoo(policy.ephemerals), _to_kazoo(policy.offsets))
 
 
 def _to_kazoo(entries: Sequence[Acl]) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """Open a connection, and report why it failed.
 
 kazoo detects a wrong SASL password only after `start()` has returned. So the connection counts as open only after one
-request has been answered. The options are in `options.py`.
+request has been answered. Its options are checked in `options.py` and `security.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
@@ -26,21 +25,22 @@ from ...exceptions import (
 )
 from ..kazoo_compat import internals
 from ..kazoo_compat.client_log import ConnectionLog
-from ..kazoo_compat.closing import close_client, close_in_forks, disconnect_client
+from ..kazoo_compat.close_client import close_client, disconnect_client
+from ..kazoo_compat.close_in_forks import close_in_forks
 from ..kazoo_compat.connect_and_login import correct_sasl_login, limit_connect_time
 from ..kazoo_compat.connect_failures import ConnectFailures
 from .chroot_check import no_chroot
-from .options import Digest, Sasl, Tls, check_hosts, check_session_timeout, sasl_options, tls_options
+from .options import check_hosts, check_session_timeout
 from .session import Session
 
 if TYPE_CHECKING:
+    from .security import Digest, Sasl, Tls
     from .session_file import SessionFile
 
 log = logging.getLogger("zkgroups.session")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenConnection:
+class OpenConnection(NamedTuple):
     """A kazoo client that is connected and authenticated, and its session file if the session is kept in one."""
 
     client: Any
@@ -70,9 +70,7 @@ def connect(
         logger=log,
         # kazoo's default delay doubles up to an hour, and a session expires long before that.
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
-        auth_data=[("digest", f"{entry.user}:{entry.password}") for entry in auth if isinstance(entry, Digest)],
-        sasl_options=sasl_options(auth),
-        **tls_options(tls),
+        **_security_options(auth, tls),
     )
     client.add_listener(log.on_state)
     limit_connect_time(client, timeout)
@@ -91,6 +89,15 @@ def connect(
             _warn_of_old_timeout(session, file)
     session.read_only = read_only
     return OpenConnection(client, file)
+
+
+def _security_options(auth: Sequence[Digest | Sasl], tls: Tls | None) -> dict[str, Any]:
+    """Return kazoo's options for logins and TLS. Most connections have neither, and do not load the code for them."""
+    if not auth and tls is None:
+        return {}
+    from .security import kazoo_options
+
+    return kazoo_options(auth, tls)
 
 
 def _open_session_file(path: str | os.PathLike[str] | None, session: Session) -> SessionFile | None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 from ...core.znodes.session_ids import session_hex
 from ...deadline import Deadline
 from ...exceptions import InvalidOptionError, NotConnectedError
-from ..kazoo_compat.closing import close_client
+from ..kazoo_compat.close_client import close_client
 from ..kazoo_compat.second_client import second_client
 from .session import Session
 

@@ -56,8 +56,11 @@ _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str], Zkgroups
     ),
     # a subclass of SessionExpiredError, so it comes first
     ((kazoo.ConnectionClosedError,), lambda _: NotConnectedError("the connection is closed")),
-    ((kazoo.SessionExpiredError,), lambda _: SessionLostError("the session has expired")),
-    ((KazooTimeoutError,), lambda path: NotConnectedError(f"no answer about {path} in time")),
+    (
+        (kazoo.SessionExpiredError,),
+        lambda _: SessionLostError("the session has expired: its registrations and claims are gone"),
+    ),
+    ((KazooTimeoutError,), lambda path: NotConnectedError(f"no answer in time to a request about {path}")),
     ((kazoo.QuotaExceededError,), lambda path: RefusedError(f"the quota of {path} is exceeded")),
     ((kazoo.ThrottledOpError,), lambda _: UnavailableError("the server is overloaded and rejects requests")),
     (LOSSES, lambda path: NotConnectedError(f"the connection was lost during a request about {path}")),

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from ...deadline import Deadline
-from .acl import KazooAcls
 from .session import Session
 
+_OPEN: Final = tuple(OPEN_ACL_UNSAFE)
 
-@dataclass(frozen=True, slots=True)
-class RegistryContext:
+
+class KazooAcls(NamedTuple):
+    """The access control lists of an `AclPolicy` in the form that kazoo accepts. By default, all are open."""
+
+    directories: tuple[Any, ...] = _OPEN
+    ephemerals: tuple[Any, ...] = _OPEN
+    offsets: tuple[Any, ...] = _OPEN
+
+
+class RegistryContext(NamedTuple):
     """What an object of a registry needs for its requests."""
 
     session: Session

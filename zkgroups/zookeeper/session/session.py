@@ -3,7 +3,7 @@
 Reads are repeated after a lost connection until the deadline. Transactions are carried out in one session or not at
 all (`requests/run_transaction.py`). kazoo's errors become public ones (`errors.py`).
 
-A session counts as alive only while it is proved (`liveness.py`, `prover.py`). kazoo reports an expired session only
+A session counts as alive only while it is proved (`proof_sender.py`). kazoo reports an expired session only
 when a server answers again. `alive` also becomes False by the local clock (rule 7).
 """
 
@@ -13,7 +13,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from kazoo.client import KazooClient
@@ -35,13 +35,14 @@ from ..kazoo_compat.request_queue import correct_request_queue
 from ..kazoo_compat.safe_decoding import DamagedAnswer, read_safely
 from ..kazoo_compat.tcp_connection import Endpoints, endpoints
 from ..requests.node import Node
-from ..requests.request_size import RequestLimit
-from ..requests.run_transaction import run_transaction
-from ..requests.transaction import Create, Operation, TransactionFailed
-from .deletions import Deletions
+from ..requests.request_limit import RequestLimit
+from .deletion_waits import DeletionWaits
 from .errors import LOSSES, translate, translate_of_read, translated
-from .liveness import Liveness
-from .prover import Prover
+from .observed_lifetime import ObservedLifetime
+from .proof_sender import ProofSender
+
+if TYPE_CHECKING:
+    from ..requests.transaction import Operation
 
 PIPELINE: Final = 64
 """How many single requests to send before waiting for the first answer."""
@@ -55,10 +56,10 @@ class Session:
     def __init__(self, client: Any) -> None:
         self._client = client
         read_safely(client)
-        self._liveness = Liveness(client)
-        self._prover = Prover(client, self._liveness)
+        self._observed = ObservedLifetime(client)
+        self._proofs = ProofSender(client, self._observed)
         self._state_changed = threading.Condition()
-        self._deletions = Deletions()
+        self._deletions = DeletionWaits()
         self.read_only = False
         """True if the connection was opened for reading only."""
         self.is_resumable = False
@@ -88,8 +89,8 @@ class Session:
     def after_fork(self) -> None:
         """In a fork: replace the locks, whose threads do not exist there, and forget the parent's session."""
         self._state_changed = threading.Condition()
-        self._deletions = Deletions()
-        self._prover.forget()
+        self._deletions = DeletionWaits()
+        self._proofs.forget()
 
     @property
     def client(self) -> Any:
@@ -121,16 +122,16 @@ class Session:
     @property
     def granted_timeout(self) -> float | None:
         """The smallest timeout that the session was granted. None if the client was connected before this object."""
-        return self._liveness.granted
+        return self._observed.granted
 
     def granted_to(self, session_id: int) -> float | None:
         """Return the smallest timeout that this session was granted. None if it is not the current one."""
-        return self._liveness.granted_to(session_id)
+        return self._observed.granted_to(session_id)
 
     def resume(self, session_id: int, password: bytes, *, timeout: float) -> None:
         """Before the client is started: resume that session, which was granted this timeout at its creation."""
         internals.set_session(self._client, session_id, password)
-        self._liveness.resume(session_id, timeout)
+        self._observed.resume(session_id, timeout)
 
     @property
     def request_limit(self) -> int:
@@ -155,18 +156,21 @@ class Session:
         return uptime() < self.certain_until(session_id)
 
     def certain_until(self, session_id: int) -> float:
-        """Return until when that session is certain to live, on the clock of `uptime`. `-inf` if it is another one."""
-        if self.id != session_id or self.server_is_read_only:
+        """Return until when that session is certain to live, on the clock of `uptime`.
+
+        `-inf` if it is another one, or if the client is being closed: the server may have ended the session already.
+        """
+        if self.id != session_id or self.server_is_read_only or internals.is_stopped(self._client):
             return -math.inf
-        return self._liveness.certain_until(session_id)
+        return self._observed.certain_until(session_id)
 
     def start_proofs(self, user: object, session_id: int) -> None:
         """Prove the session periodically, until `user` is garbage collected or passed to `stop_proofs`."""
-        self._prover.start(user, session_id)
+        self._proofs.start(user, session_id)
 
     def stop_proofs(self, user: object) -> None:
         """Stop proving the session for `user`."""
-        self._prover.stop(user)
+        self._proofs.stop(user)
 
     def prove(self, session_id: int, *, deadline: Deadline) -> None:
         """Wait until that session is certain to live, if it is not already.
@@ -174,7 +178,7 @@ class Session:
         The deadline limits the time without answers. After a pause of this process, answers prove little until the
         leader must have heard from the session again. That wait is limited by the session timeout in addition.
         """
-        self._prover.wait_proved(self, session_id, deadline)
+        self._proofs.wait_proved(self, session_id, deadline)
 
     # Reading
 
@@ -261,7 +265,7 @@ class Session:
     def _given_up(self) -> bool:
         """True if kazoo will not connect any more. Before the first connection, its state is CLOSED, too."""
         state = self._client.client_state
-        return state == KeeperState.AUTH_FAILED or (state == KeeperState.CLOSED and self._liveness.was_connected)
+        return state == KeeperState.AUTH_FAILED or (state == KeeperState.CLOSED and self._observed.was_connected)
 
     def closed_error(self) -> NotConnectedError | AuthenticationError:
         """Return the reason why the client will not connect any more.
@@ -289,7 +293,7 @@ class Session:
         self._deletions.wake_all()
         with self._state_changed:
             self._state_changed.notify_all()
-        self._prover.on_state()
+        self._proofs.on_state()
 
     # Writing
 
@@ -301,6 +305,8 @@ class Session:
         With `session_id`, only in that session: raise `SessionLostError` if the client has another one. Without, in the
         client's current session. `TransactionFailed` contains the operation that the server refused.
         """
+        from ..requests.run_transaction import run_transaction
+
         if self.read_only:
             raise ReadOnlyError("the connection was opened for reading only")
         return run_transaction(self, operations, session_id=session_id, deadline=deadline)
@@ -309,6 +315,8 @@ class Session:
         self, path: str, *, acl: tuple[Any, ...], session_id: int | None = None, deadline: Deadline
     ) -> None:
         """Create a directory and its parents if they are missing. The chroot itself is never created."""
+        from ..requests.transaction import Create, TransactionFailed
+
         names = path.split("/")[1:]
         depth = len(names)
         while depth and not self.exists("/" + "/".join(names[:depth]), deadline=deadline):

@@ -24,55 +24,37 @@ It does contain the chroot, because a resumed session keeps the ephemeral nodes 
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import socket
 import stat
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 from weakref import WeakSet
 
 from kazoo.protocol.states import KazooState
 
-from ...core.znodes.session_ids import session_hex
 from ...exceptions import InvalidOptionError, SessionInUseError
 from ..kazoo_compat.internals import run_on_completion_thread
 from .credentials import SessionCredentials
 from .session import Session
+from .session_record import (
+    BLANK,
+    LONGEST_RECORD,
+    RECORD_BEGIN,
+    SavedSession,
+    decode_record,
+    encode_record,
+    pid_of_record,
+)
 
 log = logging.getLogger("zkgroups.session")
 
-_MARK: Final = b'{"zkgroups": '
-"""How each record begins. A file that begins otherwise belongs to another program, and is not overwritten."""
 _MODE: Final = 0o600
-_LONGEST: Final = 4_096
-_BLANK: Final = b"\0\r\n\t "
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """Changes with each boot. Containers have the id of their host."""
-_IDS: Final = range(-(2**63), 2**63)
-_LONGEST_TIMEOUT: Final = 2**31
-
-
-@dataclass(frozen=True, slots=True)
-class SavedSession:
-    """A session, and the smallest timeout that it was granted, in seconds. None in a record of an older release."""
-
-    credentials: SessionCredentials
-    timeout: float | None
-
-    @property
-    def session_id(self) -> int:
-        """The id of the session."""
-        return self.credentials.session_id
-
-    @property
-    def hex(self) -> str:
-        """The id of the session, for messages."""
-        return session_hex(self.session_id)
 
 
 class SessionFile:
@@ -125,10 +107,10 @@ class SessionFile:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise SessionInUseError(str(self.path), _pid(os.pread(fd, _LONGEST, 0))) from error
+            raise SessionInUseError(str(self.path), pid_of_record(os.pread(fd, LONGEST_RECORD, 0))) from error
         self._length = os.fstat(fd).st_size  # the previous owner of the lock may have changed it after the first fstat
         self._identity = _identity(status)
-        self.saved = self._load(os.pread(fd, _LONGEST + 1, 0).strip(_BLANK))
+        self.saved = self._load(os.pread(fd, LONGEST_RECORD + 1, 0).strip(BLANK))
         if stat.S_IMODE(status.st_mode) != _MODE:
             self._restrict_access(fd, status.st_mode)
         self._write(self.saved)
@@ -136,40 +118,30 @@ class SessionFile:
     def _load(self, data: bytes) -> SavedSession | None:
         if not data:
             return None
-        if not data.startswith(_MARK) or len(data) > _LONGEST:
+        if not data.startswith(RECORD_BEGIN) or len(data) > LONGEST_RECORD:
             raise _invalid(self.path, "it contains other data, which would be overwritten")
-        record = _decode(data)
+        record = decode_record(data)
         if record is None:
             log.warning("session file %s is damaged; starting a new session", self.path)
             return None
         chroot, identity, saved = record
         if saved is None:
             return None
-        if identity != self._identity:
+        if (reason := self._reason_not_to_resume(chroot, identity, saved)) is not None:
             log.warning(
-                "session file %s is a copy, or older than the last boot: session %s is not resumed, starting a new one",
-                self.path,
-                saved.hex,
-            )
-            return None
-        if chroot != self._chroot:
-            log.warning(
-                "session file %s is for chroot %s, not %s: session %s is not resumed, starting a new one",
-                self.path,
-                chroot or "/",
-                self._chroot or "/",
-                saved.hex,
-            )
-            return None
-        if saved.timeout is None:
-            log.warning(
-                "session file %s is from an older release, without the session timeout: "
-                "session %s is not resumed, starting a new one",
-                self.path,
-                saved.hex,
+                "session file %s %s: session %s is not resumed, starting a new one", self.path, reason, saved.hex
             )
             return None
         return saved
+
+    def _reason_not_to_resume(self, chroot: str, identity: str, saved: SavedSession) -> str | None:
+        if identity != self._identity:
+            return "is a copy, or older than the last boot"
+        if chroot != self._chroot:
+            return f"is for chroot {chroot or '/'}, not {self._chroot or '/'}"
+        if saved.timeout is None:
+            return "is from an older release, without the session timeout"
+        return None
 
     def _restrict_access(self, fd: int, mode: int) -> None:
         if stat.S_IMODE(mode) & ~_MODE:
@@ -219,7 +191,7 @@ class SessionFile:
     def _write(self, session: SavedSession | None) -> None:
         if self._fd is None or (session is not None and session == self._written):
             return
-        data = _encode(self._chroot, self._identity, session)
+        data = encode_record(self._chroot, self._identity, session)
         # Overwrite the rest with blanks. Truncating is a second step, before which the process may be killed.
         os.pwrite(self._fd, data.ljust(self._length), 0)
         self._written, self._length = session, max(self._length, len(data))
@@ -252,45 +224,6 @@ def _identity(status: os.stat_result) -> str:
     except OSError:  # not on Linux
         boot = socket.gethostname()
     return f"{boot} {status.st_dev:x}:{status.st_ino:x}"
-
-
-def _encode(chroot: str, identity: str, session: SavedSession | None) -> bytes:
-    credentials = None if session is None else session.credentials.dump()
-    record = {"zkgroups": 1, "chroot": chroot, "pid": os.getpid(), "place": identity, "session": credentials}
-    if session is not None:
-        record["timeout"] = session.timeout
-    return json.dumps(record).encode() + b"\n"
-
-
-def _decode(data: bytes) -> tuple[str, str, SavedSession | None] | None:
-    """Return the chroot, the identity of the file, and the session if the record has one. None if it is damaged."""
-    try:
-        fields = json.loads(data)
-        if fields["zkgroups"] != 1:
-            return None
-        credentials = None if fields["session"] is None else SessionCredentials.load(fields["session"])
-        chroot, identity, timeout = str(fields["chroot"]), str(fields["place"]), fields.get("timeout")
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return None
-    if credentials is None:
-        return chroot, identity, None
-    if credentials.session_id not in _IDS or not credentials.session_id:
-        return None
-    if timeout is not None and not _is_timeout(timeout):
-        return None
-    return chroot, identity, SavedSession(credentials, timeout)
-
-
-def _is_timeout(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _LONGEST_TIMEOUT
-
-
-def _pid(data: bytes) -> int | None:
-    """Return the id of the process that has written the record."""
-    with suppress(ValueError, TypeError, LookupError, RecursionError):
-        pid = json.loads(data.strip(_BLANK))["pid"]
-        return pid if isinstance(pid, int) else None
-    return None
 
 
 def _invalid(path: Path, reason: str) -> InvalidOptionError:

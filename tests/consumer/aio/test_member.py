@@ -1,0 +1,140 @@
+"""Members for asyncio: options, sharing, lost sessions, and the example."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import re
+import signal
+import textwrap
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+import zkgroups
+from zkgroups import Consumergroup, Registry, StartAt, TopicPartition, aio
+from zkgroups.exceptions import InvalidOptionError, MemberClosedError
+from zkgroups.testing import expire_session
+
+from ..conftest import Run, ats, plant_topic
+from .loops import PATIENT, Running, in_a_loop, mark_ten_more
+
+pytestmark = pytest.mark.zookeeper
+
+
+P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
+Partitions = frozenset[TopicPartition]
+
+
+# Options
+
+
+def test_a_member_for_asyncio_has_the_options_of_a_threaded_member(group: Consumergroup) -> None:
+    assert inspect.signature(aio.Member) == inspect.signature(zkgroups.Member)
+    with pytest.raises(InvalidOptionError, match="on_lost is 3, but it must be a function"):
+        aio.Member(group, ["orders"], on_lost=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="nonsense"):
+        aio.Member(group, ["orders"], nonsense=1)  # type: ignore[call-arg]
+
+
+@in_a_loop
+async def test_nothing_is_registered_before_the_start(group: Consumergroup) -> None:
+    member = aio.Member(group, ["orders"])
+    await member.close()
+    assert not group.exists()
+    with pytest.raises(MemberClosedError):
+        await member.next_generation()
+
+
+@in_a_loop
+async def test_a_member_cannot_be_used_in_another_loop(group: Consumergroup, orders: Partitions) -> None:
+    async with aio.Member(group, ["orders"]) as member:
+        elsewhere = asyncio.to_thread(asyncio.run, member.start())
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await elsewhere
+
+
+@in_a_loop
+async def test_two_members_in_one_loop_share_and_continue_from_marked_offsets(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    """The workers never end by themselves."""
+    async with Running(group, id="a", work=mark_ten_more, **PATIENT) as a:
+        await a.until_holding(orders)
+        async with Running(group, id="b", work=mark_ten_more, **PATIENT) as b:
+            await b.until_holding(ats("orders", 3, 4, 5))
+            await a.until_holding(ats("orders", 0, 1, 2))
+        await a.until_holding(orders)
+        assert a.generations[0].partitions == dict.fromkeys(orders, StartAt.EARLIEST)
+        assert b.generations[0].partitions == dict.fromkeys(ats("orders", 3, 4, 5), 10)
+        assert a.generations[-1].partitions == dict.fromkeys(orders, 20)
+        assert a.member.stats.lost == 3
+    assert {offset.offset for offset in group.offsets} == {30}  # type: ignore[union-attr]
+
+
+@in_a_loop
+async def test_a_member_for_asyncio_shares_with_threaded_members(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    async with Running(group, id="a", work=mark_ten_more) as a:
+        await a.until_holding(orders)
+        b = await asyncio.to_thread(run, id="b")
+        await asyncio.to_thread(b.until_holding, ats("orders", 3, 4, 5))
+        assert b.generations[-1].partitions == dict.fromkeys(ats("orders", 3, 4, 5), 10)
+
+
+@in_a_loop
+async def test_stop_ends_the_iteration(group: Consumergroup, orders: Partitions) -> None:
+    async with aio.Member(group, ["orders"]) as member:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, member.stop)
+        async for generation in member.generations():
+            generation.start(mark_ten_more)
+            signal.raise_signal(signal.SIGUSR1)
+            await generation.wait()
+    assert not group.instances()
+
+
+@in_a_loop
+async def test_a_lost_session_ends_the_tasks_and_is_reported_in_the_loop(
+    registry: Registry, group: Consumergroup, orders: Partitions
+) -> None:
+    lost: list[Partitions] = []
+    async with Running(group, work=mark_ten_more, on_lost=lost.append, **PATIENT) as one:
+        await one.until_holding(orders)
+        await asyncio.to_thread(expire_session, registry.client)
+        await one.until(lambda: len(one.generations) == 2)
+        await one.until_holding(orders)
+    assert lost == [orders]
+    assert not one.generations[0].active
+
+
+# The example
+
+
+def test_the_example_in_the_docstring_works(registry: Registry, zookeeper_hosts: str, group: Consumergroup) -> None:
+    plant_topic(registry.client, "orders", 2)
+    processed: list[str] = []
+
+    class Enough(Exception):
+        pass
+
+    async def consume(offsets: Mapping[TopicPartition, int]) -> AsyncIterator[tuple[TopicPartition, str]]:
+        for number in itertools.count():
+            for at, offset in list(offsets.items()):
+                yield at, f"{at} at {offset}, in round {number}"
+
+    async def process(message: str) -> None:
+        await asyncio.sleep(0)
+        processed.append(message)
+        if len(processed) == 7:
+            raise Enough
+
+    example = re.search(r"\n\n(    import asyncio\n.*?asyncio\.run\(main\(\)\)\n)", aio.__doc__ or "", re.DOTALL)
+    assert example is not None
+    code = textwrap.dedent(example[1]).replace("zk1:2181,zk2:2181/kafka", zookeeper_hosts)
+    with pytest.raises(Enough):
+        exec(compile(code, "the example", "exec"), {"consume": consume, "process": process})
+    assert processed[-1] == "orders/0 at 3, in round 3"
+    assert {offset.at: offset.offset for offset in group.offsets} == {P0: 3, P1: 3}  # type: ignore[union-attr]
+    assert not group.instances()

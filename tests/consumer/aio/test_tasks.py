@@ -1,0 +1,280 @@
+"""Tasks that work on the partitions of a generation: how they end, and how the generation ends with them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import suppress
+
+import pytest
+
+from zkgroups import Consumergroup, EventKind, TopicPartition, aio
+from zkgroups.exceptions import GenerationEndedError, InvalidOptionError, MemberClosedError
+
+from ..conftest import LONGEST, ats
+from .loops import PATIENT, Running, for_ever, in_a_loop, mark_ten_more, start_each, work_on_all
+
+pytestmark = pytest.mark.zookeeper
+
+
+P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
+Partitions = frozenset[TopicPartition]
+
+
+@in_a_loop
+async def test_a_task_that_is_cancelled_still_commits_and_marks_in_finally(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    async def work(generation: aio.Generation) -> None:
+        try:
+            await for_ever()
+        finally:
+            assert not generation.active
+            await generation.commit({P0: 42})
+            generation.mark(P1, 43)
+
+    async with Running(group, work=work) as one:
+        await one.until_holding(orders)
+    assert {offset.at: offset.offset for offset in group.offsets} == {P0: 42, P1: 43}  # type: ignore[union-attr]
+    with pytest.raises(GenerationEndedError):
+        await one.generations[-1].commit({P0: 50})
+    with pytest.raises(GenerationEndedError):
+        one.generations[-1].mark(P0, 50)
+    one.generations[-1].start(work)  # nothing is started
+
+
+@in_a_loop
+async def test_a_task_can_move_an_offset_outside_of_the_log_and_the_loop_reports_it(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    group.offsets.set(P0, 5_558)
+
+    async def work(generation: aio.Generation) -> None:
+        generation.mark(P0, generation.start_offset(P0, log_start=0, log_end=20) + 1)
+        await generation.wait()
+
+    async with Running(group, work=work, out_of_range="earliest") as one:
+        await one.until(lambda: any(event.kind is EventKind.RESET for event in one.events))
+    assert group.offsets.fetch(P0).offset == 1  # type: ignore[union-attr]
+
+
+@in_a_loop
+async def test_a_task_with_grace_may_end_by_itself(group: Consumergroup, orders: Partitions) -> None:
+    ended: list[str] = []
+
+    async def work(generation: aio.Generation) -> None:
+        await generation.wait()
+        ended.append("by itself")
+
+    async def deaf(generation: aio.Generation) -> None:
+        try:
+            await for_ever()
+        except asyncio.CancelledError as error:
+            ended.append(str(error))
+            raise
+
+    async with aio.Member(group, ["orders"], **PATIENT) as member:
+        generation = await member.next_generation(LONGEST)
+        assert generation is not None
+        for grace in (-1, 60.0):
+            with pytest.raises(InvalidOptionError, match="grace is"):
+                generation.start(work, grace=grace)
+        generation.start(work, grace=50.0)
+        generation.start(deaf, grace=0.1)
+    assert ended == ["by itself", f"generation {generation.number} of group 'billing' has ended"]
+
+
+@in_a_loop
+async def test_a_task_that_ignores_cancellation_is_left_behind(group: Consumergroup, orders: Partitions) -> None:
+    free, told = asyncio.Event(), asyncio.Event()
+
+    async def work(generation: aio.Generation) -> None:
+        with suppress(asyncio.CancelledError):
+            await for_ever()
+        await free.wait()
+        with pytest.raises(GenerationEndedError):
+            await generation.commit({P5: 99})
+        told.set()
+
+    async with Running(group, id="a", release_timeout=0.2, work=work) as a:
+        await a.until_holding(orders)
+        async with Running(group, id="b") as b:
+            await b.until_holding(ats("orders", 3, 4, 5))
+            free.set()
+            await told.wait()
+            assert group.offsets.fetch(P5) is None
+
+
+@in_a_loop
+async def test_a_task_that_ends_ends_the_generation_and_its_other_tasks(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    cancelled: list[int] = []
+
+    async def wait(generation: aio.Generation) -> None:
+        try:
+            await for_ever()
+        except asyncio.CancelledError:
+            cancelled.append(generation.number)
+            raise
+
+    async def end(generation: aio.Generation) -> None:
+        await asyncio.sleep(0)
+
+    async with aio.Member(group, ["orders"]) as member:
+        first = await member.next_generation(LONGEST)
+        assert first is not None
+        first.start(wait)
+        first.start(end)
+        assert await first.wait(LONGEST)
+        second = await member.next_generation(LONGEST)
+        assert second is not None
+        assert cancelled == [first.number]
+        assert second.partitions.keys() == orders
+        assert member.stats.lost == 0
+
+
+@in_a_loop
+async def test_a_cancelled_task_ends_the_generation_even_before_its_first_step(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    async with aio.Member(group, ["orders"], **PATIENT) as member:
+        generation = await member.next_generation(LONGEST)
+        assert generation is not None
+        generation.start(mark_ten_more)
+        [task] = [task for task in asyncio.all_tasks() if task.get_name().startswith("zkgroups-work-billing")]
+        task.cancel()
+        assert await generation.wait(LONGEST)
+        assert await member.next_generation(LONGEST)
+    assert list(group.offsets) == []
+
+
+@in_a_loop
+async def test_an_exception_of_a_task_is_raised_by_the_iteration_and_the_member_continues(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    async def fail(generation: aio.Generation) -> None:
+        raise TimeoutError("orders/0 at 17")
+
+    async with aio.Member(group, ["orders"]) as member:
+        with pytest.raises(TimeoutError, match="orders/0 at 17"):
+            await work_on_all(member, fail)
+        with pytest.raises(TimeoutError, match="orders/0 at 17"):
+            await start_each(member, fail)
+        generation = await member.next_generation(LONGEST)
+        assert generation is not None
+        assert generation.partitions.keys() == orders
+
+
+@in_a_loop
+async def test_an_exception_that_a_task_raises_at_the_end_is_not_lost(group: Consumergroup, orders: Partitions) -> None:
+    async def fail(generation: aio.Generation) -> None:
+        try:
+            await for_ever()
+        finally:
+            raise ValueError("orders/0 at 18")
+
+    member = await aio.Member(group, ["orders"]).start()
+    generation = await member.next_generation(LONGEST)
+    assert generation is not None
+    generation.start(fail)
+    await asyncio.sleep(0)
+    await member.close()
+    with pytest.raises(ValueError, match="orders/0 at 18"):
+        await member.next_generation()
+    with pytest.raises(MemberClosedError):
+        await member.next_generation()
+
+
+@in_a_loop
+async def test_a_member_waits_for_the_body_of_the_loop_and_does_not_cancel_it(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    async with aio.Member(group, ["orders"], id="a", **PATIENT) as member:
+        async for generation in member.generations():
+            async with Running(group, id="b", reconcile_every=0.05) as other:
+                assert await generation.wait(LONGEST)
+                looks = other.member.stats.looks
+                await other.until(lambda looks=looks: other.member.stats.looks >= looks + 3)
+                assert not other.member.assignment
+                await generation.commit({P5: 8})
+            # `other` left without ever getting partitions, because this body delayed it
+            break
+    found = group.offsets.fetch(P5)
+    assert found is not None
+    assert found.offset == 8
+
+
+@in_a_loop
+async def test_a_function_added_after_the_end_of_a_generation_is_called_at_once(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    async with aio.Member(group, ["orders"]) as member:
+        generation = await member.next_generation(LONGEST)
+        assert generation is not None
+    told: list[int] = []
+    generation._inner._call_at_end(lambda: told.append(generation.number))
+    assert told == [generation.number]
+
+
+@in_a_loop
+async def test_only_coroutine_functions_can_be_started(group: Consumergroup, orders: Partitions) -> None:
+    async with aio.Member(group, ["orders"]) as member:
+        generation = await member.next_generation(LONGEST)
+        assert generation is not None
+        with pytest.raises(InvalidOptionError, match="it must be a coroutine function"):
+            generation.start(print)  # type: ignore[arg-type]
+        assert generation.active
+
+
+@in_a_loop
+async def test_a_cancelled_wait_loses_no_generation(group: Consumergroup, orders: Partitions) -> None:
+    """The wait is cancelled at every possible moment: before the generation is ready, when it is, and afterwards."""
+    async with aio.Member(group, ["orders"]) as member:
+        found = None
+        for steps in itertools.cycle(range(5)):
+            asking = asyncio.create_task(member.next_generation())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            asking.cancel()
+            [found] = await asyncio.gather(asking, return_exceptions=True)
+            if not isinstance(found, asyncio.CancelledError):
+                break
+        assert isinstance(found, aio.Generation)
+        assert found.active
+        assert await member.next_generation(0) is None
+        assert member.stats.generations == 1
+
+
+@in_a_loop
+async def test_a_wait_that_timed_out_can_be_repeated_and_returns_the_generation(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    async with aio.Member(group, ["orders"]) as member:
+        for tries in itertools.count():
+            with suppress(TimeoutError):
+                generation = await asyncio.wait_for(member.next_generation(), 0.001 * (tries % 3))
+                break
+        assert generation is not None
+        assert generation.active
+        assert not await generation.wait(0)
+        assert not await generation.wait(0.01)
+
+
+@in_a_loop
+async def test_several_waiting_tasks_get_one_generation_each_and_all_learn_of_the_close(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    async with aio.Member(group, ["orders"]) as member:
+        asking = {asyncio.create_task(member.next_generation()) for _ in range(3)}
+        for _ in range(2):
+            done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+            [generation] = [task.result() for task in done]
+            assert generation is not None
+            generation.start(lambda _: asyncio.sleep(0))
+    [last] = asking
+    with suppress(MemberClosedError):  # otherwise it returns a third generation
+        assert (await last) is not None
+    for _ in range(2):
+        with pytest.raises(MemberClosedError):
+            await member.next_generation()

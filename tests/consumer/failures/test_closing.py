@@ -1,0 +1,173 @@
+"""Failure 24: members that are closed or forked at any moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from zkgroups import Member, Registry
+from zkgroups.exceptions import MemberClosedError
+from zkgroups.testing import TcpProxy
+
+from ..crew import Crew
+from ..nemesis import ROOT, plant_topics
+from .crews import BUSY, QUICK, TOPICS, owners
+
+pytestmark = pytest.mark.zookeeper
+
+
+FORKING = """
+import os, sys, time, warnings
+warnings.simplefilter("ignore")
+from zkgroups import Member, Registry
+from zkgroups.exceptions import MemberClosedError
+
+registry = Registry.connect(sys.argv[1], session_timeout=4)
+member = Member(registry.group("billing"), "orders", id="parent")
+generation = member.next_generation()
+child = os.fork()
+if child == 0:
+    began = time.monotonic()
+    member.close()
+    try:
+        member.start()
+    except MemberClosedError:
+        os._exit(0 if time.monotonic() - began < 10 else 1)
+    os._exit(2)
+_, status = os.waitpid(child, 0)
+assert not generation.wait(1.0) and generation.active
+generation.commit({at: 7 for at in generation.partitions})
+print(os.waitstatus_to_exitcode(status), member.stats.generations, flush=True)
+member.close()
+"""
+
+
+def test_failure_24_a_fork_of_a_member_closes_only_itself(crew: Crew) -> None:
+    command = [sys.executable, "-c", FORKING, crew.hosts]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("0 1\n", 0), done.stderr
+    assert {offset.offset for offset in crew.group.offsets} == {7}  # type: ignore[union-attr]
+    assert list(crew.group.owners()) == []
+
+
+SEED = int(os.environ.get("ZKGROUPS_CLOSING_SEED", "24"))
+
+
+def test_failure_24_members_that_close_at_any_moment_of_a_rebalance_leave_in_time(crew: Crew) -> None:
+    print(f"ZKGROUPS_CLOSING_SEED={SEED}")
+    rng = random.Random(SEED)
+    crew.join("always", *QUICK)
+    crew.settle()
+    for round in range(15):
+        ids = [f"w{round}.{number}" for number in range(rng.randint(1, 4))]
+        for id in ids:
+            crew.join(id)
+            threading.Event().wait(rng.choice([0.0, rng.random() * 0.3]))
+        for id in rng.sample(ids, len(ids)):
+            began = time.monotonic()
+            crew.leave(id)
+            assert time.monotonic() - began < 15
+    crew.settle()
+    assert {owner for owner, _session in owners(crew).values()} == {"always-0"}
+    assert [instance.id for instance in crew.group.instances()] == ["always"]
+
+
+def closes_in_time(close: Callable[[], object], seconds: float = 15.0) -> None:
+    """Assert that the call returns in time and raises nothing."""
+    raised: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            close()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), "it hangs"
+    assert raised == []
+
+
+@pytest.fixture
+def registry(zookeeper_hosts: str) -> Iterator[Registry]:
+    plant_topics(zookeeper_hosts, TOPICS)
+    with Registry.connect(zookeeper_hosts, session_timeout=4.0) as registry:
+        yield registry
+
+
+def test_failure_24_closing_twice_or_from_several_threads_closes_once(registry: Registry) -> None:
+    member = Member(registry.group("billing"), "orders")
+    member.next_generation()
+    threads = [threading.Thread(target=member.close) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    closes_in_time(member.close)
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    closes_in_time(member.close)
+    member.stop()
+    assert list(registry.group("billing").owners()) == []
+
+
+def test_failure_24_a_member_that_never_started_may_be_closed_twice(registry: Registry) -> None:
+    member = Member(registry.group("billing"), "orders")
+    closes_in_time(member.close)
+    closes_in_time(member.close)
+    with pytest.raises(MemberClosedError):
+        member.next_generation(timeout=5)
+
+
+def test_failure_24_a_worker_and_a_callback_may_close_their_member(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = registry.group("billing")
+    member = Member(group, "orders")
+
+    def live() -> None:
+        for generation in member.generations():
+            generation.start(lambda _generation: member.close())
+            generation.wait()
+
+    closes_in_time(live, 3)
+    other = Member(group, "orders", on_assigned=lambda _partitions: other.close())
+    closes_in_time(lambda: list(other.generations()), 3)
+    assert list(group.owners()) == []
+    assert [record for record in caplog.records if record.name.startswith("zkgroups")] == []
+
+
+def test_failure_24_closing_does_not_wait_for_the_pause_after_a_failure(registry: Registry) -> None:
+    failed = threading.Event()
+
+    def partitions(_topic: str) -> list[int]:
+        failed.set()
+        raise LookupError("planted")
+
+    member = Member(registry.group("billing"), "orders", partitions=partitions, join_backoff=60.0).start()
+    assert failed.wait(30)
+    closes_in_time(member.close, 3)
+    assert registry.group("billing").instances() == []
+
+
+def test_failure_24_closing_while_no_server_answers_ends_in_time(zookeeper: Any, zookeeper_hosts: str) -> None:
+    plant_topics(zookeeper_hosts, TOPICS)
+    with TcpProxy(zookeeper.address) as proxy:
+        hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+        registry = Registry.connect(hosts, session_timeout=4.0, timeout=4.0)
+        try:
+            member = Member(registry.group("billing"), "orders", release_timeout=1.0)
+            member.next_generation()
+            proxy.drop()
+            closes_in_time(member.close, 2 * 1.0 + 3 * 4.0 + BUSY)
+        finally:
+            proxy.heal()
+            registry.close()

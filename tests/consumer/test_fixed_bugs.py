@@ -1,0 +1,345 @@
+"""Fixed bugs of members: each test once failed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kazoo.security import make_acl
+
+from zkgroups import CommittedOffset, Consumergroup, EventKind, Generation, Member, Registry, TopicPartition
+from zkgroups.core.rebalance.members import Assignment, Members, Stream
+from zkgroups.core.znodes.states import InstanceState
+from zkgroups.exceptions import AlreadyRegisteredError, InvalidOptionError, NotConnectedError
+from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper.member_instance import MemberInstance
+from zkgroups.zookeeper.session.registry_context import context_of
+
+from .conftest import Run, ats, plant_topic
+
+pytestmark = pytest.mark.zookeeper
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+Partitions = frozenset[TopicPartition]
+Connect = Callable[..., Registry]
+
+
+ODD: dict[str, Any] = {}
+
+
+def odd(members: Members) -> Assignment:
+    """Assign everything to a stream with an invalid number."""
+    return {at: Stream("a", ODD["number"]) for topic in members.topics for at in members.in_order(topic)}
+
+
+def leaving(_members: Members) -> Assignment:
+    """A strategy that ends the program, as a script might."""
+    sys.exit(3)
+
+
+# Planning
+
+
+def test_a_member_that_waits_for_a_newer_plan_reads_the_group_again(run: Run) -> None:
+    known = {"a": 6, "b": 6}
+    options: dict[str, Any] = {"assignors": ["sticky"], "reconcile_every": 0.5}
+    a = run(id="a", partitions=lambda _topic: range(known["a"]), **options).until_holding(ats("orders", *range(6)))
+    b = run(id="b", partitions=lambda _topic: range(known["b"]), **options)
+    b.until(lambda: len(b.member.assignment) == 3)
+    known["a"] = 8  # the member that plans for all sees it first
+    looks = b.member.stats.looks
+    b.until(lambda: b.member.stats.looks > looks + 2)
+    known["b"] = 8
+    b.until(lambda: len(a.member.assignment) == len(b.member.assignment) == 4)
+
+
+def test_members_of_one_session_ignore_events_that_only_another_member_waits_for(run: Run, orders: Partitions) -> None:
+    """When one member watches a node, the session delivers the event to all members."""
+    options: dict[str, Any] = {"assignors": ["range"], "reconcile_every": 60.0}
+    members = [run(id=f"m{number}", **options) for number in range(6)]
+    for number, one in enumerate(members):
+        one.until_holding(ats("orders", number))
+    before = [one.member.stats.looks for one in members]
+    members[5].close()
+    for one, numbers in zip(members, [(0, 1), (2,), (3,), (4,), (5,)], strict=False):
+        one.until_holding(ats("orders", *numbers))
+    assert [one.member.stats.looks - looks for one, looks in zip(members, before, strict=True)] == [1, 1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("number", [-1, "x", 1.5])
+def test_an_invalid_result_of_a_strategy_is_an_error_and_is_not_retried_at_once(
+    group: Consumergroup, orders: Partitions, number: Any
+) -> None:
+    ODD["number"] = number
+    with Member(group, ["orders"], id="a", assignors=[odd], join_backoff=60.0) as member:
+        with pytest.raises(InvalidOptionError, match=r"odd.*not a stream that reads orders"):
+            member.next_generation(10)
+        assert member.stats.looks < 5
+        assert not member.assignment
+
+
+# Registrations
+
+
+def test_two_members_of_one_session_with_one_id_never_work_on_the_same_partitions(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    a = run(id="a").until_holding(orders)
+    b = run(id="a")
+    b.until(lambda: any(event.kind is EventKind.FAILED and "already registered" in event.detail for event in b.events))
+    assert not b.member.assignment
+    a.close()
+    b.until_holding(orders)
+
+
+def test_a_registration_that_was_deleted_while_the_member_was_cut_off_is_created_again(
+    registry: Registry, group: Consumergroup
+) -> None:
+    """The session and the claims have outlived it: otherwise the member would wait for itself, and nobody could claim
+    its partitions."""
+    instance = MemberInstance(group.paths, context_of(group), "a")
+    instance.register(["orders"])
+    instance.claim(P0)
+    registry.client.delete(group.paths.instance("a"))
+    assert not instance.resume()
+    instance.register(["orders"])
+    assert [each.session for each in group.instances()] == [registry.session_id]
+    assert instance.find_owners([P0], ["a"]) == ({P0: 0}, {})
+
+
+def test_an_owner_node_with_a_stream_of_thousands_of_digits_stops_nobody(
+    run: Run, registry: Registry, group: Consumergroup, orders: Partitions
+) -> None:
+    a = run(id="a", reconcile_every=60.0).until_holding(orders)
+    registry.client.set(group.paths.owner(P0), b"a-" + b"9" * 5_000)
+    b = run(id="b")
+    b.until_holding(ats("orders", 3, 4, 5))
+    a.until_holding(ats("orders", 0, 1, 2))
+    assert not a.errors
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one session", "two sessions"])
+def test_an_id_that_looks_like_a_stream_of_another_id_is_not_confused_with_it(
+    run: Run, connect: Connect, orders: Partitions, together: bool
+) -> None:
+    a = run(id="a").until_holding(orders)
+    b = run(id="a-0", **({} if together else {"on": connect().group("billing")}))
+    a.until_holding(ats("orders", 0, 1, 2))
+    b.until_holding(ats("orders", 3, 4, 5))
+    b.close()
+    a.until_holding(orders)
+
+
+def test_an_overwritten_registration_is_restored(run: Run, registry: Registry, orders: Partitions) -> None:
+    a = run(id="a", reconcile_every=0.5).until_holding(orders)
+    registry.client.set("/consumers/billing/ids/a", b"garbage{")
+    a.until(lambda: registry.client.get("/consumers/billing/ids/a")[0].startswith(b"{"))
+    a.until_holding(orders)
+    assert len(a.generations) <= 2
+
+
+def test_a_member_whose_id_another_session_registers_releases_everything_and_returns_after_it(
+    run: Run, connect: Connect, registry: Registry, orders: Partitions
+) -> None:
+    a = run(id="a", reconcile_every=0.5).until_holding(orders)
+    registry.client.delete("/consumers/billing/ids/a")
+    a.until(lambda: registry.client.exists("/consumers/billing/ids/a"))
+    a.until_holding(orders)
+    other = connect()
+    transaction = other.client.transaction()
+    transaction.delete("/consumers/billing/ids/a")
+    transaction.create("/consumers/billing/ids/a", registry.client.get("/consumers/billing/ids/a")[0], ephemeral=True)
+    transaction.commit()
+    a.until(lambda: not a.member.assignment, "letting go")
+    other.close()
+    a.until_holding(orders)
+
+
+# Leaving
+
+
+def test_a_member_closed_while_disconnected_leaves_after_the_reconnect(
+    run: Run, connect: Connect, zookeeper_hosts: str, orders: Partitions
+) -> None:
+    server, _, chroot = zookeeper_hosts.partition("/")
+    with TcpProxy(server) as proxy:
+        far = connect(f"{proxy.address}/{chroot}", session_timeout=20.0)
+        a = run(id="a", on=far.group("billing")).until_holding(orders)
+        b = run(id="b").until_holding(ats("orders", 3, 4, 5))
+        proxy.refuse()
+        proxy.cut()
+        a.close()
+        proxy.accept()
+        b.until_holding(orders)
+
+
+def test_a_worker_that_closes_its_member_while_its_generation_ends_does_not_wait_for_itself(
+    group: Consumergroup, registry: Registry, orders: Partitions
+) -> None:
+    member = Member(group, ["orders"], release_timeout=10.0)
+
+    def work(generation: Generation) -> None:
+        generation.wait()
+        member.close()
+
+    member.start()
+    generation = member.next_generation(10)
+    assert generation is not None
+    generation.start(work)
+    plant_topic(registry.client, "orders", 8)
+    assert generation.wait(30)
+    assert member._left.wait(5)
+    member.close()
+    assert not group.instances()
+
+
+def test_a_stuck_member_releases_after_the_reconnect_if_it_could_not_before(
+    run: Run, connect: Connect, zookeeper_hosts: str, orders: Partitions
+) -> None:
+    server, _, chroot = zookeeper_hosts.partition("/")
+    stuck = threading.Event()
+    with TcpProxy(server) as proxy:
+        far = connect(f"{proxy.address}/{chroot}", session_timeout=20.0)
+        options: dict[str, Any] = {"max_idle": 0.5, "release_timeout": 2.0}
+        a = run(id="a", on=far.group("billing"), work=lambda _generation: stuck.wait(60), **options)
+        a.until(lambda: any(event.kind is EventKind.IDLE for event in a.events))
+        proxy.refuse()
+        proxy.cut()
+        a.until(lambda: any(event.kind is EventKind.FAILED for event in a.events))
+        a.until(lambda: a.member.state is InstanceState.LEAVING)
+        proxy.accept()
+        run(id="b").until_holding(orders)
+        stuck.set()
+
+
+def test_the_iteration_raises_an_error_if_the_connection_was_closed(connect: Connect, orders: Partitions) -> None:
+    registry = connect()
+    member = Member(registry.group("billing"), ["orders"], join_backoff=0.5)
+    member.start()
+    generation = member.next_generation(10)
+    registry.close()
+    assert generation is not None
+    assert generation.wait(30)
+    with pytest.raises(NotConnectedError, match="is closed"):
+        member.next_generation(10)
+    member.close()
+
+
+# Exceptions of callbacks, strategies and workers
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError()], ids=["SystemExit", "CancelledError"])
+@pytest.mark.parametrize("option", ["on_assigned", "on_revoked"])
+def test_a_member_continues_after_any_exception_of_a_callback(
+    run: Run, orders: Partitions, error: BaseException, option: str
+) -> None:
+    async def fail(_partitions: Partitions) -> None:
+        raise error
+
+    a = run(id="a", **{option: fail}).until_holding(orders)
+    run(id="b").until_holding(ats("orders", 3, 4, 5))
+    a.until_holding(ats("orders", 0, 1, 2))
+
+
+def test_a_strategy_that_exits_ends_the_member_and_releases_everything(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    with Member(group, ["orders"], id="a", assignors=[leaving]) as member:
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            member.next_generation(10)
+        assert not group.instances()
+    run(id="b").until_holding(orders)
+
+
+@pytest.mark.parametrize(("error", "most"), [(None, 40), (ValueError("no"), 12)], ids=["returns", "fails"])
+def test_workers_that_end_at_once_do_not_cause_many_generations(
+    run: Run, orders: Partitions, error: Exception | None, most: int
+) -> None:
+    def work(_generation: Generation) -> None:
+        if error is not None:
+            raise error
+
+    a = run(work=work)
+    a.until(lambda: len(a.generations) > 2)
+    threading.Event().wait(1.0)
+    assert len(a.generations) < most
+
+
+# Offsets
+
+
+@pytest.mark.parametrize(("written", "then"), [(b"10", 20), (b"5", 20), (b"30", 30)])
+def test_a_foreign_write_of_one_offset_does_not_prevent_the_commit_of_others_before_a_handover(
+    run: Run, group: Consumergroup, registry: Registry, orders: Partitions, written: bytes, then: int
+) -> None:
+    marked = threading.Event()
+
+    def work(generation: Generation) -> None:
+        generation.commit(dict.fromkeys(generation.partitions, 10))
+        for at in generation.partitions:
+            generation.mark(at, 20)
+        marked.set()
+        generation.wait()
+
+    a = run(work=work)
+    assert marked.wait(30)
+    registry.client.set("/consumers/billing/offsets/orders/0", written)
+    a.close()
+    found = {at: offset.offset for at, offset in group.offsets.fetch_many(sorted(orders)).items()}  # type: ignore[union-attr]
+    assert found == {**dict.fromkeys(orders, 20), P0: then}
+
+
+@pytest.mark.parametrize("denied", ["/consumers/billing/offsets/refunds/0", "/consumers/billing/offsets/refunds"])
+def test_a_forbidden_offset_does_not_prevent_the_commit_of_others(
+    run: Run, group: Consumergroup, registry: Registry, caplog: pytest.LogCaptureFixture, denied: str
+) -> None:
+    refunds = TopicPartition("refunds", int(denied.endswith("refunds")))  # of the directory
+    plant_topic(registry.client, "orders", 2)
+    plant_topic(registry.client, "refunds", [refunds.partition])
+    registry.client.create("/consumers/billing/offsets/refunds/0", b"3", makepath=True)
+    registry.client.set_acls(denied, [make_acl("world", "anyone", read=True, admin=True)])
+
+    def work(generation: Generation) -> None:
+        for at in generation.partitions:
+            generation.mark(at, 5)
+        generation.wait()
+
+    member = run(topics=["orders", "refunds"], work=work, auto_commit_every=0.1)
+    member.until(lambda: {P0, P1} <= {each.at for each in group.offsets if isinstance(each, CommittedOffset)})
+    failures = [event for event in member.events if event.kind is EventKind.FAILED]
+    member.until(lambda: sum(event.kind is EventKind.FAILED for event in member.events) > len(failures) + 3)
+    member.close()
+    assert group.offsets.fetch(P0) is not None
+    assert caplog.text.count(f"could not commit an offset: no permission on {denied}") == 1
+    assert len(member.errors) <= 1, "the same error is raised once"
+
+
+def test_a_persistent_registration_of_the_id_is_an_error_that_names_the_repair(
+    run: Run, registry: Registry, orders: Partitions
+) -> None:
+    """Tools that copy a ZooKeeper write registrations as persistent nodes."""
+    registration = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":"1795255170109"}'
+    registry.client.create("/consumers/billing/ids/anna", registration, makepath=True)
+    member = run(id="anna", join_backoff=0.2)
+    member.until(lambda: member.errors)
+    assert isinstance(member.errors[0], AlreadyRegisteredError)
+    assert "belongs to no session" in str(member.errors[0])
+    assert "doctor" in str(member.errors[0])
+    [checkup] = registry.check(["billing"])
+    registry.repair(next(found for found in checkup.findings if found.code == "persistent-registration"))
+    member.until_holding(orders)
+
+
+@pytest.mark.parametrize("option", ["auto_commit_every", "reconcile_every"])
+def test_a_member_with_a_tiny_period_can_be_closed(group: Consumergroup, orders: Partitions, option: str) -> None:
+    member = Member(group, ["orders"], **{option: 5e-324})
+    generation = next(member.generations())
+    assert set(generation.partitions) == orders
+    began = time.monotonic()
+    member.close()
+    assert time.monotonic() - began < 5

@@ -1,0 +1,109 @@
+"""How long a session is certain to live: never longer than the leader keeps it, and long enough to be useful."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from zkgroups.core.session_lifetime import (
+    PROOF_LIFETIME,
+    PROOF_PERIOD,
+    PROOF_TIMEOUT,
+    REPORT_DELAY,
+    SAFETY_MARGIN,
+    SessionLifetime,
+)
+
+T = 30.0
+
+
+def steady(until: float) -> SessionLifetime:
+    """A session that was accepted at 0 and proved in every period, with immediate answers."""
+    lifetime = SessionLifetime(T)
+    lifetime.connected(0.0)
+    for n in range(math.floor(until / (PROOF_PERIOD * T)) + 1):
+        lifetime.answered(n * PROOF_PERIOD * T, n * PROOF_PERIOD * T)
+        lifetime.proved(n * PROOF_PERIOD * T)
+    return lifetime
+
+
+def test_the_fractions_of_the_session_timeout_add_up() -> None:
+    assert pytest.approx(1.0) == PROOF_LIFETIME + REPORT_DELAY + PROOF_PERIOD + SAFETY_MARGIN
+    assert pytest.approx(0.6) == PROOF_LIFETIME
+    assert PROOF_LIFETIME - PROOF_PERIOD - PROOF_TIMEOUT >= 0.2, "there is time left to go to another server"
+
+
+def test_each_regular_proof_lasts_as_long_as_promised() -> None:
+    lifetime = steady(10 * T)
+    last = lifetime.sent
+    assert last + PROOF_LIFETIME * T <= lifetime.until <= last + (PROOF_LIFETIME + PROOF_PERIOD) * T
+    assert lifetime.due(last) == last + PROOF_PERIOD * T
+
+
+def test_other_answers_than_proofs_do_not_extend_the_certainty() -> None:
+    lifetime = SessionLifetime(T)
+    lifetime.connected(0.0)
+    lifetime.answered(1.0, 1.1)
+    assert lifetime.until == -math.inf
+
+
+def test_a_proof_counts_from_the_time_it_was_sent() -> None:
+    lifetime = SessionLifetime(T)
+    lifetime.connected(0.0)
+    lifetime.answered(0.1, 20.0)
+    lifetime.proved(0.1)
+    assert lifetime.until == (1 - SAFETY_MARGIN) * T
+
+
+def test_a_proof_after_a_pause_counts_only_for_requests_known_to_the_leader() -> None:
+    """The leader may know only of requests from before the pause."""
+    lifetime = steady(T)
+    before, until = lifetime.sent, lifetime.until
+    resumed = before + 0.5 * T
+    lifetime.answered(resumed, resumed)
+    lifetime.proved(resumed)
+    assert until < lifetime.until <= before + (1 - SAFETY_MARGIN) * T
+    assert lifetime.due(resumed) < resumed + (REPORT_DELAY + 0.02) * T, "the next one can make up for it"
+
+
+def test_a_new_connection_is_known_to_the_leader_at_once() -> None:
+    lifetime = steady(T)
+    back = lifetime.sent + 0.5 * T
+    lifetime.connected(back)
+    lifetime.proved(back + 0.01)
+    assert lifetime.until == back + (1 - SAFETY_MARGIN) * T
+
+
+def test_memory_is_bounded_however_many_requests_are_answered() -> None:
+    lifetime = SessionLifetime(1.0)
+    lifetime.connected(0.0)
+    for n in range(100_000):
+        lifetime.answered(n / 100, n / 100)
+    assert len(lifetime._answered) <= 200
+
+
+def test_the_session_is_never_considered_alive_after_the_leader_expired_it() -> None:
+    """A model of a follower that is cut off at some moment. At each ping before that, it reports what it has heard."""
+    luck = random.Random(1)
+    for _ in range(3_000):
+        half_tick, phase = luck.choice([T / 4, luck.uniform(T / 100, T / 4)]), luck.random()
+        delay = luck.choice([0.0, T / 10])
+        cut, now, last_ping, touched, heard = luck.uniform(0, 2 * T), 0.0, phase * half_tick - half_tick, 0.0, 0.0
+        lifetime = SessionLifetime(T)
+        lifetime.connected(0.0)
+        while now <= cut:
+            sent, now = now, now + luck.uniform(0, delay)
+            while (ping := last_ping + half_tick) <= min(now, cut):
+                touched = ping if heard > last_ping else touched
+                last_ping = ping
+            if now > cut:
+                break
+            heard = now
+            now += luck.uniform(0, delay)
+            lifetime.answered(sent, now)
+            if luck.random() < 0.7:
+                lifetime.proved(sent)
+            now += luck.choice([luck.uniform(0, T / 10), luck.uniform(0, T / 2)])
+        assert lifetime.until <= touched + T

@@ -1,0 +1,175 @@
+"""Bulk reads: order, names, sizes and number of requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kazoo.security import make_digest_acl
+
+from zkgroups import ForbiddenNode, Registry
+from zkgroups.testing import Op, TcpProxy
+from zkgroups.zookeeper.requests import bulk_read
+from zkgroups.zookeeper.requests.bulk_read import Siblings
+from zkgroups.zookeeper.requests.bulk_read_pace import MAX_READ_REQUEST_BYTES
+from zkgroups.zookeeper.requests.multiread_format import Kind, MultiRead, operations
+from zkgroups.zookeeper.requests.node import Node
+
+from ..core.strategies import NAMES
+from .bulk_reads import ODD, data, each, plant
+from .conftest import Connect
+
+pytestmark = pytest.mark.zookeeper
+
+
+# Requests and answers
+
+
+def test_two_thousand_nodes_are_read_in_few_requests(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
+    paths = plant(raw, [f"/t/{n}" for n in range(2_000)])
+    before = proxy.requests_by_type
+    assert data(bulk_read.nodes(proxied._context, paths)) == [b"7"] * 2_000
+    spent = proxy.requests_by_type - before
+    assert spent.keys() == {Op.MULTI_READ}
+    assert spent[Op.MULTI_READ] <= 15
+
+
+def test_a_few_nodes_are_read_without_probing_the_server(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
+    paths = plant(raw, [f"/t/{n}" for n in range(8)])
+    connections, before = proxy.connections, proxy.requests_by_type
+    assert data(bulk_read.nodes(proxied._context, paths)) == [b"7"] * 8
+    assert proxy.requests_by_type - before == {Op.GET_DATA: 8}
+    assert proxy.connections == connections
+
+
+@pytest.mark.parametrize("count", [8, 200], ids=["one by one", "together"])
+def test_nodes_come_in_order_with_none_for_missing_ones_and_forbidden_ones_marked(
+    registry: Registry, raw: Any, count: int
+) -> None:
+    """Nodes are read and listed, with duplicates, in any order, and with forbidden ones among them."""
+    paths = plant(raw, [f"/t{n % 3}/{n}" for n in range(count)])
+    plant(raw, [f"{path}/{name}" for path in paths for name in "ab"])
+    each(raw.set_async(path, path.encode()) for path in paths)
+    denied, gone = paths[1], paths[4]
+    raw.set_acls(denied, [make_digest_acl("alice", "secret", all=True)])
+    raw.delete(gone, recursive=True)
+    asked = [*reversed(paths), paths[3], "/t9/never", "/t0"]
+    found = list(bulk_read.nodes(registry._context, asked))
+    below = list(bulk_read.children(registry._context, asked))
+    assert len(found) == len(below) == len(asked)
+    for path, node, names in zip(asked, found, below, strict=True):
+        if path == denied:
+            assert node == names == ForbiddenNode(denied)
+        elif path in (gone, "/t9/never"):
+            assert (node, names) == (None, None)
+        elif path != "/t0":
+            assert isinstance(node, Node)
+            assert (node.path, node.data) == (path, path.encode())
+            assert isinstance(names, list)
+            assert sorted(names) == ["a", "b"]
+
+
+def test_a_node_has_the_data_and_stat_that_kazoo_returns(registry: Registry, raw: Any) -> None:
+    paths = plant(raw, [f"/t/{n}" for n in range(20)], data=b"")
+    raw.set("/t/7", b"x" * 300)
+    raw.create("/t/ephemeral", b"e", ephemeral=True)
+    asked = [*paths, "/t/ephemeral", "/t"]
+    expected = [Node.of(path, *raw.get(path)) for path in asked]
+    assert list(bulk_read.nodes(registry._context, asked)) == expected
+    assert [node for path in asked for node in bulk_read.nodes(registry._context, [path])] == expected
+
+
+def test_reading_no_nodes_returns_nothing(proxied: Registry, proxy: TcpProxy) -> None:
+    before = proxy.requests
+    assert list(bulk_read.nodes(proxied._context, [])) == []
+    none = [Siblings(n, "/t", ()) for n in range(100)]
+    [block] = bulk_read.read(proxied._context, Kind.NODE, none[:1])
+    assert (block.parts, list(block.records())) == (none[:1], [])
+    assert [siblings for siblings, _, _ in bulk_read.children_of(proxied._context, none)] == none
+    assert proxy.requests == before
+
+
+# Names
+
+
+@pytest.mark.parametrize("chroot", [True, False], ids=["chroot", "no chroot"])
+def test_names_of_every_kind_are_returned_unchanged(zookeeper: Any, raw: Any, connect: Connect, chroot: bool) -> None:
+    top = "" if chroot else raw.chroot
+    registry = connect() if chroot else connect(zookeeper.address)
+    paths = plant(raw, [f"/{above}/{name}" for above in ODD for name in ODD])
+    each(raw.set_async(path, path.encode()) for path in paths)
+    asked = [top + path for path in paths]
+    found = list(bulk_read.nodes(registry._context, asked))
+    assert [node.path for node in found if isinstance(node, Node)] == asked
+    assert data(found) == [path.encode() for path in paths]
+    for names in bulk_read.children(registry._context, [f"{top}/{above}" for above in ODD]):
+        assert isinstance(names, list)
+        assert sorted(names) == sorted(ODD)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sets(NAMES, max_size=30))
+def test_a_node_with_any_name_is_found_by_that_name(registry: Registry, raw: Any, names: set[str]) -> None:
+    raw.delete("/n", recursive=True)
+    raw.create("/n")
+    paths = plant(raw, (f"/n/{name}" for name in sorted(names)))
+    assert [node.path for node in bulk_read.nodes(registry._context, paths) if isinstance(node, Node)] == paths
+    [below] = bulk_read.children(registry._context, ["/n"])
+    assert isinstance(below, list)
+    assert set(below) == names
+
+
+def test_long_names_are_spread_over_requests_that_the_server_accepts(
+    proxied: Registry, proxy: TcpProxy, raw: Any, states: list[str]
+) -> None:
+    """One request for all would have 3 MB, on which the server drops the connection."""
+    names = [f"{n}".ljust(10_000, "x") for n in range(300)]
+    plant(raw, [f"/long/{name}" for name in names])
+    blocks = list(bulk_read.read(proxied._context, Kind.NODE, [Siblings("key", "/long", names)]))
+    assert [name for block in blocks for siblings in block.parts for name in siblings.names] == names
+    assert all(siblings.key == "key" for block in blocks for siblings in block.parts)
+    assert all(not isinstance(record, int) for block in blocks for record in block.records())
+    assert 200_000 < max(block.length for block in blocks) <= MAX_READ_REQUEST_BYTES
+    assert states == []
+
+
+def test_a_single_path_of_almost_a_megabyte_is_read_among_others(
+    proxied: Registry, proxy: TcpProxy, raw: Any, states: list[str]
+) -> None:
+    longest = "/t/" + "x" * (MAX_READ_REQUEST_BYTES * 4 - 200)  # the longest path that a server creates
+    paths = plant(raw, [*(f"/t/{n}" for n in range(20)), longest, *(f"/t/{n}" for n in range(20, 40))])
+    assert [node.path for node in bulk_read.nodes(proxied._context, paths) if isinstance(node, Node)] == paths
+    assert states == []
+
+
+def test_requests_become_smaller_after_huge_values_and_larger_again_after_small_ones(
+    proxied: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    huge = plant(raw, [f"/huge/{n}" for n in range(100)])
+    each(raw.set_async(path, path.encode() * 4_000) for path in huge)
+    small = plant(raw, [f"/small/{n}" for n in range(3_000)])
+    before = proxy.requests_by_type
+    found = data(bulk_read.nodes(proxied._context, [*huge, *small]))
+    assert found == [*(path.encode() * 4_000 for path in huge), *[b"7"] * 3_000]
+    spent = proxy.requests_by_type - before
+    assert spent[Op.MULTI_READ] < 20
+    assert 0 < spent[Op.GET_DATA] < 100 + 50
+
+
+# Servers without MultiRead
+
+
+def test_a_withheld_request_reaches_no_server_and_is_marked(
+    proxied: Registry, proxy: TcpProxy, states: list[str]
+) -> None:
+    client = proxied.client
+    request = MultiRead(operations(Kind.NODE, b"", ["zookeeper"]), lambda: False)
+    answer = client.handler.async_result()
+    before = proxy.requests_by_type
+    client._call(request, answer)
+    answer.get(timeout=30)
+    assert request.withheld
+    assert proxy.requests_by_type - before == {Op.EXISTS: 1}
+    assert states == []

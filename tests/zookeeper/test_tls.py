@@ -1,0 +1,156 @@
+"""TLS: client certificates, and files or servers that cannot be used."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from zkgroups import (
+    Registry,
+    Tls,
+    TopicPartition,
+)
+from zkgroups.exceptions import (
+    InvalidOptionError,
+    NotConnectedError,
+)
+from zkgroups.testing import ZooKeeperServer
+from zkgroups.testing import server_configuration as server_side
+
+from .access import SECRET
+from .test_logins import TIMEOUT
+from .waiting import AT_ONCE, in_time, no_thread_stays
+
+pytestmark = pytest.mark.zookeeper
+
+
+P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
+
+
+@dataclass(frozen=True)
+class Secure:
+    """A TLS server that requires a client certificate, with valid and invalid files."""
+
+    address: str
+    plain: str
+    files: Path
+
+    @property
+    def by_name(self) -> str:
+        """The address of the server by a name that is not in its certificate."""
+        return self.address.replace("127.0.0.1", "localhost")
+
+    def tls(self, **changes: Any) -> Tls:
+        files: dict[str, Any] = {"ca": "ca.pem", "certificate": "client.pem"} | changes
+        paths = {
+            k: self.files / v if k in ("ca", "certificate", "key") and v is not None else v for k, v in files.items()
+        }
+        return Tls(**paths)
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    files = tmp_path_factory.mktemp("tls")
+    ours, theirs = trustme.CA(), trustme.CA()
+    ours.cert_pem.write_to_path(str(files / "ca.pem"))
+    theirs.cert_pem.write_to_path(str(files / "other-ca.pem"))
+    _write(files / "server.pem", ours.issue_cert("127.0.0.1"))
+    _write(files / "client.pem", ours.issue_cert("me@example.org"))
+    _write(files / "stranger.pem", theirs.issue_cert("me@example.org"))
+    split = ours.issue_cert("me@example.org")
+    split.cert_chain_pems[0].write_to_path(str(files / "split.pem"))
+    (files / "split.key").write_bytes(_key(split, BestAvailableEncryption(SECRET.encode())))
+    (files / "junk").write_text("junk")
+    with ZooKeeperServer(tls=server_side.Tls(files / "server.pem", files / "ca.pem")) as server:
+        yield Secure(server.secure_address, server.address, files)
+
+
+def _key(cert: trustme.LeafCert, encryption: KeySerializationEncryption) -> bytes:
+    key = load_pem_private_key(cert.private_key_pem.bytes(), None)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+
+
+def _write(path: Path, cert: trustme.LeafCert) -> None:
+    """Key and certificate in one file, in a format that Java reads."""
+    path.write_bytes(_key(cert, NoEncryption()) + b"".join(pem.bytes() for pem in cert.cert_chain_pems))
+
+
+def test_tls_with_a_client_certificate_in_one_file_or_two(secure: Secure) -> None:
+    one = secure.tls()
+    two = secure.tls(certificate="split.pem", key="split.key", key_password=SECRET)
+    for tls in (one, two):
+        with Registry.connect(secure.address, tls=tls) as registry:
+            registry.group("billing").offsets.set(P0, 5)
+            assert registry.groups() == ["billing"]
+    with Registry.connect(secure.by_name, tls=secure.tls(verify_hostname=False)) as registry:
+        assert registry.groups() == ["billing"]
+
+
+@pytest.fixture
+def sockets_that_kazoo_forgets() -> Iterator[None]:
+    """After a failed handshake, kazoo leaves the socket to the garbage collector. Collect it in this test."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+@pytest.mark.usefixtures("sockets_that_kazoo_forgets")
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        pytest.param({"certificate": None}, "certificate", id="no certificate"),
+        pytest.param({"certificate": "stranger.pem"}, "certificate", id="a certificate of a stranger"),
+        pytest.param({"ca": "other-ca.pem"}, "certificate verify failed", id="another authority"),
+        pytest.param({"by_name": True}, "Hostname mismatch", id="another name"),
+        pytest.param({"plain client": True}, "hung up; it may want TLS", id="a plain client"),
+        pytest.param({"plain server": True}, "SSL", id="a plain server"),
+    ],
+)
+def test_tls_errors_are_reported_in_time(secure: Secure, changes: dict[str, Any], reason: str) -> None:
+    where = secure.by_name if changes.pop("by_name", False) else secure.address
+    where = secure.plain if changes.pop("plain server", False) else where
+    tls = None if changes.pop("plain client", False) else secure.tls(**changes)
+    with no_thread_stays(), in_time(8.0), pytest.raises(NotConnectedError, match=reason) as caught:
+        Registry.connect(where, tls=tls, timeout=2.0)
+    assert where in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "option"),
+    [
+        ({"ca": "missing.pem"}, "tls ca"),
+        ({"ca": "junk"}, "tls ca"),
+        ({"ca": "."}, "tls ca"),
+        ({"certificate": "missing.pem"}, "tls certificate"),
+        ({"certificate": "junk"}, "tls certificate"),
+        ({"certificate": "split.pem"}, "tls certificate"),
+        ({"key": "missing.pem"}, "tls key"),
+        ({"key": "junk"}, "tls certificate"),
+        ({"key": "stranger.pem"}, "tls certificate"),
+        ({"certificate": None, "key": "client.pem"}, "tls key"),
+        ({"certificate": "split.pem", "key": "split.key"}, "tls certificate"),
+        ({"certificate": "split.pem", "key": "split.key", "key_password": "wrong one"}, "tls certificate"),
+    ],
+)
+def test_a_file_that_cannot_be_used_for_tls_is_refused_at_once_and_named(
+    secure: Secure, changes: dict[str, Any], option: str
+) -> None:
+    with in_time(AT_ONCE), pytest.raises(InvalidOptionError) as caught:
+        Registry.connect(secure.address, tls=secure.tls(**changes), timeout=TIMEOUT)
+    assert caught.value.option == option
+    assert str(secure.files) in str(caught.value)
+    assert "wrong one" not in str(caught.value)

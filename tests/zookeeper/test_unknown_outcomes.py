@@ -1,0 +1,78 @@
+"""Attempts to break rule 3: replies that are lost.
+
+See also test_lost_replies.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from zkgroups import Registry
+from zkgroups.exceptions import (
+    AlreadyClaimedError,
+    NotConnectedError,
+    OutcomeUnknownError,
+    SessionLostError,
+)
+from zkgroups.testing import TcpProxy, expire_session
+
+from .conftest import Connect
+from .events import attempt
+from .rules import ME, OFFSET, OWNER, P0, P1, member, session_of
+
+pytestmark = pytest.mark.zookeeper
+
+
+def test_rule_3_a_refusal_whose_reply_is_lost_is_still_a_refusal(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
+    """The instance owns P1. Finding its own node there does not mean that P0 and P1 were claimed together."""
+    me = member(proxied)
+    me.claim(P1)
+    fault = proxy.cut_before_reply(1)
+    with pytest.raises(AlreadyClaimedError):
+        me.claim_many([P0, P1])
+    assert fault.fired
+    assert raw.exists(OWNER) is None
+    fault = proxy.cut_before_reply(1)
+    with pytest.raises(AlreadyClaimedError):
+        me.claim(P1)
+    assert fault.fired
+
+
+def test_rule_3_a_part_of_a_lost_commit_does_not_count_as_the_whole(
+    zookeeper: Any, proxied: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    claims = member(proxied).claim_many([P0, P1])
+    claims.commit({P0: 1, P1: 1})
+    proxy.cut_before_request(1)
+    proxy.refuse()
+    outcome: list[object] = []
+    late = threading.Thread(target=lambda: outcome.append(attempt(lambda: claims.commit({P0: 100, P1: 100}))))
+    late.start()
+    expire_session(proxied.client, client_id=session_of(proxied), address=zookeeper.address)
+    raw.set("/consumers/billing/offsets/orders/1", b"100")
+    proxy.heal()
+    late.join(30)
+    assert isinstance(outcome[0], SessionLostError | OutcomeUnknownError)
+    assert raw.get(OFFSET)[0] == b"1"
+
+
+def test_rule_3_registering_again_after_two_unknown_outcomes_deletes_the_leftovers_of_both(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
+    me = registry.group("billing").instance("me")
+    for topics in (["a"], ["b"]):
+        while isinstance(attempt(registry.group("billing").create), NotConnectedError):
+            pass  # until it is connected again
+        proxy.cut_before_reply(1)
+        proxy.refuse()
+        with pytest.raises(OutcomeUnknownError):
+            me.register(topics)
+        proxy.heal()
+    me.register(["orders"])
+    assert dict(me.registration().streams) == {"orders": 1}
+    me.deregister()
+    assert raw.exists(ME) is None

@@ -1,0 +1,462 @@
+"""The thread of one member, which carries out the actions of the rebalance (`core/rebalance/state_machine.py`).
+
+Other threads (kazoo's, workers, the user's) only leave an event or a flag for it. So only `close` waits for this
+thread, no lock is held while a callback runs, and no request is sent on the thread of a watch (rule 8).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final, TypeAlias
+
+from ..core.rebalance.actions import (
+    Action,
+    AnyRequest,
+    AwaitRelease,
+    ClaimPartitions,
+    DeregisterInstance,
+    DropPartitions,
+    ReadGroup,
+    RebalanceRequest,
+    RegisterInstance,
+    ReleasePartitions,
+    StartGeneration,
+    StartLinger,
+    StopGeneration,
+)
+from ..core.rebalance.events import (
+    Claimed,
+    CloseRequested,
+    Event,
+    GenerationStopped,
+    GroupChanged,
+    JoinRequested,
+    LingerElapsed,
+    PartitionsFreed,
+    Planned,
+    Registered,
+    Released,
+    RequestFailed,
+    SessionLost,
+    WithdrawRequested,
+    WorkerFinished,
+)
+from ..core.rebalance.planner_election import AwaitedPlan
+from ..core.rebalance.state_machine import Rebalance, RebalanceState
+from ..core.znodes.topic_partition import TopicPartition
+from ..deadline import Deadline, uptime
+from ..exceptions import (
+    GenerationEndedError,
+    NoPermissionError,
+    NotClaimedError,
+    ZkgroupsException,
+)
+from .callbacks import Callbacks
+from .events import EventKind, MemberStats
+from .generation import Generation, Reset
+from .generation_lifecycle import AnyMembership, GenerationLifecycle
+from .options import Options
+from .pending_changes import PendingChanges
+from .step_failures import FIRST_BACKOFF, MENDED_BY_LOOKING, StepFailure, StepFailures, is_retriable
+from .stuck_alarm import StuckAlarm
+from .timers import Timers
+
+log = logging.getLogger("zkgroups.member")
+
+Partitions = frozenset[TopicPartition]
+
+TICK: Final = 1.0
+"""The longest time between two looks at the clock, in seconds."""
+
+LINGER: Final = 0.5
+"""How long to wait, in seconds, for other members to release before work begins on the partitions at hand."""
+
+BRIEF: Final = 1.0
+"""In seconds. If a worker ends its generation sooner than this, the next generation begins after a pause."""
+
+_BEGIN: Final = "read its committed offsets"
+
+_COMMIT_DENIED: Final = "commit an offset"
+
+
+Handed: TypeAlias = Generation | Exception | StepFailure
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnded:
+    """A worker of this generation has ended."""
+
+    generation: Generation
+    failed: bool
+
+
+class RebalanceLoop:
+    """Run one member from `JoinRequested` until it is closed. `hand_out` receives generations, and errors to raise."""
+
+    def __init__(
+        self, membership: AnyMembership, options: Options, stats: MemberStats, hand_out: Callable[[Handed], object]
+    ) -> None:
+        self._membership = membership
+        self._options = options
+        self._stats = stats
+        self._hand_out = hand_out
+        self._name = str(membership)
+        self.machine = Rebalance()
+        self._timers = Timers()
+        self._callbacks = Callbacks(self._name, options, lambda: self.machine.number)
+        self._stuck_alarm = StuckAlarm(options, self._timers, self._callbacks, self._holders, self._skip_planner)
+        self._lifecycle = GenerationLifecycle(
+            membership,
+            options,
+            stats,
+            self._callbacks,
+            ended=self.tell_ended,
+            commit_failed=self._commit_failed,
+            reset=self._note,
+        )
+        self._failed_briefly = 0  # generations in a row
+        self._left_behind = False  # True if the member left, but could not deregister
+        self._inbox: SimpleQueue[Event | WorkerEnded | Reset | None] = SimpleQueue()
+        self._changes = PendingChanges()
+        self._to_receive: deque[Event] = deque()
+        self._registered = False
+        self._failures = StepFailures(options, stats, self._callbacks, hand_out)
+        self._failed: RequestFailed | None = None  # an event to be received after a pause
+        self._withdrawn: Generation | None = None
+        self._held_back: Generation | None = None
+
+    @property
+    def generation(self) -> Generation | None:
+        """The current generation."""
+        return self._lifecycle.generation
+
+    @property
+    def stopping(self) -> Generation | None:
+        """The generation whose workers are being stopped."""
+        return self._lifecycle.stopping
+
+    # From other threads
+
+    def tell(self, event: Event) -> None:
+        """Pass an event to the member's thread."""
+        self._inbox.put(event)
+
+    def tell_changed(self, free: Partitions | None) -> None:
+        """Note that these partitions were released (None: anything else changed). Called on kazoo's threads."""
+        if free is None:
+            self._changes.changed()
+        else:
+            self._changes.released(free)
+        self._inbox.put(None)
+
+    def hold_back(self, generation: Generation) -> None:
+        """Hand out this generation again once there is a connection."""
+        self._held_back = generation
+        self._inbox.put(None)
+
+    def _note(self, reset: Reset) -> None:
+        """Note that a worker starts at another offset than the committed one."""
+        self._inbox.put(reset)
+
+    def tell_ended(self, generation: Generation, error: BaseException | None) -> None:
+        """Note that a worker has ended."""
+        if isinstance(error, NotClaimedError | GenerationEndedError) or getattr(error, "retriable", False):
+            log.warning("a worker of member %s failed, starting another generation: %s", self._name, error)
+            self._changes.changed()  # the partition may have been taken away
+        elif isinstance(error, Exception):
+            self._hand_out(error)
+        if generation is self.generation:
+            self._inbox.put(WorkerEnded(generation, error is not None))
+
+    # The thread
+
+    def run(self) -> None:
+        """Take part until the member is closed."""
+        self._timers.every(self._options.reconcile_every, self._reconcile)
+        if self._options.auto_commit_every is not None:
+            self._timers.every(self._options.auto_commit_every, self._auto_commit)
+        self._receive(JoinRequested())
+        while self.machine.state is not RebalanceState.CLOSED:
+            self._listen()
+            self._look_at_clocks()
+            self._pass_on_changes()
+        if not self._left_behind:
+            self._membership.close()
+        self._callbacks.event(EventKind.LEFT)
+
+    def clear_up(self) -> None:
+        """Deregister after a reconnect, if that was not possible when the member left.
+
+        Otherwise the id would stay in use, and other members would wait for its partitions, until the session expires.
+        """
+        if self._left_behind:
+            with suppress(ZkgroupsException):  # the connection was closed, and the session with it
+                while self._left_behind:
+                    self._membership.wait_connected()
+                    self._left_behind = not self._deregistered()
+            self._membership.close()
+
+    def _deregistered(self) -> bool:
+        try:
+            self._membership.deregister()
+        except ZkgroupsException as error:
+            log.warning("member %s could not leave, retrying: %s", self._name, error)
+            if not is_retriable(error):
+                raise
+            time.sleep(FIRST_BACKOFF)
+            return False
+        return True
+
+    def give_up(self) -> None:
+        """Release everything after an unexpected error, so that other members can claim it."""
+        if self.generation is not None:
+            self.generation._close(Deadline(self._options.release_timeout))
+        with suppress(ZkgroupsException):
+            self._membership.deregister()
+        self._membership.close()
+
+    def _listen(self) -> None:
+        """Wait for the next event, at most until the next timer is due."""
+        with suppress(Empty):
+            event = self._inbox.get(timeout=self._pause())
+            while True:
+                if isinstance(event, WorkerEnded):
+                    self._worker_ended(event)
+                elif isinstance(event, Reset):
+                    self._callbacks.event(EventKind.RESET, frozenset({event.at}), str(event))
+                elif event is not None:
+                    self._hurry(event)
+                    self._receive(event)
+                event = self._inbox.get_nowait()
+
+    def _worker_ended(self, ended: WorkerEnded) -> None:
+        """Begin another generation: at once, or after a pause if workers end as soon as they begin."""
+        brief = self._lifecycle.age < BRIEF
+        self._failed_briefly = self._failed_briefly + 1 if brief and ended.failed else 0
+        pause = self._failures.pause(max(self._failed_briefly, 1)) if brief else 0.0
+        self._timers.later(pause, lambda: self._end(ended.generation))
+
+    def _end(self, generation: Generation) -> None:
+        if generation is self.generation:
+            self._receive(WorkerFinished())
+
+    def _pause(self) -> float:
+        due = self._changes.due(self._timers.due(TICK))
+        return min(max(due - uptime(), 0.0), TICK)
+
+    def _hurry(self, event: Event) -> None:
+        """If the member is to leave, deliver a failure now that would otherwise be delivered after a pause."""
+        if isinstance(event, CloseRequested | WithdrawRequested) and self._failed is not None:
+            self.tell(self._failed)
+
+    def _pass_on_changes(self) -> None:
+        if released := self._changes.take_released(self.machine.waiting):
+            self._receive(PartitionsFreed(released))
+        if self._changes.take_change():
+            self._receive(GroupChanged())
+
+    def _notice_loss(self) -> None:
+        """Report all claims as lost if the session is not certain to be alive, or was replaced by another one."""
+        if self._registered and not self._membership.alive:
+            self._registered = False
+            self._to_receive.append(SessionLost())
+
+    def _receive(self, event: Event) -> None:
+        """Pass an event to the state machine, and carry out its actions and all that follows from them."""
+        self._notice_loss()
+        self._to_receive.append(event)
+        self._receive_all()
+
+    def _receive_all(self) -> None:
+        while self._to_receive:
+            for action in self.machine.receive(self._to_receive.popleft()):
+                self._carry_out(action)
+        if self.machine.settled:
+            self._changes.settle()
+        self._stuck_alarm.watch(self.machine.waiting, self._membership.awaited)
+
+    # Time
+
+    def _look_at_clocks(self) -> None:
+        self._notice_loss()
+        if self._to_receive:
+            self._receive_all()
+        self._timers.run()
+        self._check_idle()
+        if self._held_back is not None and self._membership.connected and self._membership.alive:
+            generation, self._held_back = self._held_back, None
+            self._hand_out(generation)
+
+    def _reconcile(self) -> None:
+        """Look at the group without a reason: a watch may have been missed, or an unreadable node repaired."""
+        self._changes.changed()
+        with suppress(ZkgroupsException):
+            if self._lifecycle.is_readable_now():
+                self._receive(WorkerFinished())
+
+    def _skip_planner(self, awaited: AwaitedPlan) -> None:
+        """Skip the planner, so that another member plans, possibly this one."""
+        limit, more = self._options.planning_timeout, len(self._membership.skip(awaited)) - 1
+        name = f"{awaited.planner!r}" + (f" and {more} more" if more > 0 else "")
+        log.warning("member %s skips planner %s, which wrote no plan within %g s", self._name, name, limit)
+        self._changes.changed()
+
+    def _auto_commit(self) -> None:
+        self._lifecycle.commit_marked(self.machine.held)
+
+    def _check_idle(self) -> None:
+        limit, generation = self._options.max_idle, self.generation
+        if self._withdrawn is not None:
+            if self.machine.state is RebalanceState.OUT:
+                self._stay_out(self._withdrawn)
+        elif limit is not None and generation is not None and uptime() - generation._last_sign > limit:
+            self._withdrawn = generation
+            self._callbacks.event(
+                EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s"
+            )
+            self._receive(WithdrawRequested())
+
+    def _stay_out(self, withdrawn: Generation) -> None:
+        """Stay out of the group until the idle workers have ended. Retry a deregistration that failed meanwhile."""
+        if self._left_behind and self._membership.connected:
+            with suppress(ZkgroupsException):
+                self._left_behind = not self._deregistered()
+        if not withdrawn._at_work:
+            self._withdrawn = None
+            self._receive(JoinRequested())
+
+    # Actions
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case StartLinger():
+                self._timers.later(LINGER, lambda: self._receive(LingerElapsed()))
+            case AwaitRelease(partitions):
+                self._await_free(partitions)
+            case StartGeneration():
+                self._begin(action)
+            case DropPartitions(partitions):
+                self._lifecycle.drop(partitions, self.machine.held)
+            case _:
+                self._take_step(action)
+
+    def _take_step(self, action: AnyRequest) -> None:
+        """Carry out an action that the state machine expects an answer to. A failure is answered after a pause."""
+        try:
+            answer = self._answer(action)
+        except ZkgroupsException as error:
+            self._fail(action, error)
+        except Exception as error:  # from the user's strategy, or the user's `partitions`
+            self._fail(action, error, trace=True)
+        else:
+            self._failures.worked(action)
+            self._to_receive.append(answer)
+
+    def _answer(self, action: AnyRequest) -> Event:
+        match action:
+            case RegisterInstance(turn):
+                return self._register(turn)
+            case ReadGroup(turn):
+                return self._look(turn)
+            case ClaimPartitions(turn, partitions):
+                return self._claim(turn, partitions)
+            case StopGeneration(turn, moving):
+                return self._stop(turn, moving)
+            case ReleasePartitions(turn, partitions):
+                self._membership.release(partitions)
+                self._stats.lost += len(partitions)
+                return Released(turn)
+            case DeregisterInstance(turn):
+                self._registered = False
+                self._stats.lost += len(self.machine.held)
+                self._membership.deregister()
+                return Released(turn)
+
+    def _fail(self, step: RebalanceRequest, error: Exception, *, trace: bool = False) -> None:
+        """Retry later: soon if the error is retriable, otherwise after `join_backoff`, and report it to the caller."""
+        retriable = is_retriable(error) and not self._membership.cut_off
+        pause = self._failures.failed(step, error, retriable=retriable, trace=trace)
+        failed = RequestFailed(step.turn)
+        if self.machine.leaving:
+            self._left_behind = isinstance(step, DeregisterInstance) and retriable
+            self._to_receive.append(failed)
+            return
+        self._failed = failed
+        self._timers.later(pause, lambda: self._receive(failed))
+
+    def _register(self, turn: int) -> Event:
+        self._left_behind = False
+        self._membership.register()
+        self._registered = True
+        self._callbacks.event(EventKind.JOINED)
+        return Registered(turn)
+
+    def _look(self, turn: int) -> Event:
+        began = self._changes.begin_look()
+        found = self._membership.look()
+        self._changes.end_look(began)
+        self._callbacks.notes(found.notes)
+        return Planned(turn, found.number, frozenset(found.wanted), found.mine, frozenset(found.taken))
+
+    def _claim(self, turn: int, partitions: Partitions) -> Event:
+        self._stats.rebalances += 1
+        granted = self._membership.claim(partitions)
+        self._stats.gained += len(granted)
+        if refused := partitions - granted:
+            self._callbacks.event(EventKind.CONFLICT, refused, self._holders(refused))
+        return Claimed(turn, granted)
+
+    def _await_free(self, partitions: Partitions) -> None:
+        self._stats.waits += len(partitions)
+        self._stuck_alarm.begin_anew(partitions)
+        self._callbacks.event(EventKind.WAITING, partitions, self._holders(partitions))
+        try:
+            self._membership.await_free(partitions)
+        except ZkgroupsException as error:  # the next look tries again
+            log.info("member %s could not watch partitions, retrying: %s", self._name, error)
+            self._changes.changed()
+
+    # Generations
+
+    def _begin(self, begin: StartGeneration) -> None:
+        """Hand out a new generation. If the committed offsets cannot be read, retry a moment later."""
+        try:
+            generation = self._lifecycle.begin(begin)
+        except ZkgroupsException as error:
+            self._callbacks.failed(_BEGIN, error, begin.partitions)
+            self._changes.changed()
+            self._timers.later(FIRST_BACKOFF, lambda: self._begin_if_still(begin))
+            return
+        self._callbacks.worked(_BEGIN)
+        self._callbacks.worked(_COMMIT_DENIED)
+        if (took := self._changes.settle()) is not None:
+            self._stats.last_rebalance = took
+        self._withdrawn = None
+        self._hand_out(generation)
+
+    def _begin_if_still(self, begin: StartGeneration) -> None:
+        if self.generation is None and self.machine.running == begin.partitions:
+            self._begin(begin)
+
+    def _stop(self, turn: int, moving: Partitions) -> Event:
+        self._lifecycle.stop(moving, self.machine.held)
+        self._notice_loss()  # a lost claim must not be released
+        return GenerationStopped(turn)
+
+    def _commit_failed(self, error: ZkgroupsException) -> None:
+        denied = isinstance(error, NoPermissionError)  # other offsets can still be committed
+        is_new = self._callbacks.failed(_COMMIT_DENIED if denied else "commit", error)
+        if isinstance(error, MENDED_BY_LOOKING):
+            self._changes.changed()
+        elif not error.retriable and is_new:
+            self._hand_out(error)
+
+    def _holders(self, partitions: Partitions) -> str:
+        holders = {at: self._membership.holders[at] for at in sorted(partitions) if at in self._membership.holders}
+        return "; ".join(f"{at}: {holder.holder}" for at, holder in holders.items())

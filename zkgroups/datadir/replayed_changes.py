@@ -1,0 +1,267 @@
+"""Collect the changes made by the transactions after a snapshot, to apply them to its nodes.
+
+The last change of each node counts: a created node is stored completely, an updated one with its new values, a deleted
+one as None. The server writes a snapshot while the tree changes, so the snapshot may have the old or the new values.
+
+When a session closes, the server deletes its ephemeral nodes. Since ZooKeeper 3.6 the transaction lists them; before
+that they are found by the session in each node.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from ..exceptions import DamagedDataError
+from .log_file import HEAD_BYTES, Transaction
+from .snapshot_file import DIGEST_VERSION
+
+STAT: Final = Struct(">qqqqiiiqq")
+"""czxid, mzxid, ctime, mtime, version, cversion, aversion, session, pzxid: as a snapshot has it."""
+
+CREATE, DELETE, SET_DATA, SET_ACL, CHECK, MULTI, CREATE2, RECONFIG = 1, 2, 5, 7, 13, 14, 15, 16
+CREATE_CONTAINER, DELETE_CONTAINER, CREATE_TTL = 19, 20, 21
+CREATE_SESSION, CLOSE_SESSION, ERROR = -10, -11, -1
+
+_CREATES: Final = {CREATE, CREATE2, CREATE_CONTAINER, CREATE_TTL}
+_DELETES: Final = {DELETE, DELETE_CONTAINER}
+_WRITES: Final = {SET_DATA, RECONFIG}
+
+_CONTAINER: Final = -(2**63)
+"""The session field of a container node. A node with a time to live has the sum of `_TTL` and that time."""
+_TTL: Final = -(2**56)
+
+_INT, _INT_AND_LONG, _FLAG_AND_INT = Struct(">i"), Struct(">iq"), Struct(">?i")
+_PART: Final = Struct(">ii")
+_DIGEST: Final = Struct(">iQ")
+
+_EVERYBODY: Final = b"\0\0\0\1\0\0\0\x1f\0\0\0\5world\0\0\0\6anyone"
+"""The ACL that nearly all nodes have."""
+
+
+class NodeUpdate:
+    """New values of a node in the snapshot."""
+
+    __slots__ = ("aversion", "body", "mtime", "mzxid", "version", "zxid")
+
+    def __init__(self) -> None:
+        self.body: bytes | None = None
+        self.mzxid = self.mtime = self.version = 0
+        self.zxid = 0
+        """The zxid of the last transaction that changed the node."""
+        self.aversion: int | None = None
+
+    def applied_to(self, record: bytes) -> bytes:
+        """Return the node's record with these values."""
+        body = record[: -STAT.size]
+        czxid, mzxid, ctime, mtime, version, cversion, aversion, session, pzxid = STAT.unpack(record[-STAT.size :])
+        if self.body is not None:
+            body, mzxid, mtime, version = self.body, self.mzxid, self.mtime, self.version
+        if self.aversion is not None:
+            aversion = self.aversion
+        return body + STAT.pack(czxid, mzxid, ctime, mtime, version, cversion, aversion, session, pzxid)
+
+
+Change = bytes | NodeUpdate | None
+"""A created node as length, data and stat; the new values of an updated node; or None for a deleted node."""
+
+
+class ReplayedChanges:
+    """The last change of each node, by directory and name. The directory and name of the root are empty."""
+
+    def __init__(self) -> None:
+        self.nodes: defaultdict[bytes, dict[bytes, Change]] = defaultdict(dict)
+        self.children: dict[bytes, tuple[int, int]] = {}
+        """The cversion and pzxid of nodes whose children changed; the cversion is -1 if no child was created."""
+        self.closed: dict[int, int] = {}
+        """Closed sessions, with the zxid of the transaction."""
+        self.unlisted = 0
+        """The zxid of the last closed session whose transaction does not list its nodes."""
+        self.digest: int | None = None
+        """The digest of the tree after the last transaction, if it contains one."""
+        self._ephemeral: defaultdict[int, set[bytes]] = defaultdict(set)
+
+    def apply(self, transaction: Transaction) -> None:
+        """Add the changes of a transaction."""
+        record, kind = transaction.record, transaction.kind
+        try:
+            at = self._multi(transaction) if kind == MULTI else self._apply(transaction, kind, record, HEAD_BYTES)
+        except (StructError, ValueError) as error:
+            raise _unreadable(transaction, str(error)) from error
+        if kind != ERROR:
+            self.digest = _digest(record, at)
+
+    @property
+    def may_delete(self) -> bool:
+        """Whether any node was or may have been deleted."""
+        return self.unlisted > 0 or any(None in siblings.values() for siblings in self.nodes.values())
+
+    def finish(self) -> None:
+        """After the last transaction: add an entry for each directory that contains a node with changed children."""
+        for path in self.children:
+            self.nodes[path.rpartition(b"/")[0]]
+
+    def _multi(self, transaction: Transaction) -> int:
+        """Add all operations of a multi transaction, or none if one of them failed; return where the record ends."""
+        record, at = transaction.record, HEAD_BYTES + _INT.size
+        parts: list[tuple[int, int, int]] = []
+        for _ in range(*_INT.unpack_from(record, HEAD_BYTES)):
+            kind, length = _PART.unpack_from(record, at)
+            parts.append((kind, at + _PART.size, length))
+            at += _PART.size + max(0, length)
+        if all(kind != ERROR for kind, _, _ in parts):
+            for kind, start, length in parts:
+                self._apply(transaction, kind, record[start : start + length], 0)
+        return at
+
+    def _apply(self, transaction: Transaction, kind: int, record: bytes, at: int) -> int:
+        """Add one operation; return where it ends."""
+        if kind in _WRITES:
+            return self._write(transaction, record, at)
+        if kind in _CREATES:
+            return self._create(transaction, kind, record, at)
+        if kind in _DELETES:
+            path, at = _block(record, at)
+            self._delete(path, transaction.zxid)
+            return at
+        if kind == SET_ACL:
+            return self._set_acl(transaction, record, at)
+        if kind == CLOSE_SESSION:
+            return self._close(transaction, record, at)
+        if kind in (CREATE_SESSION, ERROR):
+            return at + _INT.size
+        if kind == CHECK:
+            return _block(record, at)[1] + _INT.size
+        raise ValueError(f"unknown transaction type {kind}")
+
+    def _create(self, transaction: Transaction, kind: int, record: bytes, at: int) -> int:
+        path, start = _block(record, at)
+        end = _after_data(record, start)
+        at = _after_acl(record, end)
+        session, cversion = 0, -1
+        if kind == CREATE_CONTAINER:
+            session, [cversion] = _CONTAINER, _INT.unpack_from(record, at)
+            at += _INT.size
+        elif kind == CREATE_TTL:
+            cversion, lives_ms = _INT_AND_LONG.unpack_from(record, at)
+            session = _TTL + lives_ms
+            at += _INT_AND_LONG.size
+        else:
+            ephemeral, cversion = _FLAG_AND_INT.unpack_from(record, at)
+            at += _FLAG_AND_INT.size
+            if ephemeral:
+                session = transaction.session
+                self._ephemeral[session].add(path)
+        directory, _, name = path.rpartition(b"/")
+        zxid, now = transaction.zxid, transaction.time_ms
+        self.nodes[directory][name] = record[start:end] + STAT.pack(zxid, zxid, now, now, 0, 0, 0, session, zxid)
+        self.children.pop(path, None)
+        self.children[directory] = (cversion, zxid)
+        return at
+
+    def _delete(self, path: bytes, zxid: int) -> None:
+        directory, _, name = path.rpartition(b"/")
+        self.nodes[directory][name] = None
+        self.children.pop(path, None)
+        self.children[directory] = (self.children.get(directory, _NO_CHILDREN)[0], zxid)
+
+    def _write(self, transaction: Transaction, record: bytes, at: int) -> int:
+        path, start = _block(record, at)
+        end = _after_data(record, start)
+        [version] = _INT.unpack_from(record, end)
+        siblings, name, found = self._known(transaction, path)
+        body, zxid, now = record[start:end], transaction.zxid, transaction.time_ms
+        if isinstance(found, NodeUpdate):
+            found.body, found.mzxid, found.mtime, found.version = body, zxid, now, version
+            found.zxid = zxid
+        else:
+            czxid, _, ctime, _, _, *others = STAT.unpack(found[-STAT.size :])
+            siblings[name] = body + STAT.pack(czxid, zxid, ctime, now, version, *others)
+        return end + _INT.size
+
+    def _set_acl(self, transaction: Transaction, record: bytes, at: int) -> int:
+        path, at = _block(record, at)
+        at = _after_acl(record, at)
+        [aversion] = _INT.unpack_from(record, at)
+        siblings, name, found = self._known(transaction, path)
+        if isinstance(found, NodeUpdate):
+            found.aversion, found.zxid = aversion, transaction.zxid
+        else:
+            *first, _, session, pzxid = STAT.unpack(found[-STAT.size :])
+            siblings[name] = found[: -STAT.size] + STAT.pack(*first, aversion, session, pzxid)
+        return at + _INT.size
+
+    def _known(self, transaction: Transaction, path: bytes) -> tuple[dict[bytes, Change], bytes, bytes | NodeUpdate]:
+        """Return the siblings, name and current change of a node that is updated."""
+        directory, _, name = path.rpartition(b"/")
+        siblings = self.nodes[directory]
+        if name not in siblings:
+            siblings[name] = NodeUpdate()
+        found = siblings[name]
+        if found is None:
+            raise _unreadable(transaction, f"it updates {path.decode(errors='replace')}, which was deleted before")
+        return siblings, name, found
+
+    def _close(self, transaction: Transaction, record: bytes, at: int) -> int:
+        session, zxid = transaction.session, transaction.zxid
+        if at == len(record) or _digest(record, at) is not None:
+            self.unlisted = zxid
+        else:
+            [count] = _INT.unpack_from(record, at)
+            at += _INT.size
+            for _ in range(count):
+                path, at = _block(record, at)
+                self._delete(path, zxid)
+        for path in self._ephemeral.pop(session, ()):
+            directory, _, name = path.rpartition(b"/")
+            found = self.nodes[directory][name]
+            if isinstance(found, bytes) and STAT.unpack(found[-STAT.size :])[-2] == session:
+                self._delete(path, zxid)
+        self.closed[session] = zxid
+        return at
+
+
+_NO_CHILDREN: Final = (-1, 0)
+
+
+def _block(record: bytes, at: int) -> tuple[bytes, int]:
+    """Return a string of the record, and where it ends."""
+    end = _after_data(record, at)
+    return record[at + _INT.size : end], end
+
+
+def _after_data(record: bytes, at: int) -> int:
+    """Return where the data ends, which must be within the record. The length -1 stands for null."""
+    length: int
+    [length] = _INT.unpack_from(record, at)
+    end = at + _INT.size + max(0, length)
+    if length < -1 or end > len(record):
+        raise ValueError(f"a length of {length} exceeds the {len(record) - at} bytes left")
+    return end
+
+
+def _after_acl(record: bytes, at: int) -> int:
+    if record.startswith(_EVERYBODY, at):
+        return at + len(_EVERYBODY)
+    [count] = _INT.unpack_from(record, at)
+    at += _INT.size
+    for _ in range(max(0, count)):
+        at += _INT.size  # the permissions
+        _scheme, at = _block(record, at)
+        _id, at = _block(record, at)
+    return at
+
+
+def _digest(record: bytes, at: int) -> int | None:
+    """Return the digest at the end of a record, if any."""
+    if len(record) - at != _DIGEST.size:
+        return None
+    version, value = _DIGEST.unpack_from(record, at)
+    return int(value) if version == DIGEST_VERSION else None
+
+
+def _unreadable(transaction: Transaction, reason: str) -> DamagedDataError:
+    zxid = transaction.zxid
+    return DamagedDataError("the log", f"transaction 0x{zxid:x} cannot be read: {reason}", last_zxid=zxid - 1)

@@ -1,0 +1,200 @@
+"""Commit offsets through claims, fenced by the registration and the owner nodes.
+
+Each transaction checks that the registration and the owner nodes are unchanged, and writes each offset over the known
+version of its node. Registration and owner nodes are ephemeral nodes of the session in which the transaction is sent,
+so these checks are exact.
+
+An offset node that another tool deletes and recreates has version 0. So a commit overwrites version 0 only right after
+it has read the node, and a node created here is written twice in the same transaction. If the recreated node happens to
+have the known version, the write succeeds; its reply shows that the node is another one, and a warning is logged.
+
+An ephemeral offset node of another client would be deleted with its session, so a commit replaces it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from ...core.znodes.offset_codec import encode_offset
+from ...core.znodes.paths import join
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import CommittedOffset, ForbiddenNode
+from ...exceptions import (
+    NoPermissionError,
+    OffsetConflictError,
+    OffsetWouldGoBackError,
+    OutcomeUnknownError,
+    TooLargeError,
+)
+from ..reading import group_reader
+from ..requests import bulk_read
+from ..requests.ensure_paths import ensure_paths
+from ..requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed, stats
+from ..requests.transaction_batches import first_batch
+from ..session.errors import translate
+from .owner_node import LastCommit, OwnerNode, locked
+from .ownership import Ownership
+from .registration_fence import RegistrationVersion
+
+log = logging.getLogger("zkgroups.claim")
+
+
+def fenced_commit(
+    ownership: Ownership, offsets: Mapping[OwnerNode, int], *, backward: bool | Mapping[TopicPartition, int] = False
+) -> None:
+    """Commit offsets of partitions that the instance owns.
+
+    If a successor has already committed further, raise `SessionLostError` or `NotClaimedError`, and not
+    `OffsetWouldGoBackError`.
+    """
+    nodes, left = list(offsets), dict(offsets)
+    with locked(nodes):
+        while left:
+            registration = ownership.registration_of(nodes)
+            attempt = _Attempt(ownership, registration)
+            try:
+                attempt.write(left, backward=backward)
+            except TransactionFailed as failure:
+                ownership.refresh(registration, failure)
+            except OffsetWouldGoBackError:
+                ownership.registration_of(nodes)
+                raise
+
+
+class _Attempt:
+    """One attempt to commit, at one version of the registration. A failed check needs another attempt."""
+
+    def __init__(self, ownership: Ownership, registration: RegistrationVersion) -> None:
+        self._paths = ownership.paths
+        self._context = ownership.context
+        self._registration = registration
+        self._check = ownership.fence.check(registration)
+
+    def write(self, left: dict[OwnerNode, int], *, backward: bool | Mapping[TopicPartition, int]) -> None:
+        """Write the offsets in batches, each as a whole or not at all, and remove them from `left` when written.
+
+        Raise `TransactionFailed` if a check failed. Offset nodes are read again if the registration has been rewritten
+        since: an administrator may have deleted offsets too, and a recreated node may have the version of the old one.
+        """
+        data = {node: encode_offset(offset) for node, offset in left.items()}
+        version = self._registration.version
+        self._read([n for n in left if n.last_commit is None or n.last_commit.registration_version != version])
+        if not isinstance(backward, bool):
+            self._refuse_to_go_back(left, backward)
+        elif not backward:
+            self._refuse_to_go_back(left, {})
+        while left:
+            self._write_batch(left, data)
+
+    def _write_batch(self, left: dict[OwnerNode, int], data: Mapping[OwnerNode, bytes]) -> None:
+        units = (self._write(node, data[node]) for node in left)
+        batch = first_batch(self._context.session, units, overhead=self._check)
+        nodes = list(left)[: len(batch)]
+        operations = [*self._check, *(operation for unit in batch for operation in unit)]
+        session_id, deadline = self._registration.session_id, self._context.deadline()
+        try:
+            results = self._context.session.transact(operations, session_id=session_id, deadline=deadline)
+        except TooLargeError:
+            if len(batch) == 1:
+                raise
+            return  # the next batch is smaller
+        except TransactionFailed as failure:
+            if isinstance(failure.operation, Check):
+                raise
+            failed = next(node for node in nodes if self._paths.offset(node.at) == failure.operation.path)
+            self._handle_failure(nodes, failed, failure)
+            return
+        except OutcomeUnknownError:
+            for node in nodes:
+                node.last_commit = None  # the next commit may find the offset written here
+            raise
+        # Without results, the reply was lost, and the outcome was found by reading the nodes.
+        czxids = [stat.czxid for stat in stats(results)] or [None] * len(nodes)
+        for node, czxid in zip(nodes, czxids, strict=True):
+            self._record(node, left.pop(node), czxid)
+
+    def _write(self, node: OwnerNode, data: bytes) -> Sequence[Operation]:
+        path = self._paths.offset(node.at)
+        check = Check(self._paths.owner(node.at), node.version)
+        last = node.last_commit
+        if last is None or last.version is None:
+            replaced = None if last is None else last.replaced_version
+            delete = [] if replaced is None else [Delete(path, replaced)]
+            return [check, *delete, Create(path, data, acl=self._context.acls.offsets), Set(path, data, 0)]
+        return [check, Set(path, data, last.version)]
+
+    def _record(self, node: OwnerNode, offset: int, czxid: int | None) -> None:
+        last = node.last_commit
+        version, known = (0, None) if last is None else (last.version or 0, last.czxid)
+        if None not in (known, czxid) and known != czxid:
+            log.warning(
+                "%s was deleted and recreated by another client; its offset was overwritten with %d",
+                self._paths.offset(node.at),
+                offset,
+            )
+        czxid = known if czxid is None else czxid
+        node.last_commit = LastCommit(version + 1, offset, self._registration.version, czxid)
+
+    def _read(self, nodes: Sequence[OwnerNode]) -> None:
+        """Read the committed offsets."""
+        nodes = self._with_offset_nodes(nodes)
+        paths = [self._paths.offset(node.at) for node in nodes]
+        for node, read in zip(nodes, bulk_read.nodes(self._context, paths), strict=True):
+            if isinstance(read, ForbiddenNode):
+                raise NoPermissionError(read.path)
+            found = None if read is None else group_reader.offset(self._paths.group, node.at, read)
+            # A malformed offset may be overwritten: it is not an offset that could go back.
+            offset = found.offset if isinstance(found, CommittedOffset) else None
+            if read is not None and read.session:
+                replaced = read.version
+                node.last_commit = LastCommit(None, offset, self._registration.version, replaced_version=replaced)
+                continue
+            version, czxid = (None, None) if read is None else (read.version, read.czxid)
+            node.last_commit = LastCommit(version, offset, self._registration.version, czxid)
+
+    def _with_offset_nodes(self, nodes: Sequence[OwnerNode]) -> list[OwnerNode]:
+        """Leave out partitions without an offset. For several partitions of a topic, list its directory first."""
+        counts = Counter(node.at.topic for node in nodes)
+        topics = [topic for topic, count in counts.items() if count > 1]
+        listed = bulk_read.children(self._context, map(self._paths.offset_topic, topics))
+        existing = {
+            topic: {join(self._paths.offset_topic(topic), name) for name in names or ()}
+            for topic, names in zip(topics, listed, strict=True)
+            if not isinstance(names, ForbiddenNode)
+        }
+        found: list[OwnerNode] = []
+        for node in nodes:
+            path = self._paths.offset(node.at)
+            if path in existing.get(node.at.topic, {path}):
+                found.append(node)
+            else:
+                node.last_commit = LastCommit(None, None, self._registration.version)
+        return found
+
+    def _refuse_to_go_back(self, offsets: Mapping[OwnerNode, int], allowed: Mapping[TopicPartition, int]) -> None:
+        """Rule 5: an offset goes back only if `allowed` names the committed offset that it goes back from."""
+        back: dict[TopicPartition, tuple[int, int]] = {}
+        for node, offset in offsets.items():
+            committed = node.last_commit.offset if node.last_commit is not None else None
+            if committed is not None and offset < committed != allowed.get(node.at):
+                back[node.at] = committed, offset
+        if back:
+            first, *also = back
+            raise OffsetWouldGoBackError(self._paths.group, first, *back[first], also=also)
+
+    def _handle_failure(self, nodes: Sequence[OwnerNode], node: OwnerNode, failure: TransactionFailed) -> None:
+        """Create missing directories so that the caller can retry. Otherwise raise: another client has committed."""
+        if isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
+            topics = (self._paths.offset_topic(each.at.topic) for each in nodes)
+            ensure_paths(self._context, topics, session_id=self._registration.session_id)
+            return
+        if not isinstance(failure.error, NoNodeError | NodeExistsError | BadVersionError):
+            raise translate(failure.error, failure.operation.path) from failure.error
+        node.last_commit = None  # after the conflict, the caller may commit again, over the current offset
+        read = self._context.session.get(failure.operation.path, deadline=self._context.deadline())
+        found = None if read is None else group_reader.offset(self._paths.group, node.at, read)
+        raise OffsetConflictError(node.at, found) from failure.error

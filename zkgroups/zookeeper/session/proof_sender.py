@@ -1,0 +1,233 @@
+"""The thread that proves sessions. Each process has one, which runs only while a session is in use.
+
+It sends one tiny transaction for each session every tenth of the session timeout. It does not wait for the answers:
+kazoo's connection thread records them (`observed_lifetime.py`). If a session's own transactions prove it, nothing more
+is sent.
+
+If answers are missing although the connection looks fine, the server is cut off from its leader, or does not work. Then
+the connection is closed, and kazoo connects to another server in time. But a server answers in the order of the
+requests. So as long as data arrive, the answer to the proof only waits behind other answers on a slow link, and the
+connection is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from ...core.session_lifetime import PROOF_PERIOD, PROOF_TIMEOUT
+from ...core.znodes.session_ids import session_hex
+from ...deadline import Deadline, uptime
+from ...exceptions import NotConnectedError, SessionLostError
+from ..kazoo_compat import internals
+from ..kazoo_compat.tcp_connection import leave_server, seconds_without_data
+from .observed_lifetime import ObservedLifetime
+from .proof_request import ProofRequest
+
+if TYPE_CHECKING:
+    from .session import Session
+
+log = logging.getLogger("zkgroups.session")
+
+_POLL_INTERVAL: Final = 0.05
+"""How often to check whether another request has proved the session, in seconds."""
+
+_LOOKS: Final = 5
+"""How often to look for an answer before closing the connection. After a pause of the whole process, the first look
+may come before kazoo has read the answers that arrived meanwhile."""
+
+
+class ProofSender:
+    """Proves the session of one client, as long as the session is in use."""
+
+    def __init__(self, client: Any, observed: ObservedLifetime) -> None:
+        self._client = client
+        self._observed = observed
+        self._lock = threading.RLock()  # guards the users, and is never held during a call
+        self._users: WeakKeyDictionary[object, int | None] = WeakKeyDictionary()
+        self._pending: Any = None
+        self._sent_at = -math.inf
+        self._looks = 0
+        self._next_look = -math.inf
+
+    def start(self, user: object, session_id: int) -> None:
+        """Prove that session until `user` is garbage collected or passed to `stop`."""
+        with self._lock:
+            self._users[user] = session_id
+        _THREAD.serve(self)
+
+    def stop(self, user: object) -> None:
+        """Stop proving the session for `user`."""
+        with self._lock:
+            self._users.pop(user, None)
+        _THREAD.wake()
+
+    @property
+    def needed(self) -> bool:
+        """True if any user needs the current session."""
+        if internals.is_stopped(self._client):
+            return False
+        session_id = internals.session_id(self._client)
+        with self._lock:
+            return session_id in self._users.values()
+
+    def send_proof(self) -> Any:
+        """Send a proof now. Return its asynchronous result."""
+        answer = self._client.handler.async_result()
+        internals.send(self._client, ProofRequest(), answer)
+        return answer
+
+    def wait_proved(self, session: Session, session_id: int, deadline: Deadline) -> None:
+        """Send proofs until that session is certain to live. See `Session.prove`."""
+        last_sent, limit = -math.inf, Deadline(deadline.seconds + self._observed.timeout)
+        while not session.alive(session_id):
+            if session.id not in (session_id, None):
+                raise SessionLostError(f"session {session_hex(session_id)} has expired")
+            if deadline.passed or limit.passed:
+                raise _not_proved(session_id, deadline, limit)
+            if (due := self._observed.due(last_sent) - uptime()) > 0:
+                time.sleep(min(due, _POLL_INTERVAL))  # meanwhile other requests may prove the session
+                deadline = Deadline(deadline.seconds)
+                continue
+            last_sent = uptime()
+            session.call(self.send_proof, "/", deadline)
+
+    def on_state(self) -> None:
+        """Called by kazoo on a new or a lost connection. Only wakes the thread, which starts or stops the proofs."""
+        self._sent_at, self._looks = -math.inf, 0
+        _THREAD.wake()
+
+    def look(self) -> float:
+        """Send a proof if one is due. Return in how many seconds to look again. Never blocks."""
+        now = uptime()
+        if not self._client.connected:
+            self._pending, self._looks = None, 0
+            return PROOF_PERIOD * self._observed.timeout
+        if self._pending is not None and not self._pending.ready():
+            return self._look_for_answer(now)
+        left = self._observed.due(self._sent_at) - now
+        if left <= 0:
+            self._sent_at, self._looks, self._pending = now, 0, self.send_proof()
+            left = self._between_looks
+            self._next_look = now + left
+        return left
+
+    @property
+    def _between_looks(self) -> float:
+        return PROOF_TIMEOUT * self._observed.timeout / _LOOKS
+
+    def _look_for_answer(self, now: float) -> float:
+        if now < self._next_look:
+            return self._next_look - now
+        self._next_look = now + self._between_looks
+        self._looks = 0 if seconds_without_data(self._client) < self._between_looks else self._looks + 1
+        if self._looks >= _LOOKS:
+            self._pending = None
+            log.warning(
+                "ZooKeeper server %s has not proved for %.1f s that the session lives: it may be cut off from "
+                "its leader; connecting to another server",
+                leave_server(self._client),
+                _LOOKS * self._between_looks,
+            )
+        return self._between_looks
+
+    def forget(self) -> None:
+        """In a fork: drop everything, because it belongs to the parent process."""
+        self._lock = threading.RLock()
+        self._users = WeakKeyDictionary()
+        self._pending = None
+        self._observed.forget()
+
+
+def _not_proved(session_id: int, deadline: Deadline, limit: Deadline) -> NotConnectedError:
+    if limit.passed:
+        return NotConnectedError(
+            f"the server has answered for {limit.seconds:g} s, but the answers do not prove that session "
+            f"{session_hex(session_id)} is alive: this process may have been suspended again and again"
+        )
+    return NotConnectedError(
+        f"no server has proved within {deadline.seconds:g} s that session {session_hex(session_id)} is alive: "
+        "the server may be cut off from its leader"
+    )
+
+
+class _Thread:
+    """Runs the thread while any session needs proofs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # guards the two fields below, and is never held during a call
+        self.senders: set[ProofSender] = set()
+        self._thread: threading.Thread | None = None
+        # Not an Event: Ctrl-C during `set` can leave it locked forever.
+        self._wakes: SimpleQueue[None] = SimpleQueue()
+
+    def serve(self, sender: ProofSender) -> None:
+        """Start the proofs of this session."""
+        with self._lock:
+            self.senders.add(sender)
+            if self._thread is None:
+                self._start()
+        self.wake()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="zkgroups-proofs", daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:  # also Ctrl-C. If the thread runs anyway, it ends at once
+            self._thread = None
+            raise
+
+    def wake(self) -> None:
+        """Let the thread look at all sessions now."""
+        self._wakes.put(None)
+
+    def _run(self) -> None:
+        while senders := self._needed():
+            pause = min(_look(sender) for sender in senders)
+            del senders
+            self._sleep(max(pause, 0.0))
+
+    def _sleep(self, seconds: float) -> None:
+        with suppress(Empty):
+            self._wakes.get(timeout=seconds)
+            while True:
+                self._wakes.get_nowait()
+
+    def _needed(self) -> list[ProofSender]:
+        with self._lock:
+            if self._thread is not threading.current_thread():  # after a Ctrl-C in `_start`, another thread runs
+                return []
+            self.senders = {sender for sender in self.senders if sender.needed}
+            if not self.senders:
+                self._thread = None
+            return list(self.senders)
+
+
+def _look(sender: ProofSender) -> float:
+    """Return when to look again. Log any error, so that the proofs of other clients continue."""
+    try:
+        return sender.look()
+    except Exception:
+        log.exception("cannot prove a session; its claims will end")
+        return _RETRY_AFTER_ERROR
+
+
+_RETRY_AFTER_ERROR: Final = 1.0
+"""In seconds."""
+
+_THREAD = _Thread()
+
+
+def _after_fork() -> None:
+    global _THREAD
+    _THREAD = _Thread()
+
+
+os.register_at_fork(after_in_child=_after_fork)
