@@ -20,7 +20,7 @@ from ..shared.options import Options
 from ..shared.output import Output
 from ..shared.progress import is_hidden
 from ..shared.spark_options import spark_options, steps_shown, writing_options
-from .both_sides import broker_options, installed, own_spark, plan_argument, source_options, without_zookeeper_option
+from .both_sides import broker_options, own_spark, plan_argument, source_options, without_zookeeper_option
 from .tables import DONE, MATCHES, STATES, counts_text, done_row, plain
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def migration_session(
 ) -> Iterator[MigrationSession]:
     """Connect to both sides and check the folder of the report, and then start Spark, which takes seconds."""
     spark = own_spark(given)
-    with installed():
+    with spark_installed():
         import zkgroups.spark.migration.execution  # noqa: F401
     if reports:
         spark.check_writes_to(destination)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..shared.brokers import kafka_installed, missing_brokers
+from ..shared.brokers import missing_brokers
 from ..shared.connect import for_workers
 from ..shared.input_files import FolderUri
 from ..shared.options import Options
@@ -30,19 +28,12 @@ without_zookeeper_option = click.option(
 """Passes `without_zookeeper`, for plans made from a snapshot."""
 
 
-@contextmanager
-def installed() -> Iterator[None]:
-    """If a package is missing, show the command that installs it."""
-    with spark_installed(), kafka_installed():
-        yield
-
-
 def broker_options(options: Options, *, what_for: str) -> BrokerOptions:
     """Connect to the brokers once, and return options that can be sent to Spark workers."""
     if options.bootstrap_server is None:
         raise missing_brokers(what_for)
-    with kafka_installed():
-        from zkgroups.kafka import BrokerOptions
+    from zkgroups.kafka import BrokerOptions
+
     file = None if options.command_config is None else str(options.command_config.absolute())
     found = BrokerOptions(options.bootstrap_server, file, options.timeout)
     with found.connect() as brokers:

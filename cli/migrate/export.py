@@ -14,7 +14,7 @@ from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import spark_options
-from .both_sides import installed, own_spark, plan_argument
+from .both_sides import own_spark, plan_argument
 
 _EXPORTS: Final = Table(
     "exports",
@@ -46,7 +46,7 @@ def export(options: Options, /, destination: str, folder: Path, **given: Any) ->
       zkgroups migrate export /data/plan files
     """
     spark = own_spark(given)
-    with installed():
+    with spark_installed():
         from zkgroups.migration.export import export
         from zkgroups.spark.migration.plan_reader import plan_rows
     with spark.session(options) as session:

@@ -23,7 +23,7 @@ from ..shared.output import Column, Output, Table
 from ..shared.progress import status_line
 from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
 from ..shared.spark_options import SparkOptions, spark_options
-from .both_sides import installed, own_spark, plan_argument
+from .both_sides import own_spark, plan_argument
 from .options import out_of_range_option
 from .tables import plain
 
@@ -115,7 +115,7 @@ def follow(
 
 def _read(options: Options, destination: str, spark: SparkOptions) -> Sequence[PlanRow]:
     """Read all rows of the plan, and stop Spark again."""
-    with installed():
+    with spark_installed():
         from zkgroups.spark.migration.plan_reader import plan_rows
     with spark.session(options) as session:
         return list(plan_rows(session, destination))

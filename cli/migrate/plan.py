@@ -19,7 +19,7 @@ from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.spark_options import moment_option, selection_options, spark_options, steps_shown, writing_options
-from .both_sides import broker_options, installed, own_spark, plan_argument, source_options
+from .both_sides import broker_options, own_spark, plan_argument, source_options
 from .options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
 from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_summary, planned_row
 
@@ -92,7 +92,7 @@ def plan(
     """
     check_stale(stale_after, skip_stale=skip_stale)
     rule, renaming, spark = rule_of(given, skip_stale=skip_stale), renaming_of(given), own_spark(given)
-    with installed():
+    with spark_installed():
         from zkgroups.spark.migration import planning
     spark.check_writes_to(destination)
     brokers = None if without_brokers else broker_options(options, what_for="a plan (or --without-brokers)")
@@ -161,7 +161,7 @@ def show(options: Options, /, destination: str, offsets: bool, report: str | Non
       zkgroups migrate show /data/plan --report
     """
     spark, output = own_spark(given), Output(options)
-    with installed():
+    with spark_installed():
         from zkgroups.spark.migration.plan_reader import plan_head, plan_rows, report_rows
         from zkgroups.spark.migration.planning import groups
     with spark.session(options) as session:

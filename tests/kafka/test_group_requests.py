@@ -13,10 +13,10 @@ from zkgroups.deadline import Deadline
 from zkgroups.exceptions import BrokersTooOldError, GroupNotFoundError, TooLargeError, UnknownPartitionError
 from zkgroups.kafka import commit_requests
 from zkgroups.kafka.commit_requests import CommitRequest
-from zkgroups.kafka.commits import commit
+from zkgroups.kafka.commit_offsets import commit
 from zkgroups.kafka.coordinators import Coordinators, partition_of
-from zkgroups.kafka.fetches import fetch
-from zkgroups.kafka.group_states import delete, describe
+from zkgroups.kafka.fetch_offsets import fetch
+from zkgroups.kafka.native_groups import delete, describe
 from zkgroups.kafka.offset_deletes import can_delete_offsets, delete_offsets
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.cluster import Cluster

@@ -10,8 +10,8 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline
 from ..input_errors import ZkgroupsException
 from .coordinators import Coordinators
-from .error_answers import error as error_of
-from .error_answers import is_temporary
+from .errors import error as error_of
+from .errors import is_temporary
 from .group_requests import GroupCode, ask_groups
 from .wire import codec
 from .wire.cluster import Cluster
