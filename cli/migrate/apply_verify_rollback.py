@@ -19,7 +19,7 @@ from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Output
 from ..shared.progress import is_hidden
-from ..shared.spark_options import spark_options, steps_shown, writing_options
+from ..shared.spark_options import spark_installed, spark_options, steps_shown, writing_options
 from .both_sides import broker_options, own_spark, plan_argument, source_options, without_zookeeper_option
 from .tables import DONE, MATCHES, STATES, counts_text, done_row, plain
 

@@ -13,7 +13,7 @@ from ..shared.input_files import FilePath
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
-from ..shared.spark_options import spark_options
+from ..shared.spark_options import spark_installed, spark_options
 from .both_sides import own_spark, plan_argument
 
 _EXPORTS: Final = Table(

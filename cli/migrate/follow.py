@@ -22,7 +22,7 @@ from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.progress import status_line
 from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
-from ..shared.spark_options import SparkOptions, spark_options
+from ..shared.spark_options import SparkOptions, spark_installed, spark_options
 from .both_sides import own_spark, plan_argument
 from .options import out_of_range_option
 from .tables import plain

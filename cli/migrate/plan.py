@@ -18,7 +18,14 @@ from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from ..shared.spark_options import moment_option, selection_options, spark_options, steps_shown, writing_options
+from ..shared.spark_options import (
+    moment_option,
+    selection_options,
+    spark_installed,
+    spark_options,
+    steps_shown,
+    writing_options,
+)
 from .both_sides import broker_options, own_spark, plan_argument, source_options
 from .options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
 from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_summary, planned_row

@@ -12,8 +12,8 @@ from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import BrokersTooOldError, GroupNotFoundError, TooLargeError, UnknownPartitionError
 from zkgroups.kafka import commit_requests
-from zkgroups.kafka.commit_requests import CommitRequest
 from zkgroups.kafka.commit_offsets import commit
+from zkgroups.kafka.commit_requests import CommitRequest
 from zkgroups.kafka.coordinators import Coordinators, partition_of
 from zkgroups.kafka.fetch_offsets import fetch
 from zkgroups.kafka.native_groups import delete, describe
@@ -145,7 +145,7 @@ def test_single_offsets_are_deleted_since_2_4(broker: KafkaBroker, make_topic: C
         found = await delete_offsets(cluster, coordinators, asked, Deadline(30))
         there = (await fetch(cluster, coordinators, ["single"], Deadline(30)))["single"]
         assert isinstance(there, dict)
-        if not await can_delete_offsets(cluster):
+        if not await can_delete_offsets(cluster, Deadline(30)):
             assert {type(error) for those in found.values() for error in those.values()} == {BrokersTooOldError}
             assert set(there) == {first, second, third}
             return

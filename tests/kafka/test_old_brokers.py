@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pytest
+from zkgroups.kafka.old_brokers import settings_for_old
 
 from zkgroups import TopicPartition
 from zkgroups.core.kafka_values import NativeGroup, NativeState, OffsetRange
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import BrokersTooOldError
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.old_brokers import settings_for_old
 from zkgroups.testing import Server, fresh_chroot
 
 from .old import old_broker

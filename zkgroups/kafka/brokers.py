@@ -25,6 +25,8 @@ from .wire.cluster import Cluster
 from .wire.runner import Runner
 
 T = TypeVar("T")
+W = TypeVar("W")
+_AskAboutGroups = Callable[[Cluster, Coordinators, W, Deadline], Coroutine[Any, Any, T]]
 
 
 class Brokers:
@@ -79,12 +81,12 @@ class Brokers:
     def committed_or_error(self, groups: Iterable[str]) -> dict[str, Committed | ZkgroupsException]:
         """Return the committed offsets of these groups; for a group that cannot be read, the error."""
         wanted = check_native_groups(groups)
-        return self._about_groups(lambda *way: fetch(*way, wanted, self._deadline())) if wanted else {}
+        return self._about_groups(fetch, wanted) if wanted else {}
 
     def groups(self, names: Iterable[str]) -> dict[str, NativeGroup | ZkgroupsException]:
         """Return the state and the members of these groups. An unknown group is Dead."""
         wanted = check_native_groups(names)
-        return self._about_groups(lambda *way: describe(*way, wanted, self._deadline())) if wanted else {}
+        return self._about_groups(describe, wanted) if wanted else {}
 
     def commit(self, offsets: Offsets) -> Outcomes:
         """Commit offsets for groups without active members. Return None or the error for each partition.
@@ -94,27 +96,20 @@ class Brokers:
         in its log.
         """
         wanted = check_offsets(offsets)
-        found = self._about_groups(lambda *way: self._commit(*way, wanted)) if wanted else {}
+        found = self._about_groups(_commit, wanted) if wanted else {}
         return {
             group: {at: found[group][at] if at in found.get(group, ()) else UnknownPartitionError(at) for at in those}
             for group, those in offsets.items()
         }
 
-    async def _commit(self, cluster: Cluster, coordinators: Coordinators, wanted: Sequence[NativeOffset]) -> Outcomes:
-        topics = (await metadata(cluster, {each.at.topic for each in wanted}, self._deadline())).topics
-        partitions = {name: topic.leaders for name, topic in topics.items()}
-        # Old brokers accept offsets of partitions that do not exist.
-        known = [each for each in wanted if each.at.partition in partitions.get(each.at.topic, ())]
-        return await commit(cluster, coordinators, known, self._timeout)
-
     def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
         """Delete groups with all their offsets. Return None or the error for each group."""
         wanted = check_native_groups(names)
-        return self._about_groups(lambda *way: delete(*way, wanted, self._deadline())) if wanted else {}
+        return self._about_groups(delete, wanted) if wanted else {}
 
     def can_delete_offsets(self) -> bool:
         """Return whether the brokers can delete single offsets of a group, as they can since release 2.4."""
-        return self._about_groups(lambda cluster, _: can_delete_offsets(cluster))
+        return self._run(lambda deadline: can_delete_offsets(self._cluster, deadline))
 
     def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]]) -> Outcomes:
         """Delete offsets of groups. Return None or the error for each partition.
@@ -123,7 +118,7 @@ class Brokers:
         """
         names = check_native_groups(offsets)
         wanted = {name: check_partitions(offsets[name]) for name in names}
-        return self._about_groups(lambda *way: delete_offsets(*way, wanted, self._deadline())) if wanted else {}
+        return self._about_groups(delete_offsets, wanted) if wanted else {}
 
     def cluster_id(self) -> str | None:
         """Return the id of the cluster, or None if it has none."""
@@ -145,18 +140,18 @@ class Brokers:
     def _run(self, work: Callable[[Deadline], Coroutine[Any, Any, T]]) -> T:
         return self._runner.run(work(self._deadline()))
 
-    def _about_groups(self, work: Callable[[Cluster, Coordinators], Coroutine[Any, Any, T]]) -> T:
-        return self._runner.run(self._with_groups(work))
+    def _about_groups(self, ask: _AskAboutGroups[W, T], wanted: W) -> T:
+        return self._runner.run(self._ask_about_groups(ask, wanted))
 
-    async def _with_groups(self, work: Callable[[Cluster, Coordinators], Coroutine[Any, Any, T]]) -> T:
-        """Connect, then send requests about groups. Raises connection and login errors."""
+    async def _ask_about_groups(self, ask: _AskAboutGroups[W, T], wanted: W) -> T:
+        """Connect, then ask. Raises connection and login errors."""
         await metadata(self._cluster, [], self._deadline())
         if (await self._cluster.versions()).best(codec.OFFSET_FETCH) is None:
             raise BrokersTooOldError(
                 f"the brokers at {self._cluster.bootstrap} are older than release 0.9, and cannot return committed "
                 "offsets: upgrade the brokers first"
             )
-        return await work(self._cluster, self._coordinators)
+        return await ask(self._cluster, self._coordinators, wanted, self._deadline())
 
     def _deadline(self) -> Deadline:
         return Deadline(self._timeout)
@@ -180,3 +175,13 @@ def _cluster(bootstrap: str, properties: Mapping[str, str]) -> Cluster:
         connect_timeout=settings.connect_timeout,
         request_timeout=settings.request_timeout,
     )
+
+
+async def _commit(
+    cluster: Cluster, coordinators: Coordinators, wanted: Sequence[NativeOffset], deadline: Deadline
+) -> Outcomes:
+    """Commit the offsets of partitions that exist. Old brokers would also accept others."""
+    topics = (await metadata(cluster, {each.at.topic for each in wanted}, deadline)).topics
+    partitions = {name: topic.leaders for name, topic in topics.items()}
+    known = [each for each in wanted if each.at.partition in partitions.get(each.at.topic, ())]
+    return await commit(cluster, coordinators, known, deadline.seconds)
