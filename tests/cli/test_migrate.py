@@ -449,7 +449,7 @@ def test_writing_commands_are_refused_with_read_only(command: str) -> None:
     assert ended.err == "zkgroups: this command writes, but --read-only was given\n"
 
 
-@pytest.mark.parametrize(("module", "extra"), [("pyspark", "spark"), ("confluent_kafka", "kafka")])
+@pytest.mark.parametrize(("module", "extra"), [("pyspark", "spark"), ("kafka", "kafka")])
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path: Path, module: str, extra: str) -> None:
     (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('No module', name='{module}')")
     ended = run("migrate", "apply", "x", "-z", NOWHERE, "-b", NOWHERE, env={"PYTHONPATH": str(tmp_path)})
