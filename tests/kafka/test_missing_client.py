@@ -20,7 +20,11 @@ except MissingDependencyError as error:
 OTHERS = {
     "missing": {"__init__.py": "raise ModuleNotFoundError(\"No module named 'kafka'\", name='kafka')"},
     "for an old Python": {"__init__.py": "def send(async): pass"},
-    "with other modules": {"__init__.py": "", "protocol/__init__.py": "", "protocol/metadata.py": "MetadataRequest = []"},
+    "with other modules": {
+        "__init__.py": "",
+        "protocol/__init__.py": "",
+        "protocol/metadata.py": "MetadataRequest = []",
+    },
     "a module": {"../kafka.py": ""},
 }
 
