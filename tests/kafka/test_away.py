@@ -44,8 +44,6 @@ CALLS: dict[str, Callable[[Brokers], object]] = {
     "commit": lambda brokers: brokers.commit({"billing": {AT: 7}}),
     "delete_groups": lambda brokers: brokers.delete_groups(["no-such-group"]),
     "delete_offsets": lambda brokers: brokers.delete_offsets({"no-such-group": [AT]}),
-    "can_delete_offsets": lambda brokers: brokers.can_delete_offsets(),
-    "cluster_id": lambda brokers: brokers.cluster_id(),
     "topic_ids": lambda brokers: brokers.topic_ids(["orders"]),
     "offsets_retention": lambda brokers: brokers.offsets_retention(),
 }
@@ -94,7 +92,7 @@ def test_connecting_sends_no_request() -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_suspended_broker_is_an_error_in_time_and_closing_does_not_wait(own: KafkaBroker, call: str) -> None:
-    brokers = Brokers.connect(own.address, timeout=3.0)
+    brokers = Brokers.connect(own.address, timeout=2.0)
     brokers.partitions()
     own.suspend()
     try:

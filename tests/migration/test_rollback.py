@@ -208,7 +208,8 @@ def test_a_group_that_this_plan_has_not_moved_is_left_even_with_the_planned_offs
     legacy = Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["scala-1"])
     followed = [replace(row, obstacles=(legacy,)) for row in moved.rows]
     moved.mark()
-    assert outcomes(rollback_groups(followed, moved.brokers, moved.registry, execute=True)) == {"written"}
+    report = rollback_groups(followed, moved.brokers, moved.registry, execute=True)
+    assert outcomes(report) == {"written", "already there"}
     assert moved.now == moved.before
 
 
