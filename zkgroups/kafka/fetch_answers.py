@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from ..core.kafka_values import NativeOffset
+from ..core.kafka_values import NativeOffset, native_offsets
 from ..core.znodes.topic_partition import TopicPartition
 from .group_requests import GroupCode
 from .wire.error_codes import Code
@@ -93,10 +93,7 @@ class _Reader(ABC):
         self._fields()
         if error := next(filter(None, (code, *(topic.error for topic in topics))), None):
             return GroupCode(error)
-        found: Committed = {}
-        for topic in sorted(topics, key=itemgetter(0)):
-            found.update(_offsets(group, topic))
-        return found
+        return _committed(group, sorted(topics, key=itemgetter(0)))
 
     def _topic(self) -> _Topic:
         name = self._text() or ""
@@ -226,18 +223,23 @@ def _first(errors: Iterable[int]) -> int:
     return next(filter(None, errors), Code.NONE)
 
 
-def _offsets(group: str, topic: _Topic) -> Iterable[tuple[TopicPartition, NativeOffset]]:
-    places = _places(topic.name, topic.partitions)
-    notes: Iterable[Any] = repeat(None)
-    epochs: Iterable[Any] = repeat(None)
-    if topic.notes:
-        notes = [note or None for note in topic.notes]
-    if max(topic.epochs, default=-1) >= 0:
-        epochs = [None if epoch < 0 else epoch for epoch in topic.epochs]
-    found = zip(places, map(NativeOffset, repeat(group), places, topic.offsets, notes, epochs), strict=True)
-    if min(topic.offsets, default=0) < 0:  # negative: no offset
-        return [(at, each) for at, each in found if each.offset >= 0]
-    return found
+def _committed(group: str, topics: Sequence[_Topic]) -> Committed:
+    places: list[TopicPartition] = []
+    offsets: list[int] = []
+    notes: list[str | None] = []
+    epochs: list[int | None] = []
+    for topic in topics:
+        places += _places(topic.name, topic.partitions)
+        offsets += topic.offsets
+        notes += [note or None for note in topic.notes] or repeat(None, len(topic.offsets))
+        if max(topic.epochs, default=-1) < 0:
+            epochs += repeat(None, len(topic.offsets))
+        else:
+            epochs += [None if epoch < 0 else epoch for epoch in topic.epochs]
+    found = zip(places, native_offsets(group, places, offsets, notes, epochs), strict=True)
+    if min(offsets, default=0) < 0:  # negative: no offset
+        return {at: each for at, each in found if each.offset >= 0}
+    return dict(found)
 
 
 # Thousands of groups have offsets for the same partitions.
