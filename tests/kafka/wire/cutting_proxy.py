@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -127,10 +126,3 @@ class CuttingProxy:
 async def _frame(reader: asyncio.StreamReader) -> bytes:
     (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
     return await reader.readexactly(size)
-
-
-def moments(requests: int) -> Iterator[tuple[int, Moment]]:
-    """Every request with every moment."""
-    for number in range(1, requests + 1):
-        for moment in Moment:
-            yield number, moment
