@@ -157,6 +157,8 @@ class Cluster:
 
     async def _found(self, node: int | None, timeout: float) -> Link:
         """Return a link to a broker, by its id, or to any. Raise NotSentError if that takes longer than the timeout."""
+        if node is not None and node in self._brokers:
+            return self._link(self._brokers[node])
         try:
             async with asyncio.timeout(timeout):
                 return await (self.any_link() if node is None else self.link(node))
