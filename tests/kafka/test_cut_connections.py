@@ -68,7 +68,7 @@ async def script(cluster: Cluster, broker: KafkaBroker, topic: str) -> None:
 
     found = await delete_offsets(cluster, coordinators, {names[0]: places[:1]}, patience())
     there = await fetch(cluster, coordinators, names[:1], patience())
-    if await can_delete_offsets(cluster):
+    if await can_delete_offsets(cluster, patience()):
         assert (found, there) == ({names[0]: {places[0]: None}}, {names[0]: kept(names[0], places[1])})
     else:
         assert isinstance(found[names[0]][places[0]], BrokersTooOldError)
@@ -99,7 +99,7 @@ def test_every_answer_is_right_whichever_request_is_cut(
 ) -> None:
     """At every request, and for longer with every moment."""
     topic = make_topic(2)
-    requests = len(run(recorded(broker, topic)))
+    requests = min(len(run(recorded(broker, topic))) for _ in range(2))  # the first may need retries
     assert requests > len(codec.APIS)
     for number in range(1, requests + 1):
         for moment in Moment if every else [[*Moment][number % len(Moment)]]:

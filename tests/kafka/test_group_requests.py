@@ -67,16 +67,16 @@ def test_offsets_are_committed_and_read_to_the_byte_and_groups_deleted(
     places = [TopicPartition(topic, number) for number in range(3)]
     epoch = None if broker.release == "1.1.1" else 5
     wanted = [NativeOffset(group, at, 7 + at.partition) for group in NAMES for at in places]
-    wanted += [NativeOffset("notes", places[0], 2**63 - 1, "ü \0 note\0", epoch)]
-    long = NativeOffset("notes", places[1], 1, "x" * 4097)
+    wanted += [NativeOffset("bytes", places[0], 2**63 - 1, "ü \0 note\0", epoch)]
+    long = NativeOffset("bytes", places[1], 1, "x" * 4097)
 
     async def use(cluster: Cluster) -> None:
         coordinators = Coordinators(cluster)
         found = await commit(cluster, coordinators, [*wanted, long], 30)
-        assert isinstance(found["notes"].pop(places[1]), TooLargeError)
+        assert isinstance(found["bytes"].pop(places[1]), TooLargeError)
         assert {error for those in found.values() for error in those.values()} == {None}
 
-        names = [*NAMES, "notes"]
+        names = [*NAMES, "bytes"]
         there = await fetch(cluster, coordinators, [*names, "nobody's"], Deadline(30))
         assert there.pop("nobody's") == {}
         assert there == {name: {each.at: each for each in wanted if each.group == name} for name in names}
