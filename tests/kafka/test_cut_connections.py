@@ -110,7 +110,9 @@ def test_everything_that_passes_has_the_bytes_of_the_oracle(
     broker: KafkaBroker, make_topic: Callable[..., str]
 ) -> None:
     passed = run(recorded(broker, make_topic(2)))
-    assert {each.key for each in passed} >= codec.APIS.keys() - {17, 36, codec.OFFSET_DELETE}
+    # The coordinators of old brokers are computed, unless their topic has yet to be created.
+    unused = {codec.OFFSET_DELETE, codec.FIND_COORDINATOR} if broker.release == "1.1.1" else set()
+    assert {each.key for each in passed} >= codec.APIS.keys() - {codec.SASL_HANDSHAKE, codec.SASL_AUTHENTICATE} - unused
     for each in passed:
         for side, data in (("Request", each.request), ("Response", each.answer)):
             kind = oracle(each.key, each.version, side)
