@@ -72,7 +72,8 @@ class EngineOptions:
             return self.kind is EngineKind.LOCAL
         from zkgroups.storage.files import is_configured, local_path
 
-        if self.spark.are_given or local_path(destination) is None or is_configured():
+        has_no_scheme = not destination.lower().startswith("file:")
+        if self.spark.are_given or local_path(destination) is None or (has_no_scheme and is_configured()):
             return False
         return is_small() or find_spec("pyspark") is None
 

@@ -69,12 +69,12 @@ def is_data_file(name: str) -> bool:
 
 _FILE: Final = "file:"
 _SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?")
-_CONFIGURATION: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS")
+CONFIGURATION: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS")
 
 
 def is_configured() -> bool:
     """Return whether a configuration of Spark may set another file system for names without a scheme."""
-    return any(map(os.environ.get, _CONFIGURATION))
+    return any(map(os.environ.get, CONFIGURATION))
 
 
 def local_path(destination: str) -> Path | None:
