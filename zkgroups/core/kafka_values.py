@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from itertools import repeat
+from typing import Final
 
 from .znodes.topic_partition import TopicPartition
 
@@ -18,6 +22,23 @@ class NativeOffset:
     metadata: str | None = None
     """The free text that the consumer committed with the offset."""
     leader_epoch: int | None = None
+
+
+_SET: Final = tuple(vars(NativeOffset)[each.name].__set__ for each in fields(NativeOffset))
+
+
+def native_offsets(
+    group: str,
+    places: Sequence[TopicPartition],
+    offsets: Iterable[int],
+    metadata: Iterable[str | None],
+    leader_epochs: Iterable[int | None],
+) -> list[NativeOffset]:
+    """Create the offsets of a group from columns. Faster than one by one, for millions of them."""
+    made = [*map(object.__new__, repeat(NativeOffset, len(places)))]
+    for assign, values in zip(_SET, (repeat(group), places, offsets, metadata, leader_epochs), strict=True):
+        deque(map(assign, made, values), maxlen=0)
+    return made
 
 
 class NativeState(StrEnum):

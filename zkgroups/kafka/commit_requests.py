@@ -26,6 +26,10 @@ _ID_AT: Final = 8
 _FLEXIBLE: Final = 8
 """Since this version, lengths are varints."""
 _NO_MEMBER: Final = -1
+_PLAIN: Final = frozenset({(None, None)})
+
+_at = attrgetter("at")
+_extras = attrgetter("metadata", "leader_epoch")
 
 
 @dataclass(eq=False, slots=True)
@@ -38,23 +42,24 @@ class CommitRequest:
     @property
     def shape(self) -> tuple[TopicPartition, ...] | None:
         """All but the group and the offsets; None if there are metadata or leader epochs."""
-        if any(each.metadata is not None or each.leader_epoch is not None for each in self.offsets):
+        if not _PLAIN.issuperset(map(_extras, self.offsets)):
             return None
-        return tuple(each.at for each in self.offsets)
+        return tuple(map(_at, self.offsets))
 
 
 class Template:
     """The frame of a request for one version and shape, in which the group and the offsets can be replaced."""
 
-    def __init__(self, frame: bytes, group: bytes, offsets: int) -> None:
+    def __init__(self, frame: bytes, group: bytes, shape: Sequence[TopicPartition]) -> None:
         head, _, body = frame.partition(group)
         self._head = head[_ID_AT + _ID.size : len(head)]
         self._start = head[_ID.size : _ID_AT]
         self._body = body
         marker = _OFFSET.pack(_MARKER)
         self._places = list(_find_all(body, marker))
-        self.size = offsets
-        self.usable = len(self._places) == offsets
+        self.done: Mapping[TopicPartition, None] = dict.fromkeys(shape)
+        """The outcome if all offsets are committed. A copy takes less time than as many new entries."""
+        self.usable = len(self._places) == len(shape)
         self.good: bytes | None = None
         """The answer, without its correlation id, if all offsets were committed."""
 
@@ -85,7 +90,7 @@ def read(version: int, answer: bytes, template: Template | None) -> Mapping[tupl
     codes = {
         (topic.name, each.partition_index): each.error_code for topic in decoded.topics for each in topic.partitions
     }
-    if template is not None and len(codes) == template.size and not any(codes.values()):
+    if template is not None and len(codes) == len(template.done) and not any(codes.values()):
         template.good = answer[_ID.size :]
     return codes
 
@@ -95,7 +100,7 @@ def _template(shape: tuple[TopicPartition, ...], version: int, client_id: str) -
     group = "\0a group in a template\0"
     offsets = [NativeOffset(group, at, _MARKER) for at in shape]
     frame = codec.encode(_message(group, offsets), version, 0, client_id)
-    return Template(frame, _text(group, version), len(shape))
+    return Template(frame, _text(group, version), shape)
 
 
 def _message(group: str, offsets: Sequence[NativeOffset]) -> Any:

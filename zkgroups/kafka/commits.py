@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 from ..core.kafka_values import NativeOffset
@@ -36,6 +37,9 @@ LOOK: Final = 1.0
 """The shortest timeout in seconds for a read that clears up an unknown outcome, even after the deadline."""
 
 
+_order = attrgetter("at.topic", "at.partition")
+
+
 async def commit(
     cluster: Cluster, coordinators: Coordinators, offsets: Sequence[NativeOffset], timeout: float
 ) -> Outcomes:
@@ -43,8 +47,8 @@ async def commit(
     outcomes: Outcomes = defaultdict(dict)
     for requests in _chunks(_requests(offsets)):
         found = await _Commit(cluster, coordinators, requests, Deadline(timeout)).run()
-        for each, outcome in found:
-            outcomes[each.group][each.at] = outcome
+        for group, those in found.items():
+            outcomes[group].update(those)
     return dict(outcomes)
 
 
@@ -53,7 +57,7 @@ def _requests(offsets: Sequence[NativeOffset]) -> Iterator[CommitRequest]:
     for each in offsets:
         groups[each.group].append(each)
     for group, those in groups.items():
-        those.sort(key=lambda each: (each.at.topic, each.at.partition))
+        those.sort(key=_order)
         for first in range(0, len(those), _MOST_PER_REQUEST):
             yield CommitRequest(group, those[first : first + _MOST_PER_REQUEST])
 
@@ -81,14 +85,14 @@ class _Commit:
         self._coordinators = coordinators
         self._left = list(requests)
         self._deadline = deadline
-        self._outcomes: list[tuple[NativeOffset, ZkgroupsException | None]] = []
+        self._outcomes: Outcomes = defaultdict(dict)
         self._next: list[CommitRequest] = []
         """Requests with offsets that have no outcome after this attempt."""
         self._sent: set[tuple[str, TopicPartition]] = set()
         """Offsets that were sent and have no answer."""
         self._reason = Code.words(Code.COORDINATOR_NOT_AVAILABLE)
 
-    async def run(self) -> list[tuple[NativeOffset, ZkgroupsException | None]]:
+    async def run(self) -> Outcomes:
         """Send the requests until all offsets have an outcome, or the deadline has passed."""
         async for timeout in tries(self._deadline):
             await self._send(timeout)
@@ -96,7 +100,7 @@ class _Commit:
             if not self._left:
                 break
         for request in self._left:
-            self._outcomes += [(each, self._unanswered(each)) for each in request.offsets]
+            self._outcomes[request.group].update({each.at: self._unanswered(each) for each in request.offsets})
         return self._outcomes
 
     async def _send(self, timeout: float) -> None:
@@ -112,7 +116,11 @@ class _Commit:
         done: set[int] = set()
 
         async def send(node: int, request: CommitRequest) -> None:
-            self._answered(request, await self._exchange(node, request, timeout))
+            codes, template = await self._exchange(node, request, timeout)
+            if codes is not None:
+                self._answered(request, codes)
+            elif template is not None:
+                self._outcomes[request.group].update(template.done)
             done.add(id(request))
 
         batches: dict[int, list[CommitRequest]] = {}
@@ -120,7 +128,7 @@ class _Commit:
             if request.group in where.nodes:
                 batches.setdefault(where.nodes[request.group], []).append(request)
             elif request.group in where.errors:
-                self._finish(request.offsets, where.errors[request.group])
+                self._finish(request.group, request.offsets, where.errors[request.group])
                 done.add(id(request))
         for node, failure in (await send_all(batches, send)).items():
             self._failed([request for request in batches[node] if id(request) not in done], failure, done)
@@ -135,12 +143,13 @@ class _Commit:
             self._coordinators.forget(request.group for request in requests)
             return
         for request in requests:
-            self._finish(request.offsets, failure)
+            self._finish(request.group, request.offsets, failure)
             done.add(id(request))
 
     async def _exchange(
         self, node: int, request: CommitRequest, timeout: float
-    ) -> Mapping[tuple[str, int], int] | None:
+    ) -> tuple[Mapping[tuple[str, int], int] | None, Template | None]:
+        """Send a request. Return the error codes, if any, and the template it was made with."""
         used: list[Template | None] = []
 
         def build(version: int, correlation_id: int, client_id: str) -> bytes:
@@ -154,12 +163,9 @@ class _Commit:
             if error.sent:
                 self._sent.update((each.group, each.at) for each in request.offsets)
             raise
-        return read(version, answer, used[-1])
+        return read(version, answer, used[-1]), used[-1]
 
-    def _answered(self, request: CommitRequest, codes: Mapping[tuple[str, int], int] | None) -> None:
-        if codes is None:
-            self._finish(request.offsets, None)
-            return
+    def _answered(self, request: CommitRequest, codes: Mapping[tuple[str, int], int]) -> None:
         left = []
         for each in request.offsets:
             code = codes.get((each.at.topic, each.at.partition))
@@ -173,12 +179,12 @@ class _Commit:
             else:
                 what = f"{each.at} of group {each.group!r}"
                 error = None if code == Code.NONE else error_of(code, what, group=each.group, at=each.at)
-                self._outcomes.append((each, error))
+                self._outcomes[each.group][each.at] = error
         if left:
             self._next.append(CommitRequest(request.group, left))
 
-    def _finish(self, offsets: Iterable[NativeOffset], outcome: ZkgroupsException | None) -> None:
-        self._outcomes += [(each, outcome) for each in offsets]
+    def _finish(self, group: str, offsets: Iterable[NativeOffset], outcome: ZkgroupsException | None) -> None:
+        self._outcomes[group].update(dict.fromkeys((each.at for each in offsets), outcome))
 
     async def _read_back(self, timeout: float) -> None:
         """Find out which offsets without an answer were committed."""
@@ -198,7 +204,7 @@ class _Commit:
                 for each in request.offsets
                 if (each.group, each.at) in self._sent and there.get(each.at) == each
             }
-            self._finish([each for each in request.offsets if each.at in committed], None)
+            self._finish(request.group, [each for each in request.offsets if each.at in committed], None)
             rest = [each for each in request.offsets if each.at not in committed]
             if rest:
                 left.append(CommitRequest(request.group, rest))

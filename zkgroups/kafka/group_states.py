@@ -46,8 +46,12 @@ def _group(found: Any) -> NativeGroup | GroupCode:
     members = (
         NativeMember(each.member_id, each.client_id, each.client_host, each.group_instance_id) for each in found.members
     )
-    state = _STATES.get(found.group_state, NativeState.UNKNOWN)
-    return NativeGroup(found.group_id, state, tuple(sorted(members, key=lambda each: each.id)))
+    return NativeGroup(found.group_id, state_of(found.group_state), tuple(sorted(members, key=lambda each: each.id)))
+
+
+def state_of(name: str) -> NativeState:
+    """Return a state by the name that a broker of any release has for it."""
+    return _STATES.get(name, NativeState.UNKNOWN)
 
 
 async def delete(

@@ -36,13 +36,17 @@ class Asked:
 
 
 class FakeBroker:
-    """Reports its versions, repeats names of groups that it is asked to describe, and knows the brokers it is given."""
+    """Reports its versions, repeats names of groups that it is asked to describe, and knows what tests tell it."""
 
     def __init__(self, port: int = 0) -> None:
         self.port = port
         self._server: asyncio.Server | None = None
         self._served: set[asyncio.StreamWriter] = set()
         self.brokers: Mapping[int, Address] = {}
+        self.leaders: Mapping[str, Mapping[int, int]] = {}
+        """The topics, with the leader of each partition."""
+        self.last_versions: dict[int, int] = {}
+        """The last versions of some kinds of requests, if not the last that we use."""
         self.behaviours: dict[int, Behaviour] = {}
         """What to do instead of answering, by the kind of the request."""
         self.asked: list[int] = []
@@ -60,12 +64,14 @@ class FakeBroker:
     def _response(self, asked: Asked) -> Any:
         if asked.key == codec.API_VERSIONS:
             api = codec.ApiVersionsResponse.ApiVersion
-            known = [api(api_key=key, min_version=it.first, max_version=it.last) for key, it in codec.APIS.items()]
+            last = {key: it.last for key, it in codec.APIS.items()} | self.last_versions
+            known = [api(api_key=key, min_version=it.first, max_version=last[key]) for key, it in codec.APIS.items()]
             return codec.ApiVersionsResponse(api_keys=known)
         if asked.key == codec.METADATA:
             broker = codec.MetadataResponse.MetadataResponseBroker
             known = [broker(node_id=node, host=it.host, port=it.port) for node, it in self.brokers.items()]
-            return codec.MetadataResponse(brokers=known, topics=[], cluster_id="fake", controller_id=-1)
+            topics = [_topic(name, leaders) for name, leaders in self.leaders.items()]
+            return codec.MetadataResponse(brokers=known, topics=topics, cluster_id="fake", controller_id=-1)
         if asked.key == codec.SASL_HANDSHAKE:
             return codec.SaslHandshakeResponse(error_code=0, mechanisms=[])
         return described(asked.message.groups)
@@ -109,6 +115,17 @@ class FakeBroker:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+
+def _topic(name: str, leaders: Mapping[int, int]) -> Any:
+    kind = codec.MetadataResponse.MetadataResponseTopic
+    partitions = [
+        kind.MetadataResponsePartition(
+            partition_index=number, leader_id=leader, replica_nodes=[], isr_nodes=[], offline_replicas=[]
+        )
+        for number, leader in leaders.items()
+    ]
+    return kind(error_code=0, name=name, topic_id=None, partitions=partitions)
 
 
 def described(groups: list[str]) -> Any:

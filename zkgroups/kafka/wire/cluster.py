@@ -63,6 +63,7 @@ class Cluster:
         request_timeout: float = 30.0,
         links: int = 4,
     ) -> None:
+        self.bootstrap = bootstrap
         self._bootstrap = addresses(bootstrap)
         self._security = security or Security()
         self._client_id = client_id
@@ -80,19 +81,20 @@ class Cluster:
 
         Raise a `WireError` if a retry may help: a broker that could not be reached is looked up again by the next call.
         """
-        link = await (self.any_link() if node is None else self.link(node))
+        timeout = timeout or self._request_timeout
+        link = await self._found(node, timeout)
         with self._watched(link):
-            return await link.request(request, timeout=timeout or self._request_timeout)
+            return await link.request(request, timeout=timeout)
 
     async def versions(self, node: int | None = None) -> Versions:
         """Return the versions of requests that a broker supports, by its id, or any broker."""
-        link = await (self.any_link() if node is None else self.link(node))
+        link = await self._found(node, self._request_timeout)
         with self._watched(link):
             return await link.open()
 
     async def exchange(self, node: int, key: int, build: Build, *, timeout: float) -> tuple[int, bytes]:
         """Send a request that is built for a version of the broker. Return the version, and the answer as bytes."""
-        link = await self.link(node)
+        link = await self._found(node, timeout)
 
         def frame(version: int, correlation_id: int) -> bytes:
             return build(version, correlation_id, self._client_id)
@@ -122,19 +124,20 @@ class Cluster:
         known = dict.fromkeys((*self._brokers.values(), *self._bootstrap))
         return await first_of(sorted(known, key=self._suspects.__contains__), self._open)
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
+    async def metadata(self, topics: Iterable[str] | None = None, *, timeout: float | None = None) -> Metadata:
         """Ask any broker about the cluster and these topics, or all. A topic that does not exist has an error code.
 
         No topic is created. Brokers before 0.11 create topics that are asked for by name, so they are asked for all.
         """
         wanted = None if topics is None else sorted(set(topics))
-        link = await self.any_link()
+        timeout = timeout or self._request_timeout
+        link = await self._found(None, timeout)
 
         def frame(version: int, correlation_id: int) -> bytes:
             return codec.encode(_metadata_request(wanted, version), version, correlation_id, self._client_id)
 
         with self._watched(link):
-            version, answer = await link.exchange(codec.METADATA, frame, timeout=self._request_timeout)
+            version, answer = await link.exchange(codec.METADATA, frame, timeout=timeout)
         found = _metadata(codec.decode(codec.MetadataRequest(), version, answer))
         self._learn(found.brokers)
         return found if wanted is None else found.only(wanted)
@@ -146,6 +149,16 @@ class Cluster:
             link.close()
         self._links.clear()
         await asyncio.sleep(0)  # for the event loop to close the sockets
+
+    async def _found(self, node: int | None, timeout: float) -> Link:
+        """Return a link to a broker, by its id, or to any. Raise NotSentError if that takes longer than the timeout."""
+        if node is not None and node in self._brokers:
+            return self._link(self._brokers[node])
+        try:
+            async with asyncio.timeout(timeout):
+                return await (self.any_link() if node is None else self.link(node))
+        except TimeoutError as error:
+            raise NotSentError(f"no broker answered within {timeout:g} s") from error
 
     def _link(self, address: Address) -> Link:
         """Return an idle link, a new one, or the least busy one."""

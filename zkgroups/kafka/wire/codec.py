@@ -33,6 +33,8 @@ OFFSET_COMMIT: Final = 8
 OFFSET_FETCH: Final = 9
 FIND_COORDINATOR: Final = 10
 DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
+DESCRIBE_CONFIGS: Final = 32
 DELETE_GROUPS: Final = 42
 OFFSET_DELETE: Final = 47
 API_VERSIONS: Final = 18
@@ -51,9 +53,9 @@ APIS: Final = {
     # Every release since 0.10 answers version 0. Later versions need two requests if the broker is older.
     API_VERSIONS: Api("ApiVersions", "metadata", 0, 0),
     DESCRIBE_GROUPS: Api("DescribeGroups", "admin", 0, 6),
-    16: Api("ListGroups", "admin", 0, 5),
+    LIST_GROUPS: Api("ListGroups", "admin", 0, 5),
     DELETE_GROUPS: Api("DeleteGroups", "admin", 0, 2),
-    32: Api("DescribeConfigs", "admin", 0, 4),
+    DESCRIBE_CONFIGS: Api("DescribeConfigs", "admin", 0, 4),
     SASL_HANDSHAKE: Api("SaslHandshake", "sasl", 0, 1),
     SASL_AUTHENTICATE: Api("SaslAuthenticate", "sasl", 0, 2),
 }

@@ -1,0 +1,45 @@
+"""The brokers and the topics of a cluster, asked for until one of the brokers answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from ..deadline import Deadline
+from ..exceptions import NotConnectedError
+from .error_answers import error as error_of
+from .tries import tries
+from .wire.cluster import Cluster, Metadata
+from .wire.error_codes import Code
+from .wire.errors import WireError
+
+_POSSIBLE: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
+"""The names that topics can have."""
+
+
+async def metadata(cluster: Cluster, topics: Iterable[str] | None, deadline: Deadline) -> Metadata:
+    """Return the brokers, the cluster's id, and these topics, or all. No topic is created.
+
+    Raise NotConnectedError if no broker answers.
+    """
+    wanted = None if topics is None else [topic for topic in topics if _POSSIBLE.fullmatch(topic)]
+    reason = ""
+    async for timeout in tries(deadline):
+        try:
+            return await cluster.metadata(wanted, timeout=timeout)
+        except WireError as error:
+            reason = str(error)
+    raise NotConnectedError(f"no broker at {cluster.bootstrap} answered within {deadline.seconds:g} s: {reason}")
+
+
+async def topic_ids(cluster: Cluster, topics: Iterable[str], deadline: Deadline) -> dict[str, str]:
+    """Return the id of each topic. Missing topics are left out, and all topics if the brokers have no ids.
+
+    A topic that is deleted and recreated has the same name, but another id.
+    """
+    found = (await metadata(cluster, topics, deadline)).topics
+    for name, topic in found.items():
+        if topic.error not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
+            raise error_of(topic.error, f"topic {name!r}")
+    return {name: topic.id for name, topic in found.items() if topic.id is not None}
