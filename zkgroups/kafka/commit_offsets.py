@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
@@ -77,7 +77,7 @@ def _checked(group: str, at: TopicPartition, offset: NativeOffset | int) -> Nati
     if offset.metadata is not None:
         _check_metadata(offset.metadata)
     # Brokers return empty metadata as no metadata, so the offset would not compare equal when read back.
-    return replace(offset, metadata=None) if offset.metadata == "" else offset
+    return offset._replace(metadata=None) if offset.metadata == "" else offset
 
 
 def _check_number(option: str, number: object, most: int) -> None:

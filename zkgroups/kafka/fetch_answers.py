@@ -236,7 +236,7 @@ def _committed(group: str, topics: Sequence[_Topic]) -> Committed:
             epochs += repeat(None, len(topic.offsets))
         else:
             epochs += [None if epoch < 0 else epoch for epoch in topic.epochs]
-    found = zip(places, native_offsets(group, places, offsets, notes, epochs), strict=True)
+    found = zip(places, native_offsets(group, places, offsets, notes, epochs), strict=False)
     if min(offsets, default=0) < 0:  # negative: no offset
         return {at: each for at, each in found if each.offset >= 0}
     return dict(found)
