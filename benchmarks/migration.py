@@ -38,8 +38,7 @@ from zkgroups import Registry
 from zkgroups.core.znodes.paths import Part
 from zkgroups.kafka import BrokerOptions
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration.execution import apply, verify
-from zkgroups.spark.migration.planning import plan
+from zkgroups.spark.migration import apply, plan, verify
 from zkgroups.spark.session import own_session
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
 from zkgroups.zookeeper.reading.tree_walk import leaves

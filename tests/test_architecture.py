@@ -21,6 +21,7 @@ ORDER = (
     "core",
     "deadline",
     "secret_file",
+    "storage",
     "zookeeper",
     "datadir",
     "consumer",
@@ -48,7 +49,7 @@ HOMES = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
     # `datadir` decompresses snappy with it.
-    "pyarrow": {"spark", "datadir"},
+    "pyarrow": {"migration", "spark", "datadir"},
     "matplotlib": {"spark"},
     "click": {"cli"},
     "yaml": {"cli"},

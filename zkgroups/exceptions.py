@@ -48,6 +48,7 @@ ZkgroupsException
 ├── ClaimTimeout                        a claim with a timeout was not granted in time; see `owner`
 ├── MalformedNodeError                  a znode cannot be decoded
 ├── DamagedDataError                    files of a ZooKeeper server are damaged or incomplete
+├── StorageError                        files on the local disk could not be read or written
 ├── SparkJobError                       a Spark job failed; its output is not visible
 │   ├── DamagedFileError                a file changed since it was written
 │   └── SparkStoppedError               Spark was stopped by its cluster or its user
@@ -448,6 +449,10 @@ class DamagedDataError(ZkgroupsException):
         self.path = path
         self.reason = reason
         self.last_zxid = last_zxid
+
+
+class StorageError(ZkgroupsException):
+    """A file or folder on the local disk could not be read or written. Incomplete files are not visible."""
 
 
 class SparkJobError(ZkgroupsException):

@@ -21,7 +21,7 @@ from typing import Any, Self
 from kazoo.client import KazooClient
 
 from zkgroups.kafka import worker
-from zkgroups.spark.migration import chunks
+from zkgroups.migration import chunks
 from zkgroups.testing import Op
 
 VARIABLE = "ZKGROUPS_FATAL"

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from zlib import crc32
 
+from ..input_errors import InvalidOptionError
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -46,3 +48,11 @@ class Selection:
         if topic and self._topic_expression.fullmatch(topic) is None:
             return False
         return self.shares == 1 or crc32(f"{group}/{topic}".encode()) % self.shares == self.share
+
+
+def check_expression(option: str, expression: str | None) -> None:
+    """Raise InvalidOptionError unless the text is a valid regular expression."""
+    try:
+        re.compile(expression or "")
+    except (re.error, RecursionError) as error:
+        raise InvalidOptionError(option, expression, f"it is not a regular expression: {error}") from error

@@ -1,26 +1,25 @@
-"""The input of a plan: the offsets and registrations of a ZooKeeper, or of a snapshot, as `SourceNode` rows."""
+"""The input of a plan from a snapshot: its offsets and registrations, as `SourceNode` rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
 
 from ...core.migration.offset_decision import NoOffset
 from ...core.migration.target_names import Renaming
-from ...exceptions import NotFoundError
+from ...core.selection import Selection, check_expression
+from ...exceptions import InvalidOptionError, NotFoundError
+from ...migration.arrow_rows import arrow_schema
+from ...migration.engine import Engine
 from ...migration.plan import SourceNode
 from ..snapshots.moments import LATEST, find_moment
 from ..snapshots.snapshot import read_snapshot, snapshot_names
-from ..source.data_source import NAME
-from ..source.options import MAX_PARALLELISM, SourceOptions, check_expression
-from ..source.selection import Selection
 from ..source.tables import Table
-from .arrow_rows import arrow_schema
+from .engine import SparkEngine, SparkRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,35 +38,23 @@ class SnapshotSource:
         check_expression("groups", self.groups)
         check_expression("topics", self.topics)
 
+    def nodes(self, engine: Engine, renaming: Renaming) -> tuple[str, SparkRows]:
+        """Return a description of the snapshot, and the rows of the selected groups as `SourceNode`s.
 
-Source: TypeAlias = SourceOptions | SnapshotSource
-_Read: TypeAlias = Callable[[Table], DataFrame]
-
-
-def read(spark: SparkSession, source: Source) -> tuple[str, DataFrame]:
-    """Return a description of the source, and its rows: the columns of `SourceNode` without the targets."""
-    shown, table = (
-        _from_zookeeper(spark, source) if isinstance(source, SourceOptions) else _from_snapshot(spark, source)
-    )
-    offsets, members = table(Table.OFFSETS), table(Table.MEMBERS)
-    living = members.where(_MAY_BE_ALIVE)
-    return shown, offsets.selectExpr(*_OFFSET_COLUMNS).unionByName(living.selectExpr(*_MEMBER_COLUMNS))
-
-
-def _from_zookeeper(spark: SparkSession, source: SourceOptions) -> tuple[str, _Read]:
-    cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
-    source = replace(source, parallelism=source.parallelism or cores)
-    read = spark.read.format(NAME)
-    return source.shown_cluster, lambda table: read.options(**replace(source, table=table).as_text()).load()
-
-
-def _from_snapshot(spark: SparkSession, source: SnapshotSource) -> tuple[str, _Read]:
-    """Read both tables of one snapshot, even if a newer one appears meanwhile."""
-    name = find_moment(reversed(snapshot_names(spark, source.destination)), source.at)
-    if name is None:
-        raise NotFoundError(f"no snapshot {source.at} in {source.destination}")
-    shown = f"snapshot {name} in {source.destination}"
-    return shown, lambda table: read_snapshot(spark, source.destination, name, table=table)
+        Both tables are read of one snapshot, even if a newer one appears meanwhile.
+        """
+        if not isinstance(engine, SparkEngine):
+            raise InvalidOptionError("source", self, "only Spark reads snapshots")
+        name = find_moment(reversed(snapshot_names(engine.spark, self.destination)), self.at)
+        if name is None:
+            raise NotFoundError(f"no snapshot {self.at} in {self.destination}")
+        offsets, members = (
+            read_snapshot(engine.spark, self.destination, name, table=table) for table in (Table.OFFSETS, Table.MEMBERS)
+        )
+        living = members.where(_MAY_BE_ALIVE).selectExpr(*_MEMBER_COLUMNS)
+        found = SparkRows(offsets.selectExpr(*_OFFSET_COLUMNS).unionByName(living))
+        naming = TargetNaming(renaming, self.groups, self.topics)
+        return f"snapshot {name} in {self.destination}", found.map(naming, SourceNode)
 
 
 _OFFSET_COLUMNS: Final = (

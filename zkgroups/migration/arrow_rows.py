@@ -1,4 +1,4 @@
-"""Dataclass rows as Spark and Arrow columns. The types of the fields define the schema."""
+"""Dataclass rows as Arrow columns. The types of the fields define the schema."""
 
 from __future__ import annotations
 
@@ -10,19 +10,8 @@ from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
 
-from ...exceptions import DamagedFileError
+from ..exceptions import DamagedFileError
 
 T = TypeVar("T")
 W = TypeVar("W", bound=StrEnum)
@@ -30,12 +19,7 @@ W = TypeVar("W", bound=StrEnum)
 BATCH_ROWS: Final = 10_000
 """Larger batches are not faster."""
 
-_PRIMITIVES: Final[dict[Any, tuple[DataType, Any]]] = {
-    str: (StringType(), pa.string()),
-    int: (LongType(), pa.int64()),
-    float: (DoubleType(), pa.float64()),
-    bool: (BooleanType(), pa.bool_()),
-}
+_PRIMITIVES: Final[dict[Any, Any]] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
 # Schemas
@@ -54,25 +38,18 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return plain, True
 
 
-def _types(hint: Any) -> tuple[DataType, Any]:
-    """Return the types for Spark and for Arrow."""
+def _type(hint: Any) -> Any:
     if get_origin(hint) is tuple:
-        spark, arrow = _types(get_args(hint)[0])
-        return ArrayType(spark, False), pa.list_(pa.field("element", arrow, nullable=False))
+        return pa.list_(pa.field("element", _type(get_args(hint)[0]), nullable=False))
     if is_dataclass(hint):
         assert isinstance(hint, type)
-        return schema(hint), pa.struct(list(arrow_schema(hint)))
+        return pa.struct(list(arrow_schema(hint)))
     return _PRIMITIVES[str if issubclass(hint, StrEnum) else hint]
 
 
-def schema(kind: type[Any]) -> StructType:
-    """Return the columns of these rows for Spark."""
-    return StructType([StructField(name, _types(hint)[0], optional) for name, hint, optional in _columns(kind)])
-
-
 def arrow_schema(kind: type[Any]) -> Any:
-    """Return the columns of these rows for Arrow, exactly as Spark expects them."""
-    return pa.schema([pa.field(name, _types(hint)[1], optional) for name, hint, optional in _columns(kind)])
+    """Return the columns of these rows, exactly as Spark expects them."""
+    return pa.schema([pa.field(name, _type(hint), optional) for name, hint, optional in _columns(kind)])
 
 
 # From rows to tables
@@ -163,8 +140,3 @@ def parse_enum(kind: type[W], text: str) -> W:
         raise DamagedFileError(
             f"{text!r} is not a known {kind.__name__}: the file was changed, or written by a later version of zkgroups"
         ) from error
-
-
-def collect_rows(kind: type[T], table: DataFrame) -> list[T]:
-    """Collect all rows of a small table in the driver."""
-    return list(rows(kind, table.select(*[name for name, _, _ in _columns(kind)]).toArrow()))

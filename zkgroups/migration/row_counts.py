@@ -6,6 +6,7 @@ group, and all other rows have 0.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,19 +14,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
-from pyspark.sql.types import IntegerType, StructField, StructType
 
-from ...core.migration.offset_decision import Action, Reason
-from ...core.migration.plan_rows import Match, MatchRow, Outcome, PlanRow, ReportRow
-from ..storage.atomic_folder import write_and_list
-from .arrow_rows import schema
+from ..core.migration.offset_decision import Action, Reason
+from ..core.migration.plan_rows import Match, MatchRow, Outcome, PlanRow, ReportRow
 
-_FLAGS: Final = "group_flags"
-_GROUP, _LEFT, _FAILED = 1, 2, 4
+FLAGS: Final = "group_flags"
+GROUP, LEFT, FAILED = 1, 2, 4
+FLAG_FIELD: Final = pa.field(FLAGS, pa.int32(), nullable=False)
 
-_COUNTED: Final[dict[type[Any], dict[str, type[StrEnum]]]] = {
+COUNTED: Final[dict[type[Any], dict[str, type[StrEnum]]]] = {
     PlanRow: {"action": Action, "reason": Reason},
     ReportRow: {"outcome": Outcome},
     MatchRow: {"match": Match},
@@ -46,11 +43,6 @@ class Tally:
     """Rows by action and reason, by outcome, or by match."""
 
 
-def schema_with_tally(kind: type[Any]) -> StructType:
-    """Return the columns of these rows and of the flags."""
-    return StructType([*schema(kind).fields, StructField(_FLAGS, IntegerType(), False)])
-
-
 def with_tally_column(kind: type[Any], rows: Any) -> Any:
     """Add the flags to an Arrow table of whole groups."""
     flags: dict[str, int] = {}
@@ -62,12 +54,12 @@ def with_tally_column(kind: type[Any], rows: Any) -> Any:
     for target, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
         first_rows.setdefault(target, start)
         run = slice(start, end)
-        flags[target] = flags.get(target, _GROUP) | _LEFT * any(left[run]) | _FAILED * any(failed[run])
+        flags[target] = flags.get(target, GROUP) | LEFT * any(left[run]) | FAILED * any(failed[run])
         start = end
     column = [0] * len(rows)
     for target, first in first_rows.items():
         column[first] = flags[target]
-    return rows.append_column(pa.field(_FLAGS, pa.int32(), nullable=False), pa.array(column, pa.int32()))
+    return rows.append_column(FLAG_FIELD, pa.array(column, pa.int32()))
 
 
 def _row_flags(kind: type[Any], rows: Any) -> tuple[Any, Any]:
@@ -82,21 +74,35 @@ def _row_flags(kind: type[Any], rows: Any) -> tuple[Any, Any]:
     return never, never
 
 
-def write_and_count(rows: DataFrame, kind: type[Any], path: str) -> Tally:
-    """Write rows with flags to a folder, and return the counts."""
-    found = {name: int(count or 0) for name, count in write_and_list(rows, path, *_sums(kind), without=_FLAGS).items()}
-    words = [each.value for kind in _COUNTED[kind].values() for each in kind]
-    return Tally(
-        groups=found["groups"],
-        left=found["groups left"],
-        failed=found["groups failed"],
-        counts={word: found[word] for word in words if found[word]},
-    )
+class TallyCounter:
+    """Counts rows with flags, batch by batch."""
 
+    def __init__(self, kind: type[Any]) -> None:
+        self.rows = 0
+        self._kind = kind
+        self._flags: Counter[int] = Counter()
+        self._words: Counter[str] = Counter()
 
-def _sums(kind: type[Any]) -> list[Column]:
-    flags = f.col(_FLAGS)
-    groups = {"groups": _GROUP, "groups left": _LEFT, "groups failed": _FAILED}
-    sums = [f.count_if(flags.bitwiseAND(bit) > 0).alias(name) for name, bit in groups.items()]
-    words = ((name, word) for name, kind in _COUNTED[kind].items() for word in kind)
-    return sums + [f.count_if(f.col(name) == word.value).alias(word.value) for name, word in words]
+    def add(self, batch: Any) -> None:
+        """Count the rows of one Arrow batch."""
+        self.rows += len(batch)
+        self._flags.update(batch.column(FLAGS).to_pylist())
+        for name in COUNTED[self._kind]:
+            found = pc.value_counts(batch.column(name))
+            self._words.update(
+                dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
+            )
+
+    @property
+    def tally(self) -> Tally:
+        """The numbers so far."""
+        words = [each.value for kind in COUNTED[self._kind].values() for each in kind]
+        return Tally(
+            groups=self._with(GROUP),
+            left=self._with(LEFT),
+            failed=self._with(FAILED),
+            counts={word: self._words[word] for word in words if self._words[word]},
+        )
+
+    def _with(self, flag: int) -> int:
+        return sum(count for flags, count in self._flags.items() if flags & flag)
