@@ -21,10 +21,10 @@ from benchmarks import Stopwatch, Times, in_turn, ratios, result, table
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
-from zkgroups.kafka.commits import commit
+from zkgroups.kafka.commit_offsets import commit
 from zkgroups.kafka.coordinators import Coordinators
-from zkgroups.kafka.fetches import fetch
-from zkgroups.kafka.group_states import describe
+from zkgroups.kafka.fetch_offsets import fetch
+from zkgroups.kafka.native_groups import describe
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.kafka.wire.runner import Runner
 from zkgroups.testing import KafkaBroker

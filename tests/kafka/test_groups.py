@@ -253,7 +253,7 @@ def test_the_retention_of_offsets_is_read(brokers: Brokers, broker: KafkaBroker)
 
 def test_connection_settings_are_pickled_without_secrets(kafka: str, tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
-    path.write_text("client.id=night\nsasl.password=the s3cret\n")
+    path.write_text("client.id=night\nsasl.jaas.config=the s3cret\n")
     options = BrokerOptions(kafka, str(path), timeout=30)
     carried = pickle.dumps(options)
 

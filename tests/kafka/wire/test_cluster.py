@@ -170,6 +170,18 @@ def test_a_broker_that_stands_still_holds_up_one_request_per_connection() -> Non
     run(use())
 
 
+def test_no_request_takes_longer_than_the_setting_for_all_requests() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            fake.brokers = {1: fake.address}
+            fake.behaviours[DESCRIBE] = never
+            async with Cluster(str(fake.address), request_timeout=0.05) as cluster:
+                with pytest.raises(AnswerLostError, match=r"within 0\.05 s"):
+                    await cluster.ask(1, describe("billing"), timeout=LONGEST)
+
+    run(use())
+
+
 def test_a_broker_that_did_not_answer_is_asked_after_the_others() -> None:
     async def use() -> None:
         async with FakeBroker() as hung, FakeBroker() as fake:

@@ -14,6 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
+from ...exceptions import MissingDependencyError
 from .errors import DamagedAnswerError
 
 
@@ -73,7 +74,24 @@ def __getattr__(name: str) -> Any:
 
 @cache
 def _message(name: str) -> Any:
-    return getattr(import_module(f"kafka.protocol.{_HOMES[name]}"), name)
+    return getattr(_home(_HOMES[name]), name)
+
+
+def check_installed() -> None:
+    """Raise MissingDependencyError unless kafka-python is there. Its message classes are imported."""
+    for home in sorted(set(_HOMES.values())):
+        _home(home)
+
+
+def _home(name: str) -> Any:
+    try:
+        return import_module(f"kafka.protocol.{name}")
+    # Other packages are named `kafka`, too: an old one has the syntax of an old Python.
+    except (ImportError, SyntaxError) as error:
+        raise MissingDependencyError(
+            "this needs kafka-python 3.0.5 or newer, and no other package with a module named kafka: "
+            "pip install 'zkgroups[kafka]'"
+        ) from error
 
 
 def encode(request: Any, version: int, correlation_id: int, client_id: str) -> bytes:
