@@ -11,6 +11,7 @@ from ..deadline import Deadline
 from ..input_errors import ZkgroupsException
 from .coordinators import Coordinators
 from .fetch_answers import MANY, read
+from .fetch_shapes import Shapes
 from .group_requests import GroupCode, ask_groups
 from .wire import codec
 from .wire.cluster import Cluster
@@ -26,6 +27,7 @@ async def fetch(
     cluster: Cluster, coordinators: Coordinators, groups: Sequence[str], deadline: Deadline
 ) -> dict[str, Committed | ZkgroupsException]:
     """Return the committed offsets of each group, sorted by partition, or the error."""
+    shapes = Shapes()
 
     async def ask(node: int, names: Sequence[str], timeout: float) -> Mapping[str, Committed | GroupCode]:
         if len(names) > 1 and ((await cluster.versions(node)).best(codec.OFFSET_FETCH) or 0) < MANY:
@@ -34,7 +36,7 @@ async def fetch(
                 found |= await ask(node, [name], timeout)
             return found
         version, answer = await cluster.exchange(node, codec.OFFSET_FETCH, _build(names), timeout=timeout)
-        return read(names, version, answer)
+        return read(names, version, answer, shapes)
 
     return await ask_groups(coordinators, groups, _GROUPS, ask, deadline)
 

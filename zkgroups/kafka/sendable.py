@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from ..core.kafka_values import NativeOffset
@@ -69,7 +68,7 @@ def _offset(group: str, at: TopicPartition, offset: NativeOffset | int) -> Nativ
     if offset.metadata is not None:
         _check_metadata(offset.metadata)
     # Brokers return empty metadata as no metadata, so the offset would not compare equal when read back.
-    return replace(offset, metadata=None) if offset.metadata == "" else offset
+    return offset._replace(metadata=None) if offset.metadata == "" else offset
 
 
 def _check_number(option: str, number: object, most: int) -> None:

@@ -150,7 +150,7 @@ def test_many_requests_share_a_few_connections() -> None:
             async with Cluster(str(fake.address)) as cluster:
                 groups = [f"group-{n}" for n in range(100)]
                 assert await asyncio.gather(*(name(cluster, 1, group) for group in groups)) == groups
-            assert fake.connections == 4
+            assert fake.connections == 16
 
     run(use())
 

@@ -61,7 +61,7 @@ class Cluster:
         client_id: str = "zkgroups",
         connect_timeout: float = 10.0,
         request_timeout: float = 30.0,
-        links: int = 4,
+        links: int = 16,
     ) -> None:
         self.bootstrap = bootstrap
         self._bootstrap = addresses(bootstrap)
@@ -169,6 +169,8 @@ class Cluster:
         """Return an idle link, a new one, or the least busy one."""
         self._check_open()
         links = self._links.setdefault(address, [])
+        if ready := next((link for link in links if link.load == 0 and link.is_open), None):
+            return ready
         idle = [link for link in links if link.load == 0]
         if idle or len(links) >= self._most_links:
             return min(idle or links, key=_load)
