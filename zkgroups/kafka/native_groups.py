@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..core.kafka_values import NativeGroup, NativeMember, NativeState
@@ -31,9 +31,30 @@ async def describe(
 
     async def ask(node: int, names: Sequence[str], timeout: float) -> Mapping[str, NativeGroup | GroupCode]:
         answer = await cluster.ask(node, codec.DescribeGroupsRequest(groups=list(names)), timeout=timeout)
-        return {each.group_id: _group(each) for each in answer.groups}
+        found = {each.group_id: _group(each) for each in answer.groups}
+        dead = [name for name, it in found.items() if isinstance(it, NativeGroup) and it.state is NativeState.DEAD]
+        if dead and (await cluster.versions(node)).best(codec.CONSUMER_GROUP_DESCRIBE) is not None:
+            found |= await _new_groups(cluster, node, dead, timeout)
+        return found
 
     return await ask_groups(coordinators, groups, _GROUPS, ask, deadline)
+
+
+async def _new_groups(
+    cluster: Cluster, node: int, names: Sequence[str], timeout: float
+) -> dict[str, NativeGroup | GroupCode]:
+    """Describe groups of the protocol of release 4.0 (KIP-848). To the older request, these do not exist."""
+    request = codec.ConsumerGroupDescribeRequest(group_ids=list(names), include_authorized_operations=False)
+    answer = await cluster.ask(node, request, timeout=timeout)
+    return {each.group_id: _new_group(each) for each in answer.groups}
+
+
+def _new_group(found: Any) -> NativeGroup | GroupCode:
+    if found.error_code == Code.GROUP_ID_NOT_FOUND:
+        return NativeGroup(found.group_id, NativeState.DEAD)
+    if found.error_code != Code.NONE:
+        return GroupCode(found.error_code)
+    return _native(found.group_id, found.group_state, ((each, each.instance_id) for each in found.members))
 
 
 def _group(found: Any) -> NativeGroup | GroupCode:
@@ -41,10 +62,12 @@ def _group(found: Any) -> NativeGroup | GroupCode:
         return NativeGroup(found.group_id, NativeState.DEAD)
     if found.error_code != Code.NONE:
         return GroupCode(found.error_code)
-    members = (
-        NativeMember(each.member_id, each.client_id, each.client_host, each.group_instance_id) for each in found.members
-    )
-    return NativeGroup(found.group_id, state_of(found.group_state), tuple(sorted(members, key=lambda each: each.id)))
+    return _native(found.group_id, found.group_state, ((each, each.group_instance_id) for each in found.members))
+
+
+def _native(name: str, state: str, members: Iterable[tuple[Any, str | None]]) -> NativeGroup:
+    found = [NativeMember(each.member_id, each.client_id, each.client_host, id) for each, id in members]
+    return NativeGroup(name, state_of(state), tuple(sorted(found, key=lambda each: each.id)))
 
 
 def state_of(name: str) -> NativeState:
