@@ -97,10 +97,7 @@ class Brokers:
         """
         wanted = check_offsets(offsets)
         found = self._about_groups(_commit, wanted) if wanted else {}
-        return {
-            group: {at: found[group][at] if at in found.get(group, ()) else UnknownPartitionError(at) for at in those}
-            for group, those in offsets.items()
-        }
+        return {group: _outcomes(those, found.get(group, {})) for group, those in offsets.items()}
 
     def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
         """Delete groups with all their offsets. Return None or the error for each group."""
@@ -164,6 +161,16 @@ class Brokers:
 
     def __repr__(self) -> str:
         return f"<Brokers {self._cluster.bootstrap}>"
+
+
+def _outcomes(
+    wanted: Iterable[TopicPartition], found: Mapping[TopicPartition, ZkgroupsException | None]
+) -> dict[TopicPartition, ZkgroupsException | None]:
+    """Return the outcomes in the order of the request. Partitions without any do not exist."""
+    wanted = dict.fromkeys(wanted)
+    if len(found) == len(wanted) and not any(found.values()):
+        return wanted
+    return {at: found[at] if at in found else UnknownPartitionError(at) for at in wanted}
 
 
 def _cluster(bootstrap: str, properties: Mapping[str, str]) -> Cluster:

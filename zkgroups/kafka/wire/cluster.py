@@ -169,8 +169,10 @@ class Cluster:
         """Return an idle link, a new one, or the least busy one."""
         self._check_open()
         links = self._links.setdefault(address, [])
-        if ready := next((link for link in links if link.load == 0 and link.is_open), None):
-            return ready
+        for index, link in enumerate(links):
+            if link.load == 0 and link.is_open:
+                links.append(links.pop(index))  # so that idle links come first
+                return link
         idle = [link for link in links if link.load == 0]
         if idle or len(links) >= self._most_links:
             return min(idle or links, key=_load)
