@@ -123,6 +123,7 @@ def test_every_offset_ends_right_while_all_groups_move(pair: tuple[KafkaBroker, 
 
 
 def test_groups_are_deleted_once_while_they_move(pair: tuple[KafkaBroker, Move]) -> None:
+    """A broker of release 1.1 that is about to lose groups may answer that it deleted them, and keep them."""
     broker, move = pair
     at = TopicPartition("orders", 0)
 
@@ -131,8 +132,12 @@ def test_groups_are_deleted_once_while_they_move(pair: tuple[KafkaBroker, Move])
         for to in (2, 1):
             await commit(cluster, coordinators, [NativeOffset(name, at, 7) for name in NAMES], 60)
             await asyncio.to_thread(move, to)
-            assert await delete(cluster, coordinators, NAMES, Deadline(60)) == dict.fromkeys(NAMES)
-            assert await fetch(cluster, coordinators, NAMES, Deadline(60)) == {name: {} for name in NAMES}
+            left = NAMES
+            while left:
+                assert await delete(cluster, coordinators, left, Deadline(60)) == dict.fromkeys(left)
+                there = await fetch(cluster, coordinators, left, Deadline(60))
+                left = [name for name in left if there[name] != {}]
+                assert not left or broker.release == "1.1.1"
             await moved(cluster, lambda _: None, to)
 
     with_cluster(broker.address, use)
