@@ -141,8 +141,13 @@ def test_groups_are_deleted_once_while_they_move(pair: Pair) -> None:
         for to in (2, 1):
             await commit(cluster, coordinators, [NativeOffset(name, at, 7) for name in NAMES], 60)
             await asyncio.to_thread(pair.move, to)
-            assert await delete(cluster, coordinators, NAMES, Deadline(60)) == dict.fromkeys(NAMES)
-            assert await fetch(cluster, coordinators, NAMES, Deadline(60)) == {name: {} for name in NAMES}
+            left = NAMES
+            while left:
+                assert await delete(cluster, coordinators, left, Deadline(60)) == dict.fromkeys(left)
+                there = await fetch(cluster, coordinators, left, Deadline(60))
+                left = [name for name in left if there[name]]
+                # Brokers of 1.1 answer before they have told others, which may then become coordinators.
+                assert not left or pair.first.release == "1.1.1"
             await moved(cluster, lambda *_: None, to)
 
     with_cluster(pair.first.address, use)
