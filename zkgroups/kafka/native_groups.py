@@ -50,7 +50,8 @@ async def _new_groups(
 
 
 def _new_group(found: Any) -> NativeGroup | GroupCode:
-    if found.error_code == Code.GROUP_ID_NOT_FOUND:
+    # Brokers before 4.0 do not support the request unless the new protocol is switched on.
+    if found.error_code in (Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION):
         return NativeGroup(found.group_id, NativeState.DEAD)
     if found.error_code != Code.NONE:
         return GroupCode(found.error_code)
