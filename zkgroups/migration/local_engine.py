@@ -78,7 +78,7 @@ class LocalEngine:
 
 
 class _Progress:
-    """The number of rows to process, and of those that were."""
+    """How many rows a step processes, and how many are done."""
 
     def __init__(self) -> None:
         self.rows = self.done = 0

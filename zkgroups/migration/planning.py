@@ -1,4 +1,4 @@
-"""Making a plan and storing it in a folder, for the groups of a ZooKeeper, or those that an engine reads otherwise.
+"""Making a plan and storing it in a folder, for the groups of a ZooKeeper, or of a snapshot.
 
 Each task plans whole groups, and all groups that share a target. It asks the brokers for a chunk of groups at a time.
 """
