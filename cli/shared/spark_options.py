@@ -35,8 +35,9 @@ class SparkOptions:
 
     def check_writes_to(self, destination: str) -> None:
         """Refuse a folder that Spark's workers may not share with this machine, before Spark starts."""
-        from zkgroups.spark.session import LOCAL
-        from zkgroups.spark.storage.writing import check_shared_before_start
+        with spark_installed():
+            from zkgroups.spark.session import LOCAL
+            from zkgroups.spark.storage.writing import check_shared_before_start
 
         check_shared_before_start(self.master or LOCAL, self.settings, destination)
 
