@@ -70,7 +70,7 @@ class LocalEngine:
         for file in self._data_files(path):
             with _translated(failure), parquet.ParquetFile(file, page_checksum_verification=True) as opened:
                 for batch in opened.iter_batches(1):
-                    return next(from_arrow(kind, batch))
+                    return from_arrow(kind, batch)[0]
         return None
 
     def _data_files(self, path: str) -> list[str]:
@@ -136,7 +136,9 @@ class LocalRows:
     def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
         """Yield the rows in order."""
         with _translated(failure):
-            return from_arrow(kind, _in_order(self._table(), keys))
+            found = _in_order(self._table(), keys)
+        for batch in found.to_batches(max_chunksize=BATCH_ROWS):
+            yield from from_arrow(kind, batch)
 
     def _table(self) -> Any:
         return pa.concat_tables([self._schema.empty_table(), *self._tables()])
