@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
+from ..core.migration.tally import Tally
 from ..exceptions import DamagedFileError, StorageError
 from ..storage.atomic_folder import write_list
 from ..storage.files import LocalFiles, join, local_path
@@ -17,7 +18,7 @@ from .arrow_rows import BATCH_ROWS, arrow_schema, table
 from .arrow_rows import rows as from_arrow
 from .engine import BatchFunction, OnProgress
 from .plan_folder import PlanFolder
-from .row_counts import FLAG_FIELD, FLAGS, Tally, TallyCounter
+from .tallies import LocalTallySum, TallySum
 
 T = TypeVar("T")
 
@@ -49,6 +50,10 @@ class LocalEngine:
     def share_done(self) -> float:
         """Return the finished share of the rows that are being processed."""
         return self._progress.done / max(self._progress.rows, 1)
+
+    def tally_sum(self) -> LocalTallySum:
+        """Return a sum for the tasks of one write."""
+        return LocalTallySum()
 
     def rows(self, kind: type[T], rows: Sequence[T]) -> LocalRows:
         """Return rows of a dataclass."""
@@ -109,24 +114,21 @@ class LocalRows:
         keys = [key for key in _ORDER if key in self._schema.names]
         return type(self)(lambda: self._progress.of(_in_order(self._table(), keys)), self._schema, self._progress)
 
-    def map(self, function: BatchFunction, kind: type[Any], *, tally: bool = False) -> Self:
+    def map(self, function: BatchFunction, kind: type[Any]) -> Self:
         """Apply a function that returns rows of this dataclass."""
-        schema = arrow_schema(kind)
-        columns = schema.append(FLAG_FIELD) if tally else schema
-        return type(self)(lambda: map(_as_table, function(self._batches())), columns, self._progress)
+        return type(self)(lambda: map(_as_table, function(self._batches())), arrow_schema(kind), self._progress)
 
-    def write(self, path: str, kind: type[Any], failure: str) -> Tally:
-        """Write rows with flags to a new folder with its list of files, and return the counts."""
-        counter, files = TallyCounter(kind), LocalFiles()
+    def write(self, path: str, failure: str, counted: TallySum) -> Tally:
+        """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
+        files = LocalFiles()
         with _translated(failure):
             files.make_folder(path)
             options = {"store_schema": False, "write_page_checksum": True}
-            with parquet.ParquetWriter(local_path(join(path, _FILE)), arrow_schema(kind), **options) as file:
-                for batch in self._batches():
-                    counter.add(batch)
-                    file.write_table(pa.Table.from_batches([batch]).drop_columns(FLAGS))
-            write_list(files, path, counter.rows)
-        return counter.tally
+            with parquet.ParquetWriter(local_path(join(path, _FILE)), self._schema, **options) as file:
+                for each in self._tables():
+                    file.write_table(each)
+            write_list(files, path, counted.value.rows)
+        return counted.value
 
     def collect(self, failure: str) -> Any:
         """Return all rows as an Arrow table."""
