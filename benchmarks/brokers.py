@@ -2,31 +2,24 @@
 
     python -m benchmarks.brokers [--groups 2000] [--partitions 50] [--rounds 3]
 
-- zkgroups: the requests of `zkgroups.kafka`
+- zkgroups: `zkgroups.kafka.Brokers`
 - confluent-kafka: `AdminClient` with one request per group, all in flight at once
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
 
 from benchmarks import Stopwatch, Times, in_turn, ratios, result, table
-from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
+from zkgroups.core.kafka_values import NativeGroup, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
-from zkgroups.deadline import Deadline
-from zkgroups.kafka.commits import commit
-from zkgroups.kafka.coordinators import Coordinators
-from zkgroups.kafka.fetches import fetch
-from zkgroups.kafka.group_states import describe
-from zkgroups.kafka.wire.cluster import Cluster
-from zkgroups.kafka.wire.runner import Runner
+from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 
 TOPICS = 5
@@ -36,38 +29,23 @@ TIMEOUT = 120.0
 class Ours:
     """The requests of zkgroups."""
 
-    def __init__(self, address: str, groups: int, ats: Iterable[tuple[str, int]]) -> None:
-        self._runner = Runner()
-        self._address = address
+    def __init__(self, brokers: Brokers, groups: int, ats: Iterable[tuple[str, int]]) -> None:
+        self._brokers = brokers
         self._names = [f"zkgroups-{number:05d}" for number in range(groups)]
         self._places = [TopicPartition(*at) for at in ats]
-
-    def open(self) -> None:
-        self._run(self._open())
-
-    async def _open(self) -> None:
-        self._cluster = Cluster(self._address)
-        self._coordinators = Coordinators(self._cluster)
-
-    def close(self) -> None:
-        self._run(self._cluster.close())
-        self._runner.close()
-
-    def _run(self, use: Coroutine[Any, Any, Any]) -> Any:
-        return self._runner.run(use)
 
     def round(self, number: int) -> Times:
         """Commit, fetch and describe."""
         watch = Stopwatch()
-        wanted = [NativeOffset(name, at, number) for name in self._names for at in self._places]
+        wanted = {name: dict.fromkeys(self._places, number) for name in self._names}
         with watch.step("commit"):
-            done = self._run(commit(self._cluster, self._coordinators, wanted, TIMEOUT))
+            done = self._brokers.commit(wanted)
         assert {error for those in done.values() for error in those.values()} == {None}
         with watch.step("fetch"):
-            found = self._run(fetch(self._cluster, self._coordinators, self._names, Deadline(TIMEOUT)))
+            found = self._brokers.committed(self._names)
         assert all(each[at].offset == number for each in found.values() for at in self._places)
         with watch.step("describe"):
-            states = self._run(describe(self._cluster, self._coordinators, self._names, Deadline(TIMEOUT)))
+            states = self._brokers.groups(self._names)
         assert set(states.values()) == {NativeGroup(name, NativeState.EMPTY) for name in self._names}
         return watch.seconds
 
@@ -114,9 +92,8 @@ def main() -> None:
         broker = stack.enter_context(KafkaBroker())
         for number in range(TOPICS):
             broker.create_topic(f"events-{number}", given.partitions // TOPICS)
-        ours, theirs = Ours(broker.address, given.groups, ats), Theirs(broker.address, given.groups, ats)
-        ours.open()
-        stack.callback(ours.close)
+        brokers = stack.enter_context(Brokers.connect(broker.address, timeout=TIMEOUT))
+        ours, theirs = Ours(brokers, given.groups, ats), Theirs(broker.address, given.groups, ats)
         medians = in_turn({"zkgroups": ours.round, "confluent-kafka": theirs.round}, rounds=given.rounds)
     table(f"{given.groups} groups of {len(ats)} offsets", medians)
     result("brokers", **{f"{step}_vs_confluent": each for step, each in ratios(*medians.values()).items()})

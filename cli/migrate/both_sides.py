@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..shared.brokers import kafka_installed, missing_brokers
+from ..shared.brokers import missing_brokers
 from ..shared.connect import for_workers
 from ..shared.input_files import FolderUri
 from ..shared.options import Options
@@ -31,8 +31,10 @@ def broker_options(options: Options, *, what_for: str) -> BrokerOptions:
     """Return options that can be sent to Spark workers."""
     if options.bootstrap_server is None:
         raise missing_brokers(what_for)
-    with kafka_installed():
-        from zkgroups.kafka import BrokerOptions
+    from zkgroups.kafka import BrokerOptions
+    from zkgroups.kafka.wire.codec import check_installed
+
+    check_installed()
     file = None if options.command_config is None else str(options.command_config.absolute())
     return BrokerOptions(options.bootstrap_server, file, options.timeout)
 

@@ -13,7 +13,6 @@ import click
 
 from zkgroups.exceptions import MissingDependencyError, ZkgroupsException
 
-from ..shared.brokers import kafka_installed
 from ..shared.options import Options
 from ..shared.progress import ShowText, is_hidden, progress
 from ..shared.spark_options import SparkOptions, spark_installed
@@ -113,10 +112,9 @@ def stored_plan(options: Options, destination: str, given: dict[str, Any]) -> It
 
 @contextmanager
 def arrow_installed() -> Iterator[None]:
-    """If Arrow or a Kafka client is not installed, raise an error with the command that installs it."""
+    """If Arrow is not installed, raise an error with the command that installs it."""
     try:
-        with kafka_installed():
-            yield
+        yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise

@@ -481,7 +481,7 @@ def test_writing_commands_are_refused_with_read_only(command: str) -> None:
 
 @pytest.mark.parametrize(
     ("module", "extra", "engine"),
-    [("pyspark", "spark", "spark"), ("pyarrow", "migrate", "local"), ("confluent_kafka", "kafka", "auto")],
+    [("pyspark", "spark", "spark"), ("pyarrow", "migrate", "local"), ("kafka", "kafka", "auto")],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
     tmp_path: Path, module: str, extra: str, engine: str

@@ -14,13 +14,13 @@ from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState, O
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import BrokersTooOldError, GroupNotFoundError
-from zkgroups.kafka.commits import commit
+from zkgroups.kafka.commit_offsets import commit
 from zkgroups.kafka.coordinators import Coordinators
-from zkgroups.kafka.fetches import fetch
+from zkgroups.kafka.fetch_offsets import fetch
 from zkgroups.kafka.group_lists import list_groups
-from zkgroups.kafka.group_states import delete, describe
 from zkgroups.kafka.log_offsets import log_ranges, offsets_at
 from zkgroups.kafka.metadata import metadata, topic_ids
+from zkgroups.kafka.native_groups import delete, describe
 from zkgroups.kafka.offset_deletes import can_delete_offsets, delete_offsets
 from zkgroups.kafka.retention import offsets_retention
 from zkgroups.kafka.wire import codec
@@ -62,13 +62,14 @@ async def script(cluster: Cluster, broker: KafkaBroker, topic: str) -> None:
     assert await commit(cluster, coordinators, offsets, 30) == {name: dict.fromkeys(places) for name in names}
     there = await fetch(cluster, coordinators, [*names, "nobody's"], patience())
     assert there == {**{name: kept(name, *places) for name in names}, "nobody's": {}}
-    states = await describe(cluster, coordinators, names, patience())
+    states = await describe(cluster, coordinators, [*names, "nobody's"], patience())
+    assert states.pop("nobody's") == NativeGroup("nobody's", NativeState.DEAD)
     assert states == {name: NativeGroup(name, NativeState.EMPTY) for name in names}
     assert set(names) <= (await list_groups(cluster, patience())).keys()
 
     found = await delete_offsets(cluster, coordinators, {names[0]: places[:1]}, patience())
     there = await fetch(cluster, coordinators, names[:1], patience())
-    if await can_delete_offsets(cluster):
+    if await can_delete_offsets(cluster, patience()):
         assert (found, there) == ({names[0]: {places[0]: None}}, {names[0]: kept(names[0], places[1])})
     else:
         assert isinstance(found[names[0]][places[0]], BrokersTooOldError)
@@ -99,7 +100,7 @@ def test_every_answer_is_right_whichever_request_is_cut(
 ) -> None:
     """At every request, and for longer with every moment."""
     topic = make_topic(2)
-    requests = len(run(recorded(broker, topic)))
+    requests = min(len(run(recorded(broker, topic))) for _ in range(2))  # the first may need retries
     assert requests > len(codec.APIS)
     for number in range(1, requests + 1):
         for moment in Moment if every else [[*Moment][number % len(Moment)]]:
@@ -110,7 +111,11 @@ def test_everything_that_passes_has_the_bytes_of_the_oracle(
     broker: KafkaBroker, make_topic: Callable[..., str]
 ) -> None:
     passed = run(recorded(broker, make_topic(2)))
-    assert {each.key for each in passed} >= codec.APIS.keys() - {17, 36, codec.OFFSET_DELETE}
+    # The coordinators of old brokers are computed, unless their topic has yet to be created.
+    unused = {codec.SASL_HANDSHAKE, codec.SASL_AUTHENTICATE}
+    if broker.release == "1.1.1":
+        unused |= {codec.OFFSET_DELETE, codec.FIND_COORDINATOR, codec.CONSUMER_GROUP_DESCRIBE}
+    assert {each.key for each in passed} >= codec.APIS.keys() - unused
     for each in passed:
         for side, data in (("Request", each.request), ("Response", each.answer)):
             kind = oracle(each.key, each.version, side)

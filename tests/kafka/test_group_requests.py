@@ -12,11 +12,11 @@ from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import BrokersTooOldError, GroupNotFoundError, TooLargeError, UnknownPartitionError
 from zkgroups.kafka import commit_requests
+from zkgroups.kafka.commit_offsets import commit
 from zkgroups.kafka.commit_requests import CommitRequest
-from zkgroups.kafka.commits import commit
 from zkgroups.kafka.coordinators import Coordinators, partition_of
-from zkgroups.kafka.fetches import fetch
-from zkgroups.kafka.group_states import delete, describe
+from zkgroups.kafka.fetch_offsets import fetch
+from zkgroups.kafka.native_groups import delete, describe
 from zkgroups.kafka.offset_deletes import can_delete_offsets, delete_offsets
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.cluster import Cluster
@@ -67,16 +67,16 @@ def test_offsets_are_committed_and_read_to_the_byte_and_groups_deleted(
     places = [TopicPartition(topic, number) for number in range(3)]
     epoch = None if broker.release == "1.1.1" else 5
     wanted = [NativeOffset(group, at, 7 + at.partition) for group in NAMES for at in places]
-    wanted += [NativeOffset("notes", places[0], 2**63 - 1, "ü \0 note\0", epoch)]
-    long = NativeOffset("notes", places[1], 1, "x" * 4097)
+    wanted += [NativeOffset("bytes", places[0], 2**63 - 1, "ü \0 note\0", epoch)]
+    long = NativeOffset("bytes", places[1], 1, "x" * 4097)
 
     async def use(cluster: Cluster) -> None:
         coordinators = Coordinators(cluster)
         found = await commit(cluster, coordinators, [*wanted, long], 30)
-        assert isinstance(found["notes"].pop(places[1]), TooLargeError)
+        assert isinstance(found["bytes"].pop(places[1]), TooLargeError)
         assert {error for those in found.values() for error in those.values()} == {None}
 
-        names = [*NAMES, "notes"]
+        names = [*NAMES, "bytes"]
         there = await fetch(cluster, coordinators, [*names, "nobody's"], Deadline(30))
         assert there.pop("nobody's") == {}
         assert there == {name: {each.at: each for each in wanted if each.group == name} for name in names}
@@ -145,7 +145,7 @@ def test_single_offsets_are_deleted_since_2_4(broker: KafkaBroker, make_topic: C
         found = await delete_offsets(cluster, coordinators, asked, Deadline(30))
         there = (await fetch(cluster, coordinators, ["single"], Deadline(30)))["single"]
         assert isinstance(there, dict)
-        if not await can_delete_offsets(cluster):
+        if not await can_delete_offsets(cluster, Deadline(30)):
             assert {type(error) for those in found.values() for error in those.values()} == {BrokersTooOldError}
             assert set(there) == {first, second, third}
             return

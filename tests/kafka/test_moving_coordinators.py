@@ -16,11 +16,11 @@ from tests.testing.waiting import eventually
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
-from zkgroups.kafka.commits import commit
+from zkgroups.kafka.commit_offsets import commit
 from zkgroups.kafka.coordinators import Coordinators
-from zkgroups.kafka.fetches import fetch
+from zkgroups.kafka.fetch_offsets import fetch
 from zkgroups.kafka.group_lists import list_groups
-from zkgroups.kafka.group_states import delete, describe
+from zkgroups.kafka.native_groups import delete, describe
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker, Server, fresh_chroot
 
@@ -123,6 +123,7 @@ def test_every_offset_ends_right_while_all_groups_move(pair: tuple[KafkaBroker, 
 
 
 def test_groups_are_deleted_once_while_they_move(pair: tuple[KafkaBroker, Move]) -> None:
+    """A broker of release 1.1 that is about to lose groups may answer that it deleted them, and keep them."""
     broker, move = pair
     at = TopicPartition("orders", 0)
 
@@ -131,8 +132,12 @@ def test_groups_are_deleted_once_while_they_move(pair: tuple[KafkaBroker, Move])
         for to in (2, 1):
             await commit(cluster, coordinators, [NativeOffset(name, at, 7) for name in NAMES], 60)
             await asyncio.to_thread(move, to)
-            assert await delete(cluster, coordinators, NAMES, Deadline(60)) == dict.fromkeys(NAMES)
-            assert await fetch(cluster, coordinators, NAMES, Deadline(60)) == {name: {} for name in NAMES}
+            left = NAMES
+            while left:
+                assert await delete(cluster, coordinators, left, Deadline(60)) == dict.fromkeys(left)
+                there = await fetch(cluster, coordinators, left, Deadline(60))
+                left = [name for name in left if there[name] != {}]
+                assert not left or broker.release == "1.1.1"
             await moved(cluster, lambda _: None, to)
 
     with_cluster(broker.address, use)

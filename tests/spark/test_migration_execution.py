@@ -52,7 +52,7 @@ class Migration:
     def __init__(self, spark: SparkSession, hosts: str, registry: Registry, broker: KafkaBroker, folder: Path) -> None:
         self.spark, self.registry, self.folder = spark, registry, str(folder / "move")
         settings = folder / "client.properties"
-        settings.write_text(f"sasl.password={SECRET}\n")
+        settings.write_text(f"sasl.jaas.config={SECRET}\n")
         self.source, self.options = SourceOptions(zookeeper=hosts), BrokerOptions(broker.address, str(settings))
         self.topic, other = (f"carried-{next(_numbers)}" for _ in range(2))
         broker.create_topic(self.topic, 3)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import repeat
+from typing import NamedTuple
 
-from .columns import from_columns
 from .znodes.topic_partition import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class NativeOffset:
+class NativeOffset(NamedTuple):
     """The next message to read of one partition, as committed to a Kafka-native group."""
 
     group: str
@@ -25,14 +24,14 @@ class NativeOffset:
 
 def native_offsets(
     group: str,
-    places: Sequence[TopicPartition],
+    places: Iterable[TopicPartition],
     offsets: Iterable[int],
     metadata: Iterable[str | None],
     leader_epochs: Iterable[int | None],
-) -> list[NativeOffset]:
-    """Create the offsets of a group from columns."""
-    columns = {"group": repeat(group), "at": places, "offset": offsets, "metadata": metadata}
-    return from_columns(NativeOffset, len(places), columns | {"leader_epoch": leader_epochs})
+) -> Iterator[NativeOffset]:
+    """Create the offsets of a group from columns. Faster than one by one, for millions of them."""
+    rows = zip(repeat(group), places, offsets, metadata, leader_epochs, strict=False)
+    return map(tuple.__new__, repeat(NativeOffset), rows)
 
 
 class NativeState(StrEnum):

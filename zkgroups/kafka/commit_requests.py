@@ -7,7 +7,7 @@ replaced in the bytes for the next group. An answer that is equal to an earlier 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -29,6 +29,7 @@ _NO_MEMBER: Final = -1
 _PLAIN: Final = frozenset({(None, None)})
 
 _at = attrgetter("at")
+_offset = attrgetter("offset")
 _extras = attrgetter("metadata", "leader_epoch")
 
 
@@ -50,24 +51,26 @@ class CommitRequest:
 class Template:
     """The frame of a request for one version and shape, in which the group and the offsets can be replaced."""
 
-    def __init__(self, frame: bytes, group: bytes, shape: Sequence[TopicPartition]) -> None:
+    def __init__(self, frame: bytes, group: bytes, shape: tuple[TopicPartition, ...]) -> None:
         head, _, body = frame.partition(group)
         self._head = head[_ID_AT + _ID.size : len(head)]
         self._start = head[_ID.size : _ID_AT]
-        self._body = body
-        marker = _OFFSET.pack(_MARKER)
-        self._places = list(_find_all(body, marker))
+        constants = body.split(_OFFSET.pack(_MARKER))
+        self._body = struct.Struct(">" + "q".join(f"{len(each)}s" for each in constants))
+        self._values: list[bytes | int] = [0] * (2 * len(constants) - 1)
+        self._values[::2] = constants
+        self.shape = shape
         self.done: Mapping[TopicPartition, None] = dict.fromkeys(shape)
         """The outcome if all offsets are committed. A copy takes less time than as many new entries."""
-        self.usable = len(self._places) == len(shape)
+        self.usable = len(constants) == len(shape) + 1
         self.good: bytes | None = None
         """The answer, without its correlation id, if all offsets were committed."""
 
     def frame(self, correlation_id: int, group: bytes, offsets: Sequence[int]) -> bytes:
         """Return the frame for another group with other offsets."""
-        body = bytearray(self._body)
-        for place, offset in zip(self._places, offsets, strict=True):
-            _OFFSET.pack_into(body, place, offset)
+        values = self._values.copy()  # several threads may use a template
+        values[1::2] = offsets
+        body = self._body.pack(*values)
         size = len(self._start) + _ID.size + len(self._head) + len(group) + len(body)
         return b"".join((_ID.pack(size), self._start, _ID.pack(correlation_id), self._head, group, body))
 
@@ -79,7 +82,7 @@ def encode(request: CommitRequest, version: int, correlation_id: int, client_id:
     if template is None or not template.usable:
         return codec.encode(_message(request.group, request.offsets), version, correlation_id, client_id), None
     group = _text(request.group, version)
-    return template.frame(correlation_id, group, [each.offset for each in request.offsets]), template
+    return template.frame(correlation_id, group, [*map(_offset, request.offsets)]), template
 
 
 def read(version: int, answer: bytes, template: Template | None) -> Mapping[tuple[str, int], int] | None:
@@ -95,12 +98,23 @@ def read(version: int, answer: bytes, template: Template | None) -> Mapping[tupl
     return codes
 
 
-@lru_cache(maxsize=256)
 def _template(shape: tuple[TopicPartition, ...], version: int, client_id: str) -> Template:
-    group = "\0a group in a template\0"
-    offsets = [NativeOffset(group, at, _MARKER) for at in shape]
-    frame = codec.encode(_message(group, offsets), version, 0, client_id)
-    return Template(frame, _text(group, version), shape)
+    # Equal shapes are mostly of the same objects: to compare them takes less time than to compute their hash.
+    kept = _kept(len(shape), shape[0], shape[-1], version, client_id)
+    template = next(iter(kept), None)
+    if template is None or template.shape != shape:
+        group = "\0a group in a template\0"
+        offsets = [NativeOffset(group, at, _MARKER) for at in shape]
+        frame = codec.encode(_message(group, offsets), version, 0, client_id)
+        template = Template(frame, _text(group, version), shape)
+        kept[:] = [template]
+    return template
+
+
+@lru_cache(maxsize=256)
+def _kept(_size: int, _first: TopicPartition, _last: TopicPartition, _version: int, _client_id: str) -> list[Template]:
+    """Return the last template of such shapes, in a list that is empty at first."""
+    return []
 
 
 def _message(group: str, offsets: Sequence[NativeOffset]) -> Any:
@@ -139,10 +153,3 @@ def _text(text: str, version: int) -> bytes:
         size >>= 7
     length.append(size)
     return bytes(length) + data
-
-
-def _find_all(data: bytes, part: bytes) -> Iterator[int]:
-    at = data.find(part)
-    while at >= 0:
-        yield at
-        at = data.find(part, at + len(part))

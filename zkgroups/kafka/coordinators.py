@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..input_errors import ZkgroupsException
-from .error_answers import error as error_of
-from .error_answers import is_temporary
+from .errors import error as error_of
+from .errors import is_temporary
 from .lanes import parts, send_all
 from .wire import codec
 from .wire.cluster import Cluster

@@ -2,7 +2,7 @@
 
 The offsets of most groups have no metadata. Then all rows of a topic have the same size, and are read at once. The
 first row with metadata, or with fields of a later release, is recognized by the length that it begins with, because
-all rows before it have the expected size. Then the rows are read one by one.
+all rows before it have the expected size. Then the rows are read one by one. See also `fetch_shapes`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import repeat
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from ..core.kafka_values import NativeOffset, native_offsets
 from ..core.znodes.topic_partition import TopicPartition
+from .fetch_shapes import Committed, Rows, Shapes, committed
 from .group_requests import GroupCode
 from .wire.error_codes import Code
 from .wire.errors import DamagedAnswerError
@@ -36,15 +35,14 @@ _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
 _VARINT_BYTES: Final = 5
 
-Committed = dict[TopicPartition, NativeOffset]
 
-
-def read(names: Sequence[str], version: int, frame: bytes) -> dict[str, Committed | GroupCode]:
+def read(names: Sequence[str], version: int, frame: bytes, shapes: Shapes) -> dict[str, Committed | GroupCode]:
     """Return the committed offsets of each group in an answer, sorted by partition, or its error.
 
-    `names` are the groups that were asked for. Raise DamagedAnswerError unless the frame can be read to its end.
+    `names` are the groups that were asked for, and `shapes` is the same for all answers of a fetch. Raise
+    DamagedAnswerError unless the frame can be read to its end.
     """
-    reader = _Flexible(frame, version) if version >= _FLEXIBLE else _Classic(frame, version)
+    reader = (_Flexible if version >= _FLEXIBLE else _Classic)(frame, version, shapes)
     try:
         found = dict(reader.groups(names))
     except (IndexError, UnicodeDecodeError, struct.error) as error:
@@ -64,13 +62,16 @@ class _Topic(NamedTuple):
     notes: tuple[str | None, ...] = ()
     error: int = Code.NONE
     """The first error of a partition."""
+    rows: Rows | None = None
+    """If all rows have the same size."""
 
 
 class _Reader(ABC):
     """A position in a frame. Methods read a field and move on."""
 
-    def __init__(self, frame: bytes, version: int) -> None:
+    def __init__(self, frame: bytes, version: int, shapes: Shapes) -> None:
         self._frame = frame
+        self._shapes = shapes
         self._version = version
         self.at = _ID_SIZE
 
@@ -88,17 +89,33 @@ class _Reader(ABC):
         self._fields()
 
     def _group(self, group: str) -> Committed | GroupCode:
+        if (known := self._shapes.read(self._version, group, self._frame, self.at)) is not None:
+            found, self.at = known
+            return found
+        start = self.at
         topics = [self._topic() for _ in range(self._count())]
         code = self._number(_SHORT) if self._version >= _CODE else Code.NONE
         self._fields()
         if error := next(filter(None, (code, *(topic.error for topic in topics))), None):
             return GroupCode(error)
-        return _committed(group, sorted(topics, key=itemgetter(0)))
+        self._learn(start, topics)
+        return _joined(group, sorted(topics, key=itemgetter(0)))
+
+    def _learn(self, start: int, topics: Iterable[_Topic]) -> None:
+        rows = [topic.rows for topic in topics]
+        if None not in rows:
+            inside = [each._replace(start=each.start - start) for each in rows if each is not None]
+            part = self._frame[start : self.at]
+            self._shapes.learn(self._version, part, inside, epochs=self._version >= _EPOCHS)
 
     def _topic(self) -> _Topic:
         name = self._text() or ""
         count = self._count()
-        found = (self._plain(name, count) or self._any(name, count)) if count else _Topic(name)
+        found = (
+            (self._plain(name, count) or self._any(name, count))
+            if count
+            else _Topic(name, rows=Rows(name, self.at, 0, 0))
+        )
         self._fields()
         return found
 
@@ -120,7 +137,8 @@ class _Reader(ABC):
         end = self.at + count * row.size
         if end > len(self._frame):
             return None
-        return list(zip(*sorted(row.iter_unpack(memoryview(self._frame)[self.at : end])), strict=True))
+        rows = row.iter_unpack(memoryview(self._frame)[self.at : end])
+        return list(zip(*sorted(rows, key=itemgetter(0)), strict=True))
 
     def _number(self, form: struct.Struct) -> int:
         (found,) = form.unpack_from(self._frame, self.at)
@@ -177,9 +195,10 @@ class _Classic(_Reader):
         columns = self._columns(row, count)
         if columns is None or not {*columns[-2]} <= {-1, 0}:
             return None
+        rows = Rows(name, self.at, count, row.size)
         self.at += count * row.size
         partitions, offsets, *epochs, _, errors = columns
-        return _Topic(name, partitions, offsets, epochs[0] if epochs else (), (), _first(errors))
+        return _Topic(name, partitions, offsets, epochs[0] if epochs else (), (), _first(errors), rows)
 
 
 class _Flexible(_Reader):
@@ -214,32 +233,23 @@ class _Flexible(_Reader):
         columns = self._columns(self._rows, count)
         if columns is None or not {*columns[3]} <= {0, 1} or any(columns[5]):
             return None
+        rows = Rows(name, self.at, count, self._rows.size)
         self.at += count * self._rows.size
         partitions, offsets, epochs, _, errors, _ = columns
-        return _Topic(name, partitions, offsets, epochs, (), _first(errors))
+        return _Topic(name, partitions, offsets, epochs, (), _first(errors), rows)
 
 
 def _first(errors: Iterable[int]) -> int:
     return next(filter(None, errors), Code.NONE)
 
 
-def _committed(group: str, topics: Sequence[_Topic]) -> Committed:
-    places: list[TopicPartition] = []
-    offsets: list[int] = []
-    notes: list[str | None] = []
-    epochs: list[int | None] = []
+def _joined(group: str, topics: Sequence[_Topic]) -> Committed:
+    """Return the offsets of all topics of a group."""
+    found: Committed = {}
     for topic in topics:
-        places += _places(topic.name, topic.partitions)
-        offsets += topic.offsets
-        notes += [note or None for note in topic.notes] or repeat(None, len(topic.offsets))
-        if max(topic.epochs, default=-1) < 0:
-            epochs += repeat(None, len(topic.offsets))
-        else:
-            epochs += [None if epoch < 0 else epoch for epoch in topic.epochs]
-    found = zip(places, native_offsets(group, places, offsets, notes, epochs), strict=True)
-    if min(offsets, default=0) < 0:  # negative: no offset
-        return {at: each for at, each in found if each.offset >= 0}
-    return dict(found)
+        places = _places(topic.name, topic.partitions)
+        found |= committed(group, places, topic.offsets, topic.epochs, topic.notes)
+    return found
 
 
 # Thousands of groups have offsets for the same partitions.

@@ -7,12 +7,12 @@ from typing import Final
 from ..core.kafka_values import NativeState
 from ..deadline import Deadline
 from ..exceptions import NotConnectedError
-from .error_answers import error as error_of
-from .error_answers import is_temporary
-from .group_states import state_of
+from .errors import error as error_of
+from .errors import is_temporary
 from .lanes import send_all
 from .metadata import metadata
-from .tries import tries
+from .native_groups import state_of
+from .retry import tries
 from .wire import codec
 from .wire.cluster import Cluster, Topic
 from .wire.error_codes import Code

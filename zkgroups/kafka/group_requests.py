@@ -9,10 +9,10 @@ from ..deadline import Deadline
 from ..exceptions import NotConnectedError
 from ..input_errors import ZkgroupsException
 from .coordinators import Coordinators
-from .error_answers import error as error_of
-from .error_answers import is_temporary
+from .errors import error as error_of
+from .errors import is_temporary
 from .lanes import parts, send_all
-from .tries import tries
+from .retry import tries
 from .wire.error_codes import Code
 from .wire.errors import WireError
 
@@ -77,7 +77,7 @@ async def ask_groups(
     """Ask a read-only question about groups, at most `size` per request. Return the answer or the error of each."""
     asked = Asked(coordinators)
     left = groups
-    async for timeout in tries(deadline):
+    async for timeout in tries(deadline, lambda: len(asked.found)):
         try:
             await asked.attempt(left, size, ask, timeout)
         except WireError as error:

@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 from ..input_errors import ZkgroupsException
 from .wire.errors import WireError
 
-_IN_FLIGHT: Final = 8
-"""At each broker: its links are always busy, and the next requests are ready."""
+_IN_FLIGHT: Final = 16
+"""At each broker: one for each of its links."""
 
 T = TypeVar("T")
 

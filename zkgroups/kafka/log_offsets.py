@@ -14,11 +14,11 @@ from ..core.kafka_values import OffsetRange
 from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline
 from ..exceptions import BrokersTooOldError, NotConnectedError
-from .error_answers import error as error_of
-from .error_answers import is_temporary_of_leader
+from .errors import error as error_of
+from .errors import is_temporary_of_leader
 from .lanes import parts, send_all
 from .metadata import metadata
-from .tries import tries
+from .retry import tries
 from .wire import codec
 from .wire.cluster import Cluster
 from .wire.error_codes import Code

@@ -8,8 +8,8 @@ from typing import Final
 
 from ..deadline import Deadline
 from ..exceptions import NotConnectedError
-from .error_answers import error as error_of
-from .tries import tries
+from .errors import error as error_of
+from .retry import tries
 from .wire.cluster import Cluster, Metadata
 from .wire.error_codes import Code
 from .wire.errors import WireError

@@ -10,9 +10,10 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline
 from ..input_errors import ZkgroupsException
 from .coordinators import Coordinators
-from .error_answers import error as error_of
-from .error_answers import is_temporary
+from .errors import error as error_of
+from .errors import is_temporary
 from .group_requests import GroupCode, ask_groups
+from .metadata import metadata
 from .wire import codec
 from .wire.cluster import Cluster
 from .wire.error_codes import Code
@@ -20,8 +21,9 @@ from .wire.error_codes import Code
 Outcomes = Mapping[TopicPartition, ZkgroupsException | None]
 
 
-async def can_delete_offsets(cluster: Cluster) -> bool:
+async def can_delete_offsets(cluster: Cluster, deadline: Deadline) -> bool:
     """Return whether a broker supports the request. All brokers do, unless they are just being upgraded."""
+    await metadata(cluster, [], deadline)
     return (await cluster.versions()).best(codec.OFFSET_DELETE) is not None
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from ..deadline import Deadline
-from .error_answers import is_temporary_of_leader
+from .errors import is_temporary_of_leader
 from .lanes import send_all
 from .metadata import metadata
-from .tries import tries
+from .retry import tries
 from .wire import codec
 from .wire.cluster import Cluster
 from .wire.error_codes import Code

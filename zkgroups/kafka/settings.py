@@ -138,7 +138,7 @@ def _check(key: str, value: str) -> None:
         return
     if key not in _USED and not _WITHOUT_EFFECT.fullmatch(key):
         raise refused(key, value, "it is not a setting of Java clients that zkgroups supports: check its name")
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
+    if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
         raise refused(key, value, "it contains characters that cannot be sent")
 
 

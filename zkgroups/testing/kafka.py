@@ -358,7 +358,7 @@ def _check_client() -> None:
     try:
         import confluent_kafka.admin  # noqa: F401
     except ModuleNotFoundError as error:
-        raise MissingDependencyError("a broker needs a Kafka client: pip install 'zkgroups[kafka]'") from error
+        raise MissingDependencyError("a broker needs confluent-kafka: pip install 'zkgroups[messages]'") from error
 
 
 def _admin(address: str) -> AdminClient:

@@ -150,7 +150,7 @@ def test_many_requests_share_a_few_connections() -> None:
             async with Cluster(str(fake.address)) as cluster:
                 groups = [f"group-{n}" for n in range(100)]
                 assert await asyncio.gather(*(name(cluster, 1, group) for group in groups)) == groups
-            assert fake.connections == 4
+            assert fake.connections == 16
 
     run(use())
 
@@ -166,6 +166,18 @@ def test_a_broker_that_stands_still_holds_up_one_request_per_connection() -> Non
                         await cluster.ask(1, describe("billing"), timeout=0.05)
                 fake.behaviours.clear()
                 assert await name(cluster, 1) == "billing"
+
+    run(use())
+
+
+def test_no_request_takes_longer_than_the_setting_for_all_requests() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            fake.brokers = {1: fake.address}
+            fake.behaviours[DESCRIBE] = never
+            async with Cluster(str(fake.address), request_timeout=0.05) as cluster:
+                with pytest.raises(AnswerLostError, match=r"within 0\.05 s"):
+                    await cluster.ask(1, describe("billing"), timeout=LONGEST)
 
     run(use())
 

@@ -129,8 +129,10 @@ def values(message: Any, version: int) -> Any:
     return plain(message)
 
 
-def _bits(operations: set[int] | None) -> int:
+def _bits(operations: set[int] | int | None) -> int:
     """A bit field as the number that it is on the wire; the sign bit alone means that it is not known."""
+    if isinstance(operations, int):
+        return operations
     unsigned = 1 << 31 if operations is None else sum(1 << bit for bit in operations)
     return unsigned - (1 << 32) if unsigned >> 31 else unsigned
 

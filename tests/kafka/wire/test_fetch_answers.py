@@ -17,7 +17,9 @@ from kio.schema.errors import ErrorCode
 from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.input_errors import InvalidNameError
-from zkgroups.kafka.fetch_answers import MANY, Committed, read
+from zkgroups.kafka import fetch_answers
+from zkgroups.kafka.fetch_answers import MANY
+from zkgroups.kafka.fetch_shapes import Committed, Shapes
 from zkgroups.kafka.group_requests import GroupCode
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.errors import DamagedAnswerError
@@ -28,6 +30,15 @@ VERSIONS = range(codec.APIS[codec.OFFSET_FETCH].first, codec.APIS[codec.OFFSET_F
 RUNS = 30
 NAMES = ("orders", "a", "größe", "x" * 200)
 GROUPS = ("billing", "größe/日本", "", "y" * 300)
+
+
+def read(names: list[str], version: int, frame: bytes) -> dict[str, Committed | GroupCode]:
+    """Read an answer twice: the second time, the shapes of groups are known."""
+    shapes = Shapes()
+    found = fetch_answers.read(names, version, frame, shapes)
+    assert fetch_answers.read(names, version, frame, shapes) == found
+    assert fetch_answers.read(names, version, frame, shapes) == found
+    return found
 
 
 class Maker:
@@ -172,3 +183,41 @@ def test_fields_of_a_later_release_are_skipped() -> None:
     places = [TopicPartition("orders", number) for number in (3, 4)]
     assert read(["g"], 9, frame) == {"g": {at: NativeOffset("g", at, 9) for at in places}}
     assert codec.decode(codec.OffsetFetchRequest(), 9, frame)
+
+
+def made(version: int, group: str, rows: list[tuple[int, int, int, str | None, int]], topic: str = "orders") -> bytes:
+    """An answer about one group with these rows."""
+    kind = codec.OffsetFetchResponse
+    inner = (
+        kind.OffsetFetchResponseGroup.OffsetFetchResponseTopics if version >= MANY else kind.OffsetFetchResponseTopic
+    )
+    part = inner.OffsetFetchResponsePartitions if version >= MANY else inner.OffsetFetchResponsePartition
+    names = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+    topics = [inner(name=topic, partitions=[part(**dict(zip(names, row, strict=True))) for row in rows])]
+    groups = [kind.OffsetFetchResponseGroup(group_id=group, topics=topics)] if version >= MANY else []
+    body = bytes(kind(topics=topics, groups=groups).encode(version=version))
+    return struct.pack(">i", 7) + (b"\0" if kind.flexible_version_q(version) else b"") + body
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_group_of_the_same_shape_has_its_own_offsets_and_another_is_read_as_a_whole(version: int) -> None:
+    shapes = Shapes()
+    order = (3, 0, 2, 1, 9, 7)
+
+    def check(name: str, rows: list[tuple[int, int, int, str | None, int]], topic: str = "orders") -> None:
+        frame = made(version, name, rows, topic)
+        found = fetch_answers.read([name], version, frame, shapes)
+        assert as_lists(found) == as_lists(expected(version, frame, name))
+
+    for run in range(4):
+        check(f"g{run}", [(each, run * 100 + each, -1, "", 0) for each in order])
+    assert shapes._last is not None
+    check("epochs", [(each, each, each, "", 0) for each in order])
+    check("without", [(each, -1 if each == 2 else each, -1, "", 0) for each in order])
+    check("null", [(each, each, -1, None, 0) for each in order])
+    check("error", [(each, each, -1, "", 0 if each else 16) for each in order])
+    check("note", [(each, each, -1, "n" if each == 7 else "", 0) for each in order])
+    check("fewer", [(each, each, -1, "", 0) for each in order[1:]])
+    check("others", [(each + 1, each, -1, "", 0) for each in order])
+    check("topic", [(each, each, -1, "", 0) for each in order], "ordets")
+    check("again", [(each, 2**63 - 1, 2**31 - 1, "", 0) for each in order])

@@ -61,7 +61,7 @@ class Cluster:
         client_id: str = "zkgroups",
         connect_timeout: float = 10.0,
         request_timeout: float = 30.0,
-        links: int = 4,
+        links: int = 16,
     ) -> None:
         self.bootstrap = bootstrap
         self._bootstrap = addresses(bootstrap)
@@ -81,7 +81,7 @@ class Cluster:
 
         Raise a `WireError` if a retry may help: a broker that could not be reached is looked up again by the next call.
         """
-        timeout = timeout or self._request_timeout
+        timeout = self._limited(timeout)
         link = await self._found(node, timeout)
         with self._watched(link):
             return await link.request(request, timeout=timeout)
@@ -94,6 +94,7 @@ class Cluster:
 
     async def exchange(self, node: int, key: int, build: Build, *, timeout: float) -> tuple[int, bytes]:
         """Send a request that is built for a version of the broker. Return the version, and the answer as bytes."""
+        timeout = self._limited(timeout)
         link = await self._found(node, timeout)
 
         def frame(version: int, correlation_id: int) -> bytes:
@@ -130,7 +131,7 @@ class Cluster:
         No topic is created. Brokers before 0.11 create topics that are asked for by name, so they are asked for all.
         """
         wanted = None if topics is None else sorted(set(topics))
-        timeout = timeout or self._request_timeout
+        timeout = self._limited(timeout)
         link = await self._found(None, timeout)
 
         def frame(version: int, correlation_id: int) -> bytes:
@@ -150,6 +151,10 @@ class Cluster:
         self._links.clear()
         await asyncio.sleep(0)  # for the event loop to close the sockets
 
+    def _limited(self, timeout: float | None) -> float:
+        """Return the timeout of a request, in seconds."""
+        return self._request_timeout if timeout is None else min(timeout, self._request_timeout)
+
     async def _found(self, node: int | None, timeout: float) -> Link:
         """Return a link to a broker, by its id, or to any. Raise NotSentError if that takes longer than the timeout."""
         if node is not None and node in self._brokers:
@@ -164,6 +169,10 @@ class Cluster:
         """Return an idle link, a new one, or the least busy one."""
         self._check_open()
         links = self._links.setdefault(address, [])
+        for index, link in enumerate(links):
+            if link.load == 0 and link.is_open:
+                links.append(links.pop(index))  # so that idle links come first
+                return link
         idle = [link for link in links if link.load == 0]
         if idle or len(links) >= self._most_links:
             return min(idle or links, key=_load)

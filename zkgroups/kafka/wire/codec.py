@@ -12,17 +12,19 @@ import struct
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from types import new_class
 from typing import Any, Final
 
+from ...exceptions import MissingDependencyError
 from .errors import DamagedAnswerError
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One kind of request: the home of its classes, and the range of versions that we use."""
+    """One kind of request: the home of its classes in kafka-python, and the range of versions that we use."""
 
     name: str
-    module: str
+    module: str | None
     first: int
     last: int
 
@@ -40,6 +42,7 @@ OFFSET_DELETE: Final = 47
 API_VERSIONS: Final = 18
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
+CONSUMER_GROUP_DESCRIBE: Final = 69
 
 APIS: Final = {
     # Version 0 of commits and fetches is about offsets in ZooKeeper. Version 10 names topics by their ids.
@@ -58,10 +61,12 @@ APIS: Final = {
     DESCRIBE_CONFIGS: Api("DescribeConfigs", "admin", 0, 4),
     SASL_HANDSHAKE: Api("SaslHandshake", "sasl", 0, 1),
     SASL_AUTHENTICATE: Api("SaslAuthenticate", "sasl", 0, 2),
+    CONSUMER_GROUP_DESCRIBE: Api("ConsumerGroupDescribe", None, 0, 0),
 }
 """By Kafka's number of the request."""
 
 _HOMES: Final = {f"{api.name}{suffix}": api.module for api in APIS.values() for suffix in ("Request", "Response")}
+_DEFINITIONS: Final = f"{__package__}.schemas"
 _ID: Final = struct.Struct(">i")
 
 
@@ -73,7 +78,27 @@ def __getattr__(name: str) -> Any:
 
 @cache
 def _message(name: str) -> Any:
-    return getattr(import_module(f"kafka.protocol.{_HOMES[name]}"), name)
+    home = _HOMES[name]
+    if home is None:  # kafka-python makes the class of our own definition
+        return new_class(name, (_home("api_message").ApiMessage,), {"load_json": _DEFINITIONS})
+    return getattr(_home(home), name)
+
+
+def check_installed() -> None:
+    """Raise MissingDependencyError unless kafka-python is there. Its message classes are imported."""
+    for home in sorted(filter(None, set(_HOMES.values()))):
+        _home(home)
+
+
+def _home(name: str) -> Any:
+    try:
+        return import_module(f"kafka.protocol.{name}")
+    # Other packages are named `kafka`, too: an old one has the syntax of an old Python.
+    except (ImportError, SyntaxError) as error:
+        raise MissingDependencyError(
+            "this needs kafka-python 3.0.5 or newer, and no other package with a module named kafka: "
+            "pip install 'zkgroups[kafka]'"
+        ) from error
 
 
 def encode(request: Any, version: int, correlation_id: int, client_id: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import struct
 from collections import deque
@@ -55,8 +56,7 @@ class Connection:
         except UnicodeError as error:
             raise NotSentError(f"no connection to {address}: {error}") from error
         except OSError as error:
-            reason = error.strerror or str(error) or "it closed the connection: perhaps it expects no TLS"
-            raise NotSentError(f"no connection to {address}: {reason}") from error
+            raise NotSentError(f"no connection to {address}: {_reason(error)}") from error
         return cls(reader, writer, address)
 
     @property
@@ -135,6 +135,12 @@ class Connection:
             if not answer.done():
                 answer.set_exception(reason)
         self._waiting.clear()
+
+
+def _reason(error: OSError) -> str:
+    if error.errno is not None and error.errno > 0:  # asyncio replaces the words of the system
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or "it closed the connection: perhaps it expects no TLS"
 
 
 def _tls_failed(address: Address, error: ssl.SSLError) -> WireError | CertificateError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from ...deadline import Deadline
@@ -52,13 +53,16 @@ class Runner:
                 ended.wait(_CLEAN_UP)
             raise
 
-    def close(self) -> None:
-        """Cancel all tasks, and end the thread. Does nothing in a forked child."""
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Run a last coroutine, cancel all tasks, and end the thread. Does nothing in a forked child."""
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
         self._closed = True
         if loop is None or thread is None or os.getpid() != self._process:
             return
+        if last is not None:
+            with suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(last(), loop).result(_CLEAN_UP)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(_CLEAN_UP)
 
