@@ -229,9 +229,8 @@ def main() -> None:
         for number in range(SHELL_ROUNDS):
             bench.plant(f"shell{number}", SHELL_GROUPS)
         shells = [bench.shell(folder, f"shell{number}") for number in range(SHELL_ROUNDS)]
-    moved[f"{SHELL_GROUPS} groups, shell"] = {
-        step: statistics.median(each[step] for each in shells) for step in shells[0]
-    }
+    in_shell = {step: statistics.median(each[step] for each in shells) for step in shells[0]}
+    moved[f"{SHELL_GROUPS} groups, shell"] = in_shell
     table(f"{given.partitions} partitions each", moved)
     for name, steps in moved.items():
         shares = (f"{step} {seconds / steps['all']:.0%}" for step, seconds in steps.items() if step != "all")
