@@ -29,7 +29,8 @@ async def metadata(cluster: Cluster, topics: Iterable[str] | None, deadline: Dea
         try:
             return await cluster.metadata(wanted, timeout=timeout)
         except WireError as error:
-            reason = str(error)
+            if not reason or not isinstance(error.__cause__, TimeoutError):  # the last attempt may have little time
+                reason = str(error)
     raise NotConnectedError(f"no broker at {cluster.bootstrap} answered within {deadline.seconds:g} s: {reason}")
 
 

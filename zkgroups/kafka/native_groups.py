@@ -81,7 +81,9 @@ async def delete(
 ) -> dict[str, ZkgroupsException | None]:
     """Delete groups with all their offsets. Return None or the error for each.
 
-    If an answer is lost, the group is read, and the request is sent again only if the group is still there.
+    If an answer is lost, the group is read, and the request is sent again only if the group is still there. Brokers of
+    release 1.1 answer before other brokers have the deletion: if one of these becomes the coordinator at that moment,
+    the group is back.
     """
     asked = Asked(coordinators)
     tried: set[str] = set()

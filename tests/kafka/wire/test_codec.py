@@ -211,6 +211,20 @@ def test_old_versions_of_two_messages_are_those_of_old_brokers() -> None:
     assert [each.old_style_offsets for each in found.partitions] == [[42]]
 
 
+def test_the_first_version_of_requests_for_settings_is_that_of_release_0_11() -> None:
+    request = codec.DescribeConfigsRequest
+    resource = request.DescribeConfigsResource(resource_type=4, resource_name="7", configuration_keys=["a"])
+    body = b"\0\0\0\1" + b"\4" + b"\0\1" + b"7" + b"\0\0\0\1" + b"\0\1a"
+    header = struct.pack(">hhih", 32, 0, 9, 1) + b"c"
+    frame = struct.pack(">i", len(header + body)) + header + body
+    assert codec.encode(request(resources=[resource]), 0, 9, "c") == frame
+
+    setting = b"\0\1a" + b"\0\2" + b"10" + b"\0\1\0"
+    answer = struct.pack(">iii", 9, 0, 1) + b"\0\0" + b"\xff\xff" + b"\4" + b"\0\1" + b"7" + b"\0\0\0\1" + setting
+    [result] = codec.decode(request(), 0, answer).results
+    assert [(each.name, each.value, each.is_default) for each in result.configs] == [("a", "10", True)]
+
+
 def test_the_classes_are_imported_by_the_first_use() -> None:
     assert find_spec("kafka") is not None
     with pytest.raises(AttributeError, match="FetchRequest"):
