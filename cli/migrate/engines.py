@@ -91,7 +91,7 @@ class EngineOptions:
 
 
 def has_few_offsets(destination: str) -> bool:
-    """Return whether the plan in a folder is small. So is one that is missing or damaged: its error comes soon."""
+    """Return whether the plan in a folder is small. A missing or damaged plan counts as small: its error comes soon."""
     with arrow_installed():
         from zkgroups.migration.local_engine import LocalEngine
         from zkgroups.migration.plan_folder import PLAN

@@ -76,12 +76,12 @@ def plan(
 ) -> None:
     """Decide on every offset, and store the decisions with their reasons. Nothing else is written.
 
-    DEST is a folder that has no plan yet, on any file system that Spark can write to. Each offset is compared with the
-    log and with the offset of the group on the brokers. An offset is skipped if nothing needs to be moved: the topic is
-    missing, the node holds no number, or the brokers have the same or a higher offset. A whole group is blocked if it
-    has active members in ZooKeeper or on the brokers, if an offset is out of range (unless --on-out-of-range says how
-    to treat it), or if two groups would get the same name. The exit code is then 4; `migrate show` lists the reasons.
-    The other groups can be moved.
+    DEST is a folder that has no plan yet, on this machine or any file system that Spark can write to. Each offset
+    is compared with the log and with the offset of the group on the brokers. An offset is skipped if nothing needs
+    to be moved: the topic is missing, the node holds no number, or the brokers have the same or a higher offset. A
+    whole group is blocked if it has active members in ZooKeeper or on the brokers, if an offset is out of range
+    (unless --on-out-of-range says how to treat it), or if two groups would get the same name. The exit code is then
+    4; `migrate show` lists the reasons. The other groups can be moved.
 
     \b
     Example:

@@ -263,8 +263,9 @@ def _assert_no_secret(
     spark: SparkSession, source: SourceOptions, brokers: BrokerOptions, files: Sequence[Path]
 ) -> None:
     """No secret is in the files or in Spark's view of the job."""
-    work = PlanGroups(source, brokers, PlanSettings(plan="p", planned_ms=1))
-    named = SparkEngine(spark).rows(NamedGroup, [NamedGroup(group=ODD, target=ODD)])
+    engine = SparkEngine(spark)
+    work = PlanGroups(source, brokers, PlanSettings(plan="p", planned_ms=1), engine.tally_sum())
+    named = engine.rows(NamedGroup, [NamedGroup(group=ODD, target=ODD)])
     shown = named.by_target().map(work, PlanRow).frame._jdf.queryExecution().toString()
     assert "PlanGroups" in shown
     assert SECRET not in shown

@@ -6,11 +6,14 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.columns import from_columns
 from ..exceptions import DamagedFileError
 
 T = TypeVar("T")
@@ -64,9 +67,9 @@ def table(kind: type[T], rows: Iterable[T]) -> Any:
     """Convert rows to an Arrow table."""
     known, columns = list(rows), arrow_schema(kind)
     arrays = [
-        pa.array([_to_arrow(getattr(row, name)) for row in known], columns.field(name).type)
+        pa.array([_to_arrow(each) for each in map(attrgetter(name), known)], columns.field(name).type)
         if get_origin(hint) is tuple
-        else pa.array([getattr(row, name) for row in known], columns.field(name).type)
+        else pa.array([*map(attrgetter(name), known)], columns.field(name).type)
         for name, hint, _ in _columns(kind)
     ]
     return pa.Table.from_arrays(arrays, schema=columns)
@@ -88,18 +91,17 @@ def split(table: Any) -> Iterator[Any]:
 # From tables to rows
 
 
-def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> Iterator[T]:
-    """Yield the rows of an Arrow batch or table; other columns are ignored.
+def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> list[T]:
+    """Return the rows of an Arrow batch or table; other columns are ignored.
 
     `same` has the values of columns that are not in the table because they are the same in all rows.
     """
     known = dict(same or {})
-    names = [name for name, _, _ in _columns(kind)]
-    columns = [
-        [known[name]] * len(table) if name in known else _values(hint, table.column(name))
+    columns = {
+        name: repeat(known[name]) if name in known else _values(hint, table.column(name))
         for name, hint, _ in _columns(kind)
-    ]
-    return (kind(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True))
+    }
+    return from_columns(kind, len(table), columns)
 
 
 def row(kind: type[T], values: Mapping[str, Any]) -> T:

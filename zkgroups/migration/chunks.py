@@ -36,12 +36,12 @@ def group_chunks(kind: type[T], batches: Iterable[Any], same: Mapping[str, Any] 
     for group in _groups(batches):
         size = sum(run.stop - run.start for run in group)
         if chunk and (groups == MAX_GROUPS or offsets + size > MAX_OFFSETS):
-            yield list(rows(kind, _table(chunk), same))
+            yield rows(kind, _table(chunk), same)
             chunk, groups, offsets = [], 0, 0
         chunk += group
         groups, offsets = groups + 1, offsets + size
     if chunk:
-        yield list(rows(kind, _table(chunk), same))
+        yield rows(kind, _table(chunk), same)
 
 
 def _groups(batches: Iterable[Any]) -> Iterator[list[_TargetRun]]:

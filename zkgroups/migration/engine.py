@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
+from ..core.migration.tally import Tally
 from .plan_folder import PlanFolder
-from .row_counts import Tally
+from .tallies import TallySum
 
 T = TypeVar("T")
 
@@ -32,11 +33,11 @@ class Rows(Protocol):
     def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:
         """Bring all rows of a target together, in order. Pass the number of rows, or of tasks, if it is known."""
 
-    def map(self, function: BatchFunction, kind: type[Any], *, tally: bool = False) -> Self:
-        """Apply a function that returns rows of this dataclass; if they are counted, with their flags."""
+    def map(self, function: BatchFunction, kind: type[Any]) -> Self:
+        """Apply a function that returns rows of this dataclass."""
 
-    def write(self, path: str, kind: type[Any], failure: str) -> Tally:
-        """Write rows with flags to a new folder with its list of files, and return the counts."""
+    def write(self, path: str, failure: str, counted: TallySum) -> Tally:
+        """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
 
     def collect(self, failure: str) -> Any:
         """Return all rows as an Arrow table."""
@@ -62,6 +63,9 @@ class Engine(Protocol):
 
     def share_done(self) -> float:
         """Return the finished share of the current work, from 0 to 1. Another thread may call this."""
+
+    def tally_sum(self) -> TallySum:
+        """Return a sum for the tasks of one write."""
 
     def rows(self, kind: type[T], rows: Sequence[T]) -> Rows:
         """Distribute rows of a dataclass."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
+from ..core.migration.tally import Tally
 from ..exceptions import DamagedFileError, StorageError
 from ..storage.atomic_folder import write_list
 from ..storage.files import LocalFiles, join, local_path
@@ -17,7 +18,7 @@ from .arrow_rows import BATCH_ROWS, arrow_schema, table
 from .arrow_rows import rows as from_arrow
 from .engine import BatchFunction, OnProgress
 from .plan_folder import PlanFolder
-from .row_counts import FLAG_FIELD, FLAGS, Tally, TallyCounter
+from .tallies import LocalTallySum, TallySum
 
 T = TypeVar("T")
 
@@ -50,6 +51,10 @@ class LocalEngine:
         """Return the finished share of the rows that are being processed."""
         return self._progress.done / max(self._progress.rows, 1)
 
+    def tally_sum(self) -> LocalTallySum:
+        """Return a sum for the tasks of one write."""
+        return LocalTallySum()
+
     def rows(self, kind: type[T], rows: Sequence[T]) -> LocalRows:
         """Return rows of a dataclass."""
         return LocalRows(lambda: [table(kind, rows)], arrow_schema(kind), self._progress)
@@ -70,7 +75,7 @@ class LocalEngine:
         for file in self._data_files(path):
             with _translated(failure), parquet.ParquetFile(file, page_checksum_verification=True) as opened:
                 for batch in opened.iter_batches(1):
-                    return next(from_arrow(kind, batch))
+                    return from_arrow(kind, batch)[0]
         return None
 
     def _data_files(self, path: str) -> list[str]:
@@ -78,7 +83,7 @@ class LocalEngine:
 
 
 class _Progress:
-    """The number of rows to process, and of those that were."""
+    """How many rows a step processes, and how many are done."""
 
     def __init__(self) -> None:
         self.rows = self.done = 0
@@ -109,24 +114,21 @@ class LocalRows:
         keys = [key for key in _ORDER if key in self._schema.names]
         return type(self)(lambda: self._progress.of(_in_order(self._table(), keys)), self._schema, self._progress)
 
-    def map(self, function: BatchFunction, kind: type[Any], *, tally: bool = False) -> Self:
+    def map(self, function: BatchFunction, kind: type[Any]) -> Self:
         """Apply a function that returns rows of this dataclass."""
-        schema = arrow_schema(kind)
-        columns = schema.append(FLAG_FIELD) if tally else schema
-        return type(self)(lambda: map(_as_table, function(self._batches())), columns, self._progress)
+        return type(self)(lambda: map(_as_table, function(self._batches())), arrow_schema(kind), self._progress)
 
-    def write(self, path: str, kind: type[Any], failure: str) -> Tally:
-        """Write rows with flags to a new folder with its list of files, and return the counts."""
-        counter, files = TallyCounter(kind), LocalFiles()
+    def write(self, path: str, failure: str, counted: TallySum) -> Tally:
+        """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
+        files = LocalFiles()
         with _translated(failure):
             files.make_folder(path)
             options = {"store_schema": False, "write_page_checksum": True}
-            with parquet.ParquetWriter(local_path(join(path, _FILE)), arrow_schema(kind), **options) as file:
-                for batch in self._batches():
-                    counter.add(batch)
-                    file.write_table(pa.Table.from_batches([batch]).drop_columns(FLAGS))
-            write_list(files, path, counter.rows)
-        return counter.tally
+            with parquet.ParquetWriter(local_path(join(path, _FILE)), self._schema, **options) as file:
+                for each in self._tables():
+                    file.write_table(each)
+            write_list(files, path, counted.value.rows)
+        return counted.value
 
     def collect(self, failure: str) -> Any:
         """Return all rows as an Arrow table."""
@@ -136,7 +138,9 @@ class LocalRows:
     def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
         """Yield the rows in order."""
         with _translated(failure):
-            return from_arrow(kind, _in_order(self._table(), keys))
+            found = _in_order(self._table(), keys)
+        for batch in found.to_batches(max_chunksize=BATCH_ROWS):
+            yield from from_arrow(kind, batch)
 
     def _table(self) -> Any:
         return pa.concat_tables([self._schema.empty_table(), *self._tables()])

@@ -1,4 +1,4 @@
-"""Making a plan and storing it in a folder, for the groups of a ZooKeeper, or those that an engine reads otherwise.
+"""Making a plan and storing it in a folder, for the groups of a ZooKeeper, or of a snapshot.
 
 Each task plans whole groups, and all groups that share a target. It asks the brokers for a chunk of groups at a time.
 """
@@ -27,6 +27,7 @@ from .plan import PlanSettings
 from .plan_folder import PlanFolder
 from .source_nodes import NamedGroup
 from .summaries import first_row, groups, plan_totals
+from .tallies import TallySum
 from .tasks import PlanGroups, PlanNodes
 
 STEPS: Final = 2
@@ -136,8 +137,9 @@ class _PlanJob:
         folder = self.engine.folder(self.destination)
         with folder.new_plan(_utc(self.settings.planned_ms), self._may_replace(folder)) as path:
             on_progress("planning")
-            shown, found = self._rows()
-            counts = found.write(path, PlanRow, "the groups could not be planned")
+            counted = self.engine.tally_sum()
+            shown, found = self._rows(counted)
+            counts = found.write(path, "the groups could not be planned", counted)
             if not counts.groups:
                 raise NotFoundError("none of the selected groups has an offset")
             on_progress("moving the plan into place")
@@ -158,18 +160,18 @@ class _PlanJob:
     def _may_replace(self, folder: PlanFolder) -> Callable[[], bool]:
         return lambda: self.instead_of is not None and first_row(self.engine, folder).plan == self.instead_of
 
-    def _rows(self) -> tuple[str, Rows]:
+    def _rows(self, counted: TallySum) -> tuple[str, Rows]:
         """Return a description of the source, and the rows of the plan."""
         if isinstance(self.source, ZooKeeperSource):
             shown = self.source.shown_cluster
             found = self.engine.rows(NamedGroup, self._named_groups(self.source)).by_target(
                 tasks=self.source.parallelism
             )
-            read = PlanGroups(self.source, self.brokers, replace(self.settings, source=shown))
-            return shown, found.map(read, PlanRow, tally=True)
+            read = PlanGroups(self.source.connection, self.brokers, replace(self.settings, source=shown), counted)
+            return shown, found.map(read, PlanRow)
         shown, nodes = self.source.nodes(self.engine, self.renaming)
-        task = PlanNodes(self.brokers, replace(self.settings, source=shown))
-        return shown, nodes.by_target().map(task, PlanRow, tally=True)
+        task = PlanNodes(self.brokers, replace(self.settings, source=shown), counted)
+        return shown, nodes.by_target().map(task, PlanRow)
 
     def _named_groups(self, source: ZooKeeperSource) -> list[NamedGroup]:
         selection = Selection(source.groups)

@@ -73,7 +73,7 @@ def apply(
     Groups with obstacles are left unchanged. Without a ZooKeeper, its guards are skipped. `on_progress` is called with
     a description at the start of each of the `STEPS`.
     """
-    connections = MigrationConnections(brokers, zookeeper)
+    connections = MigrationConnections.of(brokers, zookeeper)
     run = _Run(engine, destination, connections, MigrationStep.APPLY, ApplyOperation(execute), execute)
     return engine.run(run, on_progress)
 
@@ -96,7 +96,10 @@ def rollback(
     """
     if to_zookeeper and zookeeper is None:
         raise InvalidOptionError("to_zookeeper", True, "it needs a ZooKeeper to copy offsets to")
-    connections, operation = MigrationConnections(brokers, zookeeper), RollbackOperation(execute, force, to_zookeeper)
+    connections, operation = (
+        MigrationConnections.of(brokers, zookeeper),
+        RollbackOperation(execute, force, to_zookeeper),
+    )
     run = _Run(engine, destination, connections, MigrationStep.ROLLBACK, operation, execute)
     return engine.run(run, on_progress)
 
@@ -110,7 +113,7 @@ def verify(
     on_progress: OnProgress = lambda _step: None,
 ) -> ExecutionResult:
     """Compare both sides with the plan in this folder. The report has `MatchRow`s."""
-    connections = MigrationConnections(brokers, zookeeper)
+    connections = MigrationConnections.of(brokers, zookeeper)
     run = _Run(engine, destination, connections, MigrationStep.VERIFY, VerifyOperation(), executed=False)
     return engine.run(run, on_progress)
 
@@ -124,16 +127,16 @@ def status(
     on_progress: OnProgress = lambda _step: None,
 ) -> list[GroupStatus]:
     """Return the progress of each group of the plan in this folder, sorted by target. Nothing is written."""
-    connections = MigrationConnections(brokers, zookeeper)
+    connections = MigrationConnections.of(brokers, zookeeper)
 
     def run(on_progress: OnProgress) -> list[GroupStatus]:
         folder = engine.folder(destination)
         plan = _StoredPlan.of(engine, folder)
         connections.check(plan.constants["cluster"])
         on_progress("reading both sides")
-        task = ChunkTask(connections, StatusOperation(), plan.constants)
+        task = ChunkTask(connections, StatusOperation(), plan.constants, engine.tally_sum())
         failure = f"the status of the plan in {folder} could not be read"
-        found = rows(GroupStatus, plan.rows.map(task, GroupStatus, tally=True).collect(failure))
+        found = rows(GroupStatus, plan.rows.map(task, GroupStatus).collect(failure))
         on_progress("reading the reports")
         last = last_steps(engine, folder)
         return [_with_last_step(each, last.get(each.target)) for each in sorted(found, key=lambda each: each.target)]
@@ -196,10 +199,11 @@ class _Run:
         self.connections.check(plan.constants["cluster"])
         with _explained_errors(executed=self.executed) as job, folder.new_report(self.step, at) as report:
             on_progress(_STEP_TEXTS[self.step])
-            task, kind = ChunkTask(self.connections, self.operation, plan.constants), self.operation.kind
-            results = plan.rows.map(task, kind, tally=True)
+            counted = self.engine.tally_sum()
+            task = ChunkTask(self.connections, self.operation, plan.constants, counted)
+            results = plan.rows.map(task, self.operation.kind)
             job.began = True
-            counts = results.write(report.path, kind, f"the plan in {folder} could not be processed")
+            counts = results.write(report.path, f"the plan in {folder} could not be processed", counted)
             on_progress("moving the report into place")
         return ExecutionResult(
             destination=str(folder),

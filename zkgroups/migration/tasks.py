@@ -6,24 +6,25 @@ was killed can be repeated, with the same result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..core.migration.group_status import GroupStatus
 from ..core.migration.plan_rows import MatchRow, PlanRow, ReportRow
+from ..core.migration.tally import Tally
 from ..kafka import BrokerOptions, Brokers
 from ..zookeeper.connection_options import ConnectionOptions
 from ..zookeeper.registry import Registry
 from .apply import apply_groups
-from .arrow_rows import split, table
+from .arrow_rows import batches
 from .chunks import group_chunks
 from .plan import Planner, PlanSettings, SourceNode
 from .report import check_cluster
 from .rollback import rollback_groups
-from .row_counts import with_tally_column
 from .source_nodes import NamedGroup, source_chunks
+from .tallies import TallySum
 from .verify import status_of_groups, verify_groups
 
 
@@ -33,6 +34,11 @@ class MigrationConnections:
 
     brokers: BrokerOptions
     zookeeper: ConnectionOptions | None
+
+    @classmethod
+    def of(cls, brokers: BrokerOptions, zookeeper: ConnectionOptions | None) -> MigrationConnections:
+        """Leave out the options that are not for the connection, so that workers need not import their class."""
+        return cls(brokers, None if zookeeper is None else zookeeper.connection)
 
     def check(self, cluster: str | None) -> None:
         """Connect to both, and compare the Kafka cluster with that of the plan."""
@@ -56,12 +62,13 @@ class PlanGroups:
     zookeeper: ConnectionOptions
     brokers: BrokerOptions | None
     settings: PlanSettings
+    counted: TallySum
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
         with ExitStack() as stack:
             registry = None
-            planner = _LazyPlanner(self.brokers, self.settings, stack)
-            for groups in group_chunks(NamedGroup, batches):
+            planner = _LazyPlanner(self.brokers, self.settings, self.counted, stack)
+            for groups in group_chunks(NamedGroup, found):
                 if registry is None:  # a task without rows does not connect
                     registry = stack.enter_context(self.zookeeper.connect())
                     registry.sync()
@@ -75,20 +82,24 @@ class PlanNodes:
 
     brokers: BrokerOptions | None
     settings: PlanSettings
+    counted: TallySum
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
         with ExitStack() as stack:
-            planner = _LazyPlanner(self.brokers, self.settings, stack)
-            for chunk in group_chunks(SourceNode, batches):
+            planner = _LazyPlanner(self.brokers, self.settings, self.counted, stack)
+            for chunk in group_chunks(SourceNode, found):
                 yield from planner.batches(chunk)
 
 
 class _LazyPlanner:
     """A planner that connects when it gets the first groups."""
 
-    def __init__(self, brokers: BrokerOptions | None, settings: PlanSettings, stack: ExitStack) -> None:
+    def __init__(
+        self, brokers: BrokerOptions | None, settings: PlanSettings, counted: TallySum, stack: ExitStack
+    ) -> None:
         self._brokers = brokers
         self._settings = settings
+        self._counted = counted
         self._stack = stack
         self._planner: Planner | None = None
 
@@ -97,11 +108,12 @@ class _LazyPlanner:
         if self._planner is None:
             brokers = None if self._brokers is None else self._stack.enter_context(self._brokers.connect())
             self._planner = Planner(self._settings, brokers)
-        return _batches(PlanRow, self._planner.plan(nodes))
+        return _batches(PlanRow, self._planner.plan(nodes), self._counted)
 
 
-def _batches(kind: type[Any], rows: Iterable[Any]) -> Iterator[Any]:
-    return split(with_tally_column(kind, table(kind, rows)))
+def _batches(kind: type[Any], rows: Sequence[Any], counted: TallySum) -> Iterator[Any]:
+    counted.add(Tally.of(kind, rows))
+    return batches(kind, rows)
 
 
 # Steps of a plan
@@ -125,13 +137,14 @@ class ChunkTask:
     operation: ChunkOperation
     constants: Mapping[str, Any]
     """The values that are the same in all rows of the plan."""
+    counted: TallySum
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
         with ExitStack() as stack:
             opened: tuple[Brokers, Registry | None] | None = None
-            for chunk in group_chunks(PlanRow, batches, self.constants):
+            for chunk in group_chunks(PlanRow, found, self.constants):
                 opened = opened or self.connections.open(stack)  # a task without rows does not connect
-                yield from _batches(self.operation.kind, self.operation(chunk, *opened))
+                yield from _batches(self.operation.kind, self.operation(chunk, *opened), self.counted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,11 +146,11 @@ def log_obstacles(rows: PlanRows, log_of: LogOf) -> list[Obstacle]:
     changes = _Changes()
     for row in rows:
         log = log_of(row.at, row.zxid, row.topic_id)
-        name = key_text((row.topic, row.partition))
-        if log in (NoLog.NEWER, NoLog.RECREATED):
-            changes.add(ObstacleKind.TOPICS_RECREATED, name)
-        elif isinstance(log, OffsetRange) and row.log_end is not None and (row.planned or 0) not in log:
-            changes.add(ObstacleKind.OFFSETS_NOT_IN_LOG, name)
+        if isinstance(log, OffsetRange):
+            if row.log_end is not None and (row.planned or 0) not in log:
+                changes.add(ObstacleKind.OFFSETS_NOT_IN_LOG, key_text((row.topic, row.partition)))
+        elif log in (NoLog.NEWER, NoLog.RECREATED):
+            changes.add(ObstacleKind.TOPICS_RECREATED, key_text((row.topic, row.partition)))
     return changes.obstacles()
 
 

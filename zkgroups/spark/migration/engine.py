@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark import AccumulatorParam
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
     DataType,
     DoubleType,
-    IntegerType,
     LongType,
     StringType,
     StructField,
     StructType,
 )
 
+from ...core.migration.tally import Tally
 from ...input_errors import InvalidOptionError
 from ...migration.arrow_rows import arrow_schema, row, table
 from ...migration.engine import BatchFunction, OnProgress
 from ...migration.plan_folder import PlanFolder
-from ...migration.row_counts import COUNTED, FAILED, FLAG_FIELD, FLAGS, GROUP, LEFT, Tally
+from ...migration.tallies import TallyAddition, TallySum
+from ...storage.atomic_folder import write_list
 from ..errors import translated
 from ..pyspark_internals import active_session, driver_interpreter, literal_paths, map_in_arrow
 from ..session import share_done
 from ..snapshots.snapshot import session_beside
 from ..spark_thread import interruptible
 from ..storage.hadoop_files import HadoopFiles
-from ..storage.writing import check_shared, rows_in, write_and_list
+from ..storage.writing import check_row_count, check_shared, rows_in, write_plain
 
 T = TypeVar("T")
 
@@ -73,6 +74,10 @@ class SparkEngine:
         """Return the share of completed tasks."""
         return share_done(self.spark)
 
+    def tally_sum(self) -> TallySum:
+        """Return a sum for the tasks of one write."""
+        return self.spark.sparkContext.accumulator(Tally(), cast("AccumulatorParam[Tally]", TallyAddition()))
+
     def rows(self, kind: type[T], rows: Sequence[T]) -> SparkRows:
         """Distribute rows of a dataclass."""
         return SparkRows(self.spark.createDataFrame(table(kind, rows)))
@@ -113,25 +118,21 @@ class SparkRows:
         tasks = tasks or _task_count(self.frame.sparkSession, count)
         return type(self)(self.frame.repartition(tasks, "target").sortWithinPartitions(*order))
 
-    def map(self, function: BatchFunction, kind: type[Any], *, tally: bool = False) -> Self:
+    def map(self, function: BatchFunction, kind: type[Any]) -> Self:
         """Apply a function, in the interpreter that has zkgroups installed."""
         spark = self.frame.sparkSession
-        columns = StructType([*schema(kind).fields, *([_field(FLAG_FIELD)] if tally else [])])
         with driver_interpreter(spark.sparkContext), active_session(spark):
-            return type(self)(map_in_arrow(self.frame, function, columns))
+            return type(self)(map_in_arrow(self.frame, function, schema(kind)))
 
-    def write(self, path: str, kind: type[Any], failure: str) -> Tally:
-        """Write rows with flags to a new folder with its list of files, and return the counts."""
-        with active_session(self.frame.sparkSession), translated(failure):
-            counted = write_and_list(self.frame, path, *_sums(kind), without=FLAGS)
-        found = {name: int(count or 0) for name, count in counted.items()}
-        words = [each.value for kind in COUNTED[kind].values() for each in kind]
-        return Tally(
-            groups=found["groups"],
-            left=found["groups left"],
-            failed=found["groups failed"],
-            counts={word: found[word] for word in words if found[word]},
-        )
+    def write(self, path: str, failure: str, counted: TallySum) -> Tally:
+        """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
+        spark = self.frame.sparkSession
+        with active_session(spark), translated(failure):
+            write_plain(self.frame, path)
+            found = counted.value
+            check_row_count(spark, path, found.rows)
+            write_list(HadoopFiles(spark, path), path, found.rows)
+        return found
 
     def collect(self, failure: str) -> Any:
         """Return all rows as an Arrow table."""
@@ -151,14 +152,6 @@ def _task_count(spark: SparkSession, rows: int | None) -> int:
     if rows is None:
         return TASKS_PER_CORE * cores
     return min(TASKS_PER_CORE * cores, 1 + rows // MIN_ROWS_PER_TASK, max(cores, rows // ROWS_PER_EXTRA_TASK))
-
-
-def _sums(kind: type[Any]) -> list[Column]:
-    flags = f.col(FLAGS)
-    groups = {"groups": GROUP, "groups left": LEFT, "groups failed": FAILED}
-    sums = [f.count_if(flags.bitwiseAND(bit) > 0).alias(name) for name, bit in groups.items()]
-    words = ((name, word) for name, kind in COUNTED[kind].items() for word in kind)
-    return sums + [f.count_if(f.col(name) == word.value).alias(word.value) for name, word in words]
 
 
 # Columns
@@ -183,7 +176,6 @@ def _type(arrow: Any) -> DataType:
 
 _PRIMITIVES: Final[dict[Any, DataType]] = {
     pa.string(): StringType(),
-    pa.int32(): IntegerType(),
     pa.int64(): LongType(),
     pa.float64(): DoubleType(),
     pa.bool_(): BooleanType(),

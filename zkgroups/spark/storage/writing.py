@@ -80,10 +80,15 @@ def write(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dic
     """
     counted = Observation()
     observed = rows.observe(counted, f.count(f.lit(1)).alias(ROWS), *counts)
-    observed.drop(without).write.option(_UNMARKED, "false").parquet(path)
+    write_plain(observed.drop(without), path)
     found = counted.get
     check_row_count(rows.sparkSession, path, int(found[ROWS] or 0))
     return found
+
+
+def write_plain(rows: DataFrame, path: str) -> None:
+    """Write rows to a new folder without a `_SUCCESS`. The caller checks their number."""
+    rows.write.option(_UNMARKED, "false").parquet(path)
 
 
 def write_and_list(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dict[str, Any]:
