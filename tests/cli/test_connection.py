@@ -27,7 +27,7 @@ from zkgroups_cli.shared.options import Options
 from zkgroups import Registry
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import Op, ZooKeeperServer, ports
-from zkgroups.testing.server_configuration import Sasl, Tls
+from zkgroups.testing.zookeeper_configuration import Sasl, Tls
 
 from ..zookeeper.liar import CONNECT, DAMAGES, Liar
 from .conftest import Zkgroups
