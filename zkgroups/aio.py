@@ -195,7 +195,7 @@ class Member:
         for name in CALLBACKS:
             if callable(options.get(name)):
                 options[name] = self._home.called_here(options[name])
-        self._member = consumer.Member(*arguments, _run=self._home.run, _notify=self._notify, **options)
+        self._member = _MemberThread(self._home, self._notify, *arguments, **options)
         self._home.member = self._member
         self.group = self._member.group
         self.id = self._member.id
@@ -310,7 +310,22 @@ class Member:
         return self._member.stats
 
     def __repr__(self) -> str:
-        return repr(self._member)
+        return f"<Member {self._member._membership}, {self.state}, {len(self.assignment)} partitions>"
+
+
+class _MemberThread(consumer.Member):
+    """The member on its own thread. `notify` is called there when something is new; callbacks run in the event loop."""
+
+    def __init__(self, home: _Home, notify: Callable[[], None], *arguments: Any, **options: Any) -> None:
+        self._home = home
+        self._tell = notify
+        super().__init__(*arguments, **options)
+
+    def _queue_changed(self) -> None:
+        self._tell()
+
+    def _await_callback(self, awaitable: Any) -> None:
+        self._home.run(awaitable)
 
 
 class _Home:
@@ -432,7 +447,7 @@ class _Home:
 
     def _log_failure(self, future: Future[None]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
-            log.error("a callback of %r failed", self.member, exc_info=error)
+            log.error("a callback of member %s failed", self.member._membership, exc_info=error)
 
     def _wait_for(self, future: Future[None], loop: asyncio.AbstractEventLoop) -> None:
         deadline = Deadline(self.member._options.rebalance_timeout)

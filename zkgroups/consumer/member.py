@@ -60,16 +60,15 @@ class BaseMember:
         membership: AnyMembership,
         options: Options,
         stats: MemberStats,
-        *,
-        notify: Callable[[], object] | None = None,
     ) -> None:
         self._membership = membership
         self._options = options
         self._stats = stats
         self.id = membership.id
         self._ready: SimpleQueue[Handed | _Sign] = SimpleQueue()
-        self._notify = notify  # for `zkgroups.aio`: called when the queue has something
-        self._loop = RebalanceLoop(membership, options, stats, self._offer)
+        self._loop = RebalanceLoop(
+            membership, options, stats, hand_out=self._offer, await_callback=self._await_callback
+        )
         self._thread: threading.Thread | None = None
         self._asked_to_stop = False
         self._closed = False
@@ -87,8 +86,19 @@ class BaseMember:
                 self._ready.put(waiting)
         if self._ready.qsize() < _KEPT or isinstance(found, Generation):
             self._ready.put(found)
-        if self._notify is not None:
-            self._notify()
+        self._queue_changed()
+
+    def _queue_changed(self) -> None:
+        """Called when the queue has something. `zkgroups.aio` overrides it."""
+
+    def _await_callback(self, awaitable: Any) -> None:
+        """Wait for the result of a callback that is a coroutine function. `zkgroups.aio` overrides it."""
+        import asyncio  # slow to import, and rarely needed
+
+        async def wait() -> None:
+            await awaitable
+
+        asyncio.run(wait())
 
     def _tell_changed(self, free: frozenset[TopicPartition] | None) -> None:
         self._loop.tell_changed(free)
@@ -115,8 +125,7 @@ class BaseMember:
             self._closed = True
             self._ready.put(_CLOSED)
             self._left.set()
-            if self._notify is not None:
-                self._notify()
+            self._queue_changed()
         self._loop.clear_up()
 
     def stop(self, *, leave: bool = True) -> None:
@@ -315,8 +324,6 @@ class Member(BaseMember):
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
         on_event: OnEvent | None = None,
-        _run: Callable[[Any], object] | None = None,
-        _notify: Callable[[], object] | None = None,
     ) -> None:
         if not isinstance(group, Consumergroup):
             raise InvalidOptionError("group", group, "it must be a Consumergroup: registry.group(name)")
@@ -336,7 +343,6 @@ class Member(BaseMember):
             on_revoked=on_revoked,
             on_lost=on_lost,
             on_event=on_event,
-            run=_run,
         )
         known = chosen.by_name()
         self.group = group
@@ -358,4 +364,4 @@ class Member(BaseMember):
             tell=self._tell_changed,
             stats=stats,
         )
-        super().__init__(membership, chosen, stats, notify=_notify)
+        super().__init__(membership, chosen, stats)
