@@ -52,7 +52,7 @@ class ZooKeeperServer:
 
     `tick_time` is in seconds. Sessions expire in steps of it, and the shortest session timeout is two ticks. `config`
     adds lines to zoo.cfg and overrides the defaults. `release`, such as "3.5.10", chooses another release of
-    ZooKeeper, downloaded on first use: see `releases.py`. `jars` is a class path of your own, with its own logger.
+    ZooKeeper, downloaded on first use. `jars` is a class path of your own, with its own logger.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 A commit is a transaction in the session of the claim, or several if it exceeds the server's size limit. Each checks the
 registration and the owner nodes, and writes the offsets. If the session has expired or a claim is lost, it fails and
-changes nothing. The numbers of rules refer to docs/guarantees.md.
+changes nothing.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ class Instance:
         timeout: float | None = None,
         streams: Mapping[TopicPartition, int] | None = None,
     ) -> Claims:
-        """Claim several partitions, all or none of them. Otherwise like `claim`: the errors name one that is owned.
+        """Claim several partitions, all or none of them. Otherwise like `claim`; an error names one partition.
 
         With `streams`, each owner node also names the stream that reads the partition, as Scala members do. Without, it
         contains only the id, as kazoo-go expects. Kafka's own ConsumerGroupCommand fails on an id without a dash.

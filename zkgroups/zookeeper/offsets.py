@@ -43,7 +43,7 @@ class Offsets:
 
     - `set`, `set_many`: for a consumer without a registration. Offsets go back only with `backward`.
     - `reset`: for a stopped group, to any offset. Refused while an instance is registered.
-    - `replace`: for a stopped group, but only where the offset is still the one that you have read.
+    - `replace`: for a stopped group, but only where the offset has not changed since you have read it.
     - `delete`: for a stopped group; its consumers then start where their own settings say.
 
     Each write replaces the version that was read, so it never overwrites a newer commit: it raises

@@ -83,7 +83,7 @@ class Registry:
         All durations are in seconds.
 
         - `session_timeout`: how long the session, with its registrations and claims, survives without a connection. It
-          is requested from the server, at most 300; `Registry.session_timeout` is the one that the server grants.
+          is requested from the server, at most 300; `Registry.session_timeout` is what the server grants.
         - `timeout`: how long the connection, and later each call, may take.
         - `unreachable_timeout`: a shorter time, after which connecting fails if every host is unknown, refuses
           connections, or is not a ZooKeeper server.

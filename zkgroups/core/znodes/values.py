@@ -223,8 +223,8 @@ class Owner:
     - `at`: the partition.
     - `id`: the id in the owner node. Scala members and zkgroups members append `-` and the number of a stream to the id
       of their instance; see the method `instance`.
-    - `session`: the id of the session that the owner node belongs to; 0 for a persistent node. The `id` alone proves
-      nothing: only an instance with this id and this session owns the partition.
+    - `session`: the id of the session that the owner node belongs to; 0 for a persistent node. Messages show it in
+      hexadecimal. The `id` alone proves nothing: only an instance with this id and this session owns the partition.
     - `claimed_ms`: when the partition was claimed, in milliseconds since 1970; `claimed_at` is the same as a datetime.
     - `version`: the version of the owner node.
     - `czxid`: the transaction that created the owner node. A later claim has a higher one.

@@ -56,7 +56,11 @@ class Starting(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions(ConnectionOptions):
-    """The options, with their names in snake case.
+    """Where to read groups, and which: the options of `format("zkgroups")`, with their names in snake case.
+
+    `help("zkgroups.spark.source.options")` explains each. Usual ones are `zookeeper`, the address; `groups` and
+    `topics`, regular expressions that must match whole names; `parallelism`, the number of sessions; and `data_dir`, to
+    read the files of a ZooKeeper server instead.
 
     >>> SourceOptions(zookeeper="zk1:2181/kafka", digest_user="ops", password_file="/run/secrets/zk").as_text()
     {'zookeeper': 'zk1:2181/kafka', 'digestUser': 'ops', 'passwordFile': '/run/secrets/zk'}
