@@ -67,7 +67,11 @@ class AuditStep:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """The totals of a finished audit; `forbidden` nodes were forbidden in the last batch."""
+    """The totals of a finished audit in the folder `destination`.
+
+    It has recorded so many `commits` in so many `batches`. `problems` of them are malformed. `forbidden` nodes were
+    forbidden in the last batch.
+    """
 
     destination: str
     batches: int

@@ -67,7 +67,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The numbers of nodes that a snapshot would read."""
+    """What a snapshot would read: the numbers of `groups`, `topics`, `offsets`, `owners` and `members`.
+
+    `forbidden` is the number of directories that may not be listed.
+    """
 
     groups: int
     topics: int

@@ -109,7 +109,7 @@ def register(spark: SparkSession) -> None:
 
         spark.read.format("zkgroups").option("zookeeper", "zk1:2181/kafka").option("table", "owners").load()
 
-    `help("zkgroups.spark.source.options")` explains all options, and `help(zkgroups.spark.Table)` lists the columns.
+    `help(zkgroups.spark.SourceOptions)` explains the options, and `help(zkgroups.spark.Table)` lists the columns.
     The workers run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python names another. Other
     functions of the session are not affected.
     """
