@@ -151,7 +151,7 @@ class Watch:
         self._send_reads()
         if self._pending:
             return self._wait_for_reply(self._pending[0], deadline)
-        return self._wait(lambda: self._fired.some or self._losses != self._dispatcher.losses, deadline)
+        return self._wait(lambda: bool(self._fired) or self._losses != self._dispatcher.losses, deadline)
 
     def _wait(self, ready: Callable[[], bool], deadline: Deadline) -> bool:
         return self._fired.wait_for(lambda: self._closed.is_set() or ready(), deadline)
@@ -283,10 +283,8 @@ class _FiredPaths:
         with self._event:
             self._event.notify_all()
 
-    @property
-    def some(self) -> bool:
-        """True if a path has changed."""
-        return bool(self._paths)
+    def __len__(self) -> int:
+        return len(self._paths)
 
     def take(self) -> list[str]:
         """Return the changed paths, and forget them."""
