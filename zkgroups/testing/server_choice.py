@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from zkgroups.exceptions import ServerStartError
 
-from .server import ZooKeeperServer
+from .zookeeper_server import ZooKeeperServer
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -48,7 +48,7 @@ def zookeeper() -> AbstractContextManager[Server]:
     """
     if address := os.environ.get(ZOOKEEPER_VARIABLE):
         return ExternalZooKeeper(address)
-    from .containers import ZooKeeperContainer, engine_with_image
+    from .zookeeper_container import ZooKeeperContainer, engine_with_image
 
     if engine_with_image():
         return ZooKeeperContainer()

@@ -38,7 +38,7 @@ def claim_partitions(
 def _claim_all(ownership: Ownership, contents: Mapping[TopicPartition, bytes]) -> list[OwnerNode]:
     ownership.fence.require()
     claimed: list[OwnerNode] = []
-    resumed = [node for at, node in ownership.current().items() if at in contents and node.resumed]
+    resumed = [node for node in ownership.current_at(contents) if node.resumed]
     partitions = [at for at in contents if at not in {node.at for node in resumed}]
     units = [[_create(ownership, at, contents[at])] for at in partitions]
 
@@ -102,7 +102,7 @@ def _refuse_claimed(
     if node is None or ownership.fence.leftovers.delete_if_any_is(node, registration.session_id):
         return
     own = node.session == registration.session_id
-    if own and (at in ownership.current() or (isinstance(create, Create) and node.data == create.data)):
+    if own and (ownership.current_at([at]) or (isinstance(create, Create) and node.data == create.data)):
         raise AlreadyClaimedError(at)
     raise ClaimedByOtherError(at, group_reader.owner(at.topic, str(at.partition), node))
 
