@@ -28,8 +28,8 @@ Where to begin. `help(zkgroups.Registry)` explains a name:
     zkgroups.spark        groups as Spark tables; snapshots, audits and migrations of thousands of groups
     zkgroups.testing      temporary servers for tests
 
-Three names are types: `UnreadableNode` is a `MalformedNode` or a `ForbiddenNode`. An `Assignor` is a function from
-`Members` to an `Assignment`, which is a dict from each `TopicPartition` to the `Stream` that reads it.
+`help` cannot explain three types. An `UnreadableNode` is a `MalformedNode` or a `ForbiddenNode`. An `Assignor` is a
+function from `Members` to an `Assignment`, which is a dict from each `TopicPartition` to the `Stream` that reads it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias
@@ -157,7 +157,7 @@ class Generation:
         """Record that everything before `offset` is processed: see `zkgroups.Generation.mark`."""
         self._inner.mark(at, offset)
 
-    async def commit(self, offsets: Offsets | None = None) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit these offsets now, by default all marked offsets: see `zkgroups.Generation.commit`.
 
         A cancellation takes effect only after the commit has ended.
@@ -258,10 +258,11 @@ class Member:
     # Generations
 
     async def generations(self) -> AsyncGenerator[Generation, None]:
-        """Iterate over the generations until the member is closed. Errors of the member are raised here.
+        """Iterate over the generations until the member is closed.
 
-        The body of the loop must end when its generation ends. The member waits for the body as it does for a task, but
-        does not cancel it.
+        Errors of tasks and of the member are raised here. Call this again to receive the next generation. The body of
+        the loop must end when its generation ends. The member waits for the body as it does for a task, but does not
+        cancel it.
         """
         await self.start()
         while True:
@@ -301,12 +302,12 @@ class Member:
 
     @property
     def state(self) -> InstanceState:
-        """The state of this member, as other clients see it."""
+        """The state of this member, as other clients see it: Joining, AwaitingSync, Stable or Leaving."""
         return self._member.state
 
     @property
     def stats(self) -> MemberStats:
-        """A copy of the statistics since the member was created."""
+        """A copy of the `MemberStats` since the member was created."""
         return self._member.stats
 
     def __repr__(self) -> str:

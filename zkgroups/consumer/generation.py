@@ -272,7 +272,7 @@ class Generation:
         with self._busy:
             return dict(self._marked)
 
-    def commit(self, offsets: Offsets | None = None) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit these offsets now, by default all marked offsets. An offset is the next message to read.
 
         An error means that nothing was changed. Once the partitions may belong to another member, it is

@@ -16,7 +16,7 @@ from ..exceptions import BrokersTooOldError, NotConnectedError, UnavailableError
 from ..input_errors import InvalidOptionError, ZkgroupsException
 from .broker_configs import retention_minutes
 from .client import Client
-from .commit_offsets import Offsets, Outcomes, checked, commit
+from .commit_offsets import checked, commit
 from .errors import error_of, is_retriable, translate, words
 from .fetch_offsets import check_native_group, committed
 from .native_groups import delete, described
@@ -113,7 +113,9 @@ class Brokers:
         wanted = _checked_groups(names)
         return described(self._reached(), wanted, self._timeout) if wanted else {}
 
-    def commit(self, offsets: Offsets) -> Outcomes:
+    def commit(
+        self, offsets: Mapping[str, Mapping[TopicPartition, NativeOffset | int]]
+    ) -> dict[str, Mapping[TopicPartition, ZkgroupsException | None]]:
         """Commit offsets for groups without active members. Return None or the error for each partition.
 
         `offsets` has for each group a mapping from partitions to offsets. The result has the same keys:

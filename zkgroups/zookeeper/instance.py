@@ -102,7 +102,8 @@ class Instance:
         """Register the instance with its subscription. Return the registration as written.
 
         - `topics`: names of topics, or a mapping from names to numbers of streams. With a `pattern`, a regular
-          expression instead. A subscription claims nothing; members of other clients reckon with it.
+          expression instead. A subscription claims nothing. But if the group has members, they leave some partitions
+          of these topics to this instance. They leave none to an instance without topics.
         - `timeout`: how long to wait if the id is still registered, in seconds; then raise `AlreadyRegisteredError`.
           After a crash, the old registration stays until its session expires.
         - `past_session`: the credentials of that session, from `Registry.credentials`, to end it at once. It is only

@@ -140,7 +140,7 @@ class Offsets:
     def reset(self, offsets: Mapping[TopicPartition, int], *, force: bool = False) -> None:
         """Set offsets of a stopped group, forward or backward. Raise `GroupInUseError` if an instance is registered.
 
-        Such an instance would overwrite the offsets with its next commit; its error has the ids, `instances`. With
+        Such an instance would overwrite the offsets with its next commit. The error has the ids in `instances`. With
         `force`, the offsets are written nevertheless. Other partitions are left unchanged.
         """
         guard = None if force else NobodyRegistered(self._paths, self._context)
@@ -169,7 +169,7 @@ class Offsets:
         was left unchanged: it is empty if all were written.
 
         Raise `GroupInUseError` like `reset` if an instance is registered, unless `force`. If it registers only after
-        the first of several transactions, the error is in the result, for each partition that was left unchanged. With
-        `force`, all registrations are rewritten like in `delete`.
+        the first of several transactions, the error is in the result, for each partition that was left unchanged. If
+        `force` is given and offsets are deleted, all registrations are rewritten as in `delete`.
         """
         return self._writer.replace(offsets, expected, force=force)
