@@ -218,7 +218,7 @@ class RegistrationFence:
     # Write under the fence
 
     def check(self, registration: RegistrationVersion) -> list[Check]:
-        """Return the check for the start of a transaction; empty if the registration is missing: claims can be released."""
+        """Return the check for the start of a transaction; empty if the registration is missing."""
         return [] if registration.version == MISSING else [Check(self.path, registration.version)]
 
     def transact(
