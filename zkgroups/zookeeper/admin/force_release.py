@@ -67,7 +67,7 @@ def _delete_owner(
             if isinstance(failure.operation, Set):
                 registrations.handle_failure(failure)
             elif isinstance(failure.error, NoNodeError | BadVersionError):
-                message = f"the owner of {owner.at} has changed; nothing was released: read the owner again"
+                message = f"the owner of {owner.at} has changed since it was read; nothing was released: try again"
                 raise GuardFailedError(message) from failure.error
             else:
                 raise translate(failure.error, failure.operation.path) from failure.error
