@@ -57,7 +57,7 @@ def test_without_permission_to_create_locks_a_plan_continues_without_them_and_lo
     with caplog.at_level(logging.WARNING, "zkgroups"):
         assert take(registry, "a") == {"a": None}
 
-    assert "targets a are not locked (no permission on /zkgroups: log in" in caplog.text
+    assert "targets a are not locked (no permission on /zkgroups/targets: log in" in caplog.text
     assert "run no other plan that writes to them" in caplog.text
 
 
