@@ -25,7 +25,7 @@ from ..session.registry_context import RegistryContext
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The result of a copy: the number of offsets written, and the malformed nodes that were left out."""
+    """The result of `Consumergroup.copy`: the number of `offsets` written, and the nodes `left_out` as malformed."""
 
     offsets: int
     left_out: tuple[UnreadableNode, ...]

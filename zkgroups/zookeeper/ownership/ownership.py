@@ -67,6 +67,11 @@ class Ownership:
         with self._lock:
             return {at: node for at, node in self._nodes.items() if self.is_current(node)}
 
+    def current_at(self, partitions: Iterable[TopicPartition]) -> list[OwnerNode]:
+        """The owner nodes of the current session for these partitions. Does not look at other nodes of the instance."""
+        with self._lock:
+            return [node for at in partitions if (node := self._nodes.get(at)) and self.is_current(node)]
+
     def current_among(self, nodes: Iterable[OwnerNode]) -> list[OwnerNode]:
         """Return the nodes that are known and of the current session. Does not look at other nodes of the instance."""
         with self._lock:
