@@ -1,6 +1,8 @@
 """All errors of zkgroups: `from zkgroups.exceptions import ClaimedByOtherError`.
 
-Catch a class in the middle of the tree to handle a whole kind of failure.
+Catch a class in the middle of the tree to handle a whole kind of failure. The attribute `retriable` is True if the same
+call may succeed later. The objects that an error is about are attributes, too, such as `group` and `instances` of a
+`GroupInUseError`.
 
 ZkgroupsException
 ├── InvalidInputError (ValueError)      an argument is invalid; no request was sent

@@ -44,6 +44,14 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
     fields. With -o csv, there is one line for each partition.
 
     \b
+    The states of a group:
+      Empty                no instance is registered
+      PreparingRebalance   instances are registered, but own nothing
+      CompletingRebalance  some partitions are owned, others not
+      Stable               every partition of every subscribed topic is owned
+      Unknown              the permission to read some nodes is missing
+
+    \b
     NOTE has the problems of a partition:
       orphan        the owner is not a registered instance
       unowned       the topic is subscribed to, but no instance owns the partition

@@ -29,7 +29,8 @@ def list_groups(options: Options, matching: re.Pattern[str] | None, state: str |
     """List all groups.
 
     The formats table and name show only the names, which is fast. All other formats also show the state, totals and
-    last commit of each group. That reads every group, and so does --state.
+    last commit of each group. That reads every group, and so does --state. `zkgroups
+    groups describe --help` explains the states.
 
     \b
     Example:

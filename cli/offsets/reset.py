@@ -81,6 +81,8 @@ def reset(
 ) -> None:
     """Move the offsets of groups, forward or back. The groups must have no registered instances.
 
+    Choose topics with --topic or --all-topics, and one target: --to-..., --by-duration, --shift-by or --from-file.
+
     Without --execute, the command only shows what it would change. With it, an offset is written only if it is
     unchanged since it was shown. With brokers (-b), the new offset is always within the log, and --topic also sets an
     offset for partitions that have none yet.

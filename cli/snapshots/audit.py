@@ -87,9 +87,9 @@ def audit(
 ) -> None:
     """Record every commit as Parquet: the previous and the new offset, the time and the transaction.
 
-    The command reads all offsets every ten seconds, and records changed ones. The first run records all of
-    them. If a partition has several commits within ten seconds, only the last is recorded. COUNT in `-o wide` is the
-    number of commits since the node was created, so it shows how many were missed. Deletions are not recorded.
+    The command reads all offsets every ten seconds, and records changed ones. The first run records all of them. If a
+    partition has several commits within ten seconds, only the last is recorded. COUNT in `--show -o wide` is the number
+    of commits since the node was created, so it shows how many were missed. Deletions are not recorded.
 
     DEST is a folder or any other location that Spark can write to. It holds the audit of one ZooKeeper, with the same
     groups and topics in each run. An audit that was interrupted in any way continues where it stopped. Without a

@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
 from zkgroups.testing import KafkaBroker
 from zkgroups.testing.java import find_java
-from zkgroups.testing.kafka import _jars
+from zkgroups.testing.kafka_releases import release_jars
 
 from .conftest import Zkgroups
 from .running import COMMAND, Ended, Terminal, run, started
@@ -93,7 +93,7 @@ def test_kafkas_own_tool_shows_the_group_while_a_partition_is_claimed_by_an_id_w
     legacy_kafka: KafkaBroker,
 ) -> None:
     legacy_kafka.create_topic("claimed-at-the-shell", 1)
-    jars = os.pathsep.join(map(str, _jars(legacy_kafka.release)))
+    jars = os.pathsep.join(map(str, release_jars(legacy_kafka.release)))
     java = (find_java(), "-XX:TieredStopAtLevel=1", "-cp", jars, "kafka.admin.ConsumerGroupCommand")
     arguments = ("--zookeeper", legacy_kafka.zookeeper, "--describe", "--group", "at-the-shell")
     with Registry.connect(legacy_kafka.zookeeper) as registry:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from kazoo.client import KazooClient
+from kazoo.security import make_acl
 from zkgroups_cli.shared.connect import open_registry
 from zkgroups_cli.shared.errors_to_exit_codes import sentence
 from zkgroups_cli.shared.options import Options
@@ -27,7 +28,7 @@ from zkgroups_cli.shared.options import Options
 from zkgroups import Registry
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import Op, ZooKeeperServer, ports
-from zkgroups.testing.server_configuration import Sasl, Tls
+from zkgroups.testing.zookeeper_configuration import Sasl, Tls
 
 from ..zookeeper.liar import CONNECT, DAMAGES, Liar
 from .conftest import Zkgroups
@@ -206,6 +207,16 @@ def test_the_error_for_a_mistyped_or_missing_chroot_names_similar_ones() -> None
     zookeeper, nothing = f"the ZooKeeper at {address}", "contains neither /consumers nor /brokers"
     assert forgotten.err == f"zkgroups: the root (no chroot given) of {zookeeper} {nothing}{found}"
     assert mistyped.err == f"zkgroups: /kafak does not exist in {zookeeper}{found}"
+
+
+@pytest.mark.zookeeper
+def test_the_error_for_a_wrong_chroot_names_others_although_the_root_cannot_be_listed() -> None:
+    with ZooKeeperServer() as server:
+        with Registry.connect(server.address) as registry:
+            registry.client.ensure_path("/company/kafka/consumers")
+            registry.client.set_acls("/", [make_acl("world", "anyone", create=True)])
+        above = run("groups", "list", "-z", f"{server.address}/company")
+    assert (above.code, above.err.endswith("; groups are under /company/kafka\n")) == (3, True)
 
 
 @pytest.mark.zookeeper

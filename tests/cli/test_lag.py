@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.times import to_ms
 from zkgroups.testing import Op, TcpProxy
-from zkgroups.testing.kafka import KafkaBroker
+from zkgroups.testing.kafka_broker import KafkaBroker
 
 from ..testing.waiting import eventually
 from .conftest import Zkgroups

@@ -54,7 +54,7 @@ def test_a_broker_that_cannot_start_reports_the_reason_and_leaves_nothing_behind
     with pytest.raises(ServerStartError, match=r"num\.io\.threads"):
         broker.start()
 
-    with pytest.raises(RuntimeError, match="start the broker first"):
+    with pytest.raises(RuntimeError, match="start the server first"):
         _ = broker.data_dir
 
 

@@ -122,7 +122,7 @@ class Generation:
 
     @property
     def active(self) -> bool:
-        """True until the generation ends, while the session is certain to be alive."""
+        """True until the generation ends, while the session is certain to be alive. Sends no request."""
         return not self._over.is_set() and self._alive()
 
     @property
@@ -137,7 +137,8 @@ class Generation:
     def start(self, work: Callable[[Generation], object]) -> None:
         """Run `work(generation)` on a new thread. When it returns or raises, the generation ends.
 
-        `Member.generations` raises the error again. If the generation has already ended, nothing is started.
+        Several workers may be started. `Member.generations` raises their errors again. If the generation has already
+        ended, nothing is started.
         """
         if not callable(work) or inspect.iscoroutinefunction(work):
             raise InvalidOptionError("work", work, "it must be a function; `zkgroups.aio` has members for coroutines")
@@ -176,7 +177,9 @@ class Generation:
         return self._over.wait(None if timeout is None else Deadline.after("timeout", timeout).remaining)
 
     def start_offset(self, at: TopicPartition, *, log_start: int, log_end: int) -> int:
-        """Return the offset at which to start reading a partition. `log_end` is the next offset to be written.
+        """Return the offset at which to start reading a partition.
+
+        `log_start` is the first offset that a broker still has, `log_end` the offset of the next message.
 
         This is the position of the partition: the highest offset that is committed, or marked in this generation.
         Without one, the member's `start_at` decides. If the position is outside of the log, the member's
@@ -186,7 +189,7 @@ class Generation:
 
         Read the range from a broker (not from a client's cache) after the generation began. A position past the log end
         raises `PastLogEndError` until a reading at least a second later shows the same. Catch it and ask again, or let
-        the worker fail: the member then starts another generation.
+        the worker fail: `Member.generations` raises the error, and the member starts another generation.
         """
         self._check_mine(at)
         log = OffsetRange(check_offset(log_start), check_offset(log_end))
@@ -239,7 +242,9 @@ class Generation:
         return reset
 
     def mark(self, at: TopicPartition, offset: int) -> None:
-        """Record that everything before `offset` is processed. It is committed by auto-commit and before a hand-over.
+        """Record that everything before `offset` is processed: `offset` is the next message to read.
+
+        It is committed every `auto_commit_every` seconds, when the generation ends, and by `commit`.
 
         An offset lower than the last one marked in this generation only shows that the worker is alive. An offset lower
         than the committed one raises `OffsetWouldGoBackError`, as it could never be committed, unless it is at least
@@ -267,8 +272,8 @@ class Generation:
         with self._busy:
             return dict(self._marked)
 
-    def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit these offsets now, by default all marked offsets.
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit these offsets now, by default all marked offsets. An offset is the next message to read.
 
         An error means that nothing was changed. Once the partitions may belong to another member, it is
         `GenerationEndedError`, `SessionLostError` or `NotClaimedError`. If an offset would go back, it is
@@ -295,7 +300,7 @@ class Generation:
 
     @property
     def over(self) -> bool:
-        """True after the end."""
+        """True after the end of the generation."""
         return self._over.is_set()
 
     def _end(self) -> None:

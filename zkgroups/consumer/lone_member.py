@@ -19,11 +19,12 @@ class LoneMember(BaseMember):
 
     >>> with LoneMember(registry, ["orders"]) as member:  # doctest: +SKIP
     ...     for generation in member.generations():
-    ...         generation.start(work)
+    ...         generation.start(work)  # as for a `Member`
     ...         generation.wait()
 
     A new generation begins when partitions or topics appear or disappear. Nothing is committed: the first generation
-    begins at `start_at`, each later one at the marked offsets. `Generation.commit` raises `NoGroupError`.
+    begins at `start_at`, each later one at the marked offsets. To continue after a restart, your program must store
+    `Generation.marked` itself. `Generation.commit` raises `NoGroupError`.
 
     It has no claims, so it loses nothing when the session expires. Work goes on without a connection, and changes are
     seen after the reconnect. `on_lost` does not exist. The other options are those of `Member`.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from ..core.offsets.start_offset import OUT_OF_RANGE
 from ..core.rebalance.assignors import ASSIGNORS
@@ -50,8 +50,6 @@ class Options:
     on_revoked: OnPartitions | None = None
     on_lost: OnPartitions | None = None
     on_event: OnEvent | None = None
-    run: Callable[[Awaitable[Any]], object] | None = None
-    """For `zkgroups.aio` only: runs coroutines."""
 
     def __post_init__(self) -> None:
         for option in ("release_timeout", "rebalance_timeout", "join_backoff", "reconcile_every"):

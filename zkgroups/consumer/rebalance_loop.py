@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..core.rebalance.actions import (
     Action,
@@ -97,10 +97,20 @@ class WorkerEnded:
 
 
 class RebalanceLoop:
-    """Run one member from `JoinRequested` until it is closed. `hand_out` receives generations, and errors to raise."""
+    """Run one member from `JoinRequested` until it is closed.
+
+    `hand_out` receives generations, and errors to raise. `await_callback` waits for the result of a
+    callback that is a coroutine function.
+    """
 
     def __init__(
-        self, membership: AnyMembership, options: Options, stats: MemberStats, hand_out: Callable[[Handed], object]
+        self,
+        membership: AnyMembership,
+        options: Options,
+        stats: MemberStats,
+        *,
+        hand_out: Callable[[Handed], object],
+        await_callback: Callable[[Any], object],
     ) -> None:
         self._membership = membership
         self._options = options
@@ -109,7 +119,7 @@ class RebalanceLoop:
         self._name = str(membership)
         self.machine = Rebalance()
         self._timers = Timers()
-        self._callbacks = Callbacks(self._name, options, lambda: self.machine.number)
+        self._callbacks = Callbacks(self._name, options, lambda: self.machine.number, await_callback)
         self._stuck_alarm = StuckAlarm(options, self._timers, self._callbacks, self._holders, self._skip_planner)
         self._lifecycle = GenerationLifecycle(
             membership,

@@ -52,7 +52,10 @@ PROOF_LIFETIME: Final = 1 - REPORT_DELAY - PROOF_PERIOD - SAFETY_MARGIN
 
 PROOF_TIMEOUT: Final = 0.25
 """A fraction of the session timeout: if a server has not answered a proof after that time, the client connects to
-another server. `PROOF_LIFETIME - PROOF_PERIOD - PROOF_TIMEOUT` is left for that."""
+another server. `PROOF_LIFETIME - PROOF_PERIOD - PROOF_TIMEOUT` is left for that.
+
+If every answer takes less than that, the session is certain without interruption, because
+`PROOF_LIFETIME - PROOF_TIMEOUT` is not less than `PROOF_PERIOD + PROOF_TIMEOUT`."""
 
 _GAP: Final = 0.01
 """A fraction of the session timeout: requests in quicker succession are not recorded one by one."""

@@ -26,8 +26,8 @@ from xml.etree import ElementTree
 
 from zkgroups.exceptions import MissingDependencyError
 
+from .child_process import ChildProcess
 from .java import find_java, pyspark_jars
-from .process import ChildProcess
 
 REPOSITORY_VARIABLE = "ZKGROUPS_MAVEN_REPOSITORY"
 CACHE_VARIABLE = "XDG_CACHE_HOME"

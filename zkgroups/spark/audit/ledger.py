@@ -77,7 +77,11 @@ ReadGroups: TypeAlias = Callable[[SparkSession, list[str]], DataFrame]
 
 
 def read_audit(spark: SparkSession, destination: str) -> DataFrame:
-    """Return every recorded commit; see `COMMITS` for the columns."""
+    """Return every recorded commit of an audit.
+
+    The columns are group, topic, partition, `before` (the previous offset in the audit), `offset` (null if malformed),
+    `commit_count`, `committed_at`, `zxid`, `problem` (why it is malformed), `read_at` and `batch`.
+    """
     journal = Journal(spark, destination)
     journal.check_exists()
     return journal.read(journal.pieces(), COMMITS)

@@ -97,9 +97,10 @@ Findings: TypeAlias = Iterator[tuple[FindingKind, str]]
 
 
 def verify_snapshots(spark: SparkSession, destination: str, at: str | None = None) -> DataFrame:
-    """Verify all snapshots, or the one chosen by `at` (see `moments.py`), and return the findings.
+    """Verify all snapshots, or the one chosen by `at`, and return the findings: no rows if all is well.
 
-    A snapshot without findings of the severity `error` is intact.
+    `at` is "latest", "previous", a name, or a time. The columns are severity, snapshot, table, finding and detail. A
+    snapshot without findings of the severity `error` is intact.
     """
     findings = [finding for each in verify(spark, destination, at) for finding in each.findings]
     columns = {name: [getattr(each, name) for each in findings] for name in SCHEMA.names}
