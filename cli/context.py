@@ -85,9 +85,7 @@ def add(options: Options, name: str) -> None:
     }
     if not values:
         raise click.UsageError("no options to save: give at least one, e.g. -z HOST:PORT", click.get_current_context())
-    contexts = Contexts()
-    replaced = name in contexts.names()
-    contexts.put(name, values)
+    replaced = Contexts().put(name, values)
     say(options, f"{'replaced' if replaced else 'added'} context {name} in {file()}")
 
 

@@ -23,6 +23,7 @@ from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import ForbiddenNode
 from ...exceptions import NotClaimedError, SessionLostError
 from ..requests import bulk_read
+from ..requests.node import Node
 from ..requests.transaction import TransactionFailed
 from ..session.errors import translate
 from ..session.reentrant_locks import not_held
@@ -135,8 +136,20 @@ class Ownership:
             elif found is not None and found.session == node.session_id and found.data == node.data:
                 node.version = found.version
                 own.append(node)
+            elif found is not None:
+                self.is_overwritten(found, node)
         with self._lock:
             return self.current_among(own), set(self.current_among(forbidden))
+
+    def is_overwritten(self, found: Node, known: OwnerNode | None) -> bool:
+        """Return whether another client has overwritten an owner node. Then it is not a claim, and can be deleted.
+
+        A node that another instance of this session has created instead has a lower version.
+        """
+        leftovers = self.fence.leftovers
+        if known is not None and found.session == known.session_id and found.version > known.version:
+            leftovers.remember_overwritten(found.path, known.version)
+        return leftovers.is_overwritten(found, self.session.id or 0)
 
     def forget_lost(self, nodes: Collection[OwnerNode]) -> set[OwnerNode]:
         """Read these nodes and forget those of other owners. Return the forbidden ones, which can only be released."""
