@@ -325,7 +325,7 @@ class RebalanceLoop:
         if self._withdrawn is not None:
             if self.machine.state is RebalanceState.OUT:
                 self._stay_out(self._withdrawn)
-        elif limit is not None and generation is not None and uptime() - generation._last_sign > limit:
+        elif limit is not None and generation is not None and uptime() - generation._last_activity > limit:
             self._withdrawn = generation
             self._callbacks.event(
                 EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s"
