@@ -21,7 +21,7 @@ from zkgroups.exceptions import (
     NotConnectedError,
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer
-from zkgroups.testing import server as server_side
+from zkgroups.testing import zookeeper_configuration as server_side
 from zkgroups.zookeeper.member_instance import MemberInstance
 
 from .conftest import Connect
