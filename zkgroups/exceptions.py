@@ -136,7 +136,7 @@ class GenerationEndedError(NotFoundError):
     """The generation has ended, so other members may hold its partitions. Nothing was changed."""
 
     def __init__(self, group: str, number: int) -> None:
-        super().__init__(f"generation {number}{_of_group(group)} has ended")
+        super().__init__(f"generation {number}{_of_group(group)} has ended: use the next generation")
         self.group = group
         self.number = number
 
@@ -260,7 +260,9 @@ class InterruptedDeleteError(RefusedError):
 
     def __init__(self, group: str, left: Sequence[str], because: str) -> None:
         topics = "1 topic" if len(left) == 1 else f"{len(left)} topics"
-        super().__init__(f"group {group!r} is partly deleted, with {topics} remaining: {because}")
+        super().__init__(
+            f"group {group!r} is partly deleted, with {topics} remaining ({because}); delete the group again to finish"
+        )
         self.group = group
         self.left = tuple(left)
 
@@ -271,14 +273,15 @@ class ConflictError(ZkgroupsException):
     retriable = True
 
 
-_NO_SESSION = "a node that belongs to no session; `zkgroups doctor --repair --execute` can delete it"
+_NO_SESSION = "a node that belongs to no session: `zkgroups doctor --repair --execute` can delete it"
 
 
 class AlreadyRegisteredError(ConflictError):
     """The id is already registered, by another session or by another object of this session."""
 
     def __init__(self, group: str, instance: str, session: int) -> None:
-        holder = f"session {session & 0xFFFF_FFFF_FFFF_FFFF:#x}" if session else _NO_SESSION
+        shown = f"session {session & 0xFFFF_FFFF_FFFF_FFFF:#x}: stop that instance, or choose another id"
+        holder = shown if session else _NO_SESSION
         super().__init__(f"instance {instance!r} is already registered in group {group!r} by {holder}")
         self.group = group
         self.instance = instance
@@ -309,7 +312,8 @@ class SessionInUseError(ConflictError):
     """Another process uses the session in this file. Two processes would keep taking it from each other."""
 
     def __init__(self, path: str, pid: int | None) -> None:
-        super().__init__(f"the session in {path} is in use by {f'process {pid}' if pid else 'another process'}")
+        user = f"process {pid}" if pid else "another process"
+        super().__init__(f"the session in {path} is in use by {user}: give each process a file of its own")
         self.path = path
         self.pid = pid
 
@@ -352,7 +356,7 @@ class NoPermissionError(AccessError):
     """The ACL of the node does not allow the operation."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"no permission on {path}")
+        super().__init__(f"no permission on {path}: log in as a user whom its ACL allows")
         self.path = path
 
 
@@ -406,7 +410,7 @@ class MemberClosedError(ZkgroupsException):
     """The member is closed: it has left its group and starts no more generations."""
 
     def __init__(self, group: str, member: str) -> None:
-        super().__init__(f"member {member!r}{_of_group(group)} is closed")
+        super().__init__(f"member {member!r}{_of_group(group)} is closed: create a new one")
         self.group = group
         self.member = member
 
@@ -438,10 +442,8 @@ class DamagedDataError(ZkgroupsException):
     """Files of a ZooKeeper server are damaged or missing. `last_zxid` is the last intact transaction, if known."""
 
     def __init__(self, path: str, reason: str, *, last_zxid: int | None = None) -> None:
-        intact = (
-            "" if last_zxid is None else f"; the data is intact up to zxid 0x{last_zxid:x}, and can be read up to it"
-        )
-        super().__init__(f"{path}: {reason}{intact}")
+        intact = "" if last_zxid is None else f"the data is intact up to zxid 0x{last_zxid:x}: read up to it, or "
+        super().__init__(f"{path}: {reason}; {intact}use the files of another server, or a backup")
         self.path = path
         self.reason = reason
         self.last_zxid = last_zxid

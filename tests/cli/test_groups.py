@@ -383,13 +383,20 @@ def test_with_permission_a_group_is_read_and_deleted(zkgroups: Zkgroups, secret:
 def test_a_listing_without_permission_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
     kazoo.set_acls("/consumers", kazoo.get_acls("/consumers/secret/ids")[0])
     ended = zkgroups("groups", "list")
-    assert (ended.code, ended.out, ended.err) == (6, "", "zkgroups: no permission on /consumers\n")
+    assert (ended.code, ended.out, ended.err) == (
+        6,
+        "",
+        "zkgroups: no permission on /consumers: log in as a user whom its ACL allows\n",
+    )
 
 
 def test_an_invisible_group_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
     kazoo.set_acls("/consumers/secret", kazoo.get_acls("/consumers/secret/ids")[0])
     ended = zkgroups("groups", "describe", secret)
-    assert (ended.code, ended.err) == (6, "zkgroups: no permission on /consumers/secret/ids\n")
+    assert (ended.code, ended.err) == (
+        6,
+        "zkgroups: no permission on /consumers/secret/ids: log in as a user whom its ACL allows\n",
+    )
     assert ended.out.splitlines()[1].split() == ["secret", *"-------"]  # it exists, but nothing is known about it
 
 

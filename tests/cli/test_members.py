@@ -220,5 +220,5 @@ def test_without_permission_it_is_exit_code_6(
     before = dump(kazoo)
     ended = zkgroups("members", *arguments)
     assert (ended.code, ended.out) == (6, "")
-    assert "zkgroups: no permission on /consumers/secret/ids\n" in ended.err
+    assert "zkgroups: no permission on /consumers/secret/ids: log in as a user whom its ACL allows\n" in ended.err
     assert dump(kazoo) == before

@@ -143,7 +143,10 @@ def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups, invoices: 
 
 def test_forbidden_nodes_do_not_hide_the_others(zkgroups: Zkgroups, secret: str, invoices: Any) -> None:
     ended = zkgroups("offsets", "get", "-o", "json")
-    assert (ended.code, ended.err) == (9, "zkgroups: no permission on /consumers/secret/offsets\n")
+    assert (ended.code, ended.err) == (
+        9,
+        "zkgroups: no permission on /consumers/secret/offsets: log in as a user whom its ACL allows\n",
+    )
     hidden = ended.json["offsets"][-1]
     assert (hidden["group"], hidden["offset"], hidden["note"]) == ("secret", None, "no permission")
     assert zkgroups("offsets", "get", secret).code == 6

@@ -69,7 +69,10 @@ def test_forbidden_offsets_are_not_reported_as_missing(
     for directory in {"secret/ids", "secret/offsets"} - {denied}:
         kazoo.set_acls(f"/consumers/{directory}", OPEN_ACL_UNSAFE)
     ended = zkgroups("offsets", command[0], secret, which, *command[1:])
-    assert (ended.code, ended.err) == (6, f"zkgroups: no permission on /consumers/{denied}\n")
+    assert (ended.code, ended.err) == (
+        6,
+        f"zkgroups: no permission on /consumers/{denied}: log in as a user whom its ACL allows\n",
+    )
 
 
 @pytest.mark.parametrize("target", ["--to-offset=90", "--shift-by=5", "--to-latest", "--to-current"])

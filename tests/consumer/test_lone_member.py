@@ -306,7 +306,7 @@ def test_closing_it_waits_for_its_workers_and_ends_its_generations(registry: Reg
         assert begun.wait(LONGEST)
     assert ended.is_set()
     assert not generation.active
-    with pytest.raises(MemberClosedError, match=r"^member '.*' is closed$"):
+    with pytest.raises(MemberClosedError, match=r"^member '.*' is closed: create a new one$"):
         member.next_generation()
     member.close()
 

@@ -98,11 +98,13 @@ BUILT = [
     (TooLargeError("lost twice over 40000 bytes", size=40_000), "lost twice over 40000 bytes"),
     (
         InterruptedDeleteError("billing", ["orders"], "somebody registered"),
-        "group 'billing' is partly deleted, with 1 topic remaining: somebody registered",
+        "group 'billing' is partly deleted, with 1 topic remaining (somebody registered); delete the group again "
+        "to finish",
     ),
     (
         AlreadyRegisteredError("billing", "me", 0x1A),
-        "instance 'me' is already registered in group 'billing' by session 0x1a",
+        "instance 'me' is already registered in group 'billing' by session 0x1a: stop that instance, or choose "
+        "another id",
     ),
     (AlreadyClaimedError(AT), "orders/3 is already claimed by this instance"),
     (
@@ -122,14 +124,23 @@ BUILT = [
         OffsetConflictError(AT, MalformedNode("/o", b"x", "no number")),
         "offset of orders/3 was changed by another client and is now b'x'",
     ),
-    (SessionInUseError("/run/session", 1234), "the session in /run/session is in use by process 1234"),
-    (SessionInUseError("/run/session", None), "the session in /run/session is in use by another process"),
+    (
+        SessionInUseError("/run/session", 1234),
+        "the session in /run/session is in use by process 1234: give each process a file of its own",
+    ),
+    (
+        SessionInUseError("/run/session", None),
+        "the session in /run/session is in use by another process: give each process a file of its own",
+    ),
     (
         ReentrantCallError("generation 7"),
         "generation 7 is in use by a call that this signal handler interrupted: set a flag or raise an exception in "
         "the handler instead",
     ),
-    (NoPermissionError("/consumers/billing"), "no permission on /consumers/billing"),
+    (
+        NoPermissionError("/consumers/billing"),
+        "no permission on /consumers/billing: log in as a user whom its ACL allows",
+    ),
     (
         ClaimTimeout(AT, OWNER, 2.5),
         "orders/3 was not free within 2.5 s: claimed by 'other-0' of session 0x1a since 2026-11-21T09:59:30Z",
@@ -138,10 +149,10 @@ BUILT = [
         ClaimTimeout(AT, None, 30.0),
         "orders/3 was not free within 30 s: other instances claimed it repeatedly",
     ),
-    (GenerationEndedError("billing", 17), "generation 17 of group 'billing' has ended"),
-    (GenerationEndedError("", 17), "generation 17 has ended"),
-    (MemberClosedError("billing", "me"), "member 'me' of group 'billing' is closed"),
-    (MemberClosedError("", "me"), "member 'me' is closed"),
+    (GenerationEndedError("billing", 17), "generation 17 of group 'billing' has ended: use the next generation"),
+    (GenerationEndedError("", 17), "generation 17 has ended: use the next generation"),
+    (MemberClosedError("billing", "me"), "member 'me' of group 'billing' is closed: create a new one"),
+    (MemberClosedError("", "me"), "member 'me' is closed: create a new one"),
     (NoGroupError(), "this member has no group to commit offsets to: store them elsewhere, or use a Member"),
     (
         MalformedNodeError(BROKEN),
@@ -152,10 +163,14 @@ BUILT = [
         "file:/data was not written: the workers may have a file system of their own; use hdfs://, s3a:// or a mount "
         "that all machines share",
     ),
-    (DamagedDataError("/data", "it has no snapshot"), "/data: it has no snapshot"),
+    (
+        DamagedDataError("/data", "it has no snapshot"),
+        "/data: it has no snapshot; use the files of another server, or a backup",
+    ),
     (
         DamagedDataError("log.1", "a record in it is not what was written", last_zxid=0x1F),
-        "log.1: a record in it is not what was written; the data is intact up to zxid 0x1f, and can be read up to it",
+        "log.1: a record in it is not what was written; the data is intact up to zxid 0x1f: read up to it, or use "
+        "the files of another server, or a backup",
     ),
 ]
 

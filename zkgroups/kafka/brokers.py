@@ -166,7 +166,7 @@ class Brokers:
 
     def _open(self) -> Client:
         if self._client is None:
-            raise UnavailableError("the connection to the brokers is closed")
+            raise UnavailableError("the connection to the brokers is closed: connect again")
         return self._client
 
     def _reached(self) -> Asker:

@@ -143,7 +143,7 @@ class Consumergroup:
         if owner is None:
             raise NotClaimedError(at, "is not claimed by any instance")
         if isinstance(owner, UnreadableNode):
-            raise GuardFailedError(f"{at} is claimed by {owner.holder}")
+            raise GuardFailedError(f"{at} is claimed by {owner.holder}; nothing was released: run `zkgroups doctor`")
         force_release(
             self.paths,
             self._context,

@@ -27,6 +27,7 @@ from ..core.znodes.paths import GroupPaths, join, parent
 from ..core.znodes.values import ForbiddenNode
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NoPermissionError, UnavailableError, ZkgroupsException
+from .requests.fired_paths import FiredPaths
 from .requests.node import Node
 from .requests.watch_dispatcher import WatchDispatcher
 from .session.errors import translate
@@ -77,7 +78,7 @@ class Watch:
         self._session_id: int | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        self._fired = _FiredPaths()
+        self._fired = FiredPaths()
         self._dispatcher = WatchDispatcher.of(self._session)
         self._dispatcher.add(self._root, self._fired)
 
@@ -259,44 +260,6 @@ class Watch:
 
     def _on_leaf(self, path: str, found: tuple[bytes, Any] | ForbiddenNode | None) -> None:
         self._seen.update(path, Node.of(path, *found) if isinstance(found, tuple) else found)
-
-
-class _FiredPaths:
-    """The paths that have changed since `take`. The dispatcher adds them on kazoo's threads."""
-
-    def __init__(self) -> None:
-        self._event = threading.Condition()
-        self._paths: dict[str, None] = {}  # guarded by _event, in order
-
-    def on_change(self, path: str) -> None:
-        """Record that a node has changed."""
-        with self._event:
-            self._paths[path] = None
-            self._event.notify_all()
-
-    def on_connection(self) -> None:
-        """Wake up: the connection was lost or restored."""
-        self.wake()
-
-    def wake(self) -> None:
-        """Let `wait_for` check its condition again."""
-        with self._event:
-            self._event.notify_all()
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def take(self) -> list[str]:
-        """Return the changed paths, and forget them."""
-        with self._event:
-            taken = list(self._paths)
-            self._paths.clear()
-        return taken
-
-    def wait_for(self, ready: Callable[[], bool], deadline: Deadline) -> bool:
-        """Wait until `ready()` is true. Return False after the deadline."""
-        with self._event:
-            return self._event.wait_for(ready, deadline.remaining)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class ClaimPartitions(RebalanceRequest):
 
 @dataclass(frozen=True, slots=True)
 class AwaitRelease:
-    """Send `PartitionsFreed` when other instances release these partitions. It may be sent never, or repeatedly."""
+    """Send `PartitionsFreed` when other instances release these partitions. It may come several times, or never."""
 
     partitions: Partitions
 

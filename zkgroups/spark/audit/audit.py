@@ -169,8 +169,8 @@ class _Run:
             journal.save_ensemble(FollowedEnsemble(name, now))
         else:
             raise RefusedError(
-                f"the audit in {journal} follows {known.cluster}, but {name} is another ZooKeeper or was wiped; to "
-                "record all of its offsets, start over"
+                f"the audit in {journal} follows {known.cluster}, but {name} is another ZooKeeper or was wiped: use "
+                "another folder, or --start-over (in Python `start_over`) to record all of its offsets here"
             )
 
     def _follow(self) -> None:
@@ -255,4 +255,4 @@ def locked(journal: Journal) -> Iterator[None]:
 
 
 def _conflict(journal: Journal) -> ConflictError:
-    return ConflictError(f"another audit is writing to {journal}")
+    return ConflictError(f"another audit is writing to {journal}: stop it, or use another folder")

@@ -195,7 +195,7 @@ class Journal(AtomicFolder):
         """Raise NotFoundError if no audit was ever started here."""
         if not self.exists_replaced(ABOUT):
             self._refuse_without_about()
-            raise NotFoundError(f"no audit in {self}")
+            raise NotFoundError(f"no audit in {self}: run `zkgroups audit` first")
 
     def begin(self, groups: str | None, topics: str | None) -> None:
         """Start an audit of these groups and topics, or check that it is already one, and delete temporary files."""

@@ -113,7 +113,7 @@ def offsets_at(spark: SparkSession, destination: str, at: datetime, group: str |
 def _check_within_last_look(journal: Journal, at: datetime) -> None:
     last_look = journal.last_look_ms()
     if last_look is None:
-        raise RefusedError(f"the audit in {journal} has no finished batch yet")
+        raise RefusedError(f"the audit in {journal} has no finished batch yet: try again later")
     if at.timestamp() * 1000 > last_look:
         raise RefusedError(
             f"the audit in {journal} last read offsets at {utc(last_look)} and does not know later commits: choose an "

@@ -24,7 +24,7 @@ from ...exceptions import GuardFailedError, NotSharedError
 from ...input_errors import InvalidOptionError
 from ...kafka import BrokerOptions, Brokers
 from ...migration.apply import apply_groups
-from ...migration.report import check_cluster
+from ...migration.report import MADE_WITHOUT_BROKERS, check_cluster
 from ...migration.rollback import rollback_groups
 from ...migration.verify import verify_groups
 from ...zookeeper.registry import Registry
@@ -240,7 +240,7 @@ class ExecutablePlan:
         total, with_brokers, *same = found
         folder.check_rows(total)
         if with_brokers < total:
-            raise GuardFailedError(f"the plan in {folder} was made without brokers: it can only be shown and exported")
+            raise GuardFailedError(f"the plan in {folder} {MADE_WITHOUT_BROKERS}")
         distributed = by_target(rows.drop(*OF_THE_PLAN), _task_count(spark, total))
         return cls(distributed, dict(zip(OF_THE_PLAN, same, strict=True)))
 

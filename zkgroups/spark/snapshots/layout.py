@@ -106,7 +106,8 @@ class Layout(AtomicFolder):
         else:
             problems = [] if found else [f"table={table} has no file"]
         if problems:
-            raise DamagedFileError(f"snapshot {name} in {self} is damaged: {join_problems(problems)}")
+            shown = join_problems(problems)
+            raise DamagedFileError(f"snapshot {name} in {self} is damaged: {shown}; restore it, or choose another one")
 
     def read_intact(self, table: Table, name: str) -> DataFrame:
         """Check the files of a table, and return its rows in the columns of this version."""

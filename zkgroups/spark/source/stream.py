@@ -156,7 +156,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with closing(self._options.connect()) as registry:
             if (now := ensemble_position(registry)).zxid < partition.until.zxid:
                 raise NotConnectedError(
-                    f"the server is at zxid {now.zxid:#x}, behind zxid {partition.until.zxid:#x} that the batch needs"
+                    f"the server is at zxid {now.zxid:#x}, but the batch needs {partition.until.zxid:#x}: "
+                    "start the stream again when the server has caught up"
                 )
             for batch in read_selected(registry, self._options, partition.selection):
                 later = pc.greater(batch.column("zxid"), partition.after)

@@ -57,7 +57,8 @@ def _delete_owner(
         if instance is not None and paths.instance(instance.id) not in {operation.path for operation in rewrites}:
             if isinstance(instance.registration, ForbiddenNode):
                 raise NoPermissionError(instance.registration.path)
-            raise GuardFailedError(f"{owner.at} was claimed by {owner.holder}, which has just left the group")
+            reason = "which has just left the group: read the owner again"
+            raise GuardFailedError(f"{owner.at} was claimed by {owner.holder}, {reason}")
         try:
             operations = [*rewrites, Delete(owner.path, owner.version)]
             context.session.transact(operations, deadline=context.deadline())
@@ -66,7 +67,7 @@ def _delete_owner(
             if isinstance(failure.operation, Set):
                 registrations.handle_failure(failure)
             elif isinstance(failure.error, NoNodeError | BadVersionError):
-                message = f"the owner of {owner.at} has changed since it was read; nothing was released"
+                message = f"the owner of {owner.at} has changed since it was read; nothing was released: try again"
                 raise GuardFailedError(message) from failure.error
             else:
                 raise translate(failure.error, failure.operation.path) from failure.error
