@@ -20,8 +20,7 @@ from zkgroups.exceptions import (
     InvalidOptionError,
     NotConnectedError,
 )
-from zkgroups.testing import TcpProxy, ZooKeeperServer
-from zkgroups.testing import zookeeper_configuration
+from zkgroups.testing import TcpProxy, ZooKeeperServer, zookeeper_configuration
 from zkgroups.zookeeper.member_instance import MemberInstance
 
 from .conftest import Connect
