@@ -396,6 +396,7 @@ class _Home:
             await asyncio.shield(future)
         except asyncio.CancelledError:
             await asyncio.wait([future])
+            future.exception()  # nobody else asks for it, and asyncio would log that
             raise
 
     # From other threads

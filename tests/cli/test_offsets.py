@@ -359,7 +359,10 @@ def test_read_only_refuses_to_write(
 ) -> None:
     before = tree(kazoo, "/consumers")
     ended = command(arguments, "invoices", "--read-only", *(["--execute"] if arguments[0] != "set" else []))
-    assert (ended.code, ended.err) == (4, "zkgroups: this command writes, but --read-only was given\n")
+    assert (ended.code, ended.err) == (
+        4,
+        "zkgroups: this command writes, but --read-only was given: leave it out to write\n",
+    )
     assert tree(kazoo, "/consumers") == before
 
 

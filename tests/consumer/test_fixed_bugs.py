@@ -163,7 +163,7 @@ def test_a_claim_with_an_unknown_outcome_is_released_if_the_plan_has_changed_sin
     plant_topic(client, "orders", 0)
     with TcpProxy(zookeeper.address) as proxy:
         hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
-        a = run(on=connect(hosts, timeout=1.0).group("billing"), id="a").until_holding()
+        a = run(on=connect(hosts, session_timeout=10.0).group("billing"), id="a").until_holding()
         client.ensure_path(owners)
         claimed = threading.Event()
         client.get_children(owners, watch=lambda _event: claimed.set())
@@ -178,6 +178,30 @@ def test_a_claim_with_an_unknown_outcome_is_released_if_the_plan_has_changed_sin
         proxy.accept()
         a.until_holding(P0)
         b.until_holding(P1)
+        a.close()
+
+
+def test_a_registration_that_was_deleted_and_recreated_with_an_unknown_outcome_is_used(
+    run: Run, connect: Connect, registry: Registry, orders: Partitions, zookeeper: Any, zookeeper_hosts: str
+) -> None:
+    client, path = registry.client, "/consumers/billing/ids/a"
+    with TcpProxy(zookeeper.address) as proxy:
+        hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+        a = run(on=connect(hosts, session_timeout=10.0).group("billing"), id="a").until_holding(orders)
+        recreated = threading.Event()
+        proxy.delay(0.3, direction="replies")
+        client.delete(path)
+        client.exists(path, watch=lambda _event: recreated.set())
+        assert recreated.wait(40)
+        proxy.refuse()
+        proxy.cut()
+        a.until(lambda: any("not restored in time" in event.detail for event in a.events), "the unknown outcome")
+        proxy.heal()
+        proxy.accept()
+        looks = a.member.stats.looks
+        a.until(lambda: a.member.stats.looks > looks)
+        a.until_holding(orders)
+        a.generations[-1].commit({P0: 5})
         a.close()
 
 

@@ -189,6 +189,8 @@ class Membership:
         """
         own = next((instance for instance in roster.instances if instance.id == self.id), None)
         if own is not None and own.session == self._instance.session_id:
+            if not self._instance.registered:  # it was created by a request whose reply was lost
+                self._instance.resume()
             if isinstance(own.registration, Registration) and _says(own.registration) == _says(self._registration):
                 return True
             self._instance.update(self._registration)

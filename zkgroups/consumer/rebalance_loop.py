@@ -55,6 +55,7 @@ from ..exceptions import (
     GenerationEndedError,
     NoPermissionError,
     NotClaimedError,
+    OffsetWouldGoBackError,
     ZkgroupsException,
 )
 from .callbacks import Callbacks
@@ -464,6 +465,8 @@ class RebalanceLoop:
         is_new = self._callbacks.failed(_COMMIT_DENIED if denied else "commit", error)
         if isinstance(error, MENDED_BY_LOOKING):
             self._changes.changed()
+        elif isinstance(error, OffsetWouldGoBackError) and not self.machine.leaving:
+            return  # another client has committed further: later marks, or the next generation, pass its offset
         elif not error.retriable and is_new:
             self._hand_out(error)
 

@@ -103,7 +103,9 @@ class KafkaBroker(LocalServer):
         for number in range(messages):
             producer.produce(topic, str(number).encode(), partition=partition)
         if left := producer.flush(_LONGEST):
-            raise RuntimeError(f"{left} of {messages} messages were not written to {topic}/{partition}")
+            raise RuntimeError(
+                f"{left} of {messages} messages were not written to {topic}/{partition} within {_LONGEST:g} s"
+            )
 
     def _command(self) -> list[str]:
         check_client()
