@@ -52,7 +52,7 @@ _LOOKS_ALONE: Final = 8
 wait longer: 0.4 T, which is still less than `PROOF_LIFETIME - PROOF_PERIOD`."""
 
 _MOST_LOOKS: Final = 20
-"""Looks for a whole session timeout. A later answer proves nothing."""
+"""This many looks take a whole session timeout. A later answer proves nothing."""
 
 
 class _LookLimit:
@@ -80,7 +80,7 @@ class _LookLimit:
         self._extra = 2 * self.current - self._first
 
     def shrink(self, looks: int) -> None:
-        """Wait less long the next time, if a proof was answered in time: after so many looks."""
+        """Wait less long the next time, if a proof was answered in time. `looks` is how many looks it took."""
         if looks < _LOOKS:
             self._extra = max(self._extra - 1, 0)
 
