@@ -115,12 +115,12 @@ class Membership:
         """Register, or adopt the registration that this session has made before."""
         if not self._instance.resume():
             self._instance.register(self._registration, timeout=SLICE)
-        elif not self._is_as_it_should_be():
+        elif not self._subscription_is_unchanged():
             self._instance.update(self._registration)
 
-    def _is_as_it_should_be(self) -> bool:
+    def _subscription_is_unchanged(self) -> bool:
         try:
-            return _without_timestamp(self._instance.registration()) == _without_timestamp(self._registration)
+            return _same_subscription(self._instance.registration(), self._registration)
         except MalformedNodeError:
             return False
 
@@ -152,7 +152,7 @@ class Membership:
         self._ids = [instance.id for instance in roster.instances]
         self._unused_registrations.deregister(roster.instances)
         self._together = frozenset(id for id, registration in roster.participants.items() if registration.assignors)
-        if not self._has_its_place(roster):
+        if not self._ensure_registered(roster):
             return GroupLook(0, {}, frozenset(self._instance.claims), {}, oddities(roster))
         number, planned = self._plan.share(roster)
         # A plan for another state of the group: this look may be outdated.
@@ -182,7 +182,7 @@ class Membership:
             return self._instance.streams, {}
         return self._instance.find_owners(planned, self._ids)
 
-    def _has_its_place(self, roster: Roster) -> bool:
+    def _ensure_registered(self, roster: Roster) -> bool:
         """Return True if the registration exists and is its own, and False if another session has the id.
 
         If it was deleted or overwritten, register again and raise `NotRegisteredError`, so that the look is repeated.
@@ -191,9 +191,8 @@ class Membership:
         if own is not None and own.session == self._instance.session_id:
             if not self._instance.registered:  # it was created by a request whose reply was lost
                 self._instance.resume()
-            if isinstance(own.registration, Registration) and _without_timestamp(
-                own.registration
-            ) == _without_timestamp(self._registration):
+            found = own.registration
+            if isinstance(found, Registration) and _same_subscription(found, self._registration):
                 return True
             self._instance.update(self._registration)
         elif self._is_registered():
@@ -314,6 +313,6 @@ def with_short_timeout(context: RegistryContext) -> RegistryContext:
     return context._replace(timeout=min(context.timeout, max(session_timeout * PROOF_LIFETIME / 2, SHORTEST)))
 
 
-def _without_timestamp(registration: Registration) -> Registration:
-    """Return the registration without the time when it was written."""
-    return replace(registration, timestamp=None)
+def _same_subscription(found: Registration, own: Registration) -> bool:
+    """Return whether two registrations differ only in the time when they were written."""
+    return replace(found, timestamp=own.timestamp) == own
