@@ -116,11 +116,11 @@ class NotClaimedError(NotFoundError):
     def __init__(
         self,
         at: TopicPartition,
-        reason: str = "is not claimed by this instance",
+        reason: str = "is not claimed by this instance: stop working on it",
         *,
         also: Collection[TopicPartition] = (),
     ) -> None:
-        super().__init__(f"{at} {reason}{_and_more(also)}")
+        super().__init__(f"{at}{_and_more(also)} {reason}")
         self.at = at
         self.also = frozenset(also)
 

@@ -38,7 +38,7 @@ Partitions = frozenset[TopicPartition]
         ({"streams": 2_000_000_000}, "streams of 'orders' is 2000000000"),
         ({"assignors": [lambda _: {}]}, "it must be a function with a unique name"),
         ({"topics": (), "pattern": ""}, "pattern is '', but it must not be empty"),
-        ({"topics": "orders,refunds"}, "topic is 'orders,refunds', but names of topics consist of letters"),
+        ({"topics": "orders,refunds"}, "topic is 'orders,refunds', but it must consist of letters"),
         ({"topics": ()}, "topics is {}, but a member needs at least one topic or a pattern"),
         ({"topics": 7}, "topics is 7"),
         ({"topics": {"orders": 1.5}}, "streams of 'orders' is 1.5"),

@@ -60,7 +60,8 @@ BUILT = [
         "instance 'me' is not registered in group 'billing': register it first, or give the id of a registered "
         "instance",
     ),
-    (NotClaimedError(AT), "orders/3 is not claimed by this instance"),
+    (NotClaimedError(AT), "orders/3 is not claimed by this instance: stop working on it"),
+    (NotClaimedError(AT, also=[AT]), "orders/3 (and 1 more) is not claimed by this instance: stop working on it"),
     (NotClaimedError(AT, "was taken away"), "orders/3 was taken away"),
     (UnknownPartitionError(AT), "the brokers have no partition orders/3"),
     (
