@@ -339,7 +339,7 @@ def _module(name: str, modules: Container[str]) -> str | None:
 def test_the_checker_reads_every_file_of_both_packages() -> None:
     seen = {source.name for source in sources(ROOT)}
     assert {"zkgroups/exceptions.py", "zkgroups/core/znodes/values.py", "zkgroups/zookeeper/registry.py"} <= seen
-    assert {"zkgroups/testing/server.py", "cli/__init__.py"} <= seen
+    assert {"zkgroups/testing/zookeeper_server.py", "cli/__init__.py"} <= seen
 
 
 ALLOWED = {
@@ -411,7 +411,7 @@ FORBIDDEN = [
     ("zkgroups/__init__.py", "from .aio import Member", "face imports zkgroups.aio.Member"),
     ("zkgroups/kafka/offsets.py", "import pyspark.sql", "kafka imports pyspark"),
     ("zkgroups/migration/plan.py", "import kafka.protocol", "migration imports kafka-python, which lives in kafka"),
-    ("zkgroups/testing/server.py", "from zkgroups.consumer import member", "testing imports zkgroups.consumer"),
+    ("zkgroups/testing/java.py", "from zkgroups.consumer import member", "testing imports zkgroups.consumer"),
     ("zkgroups/__init__.py", "from .testing import missing", "face imports zkgroups.testing"),
     ("zkgroups/kafka/brokers.py", "from ..migration import plan", "kafka imports zkgroups.migration"),
     ("zkgroups/kafka/brokers.py", "from ..zookeeper import registry", "kafka imports zkgroups.zookeeper"),

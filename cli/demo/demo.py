@@ -20,8 +20,7 @@ from zkgroups.deadline import Deadline
 from zkgroups.exceptions import ClaimedByOtherError, MissingDependencyError, ServerStartError, SessionLostError
 from zkgroups.spark import SourceOptions, read_snapshot, take_snapshot
 from zkgroups.spark.session import own_session
-from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer, expire_session
-from zkgroups.testing.kafka import RELEASE, fetching
+from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer, expire_session, kafka_releases
 from zkgroups.testing.maven import downloaded_bytes
 
 from ..groups.description_rows import description_row
@@ -62,7 +61,7 @@ def demo(options: Options) -> None:
     Three instances of a group claim partitions and commit offsets. One claim is refused, one partition is released,
     and one session expires. Then Spark takes a snapshot and reads it back. Finally the group is moved to a temporary
     Kafka broker. Kafka is downloaded meanwhile, if it is not in the cache yet; without it, the tour ends before this
-    step. The demo touches no servers of yours, and leaves only the downloaded files.
+    step. The demo does not contact your servers, and leaves only the downloaded files.
 
     \b
     Example:
@@ -222,7 +221,7 @@ def read_back(stage: DemoState) -> None:
 def fetch_kafka(stage: DemoState) -> None:
     """Start the download of Kafka, which takes place during the other steps."""
     folder = stage.stack.enter_context(TemporaryDirectory(prefix="zkgroups-demo-"))
-    stage.download = stage.stack.enter_context(fetching(RELEASE, Path(folder)))
+    stage.download = stage.stack.enter_context(kafka_releases.download(kafka_releases.RELEASE, Path(folder)))
 
 
 def move_to_kafka(stage: DemoState) -> None:
@@ -244,7 +243,7 @@ def _broker(stage: DemoState) -> KafkaBroker:
     """Return a broker whose files are downloaded. Raise MissingDependencyError if they cannot be downloaded."""
     if stage.download is None or _await_download(stage.options, stage.download) != 0:
         raise MissingDependencyError("Kafka could not be downloaded")
-    return KafkaBroker(release=RELEASE)
+    return KafkaBroker(release=kafka_releases.RELEASE)
 
 
 def _await_download(options: Options, download: ChildProcess) -> int:
@@ -258,7 +257,7 @@ def _await_download(options: Options, download: ChildProcess) -> int:
                 received, stalled = now, Deadline(_STALLED_AFTER)
             if stalled.passed:
                 raise MissingDependencyError(f"the download of Kafka stalled for {_STALLED_AFTER:g} s")
-            show(f"downloading Kafka {RELEASE}: {received / 1e6:.1f} MB")
+            show(f"downloading Kafka {kafka_releases.RELEASE}: {received / 1e6:.1f} MB")
     return status
 
 

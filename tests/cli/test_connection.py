@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from kazoo.client import KazooClient
+from kazoo.security import make_acl
 from zkgroups_cli.shared.connect import open_registry
 from zkgroups_cli.shared.errors_to_exit_codes import sentence
 from zkgroups_cli.shared.options import Options
@@ -27,7 +28,7 @@ from zkgroups_cli.shared.options import Options
 from zkgroups import Registry
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import Op, ZooKeeperServer, ports
-from zkgroups.testing.server_configuration import Sasl, Tls
+from zkgroups.testing.zookeeper_configuration import Sasl, Tls
 
 from ..zookeeper.liar import CONNECT, DAMAGES, Liar
 from .conftest import Zkgroups
@@ -209,6 +210,16 @@ def test_the_error_for_a_mistyped_or_missing_chroot_names_similar_ones() -> None
 
 
 @pytest.mark.zookeeper
+def test_the_error_for_a_wrong_chroot_names_others_although_the_root_cannot_be_listed() -> None:
+    with ZooKeeperServer() as server:
+        with Registry.connect(server.address) as registry:
+            registry.client.ensure_path("/company/kafka/consumers")
+            registry.client.set_acls("/", [make_acl("world", "anyone", create=True)])
+        above = run("groups", "list", "-z", f"{server.address}/company")
+    assert (above.code, above.err.endswith("; groups are under /company/kafka\n")) == (3, True)
+
+
+@pytest.mark.zookeeper
 @pytest.mark.parametrize("command", [("groups", "list"), ("members", "list"), ("doctor",)], ids=" ".join)
 def test_a_cluster_without_groups_is_not_an_error(
     zkgroups: Zkgroups, kafka_root: str, command: tuple[str, ...]
@@ -333,7 +344,8 @@ def test_a_sasl_login_needs_the_right_password_and_a_wrong_one_is_one_sentence()
         assert run(*arguments, env={"ZKGROUPS_PASSWORD": "sesame"}).code == 0
         wrong = run(*arguments, env={"ZKGROUPS_PASSWORD": "wrong"})
         assert (wrong.code, wrong.out) == (6, "")
-        assert wrong.err == f"zkgroups: {server.address} rejected the credentials, or requires some\n"
+        rejected = "rejected the credentials, or requires some: check the user and the password"
+        assert wrong.err == f"zkgroups: {server.address} {rejected}\n"
         assert run("groups", "list", "-z", server.address).code == 6
 
 

@@ -15,8 +15,7 @@ from zkgroups_cli.demo import demo
 from zkgroups_cli.shared.options import Options
 
 from zkgroups.exceptions import MissingDependencyError
-from zkgroups.testing import ChildProcess, KafkaBroker
-from zkgroups.testing.kafka import RELEASE, fetching
+from zkgroups.testing import ChildProcess, KafkaBroker, kafka_releases
 from zkgroups.testing.maven import CACHE_VARIABLE, cache_folder, downloaded_bytes
 
 from .running import Terminal, environment, run
@@ -54,7 +53,7 @@ def test_on_a_terminal_the_demo_prints_its_steps_in_order_with_colours_and_nothi
     tmp_path: Path,
 ) -> None:
     """The output format from the environment is ignored. Kafka is in the cache, so no progress is shown."""
-    with fetching(RELEASE, tmp_path) as download:
+    with kafka_releases.download(kafka_releases.RELEASE, tmp_path) as download:
         assert download.wait(600) == 0
     with Terminal("demo", env={"ZKGROUPS_OUTPUT": "json"}, columns=120) as terminal:
         ended = terminal.end()

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.times import to_ms
 from zkgroups.testing import Op, TcpProxy
-from zkgroups.testing.kafka import KafkaBroker
+from zkgroups.testing.kafka_broker import KafkaBroker
 
 from ..testing.waiting import eventually
 from .conftest import Zkgroups
@@ -230,7 +230,11 @@ def test_without_groups_the_data_is_empty_and_a_message_goes_to_stderr(lag: Any)
 
 def test_a_missing_group_is_exit_code_3_and_does_not_hide_the_others(lag: Any, late: Any) -> None:
     ended = lag("nobody")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
+    assert (ended.code, ended.out, ended.err) == (
+        3,
+        "",
+        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
+    )
     some = lag("nobody", "billing", "-o", "name")
     assert (some.code, some.lines) == (9, ["billing"])
 

@@ -28,8 +28,8 @@ from zkgroups import Change, ChangeKind, Consumergroup, Registration, Registry, 
 from zkgroups.core.rebalance.members import Assignor, Members
 from zkgroups.core.znodes.subscription import subscribed_topics
 from zkgroups.testing import ChildProcess, KafkaBroker
-from zkgroups.testing import kafka as brokers
 from zkgroups.testing.java import find_java, pyspark_jars
+from zkgroups.testing.kafka_releases import release_jars
 
 PROGRAM = Path(__file__).with_name("ScalaMember.java")
 
@@ -122,7 +122,7 @@ class ScalaConsumer:
         """Start it, and return before it has joined. The group shows its progress."""
         if self.running:
             return self
-        jars = os.pathsep.join(map(str, (*brokers._jars(self._release), *pyspark_jars("janino", "commons-compiler"))))
+        jars = os.pathsep.join(map(str, (*release_jars(self._release), *pyspark_jars("janino", "commons-compiler"))))
         java = [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", jars]
         self._folder = self._folder or Path(tempfile.mkdtemp(prefix="zkgroups-scala-"))
         properties = self._folder / "consumer.properties"

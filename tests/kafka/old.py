@@ -12,8 +12,8 @@ from kazoo.client import KazooClient
 
 from tests.testing.waiting import eventually
 from zkgroups.testing import maven, ports
+from zkgroups.testing.child_process import ChildProcess
 from zkgroups.testing.java import find_java
-from zkgroups.testing.process import ChildProcess
 
 _LONGEST = 60.0
 _JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")

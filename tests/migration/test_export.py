@@ -26,7 +26,7 @@ from zkgroups.kafka import Brokers
 from zkgroups.migration.export import SCRIPT, export
 from zkgroups.testing import KafkaBroker
 from zkgroups.testing.java import find_java
-from zkgroups.testing.kafka import _jars
+from zkgroups.testing.kafka_releases import release_jars
 from zkgroups.testing.maven import fetch
 
 from ..core.strategies import NAMES
@@ -124,7 +124,7 @@ ODD = "--it's a:ü $HOME `x` \"="
 
 def tool(folder: Path, release: str) -> Path:
     """Create the tool as Kafka installs it: a script that starts Java."""
-    jars, main = list(_jars(release)), "kafka.admin.ConsumerGroupCommand"
+    jars, main = list(release_jars(release)), "kafka.admin.ConsumerGroupCommand"
     if not release.startswith("1."):
         more = ("org.apache.kafka:kafka-tools", "org.apache.kafka:kafka-tools-api")
         jars += fetch(*(f"{name}:{release}" for name in more), dependencies=False)

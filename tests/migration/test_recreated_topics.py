@@ -56,18 +56,19 @@ def recreate(broker: KafkaBroker, topic: str) -> None:
     writer.admin.delete_topics([topic])[topic].result()
     with Brokers.connect(broker.address) as brokers:
         assert eventually(lambda: not brokers.partitions([topic]))
-
-    def created() -> bool:
-        try:
-            broker.create_topic(topic, 2)
-        except KafkaException as error:  # ZooKeeper forgets it a little later than the broker
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-            return False
-        return True
-
-    assert eventually(created)
+    assert eventually(lambda: is_created(broker, topic))
     fill(broker, topic)
+
+
+def is_created(broker: KafkaBroker, topic: str) -> bool:
+    """Create the topic. Return False while an old broker, which no longer shows the earlier topic, still deletes it."""
+    try:
+        broker.create_topic(topic, 2)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+        return False
+    return True
 
 
 def test_nothing_is_written_to_a_topic_that_was_recreated_since_the_plan(

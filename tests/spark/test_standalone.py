@@ -25,8 +25,8 @@ from zkgroups.spark import SourceOptions, read_audit, run_audit, snapshot_names
 from zkgroups.spark.migration import read_plan
 from zkgroups.spark.storage.writing import SHARED
 from zkgroups.testing import missing
+from zkgroups.testing.child_process import ChildProcess
 from zkgroups.testing.java import find_java, pyspark_jars
-from zkgroups.testing.process import ChildProcess
 
 from ..testing.waiting import eventually
 

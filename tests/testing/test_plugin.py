@@ -23,7 +23,7 @@ def _no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_java() -> Path:
         raise MissingDependencyError("no Java: install one")
 
-    monkeypatch.setattr("zkgroups.testing.server.find_java", find_java)
+    monkeypatch.setattr("zkgroups.testing.zookeeper_server.find_java", find_java)
 
 
 PLUGIN = ("-p", "zkgroups.testing.plugin")
@@ -84,8 +84,8 @@ def test_the_plugin_loads_nothing_heavy(pytester: pytest.Pytester) -> None:
         import sys
 
         def test_it():
-            heavy = {"docker", "pyspark", "asyncio", "confluent_kafka"}
-            assert not (heavy | {"zkgroups.testing.kafka", "zkgroups.testing.server"}) & set(sys.modules)
+            servers = {"zkgroups.testing.kafka_broker", "zkgroups.testing.zookeeper_server"}
+            assert not (servers | {"docker", "pyspark", "asyncio", "confluent_kafka"}) & set(sys.modules)
     """)
 
     pytester.runpytest_subprocess(*PLUGIN, "-p", "no:xdist").assert_outcomes(passed=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zkgroups.testing import ExternalZooKeeper, ZooKeeperServer, fresh_chroot, zookeeper
-from zkgroups.testing.containers import engine_with_image
+from zkgroups.testing.zookeeper_container import engine_with_image
 
 from .conftest import Clients
 
@@ -81,7 +81,7 @@ def test_on_an_external_server_the_chroot_is_removed_afterwards(server: ZooKeepe
 
 def test_importing_the_package_imports_no_library() -> None:
     code = "import sys, zkgroups; before = set(sys.modules); import zkgroups.testing; print(*set(sys.modules) - before)"
-    heavy = {"kazoo", "docker", "pyspark", "pytest", "asyncio", "subprocess", "zkgroups.testing.server"}
+    heavy = {"kazoo", "docker", "pyspark", "pytest", "asyncio", "subprocess", "zkgroups.testing.zookeeper_server"}
 
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 

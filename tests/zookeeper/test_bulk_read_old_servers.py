@@ -14,12 +14,12 @@ from kazoo.security import make_digest_acl
 
 from zkgroups import CommittedOffset, Digest, Registry, Sasl, Tls, TopicPartition
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
-from zkgroups.testing import server_configuration as server_side
+from zkgroups.testing import zookeeper_configuration as server_side
 from zkgroups.zookeeper.requests import bulk_read_requests
 from zkgroups.zookeeper.requests.bulk_read_pace import REQUESTS
 from zkgroups.zookeeper.requests.multiread_format import Kind, operations
 
-from ..testing.test_secure_server import certificate
+from ..testing.test_zookeeper_server_security import certificate
 from .bulk_reads import ODD, client_of, plant, plant_offsets, run_together, shown
 from .conftest import Connect
 from .waiting import in_time

@@ -27,7 +27,7 @@ from zkgroups.exceptions import (
     ZkgroupsException,
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer
-from zkgroups.testing import server_configuration as server_side
+from zkgroups.testing import zookeeper_configuration as server_side
 
 from .access import ALICE, SECRET, only_alice
 from .conftest import Connect

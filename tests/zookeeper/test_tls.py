@@ -29,7 +29,7 @@ from zkgroups.exceptions import (
     NotConnectedError,
 )
 from zkgroups.testing import ZooKeeperServer
-from zkgroups.testing import server_configuration as server_side
+from zkgroups.testing import zookeeper_configuration as server_side
 
 from .access import SECRET
 from .test_logins import TIMEOUT

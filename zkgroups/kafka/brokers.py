@@ -12,13 +12,13 @@ from ..exceptions import BrokersTooOldError, UnknownPartitionError
 from ..input_errors import ZkgroupsException
 from .commit_offsets import Outcomes, commit
 from .coordinators import Coordinators
-from .fetch_offsets import Committed, fetch
+from .fetch_offsets import fetch
 from .log_offsets import log_ranges, offsets_at
 from .metadata import metadata, topic_ids
 from .native_groups import delete, describe
 from .offset_deletes import can_delete_offsets, delete_offsets
 from .retention import offsets_retention
-from .sendable import Offsets, check_native_groups, check_offsets, check_partitions, check_time
+from .sendable import check_native_groups, check_offsets, check_partitions, check_time
 from .settings import client_settings
 from .wire import codec
 from .wire.cluster import Cluster
@@ -31,9 +31,15 @@ _AskAboutGroups = Callable[[Cluster, Coordinators, W, Deadline], Coroutine[Any, 
 
 class Brokers:
     """
-    The brokers of one cluster; a context manager. Use it from one thread at a time.
+    The brokers of one cluster. Make it with `Brokers.connect`; leaving the `with` block closes it.
 
-    Each call retries until `timeout` seconds have passed without an answer, unless an error is permanent.
+    - `bootstrap`: the addresses, e.g. "kafka1:9092,kafka2:9092".
+    - `properties`: settings of a Kafka client, e.g. for TLS and SASL. `read_properties` reads them from a file.
+    - `timeout`: each call retries until so many seconds have passed without an answer, unless an error is permanent.
+      Then it raises `NotConnectedError`, or returns None or the error for the partitions or groups that it could not
+      reach.
+
+    Use it from one thread at a time.
     """
 
     def __init__(self, bootstrap: str, *, properties: Mapping[str, str] | None = None, timeout: float = 15.0) -> None:
@@ -57,20 +63,21 @@ class Brokers:
         return {name: tuple(sorted(known[name].leaders)) for name in names if known[name].leaders}
 
     def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange | None]:
-        """Return the log start and end of each partition; None if it or its leader is unknown."""
+        """Return the range of the log of each partition. None if the brokers do not know it, or it has no leader."""
         wanted = check_partitions(partitions)
         return self._run(lambda deadline: log_ranges(self._cluster, wanted, deadline)) if wanted else {}
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after a time in milliseconds; the log end if there is none, None if unknown.
+        """Return for each partition the first offset at or after a time, in milliseconds since 1970.
 
-        Raise BrokersTooOldError if the brokers store no message times, as before 0.10.1.
+        It is the log end if there is no such message, and None if the brokers do not know the partition, or it has no
+        leader. Raise `BrokersTooOldError` if the brokers store no message times, as before 0.10.1.
         """
         wanted = {check_at(at): check_time(ms) for at, ms in times.items()}
         return self._run(lambda deadline: offsets_at(self._cluster, wanted, deadline)) if wanted else {}
 
     def committed(self, groups: Iterable[str]) -> dict[str, Mapping[TopicPartition, NativeOffset]]:
-        """Return the committed offsets of these groups; empty for an unknown group."""
+        """Return the committed offsets of these Kafka-native groups; empty for an unknown group."""
         found = {}
         for group, answer in self.committed_or_error(groups).items():
             if isinstance(answer, ZkgroupsException):
@@ -78,29 +85,36 @@ class Brokers:
             found[group] = answer
         return found
 
-    def committed_or_error(self, groups: Iterable[str]) -> dict[str, Committed | ZkgroupsException]:
-        """Return the committed offsets of these groups; for a group that cannot be read, the error."""
+    def committed_or_error(
+        self, groups: Iterable[str]
+    ) -> dict[str, Mapping[TopicPartition, NativeOffset] | ZkgroupsException]:
+        """Return the committed offsets of these Kafka-native groups; for a group that cannot be read, the error."""
         wanted = check_native_groups(groups)
         return self._about_groups(fetch, wanted) if wanted else {}
 
     def groups(self, names: Iterable[str]) -> dict[str, NativeGroup | ZkgroupsException]:
-        """Return the state and the members of these groups. An unknown group is Dead."""
+        """Return the state and the members of these Kafka-native groups. An unknown group is Dead."""
         wanted = check_native_groups(names)
         return self._about_groups(describe, wanted) if wanted else {}
 
-    def commit(self, offsets: Offsets) -> Outcomes:
+    def commit(
+        self, offsets: Mapping[str, Mapping[TopicPartition, NativeOffset | int]]
+    ) -> dict[str, Mapping[TopicPartition, ZkgroupsException | None]]:
         """Commit offsets for groups without active members. Return None or the error for each partition.
 
-        A group with active members is refused. An offset that is given as a plain number is committed without metadata.
-        All values are checked before anything is sent, but neither this method nor the brokers check that an offset is
-        in its log.
+        `offsets` has for each group a mapping from partitions to offsets. The result has the same keys:
+
+            brokers.commit({"billing": {TopicPartition("orders", 0): 100}})
+
+        A group with active members is refused. An offset is a number, or a `NativeOffset` with metadata. All values are
+        checked before anything is sent, but neither this method nor the brokers check that an offset is in its log.
         """
         wanted = check_offsets(offsets)
         found = self._about_groups(_commit, wanted) if wanted else {}
         return {group: _outcomes(those, found.get(group, {})) for group, those in offsets.items()}
 
     def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
-        """Delete groups with all their offsets. Return None or the error for each group."""
+        """Delete Kafka-native groups with all their offsets. Return None or the error for each group."""
         wanted = check_native_groups(names)
         return self._about_groups(delete, wanted) if wanted else {}
 
@@ -108,8 +122,10 @@ class Brokers:
         """Return whether the brokers can delete single offsets of a group, as they can since release 2.4."""
         return self._run(lambda deadline: can_delete_offsets(self._cluster, deadline))
 
-    def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]]) -> Outcomes:
-        """Delete offsets of groups. Return None or the error for each partition.
+    def delete_offsets(
+        self, offsets: Mapping[str, Iterable[TopicPartition]]
+    ) -> dict[str, Mapping[TopicPartition, ZkgroupsException | None]]:
+        """Delete offsets of Kafka-native groups. Return None or the error for each partition.
 
         An offset that does not exist counts as deleted. An offset of a topic that an active member reads is left.
         """

@@ -57,7 +57,7 @@ _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
-    """Read the settings in a Kafka client's properties file."""
+    """Read the settings in a properties file of a Java client, e.g. `security.protocol=SASL_SSL`, for `Brokers`."""
     try:
         data = read_secret_file(path)
     except OSError as error:

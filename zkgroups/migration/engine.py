@@ -52,7 +52,7 @@ class Engine(Protocol):
     def folder(self, destination: str) -> PlanFolder:
         """Return the folder of a plan."""
 
-    def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress) -> T:
+    def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress | None) -> T:
         """Do the work. It gets a function to call with the name of each step."""
 
     def check_writes_to(self, destination: str) -> None:

@@ -37,9 +37,9 @@ class LocalEngine:
         """Return the folder of a plan."""
         return PlanFolder(self._files, destination)
 
-    def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress) -> T:
+    def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress | None) -> T:
         """Do the work."""
-        return work(on_progress)
+        return work(on_progress or (lambda _step: None))
 
     def check_writes_to(self, destination: str) -> None:
         """Do nothing: there is one process."""

@@ -53,7 +53,7 @@ class PlanFolder(AtomicFolder):
     def plan(self) -> str:
         """Check the files of the plan, and return their folder. It has the columns of `PlanRow`."""
         if not self.has_plan():
-            raise NotFoundError(f"no plan in {self}")
+            raise NotFoundError(f"no plan in {self}: run `zkgroups migrate plan` first")
         self._check_version()
         self.check_files(PLAN, cure=_NEW_PLAN)
         return self.path(PLAN)
@@ -92,7 +92,7 @@ class PlanFolder(AtomicFolder):
         names = self.reports()
         if name is None:
             if not names:
-                raise NotFoundError(f"no report in {self}")
+                raise NotFoundError(f"no report in {self}: run `zkgroups migrate apply` first")
             name = names[-1]
         if name not in names:
             raise NotFoundError(f"no report {name} in {self}")

@@ -22,6 +22,7 @@ from ..zookeeper.connection_options import ConnectionOptions
 from .arrow_rows import rows
 from .engine import Engine, OnProgress, Rows
 from .plan_folder import PlanFolder
+from .report import MADE_WITHOUT_BROKERS
 from .summaries import last_steps
 from .tasks import (
     ApplyOperation,
@@ -39,20 +40,27 @@ STEPS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionResult:
-    """The result of a step for a whole plan."""
+    """The result of a step for a whole plan.
+
+    - `destination`: the folder of the plan.
+    - `report`: the name of the report, for `read_report`. It has the result of each row.
+    - `step`: apply, rollback or verify.
+    - `executed`: False if nothing was written.
+    - `groups`: the number of groups.
+    - `left`: groups left unchanged, because of obstacles in the plan or found by this step.
+    - `failed`: groups with failed or overtaken rows.
+    - `counts`: the number of rows by outcome; of a comparison, by match.
+    - `seconds`: how long it took.
+    """
 
     destination: str
     report: str
-    """The name of the report, which has the result of each row."""
     step: MigrationStep
     executed: bool
     groups: int
     left: int
-    """Groups left unchanged, because of obstacles in the plan or found by this step."""
     failed: int
-    """Groups with failed or overtaken rows."""
     counts: Mapping[str, int]
-    """The number of rows by outcome; of a comparison, by match."""
     seconds: float
 
 
@@ -66,12 +74,12 @@ def apply(
     zookeeper: ConnectionOptions | None,
     *,
     execute: bool,
-    on_progress: OnProgress = lambda _step: None,
+    on_progress: OnProgress | None = None,
 ) -> ExecutionResult:
     """Write the offsets of the plan in this folder; without `execute`, only report what would be done.
 
     Groups with obstacles are left unchanged. Without a ZooKeeper, its guards are skipped. `on_progress` is called with
-    a description at the start of each of the `STEPS`.
+    the name of each step when it starts.
     """
     connections = MigrationConnections.of(brokers, zookeeper)
     run = _Run(engine, destination, connections, MigrationStep.APPLY, ApplyOperation(execute), execute)
@@ -87,7 +95,7 @@ def rollback(
     execute: bool,
     force: bool = False,
     to_zookeeper: bool = False,
-    on_progress: OnProgress = lambda _step: None,
+    on_progress: OnProgress | None = None,
 ) -> ExecutionResult:
     """Restore the targets of the plan in this folder; without `execute`, only report what would be done.
 
@@ -110,7 +118,7 @@ def verify(
     brokers: BrokerOptions,
     zookeeper: ConnectionOptions | None,
     *,
-    on_progress: OnProgress = lambda _step: None,
+    on_progress: OnProgress | None = None,
 ) -> ExecutionResult:
     """Compare both sides with the plan in this folder. The report has `MatchRow`s."""
     connections = MigrationConnections.of(brokers, zookeeper)
@@ -124,7 +132,7 @@ def status(
     brokers: BrokerOptions,
     zookeeper: ConnectionOptions | None,
     *,
-    on_progress: OnProgress = lambda _step: None,
+    on_progress: OnProgress | None = None,
 ) -> list[GroupStatus]:
     """Return the progress of each group of the plan in this folder, sorted by target. Nothing is written."""
     connections = MigrationConnections.of(brokers, zookeeper)
@@ -172,7 +180,7 @@ class _StoredPlan:
         if first is None:
             raise folder.without_rows()
         if first.brokers is None:
-            raise GuardFailedError(f"the plan in {folder} was made without brokers: it can only be shown and exported")
+            raise GuardFailedError(f"the plan in {folder} {MADE_WITHOUT_BROKERS}")
         columns = [name for name in PlanRow.__dataclass_fields__ if name not in OF_THE_PLAN]
         constants = {name: getattr(first, name) for name in OF_THE_PLAN}
         return cls(engine.read(PlanRow, path).select(*columns).by_target(count=count), constants)

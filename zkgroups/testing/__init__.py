@@ -14,32 +14,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .containers import ZooKeeperContainer
-    from .ensemble import ZooKeeperEnsemble
-    from .kafka import KafkaBroker
-    from .process import ChildProcess
+    from .child_process import ChildProcess
+    from .kafka_broker import KafkaBroker
     from .proxy.faults import Fault
     from .proxy.frames import Op
     from .proxy.proxy import TcpProxy
     from .requirements import is_required, missing
-    from .server import ZooKeeperServer
     from .server_choice import ExternalZooKeeper, Server, fresh_chroot, zookeeper
-    from .server_configuration import Sasl, Tls
     from .session_expiry import expire_session
+    from .zookeeper_configuration import Sasl, Tls
+    from .zookeeper_container import ZooKeeperContainer
+    from .zookeeper_ensemble import ZooKeeperEnsemble
+    from .zookeeper_server import ZooKeeperServer
 
 _HOMES = {
-    "ChildProcess": "process",
+    "ChildProcess": "child_process",
     "ExternalZooKeeper": "server_choice",
     "Fault": "proxy.faults",
-    "KafkaBroker": "kafka",
+    "KafkaBroker": "kafka_broker",
     "Op": "proxy.frames",
-    "Sasl": "server_configuration",
+    "Sasl": "zookeeper_configuration",
     "Server": "server_choice",
     "TcpProxy": "proxy.proxy",
-    "Tls": "server_configuration",
-    "ZooKeeperContainer": "containers",
-    "ZooKeeperEnsemble": "ensemble",
-    "ZooKeeperServer": "server",
+    "Tls": "zookeeper_configuration",
+    "ZooKeeperContainer": "zookeeper_container",
+    "ZooKeeperEnsemble": "zookeeper_ensemble",
+    "ZooKeeperServer": "zookeeper_server",
     "expire_session": "session_expiry",
     "fresh_chroot": "server_choice",
     "is_required": "requirements",

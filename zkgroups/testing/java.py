@@ -18,7 +18,7 @@ from zkgroups.exceptions import MissingDependencyError
 
 OLDEST_JAVA = 17
 
-# See `releases.py` for other releases.
+# See `zookeeper_releases.py` for other releases.
 _OWN_JARS = ("zookeeper", "zookeeper-jute")
 _SHARED_JARS = ("slf4j-api", "metrics-core", "snappy-java")
 # Without a logger the server fails in silence. The small one in log4j-api costs 0.07 s of start-up, log4j-core 0.2 s.

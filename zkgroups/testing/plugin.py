@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from zkgroups import Registry
 
-    from .kafka import KafkaBroker
+    from .kafka_broker import KafkaBroker
     from .server_choice import Server
 
 _MARKS = {
@@ -65,7 +65,7 @@ def zkgroups_registry(zkgroups_hosts: str) -> Iterator[Registry]:
 @pytest.fixture(scope="session")
 def zkgroups_kafka() -> Iterator[KafkaBroker]:
     """A current Kafka broker for the whole run. Tests share it, so each test names topics of its own."""
-    from .kafka import KafkaBroker
+    from .kafka_broker import KafkaBroker
 
     with ExitStack() as stack:
         yield _enter(stack, "kafka", KafkaBroker())
@@ -74,8 +74,8 @@ def zkgroups_kafka() -> Iterator[KafkaBroker]:
 @pytest.fixture(scope="session")
 def zkgroups_legacy_kafka() -> Iterator[KafkaBroker]:
     """A Kafka 1.1.1 broker for the whole run, with a ZooKeeper server of its own."""
-    from .kafka import KafkaBroker
-    from .server import ZooKeeperServer
+    from .kafka_broker import KafkaBroker
+    from .zookeeper_server import ZooKeeperServer
 
     with ExitStack() as stack:
         zookeeper = _enter(stack, "kafka", ZooKeeperServer())

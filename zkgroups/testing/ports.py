@@ -7,7 +7,7 @@ those of the server that failed to start. Three measures prevent this:
   reservation lasts, so that no other process that asks here gets the same pair;
 - they are lower than the ports that systems give to outgoing connections, which could take any free port
   (a client that keeps trying a closed port of that range can even connect to itself);
-- a server that still finds its port taken is started again on another one: see `server.py`.
+- a server that still finds its port taken is started again on another one: see `local_server.py`.
 """
 
 from __future__ import annotations

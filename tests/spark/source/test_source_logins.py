@@ -16,9 +16,9 @@ from zkgroups.exceptions import (
 )
 from zkgroups.spark.errors import translated
 from zkgroups.testing import TcpProxy, ZooKeeperServer
-from zkgroups.testing import server_configuration as server_side
+from zkgroups.testing import zookeeper_configuration as server_side
 
-from ...testing.test_secure_server import certificate
+from ...testing.test_zookeeper_server_security import certificate
 from ..conftest import ENVIRONMENT_PASSWORD, Read, client_of, plant
 from .rows import OPERATORS, SECRET, planned, refusal, through
 

@@ -211,7 +211,7 @@ class Cluster:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UnavailableError("the connection to the brokers is closed")
+            raise UnavailableError("the connection to the brokers is closed: connect again")
 
     async def __aenter__(self) -> Self:
         return self

@@ -119,7 +119,7 @@ class Link:
     async def _opened(self) -> Connection:
         """Return a usable connection: the present one, or a new one."""
         if self._closed:
-            raise UnavailableError("the connection to the brokers is closed")
+            raise UnavailableError("the connection to the brokers is closed: connect again")
         now = asyncio.get_running_loop().time()
         if now > min(self._used + _IDLE, self._expires):
             self._drop("it was unused, or its login has expired")

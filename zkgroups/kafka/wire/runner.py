@@ -68,7 +68,7 @@ class Runner:
 
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._closed:
-            raise UnavailableError("the connection to the brokers is closed")
+            raise UnavailableError("the connection to the brokers is closed: connect again")
         if os.getpid() != self._process:
             raise UnavailableError("the connection to the brokers belongs to the parent process: connect again")
         if self._loop is None:

@@ -57,7 +57,7 @@ class SparkEngine:
         """Return the folder of a plan."""
         return PlanFolder(HadoopFiles(self.spark, destination), destination)
 
-    def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress) -> T:
+    def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress | None) -> T:
         """Do the work on a separate thread, so that a signal never interrupts a call to Java."""
         return interruptible(self._callers, work, on_progress)
 

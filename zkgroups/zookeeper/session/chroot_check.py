@@ -10,7 +10,7 @@ from kazoo.protocol.serialization import Exists, GetChildren
 
 from ...core.znodes.paths import BROKER_TOPICS, CONSUMERS, parent
 from ...deadline import Deadline
-from ...exceptions import NoRegistryError, ZkgroupsException
+from ...exceptions import NoPermissionError, NoRegistryError, ZkgroupsException
 from ..kazoo_compat import internals
 from .session import Session
 
@@ -53,7 +53,10 @@ def _hint(session: Session, deadline: Deadline) -> str:
 
 
 def _children(session: Session, path: str, deadline: Deadline) -> list[str]:
-    return sorted(_read(session, GetChildren, path or "/", deadline) or [])
+    try:
+        return sorted(_read(session, GetChildren, path or "/", deadline) or [])
+    except NoPermissionError:
+        return []
 
 
 def _read(session: Session, request: Any, path: str, deadline: Deadline) -> Any:

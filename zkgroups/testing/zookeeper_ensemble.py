@@ -20,8 +20,9 @@ from typing import Self
 from zkgroups.exceptions import ServerStartError
 
 from . import ports
+from .local_server import PORT_TAKEN
 from .proxy.proxy import TcpProxy
-from .server import PORT_TAKEN, ZooKeeperServer
+from .zookeeper_server import ZooKeeperServer
 
 _ATTEMPTS = 3
 _POLL = 0.01

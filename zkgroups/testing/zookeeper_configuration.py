@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from .java_properties import properties, quoted
+
 LONGEST_SESSION = 300.0
 
 
@@ -41,12 +43,12 @@ def zoo_cfg(
 ) -> str:
     """Return the text of zoo.cfg. Lines of `extra` override the others."""
     lines = _basic(data_dir, listen, tick_time) | _tls(listen, tls) | _sasl(sasl) | dict(extra)
-    return "".join(f"{key}={_escape(value)}\n" for key, value in lines.items())
+    return properties(lines)
 
 
 def jaas(sasl: Sasl) -> str:
     """Return the text of the JAAS file."""
-    users = "\n".join(f"  user_{name}={_quote(password)}" for name, password in sasl.users.items())
+    users = "\n".join(f"  user_{name}={quoted(password)}" for name, password in sasl.users.items())
     return f"Server {{\n  org.apache.zookeeper.server.auth.DigestLoginModule required\n{users};\n}};\n"
 
 
@@ -88,12 +90,3 @@ def _sasl(sasl: Sasl | None) -> dict[str, str]:
 
 def _milliseconds(seconds: float) -> str:
     return str(round(seconds * 1000))
-
-
-def _escape(value: str) -> str:
-    # zoo.cfg is a Java properties file: a backslash starts an escape there.
-    return value.replace("\\", "\\\\")
-
-
-def _quote(password: str) -> str:
-    return '"' + password.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from zkgroups.exceptions import MissingDependencyError, ServerStartError
 
 from . import four_letter_words, ports
-from .server_configuration import LONGEST_SESSION
+from .zookeeper_configuration import LONGEST_SESSION
 
 if TYPE_CHECKING:
     from docker import DockerClient
