@@ -132,7 +132,7 @@ class Brokers:
 
     def close(self) -> None:
         """Close the connections. A second call does nothing."""
-        self._runner.close(self._cluster.close)
+        self._runner.close()
 
     def _run(self, work: Callable[[Deadline], Coroutine[Any, Any, T]]) -> T:
         return self._runner.run(work(self._deadline()))
