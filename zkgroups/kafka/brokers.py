@@ -14,7 +14,7 @@ from .commit_offsets import Outcomes, commit
 from .coordinators import Coordinators
 from .fetch_offsets import Committed, fetch
 from .log_offsets import log_ranges, offsets_at
-from .metadata import metadata, topic_ids
+from .metadata import metadata, topic_ids, versions
 from .native_groups import delete, describe
 from .offset_deletes import can_delete_offsets, delete_offsets
 from .retention import offsets_retention
@@ -132,7 +132,7 @@ class Brokers:
 
     def close(self) -> None:
         """Close the connections. A second call does nothing."""
-        self._runner.close(self._cluster.close)
+        self._runner.close()
 
     def _run(self, work: Callable[[Deadline], Coroutine[Any, Any, T]]) -> T:
         return self._runner.run(work(self._deadline()))
@@ -143,7 +143,7 @@ class Brokers:
     async def _ask_about_groups(self, ask: _AskAboutGroups[W, T], wanted: W) -> T:
         """Connect, then ask. Raises connection and login errors."""
         await metadata(self._cluster, [], self._deadline())
-        if (await self._cluster.versions()).best(codec.OFFSET_FETCH) is None:
+        if (await versions(self._cluster, self._deadline())).best(codec.OFFSET_FETCH) is None:
             raise BrokersTooOldError(
                 f"the brokers at {self._cluster.bootstrap} are older than release 0.9, and cannot return committed "
                 "offsets: upgrade the brokers first"
