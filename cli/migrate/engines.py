@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-LOCAL_GROUPS: Final = 1_000
-LOCAL_OFFSETS: Final = 50_000
-"""Up to this size, `auto` starts no Spark."""
+LOCAL_GROUPS: Final = 4_000
+LOCAL_OFFSETS: Final = 200_000
+"""Up to this size, `auto` starts no Spark. To start Spark and its workers takes as much processor time as this process
+needs to apply 300,000 to 400,000 offsets, but Spark uses several cores for that."""
 
 _STEPS: Final = 2
 """The calls of `on_progress` of each step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import signal
@@ -19,6 +20,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.testing.waiting import eventually
 from zkgroups.core.kafka_values import NativeGroup, NativeState, OffsetRange
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError, UnavailableError
@@ -263,6 +265,15 @@ def test_work_that_takes_longer_than_the_timeout_goes_on_while_answers_come(
     names = [f"slow-{number}" for number in range(4)]
     with Brokers.connect(own.address, timeout=1) as brokers:
         assert brokers.groups(names) == {name: NativeGroup(name, NativeState.DEAD) for name in names}
+
+
+def test_connections_end_with_brokers_that_were_never_closed(own: KafkaBroker) -> None:
+    brokers = Brokers.connect(own.address)
+    brokers.committed(["billing"])
+    assert "zkgroups-kafka" in {thread.name for thread in threading.enumerate()}
+    del brokers
+    gc.collect()
+    assert eventually(lambda: "zkgroups-kafka" not in {thread.name for thread in threading.enumerate()})
 
 
 def test_a_forked_child_is_refused_and_its_parent_is_left_alone(own: KafkaBroker) -> None:

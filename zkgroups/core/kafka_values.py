@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import repeat
@@ -25,6 +25,18 @@ class NativeOffset(NamedTuple):
     offset: int
     metadata: str | None = None
     leader_epoch: int | None = None
+
+
+class PlainOffsets(NamedTuple):
+    """Offsets of one Kafka-native group as columns, without metadata and leader epochs."""
+
+    group: str
+    places: Sequence[TopicPartition]
+    offsets: Sequence[int]
+
+    def rows(self) -> list[NativeOffset]:
+        """Return the offsets one by one."""
+        return [*native_offsets(self.group, self.places, self.offsets, repeat(None), repeat(None))]
 
 
 def native_offsets(

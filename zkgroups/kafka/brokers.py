@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from ..core.kafka_values import NativeGroup, NativeOffset, OffsetRange
+from ..core.kafka_values import NativeGroup, NativeOffset, OffsetRange, PlainOffsets
 from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..deadline import Deadline
 from ..exceptions import BrokersTooOldError, UnknownPartitionError
@@ -14,7 +14,7 @@ from .commit_offsets import Outcomes, commit
 from .coordinators import Coordinators
 from .fetch_offsets import fetch
 from .log_offsets import log_ranges, offsets_at
-from .metadata import metadata, topic_ids
+from .metadata import metadata, topic_ids, versions
 from .native_groups import delete, describe
 from .offset_deletes import can_delete_offsets, delete_offsets
 from .retention import offsets_retention
@@ -148,7 +148,7 @@ class Brokers:
 
     def close(self) -> None:
         """Close the connections. A second call does nothing."""
-        self._runner.close(self._cluster.close)
+        self._runner.close()
 
     def _run(self, work: Callable[[Deadline], Coroutine[Any, Any, T]]) -> T:
         return self._runner.run(work(self._deadline()))
@@ -159,7 +159,7 @@ class Brokers:
     async def _ask_about_groups(self, ask: _AskAboutGroups[W, T], wanted: W) -> T:
         """Connect, then ask. Raises connection and login errors."""
         await metadata(self._cluster, [], self._deadline())
-        if (await self._cluster.versions()).best(codec.OFFSET_FETCH) is None:
+        if (await versions(self._cluster, self._deadline())).best(codec.OFFSET_FETCH) is None:
             raise BrokersTooOldError(
                 f"the brokers at {self._cluster.bootstrap} are older than release 0.9, and cannot return committed "
                 "offsets: upgrade the brokers first"
@@ -201,10 +201,28 @@ def _cluster(bootstrap: str, properties: Mapping[str, str]) -> Cluster:
 
 
 async def _commit(
-    cluster: Cluster, coordinators: Coordinators, wanted: Sequence[NativeOffset], deadline: Deadline
+    cluster: Cluster, coordinators: Coordinators, wanted: Sequence[NativeOffset | PlainOffsets], deadline: Deadline
 ) -> Outcomes:
     """Commit the offsets of partitions that exist. Old brokers would also accept others."""
-    topics = (await metadata(cluster, {each.at.topic for each in wanted}, deadline)).topics
-    partitions = {name: topic.leaders for name, topic in topics.items()}
-    known = [each for each in wanted if each.at.partition in partitions.get(each.at.topic, ())]
+    places = _places(wanted)
+    topics = (await metadata(cluster, {at.topic for at in places}, deadline)).topics
+    unknown = {at for at in places if at.topic not in topics or at.partition not in topics[at.topic].leaders}
+    known = [row for each in wanted for row in _without(each, unknown)] if unknown else wanted
     return await commit(cluster, coordinators, known, deadline.seconds)
+
+
+def _places(wanted: Iterable[NativeOffset | PlainOffsets]) -> set[TopicPartition]:
+    found: set[TopicPartition] = set()
+    last: Sequence[TopicPartition] = ()
+    for each in wanted:
+        if isinstance(each, NativeOffset):
+            found.add(each.at)
+        elif each.places != last:  # most groups have the same partitions
+            last = each.places
+            found.update(last)
+    return found
+
+
+def _without(each: NativeOffset | PlainOffsets, unknown: Container[TopicPartition]) -> Iterable[NativeOffset]:
+    rows = each.rows() if isinstance(each, PlainOffsets) else [each]
+    return (row for row in rows if row.at not in unknown)

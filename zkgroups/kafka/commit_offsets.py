@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
-from ..core.kafka_values import NativeOffset
+from ..core.kafka_values import NativeOffset, PlainOffsets
 from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline
 from ..exceptions import GroupInUseError, NotConnectedError, OutcomeUnknownError
@@ -37,10 +37,11 @@ _MOST_PER_REQUEST: Final = 1_000
 _MOST_AT_A_TIME: Final = 100_000
 
 _order = attrgetter("at.topic", "at.partition")
+_place = attrgetter("topic", "partition")
 
 
 async def commit(
-    cluster: Cluster, coordinators: Coordinators, offsets: Sequence[NativeOffset], timeout: float
+    cluster: Cluster, coordinators: Coordinators, offsets: Iterable[NativeOffset | PlainOffsets], timeout: float
 ) -> Outcomes:
     """Commit these offsets, and return the outcome of each. The timeout is for 100,000 of them at a time."""
     outcomes: _Outcomes = defaultdict(dict)
@@ -51,6 +52,7 @@ async def commit(
     refused = {
         group: [at for at, error in those.items() if isinstance(error, GroupInUseError)]
         for group, those in outcomes.items()
+        if any(those.values())
     }
     live = [group for group, those in refused.items() if those]
     for group, error in (await in_use(cluster, coordinators, live, Deadline(timeout))).items():
@@ -58,25 +60,53 @@ async def commit(
     return dict(outcomes)
 
 
-def _requests(offsets: Sequence[NativeOffset]) -> Iterator[CommitRequest]:
+def _requests(offsets: Iterable[NativeOffset | PlainOffsets]) -> Iterator[CommitRequest]:
     groups: defaultdict[str, list[NativeOffset]] = defaultdict(list)
+    sorting = _Sorting()
     for each in offsets:
-        groups[each.group].append(each)
+        if isinstance(each, NativeOffset):
+            groups[each.group].append(each)
+        else:
+            yield from _parts(sorting.sorted(each))
     for group, those in groups.items():
         those.sort(key=_order)
         for first in range(0, len(those), _MOST_PER_REQUEST):
             yield CommitRequest(group, those[first : first + _MOST_PER_REQUEST])
 
 
+def _parts(plain: PlainOffsets) -> Iterator[CommitRequest]:
+    group, places, offsets = plain
+    for first in range(0, len(places), _MOST_PER_REQUEST):
+        last = first + _MOST_PER_REQUEST
+        yield CommitRequest(group, PlainOffsets(group, places[first:last], offsets[first:last]))
+
+
+class _Sorting:
+    """Sorts the partitions of groups. Most have the same as the group before."""
+
+    def __init__(self) -> None:
+        self._places: Sequence[TopicPartition] = ()
+        self._sorted: Sequence[TopicPartition] = ()
+        self._order: list[int] = []
+
+    def sorted(self, plain: PlainOffsets) -> PlainOffsets:
+        """Return the offsets of a group, sorted by partition."""
+        if plain.places != self._places:
+            self._places = plain.places
+            self._order = sorted(range(len(plain.places)), key=lambda index: _place(plain.places[index]))
+            self._sorted = tuple(plain.places[index] for index in self._order)
+        return PlainOffsets(plain.group, self._sorted, [plain.offsets[index] for index in self._order])
+
+
 def _chunks(requests: Iterable[CommitRequest]) -> Iterator[list[CommitRequest]]:
     chunk: list[CommitRequest] = []
     size = 0
     for request in requests:
-        if chunk and size + len(request.offsets) > _MOST_AT_A_TIME:
+        if chunk and size + request.size > _MOST_AT_A_TIME:
             yield chunk
             chunk, size = [], 0
         chunk.append(request)
-        size += len(request.offsets)
+        size += request.size
     if chunk:
         yield chunk
 

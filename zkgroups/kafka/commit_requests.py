@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from ..core.kafka_values import NativeOffset
+from ..core.kafka_values import NativeOffset, PlainOffsets
 from ..core.znodes.topic_partition import TopicPartition
 from .wire import codec
 
@@ -33,19 +32,28 @@ _offset = attrgetter("offset")
 _extras = attrgetter("metadata", "leader_epoch")
 
 
-@dataclass(eq=False, slots=True)
 class CommitRequest:
     """Offsets of one group that are sent together, sorted by partition."""
 
-    group: str
-    offsets: Sequence[NativeOffset]
+    __slots__ = ("_plain", "_rows", "group", "size")
+
+    def __init__(self, group: str, offsets: Sequence[NativeOffset] | PlainOffsets) -> None:
+        self.group = group
+        self._plain = offsets if isinstance(offsets, PlainOffsets) else _plain(group, offsets)
+        self._rows = None if isinstance(offsets, PlainOffsets) else offsets
+        self.size = len(offsets.places) if isinstance(offsets, PlainOffsets) else len(offsets)
 
     @property
-    def shape(self) -> tuple[TopicPartition, ...] | None:
-        """All but the group and the offsets; None if there are metadata or leader epochs."""
-        if not _PLAIN.issuperset(map(_extras, self.offsets)):
-            return None
-        return tuple(map(_at, self.offsets))
+    def offsets(self) -> Sequence[NativeOffset]:
+        """The offsets one by one. Made when they are needed: that takes longer than to send them."""
+        if self._rows is None and self._plain is not None:
+            self._rows = self._plain.rows()
+        return self._rows or ()
+
+    @property
+    def plain(self) -> PlainOffsets | None:
+        """The offsets as columns; None if there are metadata or leader epochs."""
+        return self._plain
 
 
 class Template:
@@ -77,12 +85,11 @@ class Template:
 
 def encode(request: CommitRequest, version: int, correlation_id: int, client_id: str) -> tuple[bytes, Template | None]:
     """Return the frame of a request, and the template that it was made with, if any."""
-    shape = request.shape
-    template = None if shape is None else _template(shape, version, client_id)
-    if template is None or not template.usable:
+    plain = request.plain
+    template = None if plain is None else _template(tuple(plain.places), version, client_id)
+    if plain is None or template is None or not template.usable:
         return codec.encode(_message(request.group, request.offsets), version, correlation_id, client_id), None
-    group = _text(request.group, version)
-    return template.frame(correlation_id, group, [*map(_offset, request.offsets)]), template
+    return template.frame(correlation_id, _text(request.group, version), plain.offsets), template
 
 
 def read(version: int, answer: bytes, template: Template | None) -> Mapping[tuple[str, int], int] | None:
@@ -96,6 +103,12 @@ def read(version: int, answer: bytes, template: Template | None) -> Mapping[tupl
     if template is not None and len(codes) == len(template.done) and not any(codes.values()):
         template.good = answer[_ID.size :]
     return codes
+
+
+def _plain(group: str, offsets: Sequence[NativeOffset]) -> PlainOffsets | None:
+    if not _PLAIN.issuperset(map(_extras, offsets)):
+        return None
+    return PlainOffsets(group, [*map(_at, offsets)], [*map(_offset, offsets)])
 
 
 def _template(shape: tuple[TopicPartition, ...], version: int, client_id: str) -> Template:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, TypeVar
 
 from ..deadline import Deadline
 from ..exceptions import NotConnectedError
@@ -13,6 +13,9 @@ from .retry import tries
 from .wire.cluster import Cluster, Metadata
 from .wire.error_codes import Code
 from .wire.errors import WireError
+from .wire.versions import Versions
+
+T = TypeVar("T")
 
 _POSSIBLE: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
 """The names that topics can have."""
@@ -24,10 +27,19 @@ async def metadata(cluster: Cluster, topics: Iterable[str] | None, deadline: Dea
     Raise NotConnectedError if no broker answers.
     """
     wanted = None if topics is None else [topic for topic in topics if _POSSIBLE.fullmatch(topic)]
+    return await _until_answered(cluster, deadline, lambda timeout: cluster.metadata(wanted, timeout=timeout))
+
+
+async def versions(cluster: Cluster, deadline: Deadline) -> Versions:
+    """Return the versions of requests that a broker supports. Raise NotConnectedError if no broker answers."""
+    return await _until_answered(cluster, deadline, lambda timeout: cluster.versions(timeout=timeout))
+
+
+async def _until_answered(cluster: Cluster, deadline: Deadline, ask: Callable[[float], Coroutine[Any, Any, T]]) -> T:
     reason = ""
     async for timeout in tries(deadline):
         try:
-            return await cluster.metadata(wanted, timeout=timeout)
+            return await ask(timeout)
         except WireError as error:
             if not reason or not isinstance(error.__cause__, TimeoutError):  # the last attempt may have little time
                 reason = str(error)

@@ -13,7 +13,7 @@ from .coordinators import Coordinators
 from .errors import error as error_of
 from .errors import is_temporary
 from .group_requests import GroupCode, ask_groups
-from .metadata import metadata
+from .metadata import versions
 from .wire import codec
 from .wire.cluster import Cluster
 from .wire.error_codes import Code
@@ -23,8 +23,7 @@ Outcomes = Mapping[TopicPartition, ZkgroupsException | None]
 
 async def can_delete_offsets(cluster: Cluster, deadline: Deadline) -> bool:
     """Return whether a broker supports the request. All brokers do, unless they are just being upgraded."""
-    await metadata(cluster, [], deadline)
-    return (await cluster.versions()).best(codec.OFFSET_DELETE) is not None
+    return (await versions(cluster, deadline)).best(codec.OFFSET_DELETE) is not None
 
 
 async def delete_offsets(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import repeat
 from typing import Final, cast
 
-from ..core.kafka_values import NativeOffset, native_offsets
+from ..core.kafka_values import NativeOffset, PlainOffsets
 from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..input_errors import InvalidInputError, InvalidNameError, InvalidOptionError
 
@@ -43,13 +42,13 @@ def check_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartitio
     return [check_at(at) for at in dict.fromkeys(partitions)]
 
 
-def check_offsets(offsets: Offsets) -> list[NativeOffset]:
+def check_offsets(offsets: Offsets) -> list[NativeOffset | PlainOffsets]:
     """Return the offsets to commit, or raise an error for values that cannot be sent."""
-    found: list[NativeOffset] = []
+    found: list[NativeOffset | PlainOffsets] = []
     for group, those in offsets.items():
         check_native_group(group)
         if _are_plain(those):
-            found += native_offsets(group, those, cast("Iterable[int]", those.values()), repeat(None), repeat(None))
+            found.append(PlainOffsets(group, tuple(those), cast("tuple[int, ...]", tuple(those.values()))))
         else:
             found += [_offset(group, check_at(at), offset) for at, offset in those.items()]
     return found

@@ -6,6 +6,7 @@ An engine only moves rows. The layout of the files is in `plan_folder.py`, the w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from inspect import Parameter, Signature, signature
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from ..core.migration.tally import Tally
@@ -78,3 +79,9 @@ class Engine(Protocol):
 
     def first(self, path: str, kind: type[T], failure: str) -> T | None:
         """Return any row of a folder."""
+
+
+def signature_of(step: Callable[..., Any], *first: str) -> Signature:
+    """Return the signature of a step with other parameters in place of the engine, for `help`."""
+    _engine, *parameters = signature(step).parameters.values()
+    return Signature([*(Parameter(name, Parameter.POSITIONAL_ONLY) for name in first), *parameters])

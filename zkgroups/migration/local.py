@@ -18,7 +18,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ..zookeeper.zookeeper_source import ZooKeeperSource
 from . import planning, steps, summaries
-from .engine import Engine
+from .engine import Engine, signature_of
 from .local_engine import LocalEngine
 from .planning import PlanSummary
 from .steps import ExecutionResult
@@ -51,6 +51,7 @@ def _in_process(step: Callable[Concatenate[Engine, P], T]) -> Callable[P, T]:
     def call(*args: P.args, **options: P.kwargs) -> T:
         return step(LocalEngine(), *args, **options)
 
+    call.__dict__["__signature__"] = signature_of(step)
     return call
 
 

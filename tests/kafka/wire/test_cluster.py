@@ -9,7 +9,9 @@ from contextlib import suppress
 
 import pytest
 
-from zkgroups.exceptions import UnavailableError
+from zkgroups.deadline import Deadline
+from zkgroups.exceptions import NotConnectedError, UnavailableError
+from zkgroups.kafka.metadata import versions
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.address import Address, addresses
 from zkgroups.kafka.wire.cluster import Cluster, Topic
@@ -178,6 +180,24 @@ def test_no_request_takes_longer_than_the_setting_for_all_requests() -> None:
             async with Cluster(str(fake.address), request_timeout=0.05) as cluster:
                 with pytest.raises(AnswerLostError, match=r"within 0\.05 s"):
                     await cluster.ask(1, describe("billing"), timeout=LONGEST)
+
+    run(use())
+
+
+def test_versions_are_asked_for_again_until_a_broker_answers() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            async with Cluster(str(fake.address)) as cluster:
+                await fake.stop()
+                asked = asyncio.create_task(versions(cluster, Deadline(LONGEST)))
+                await asyncio.sleep(0.1)
+                await fake.start()
+                assert (await asked).best(DESCRIBE) is not None
+
+            fake.behaviours[codec.API_VERSIONS] = never
+            async with Cluster(str(fake.address)) as cluster:
+                with pytest.raises(NotConnectedError, match=r"within 0\.2 s: no (broker answered|connection to)"):
+                    await versions(cluster, Deadline(0.2))
 
     run(use())
 

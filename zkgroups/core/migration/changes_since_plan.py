@@ -57,6 +57,8 @@ def source_obstacles(rows: PlanRows, state: SourceState) -> list[Obstacle]:
     """Return the obstacles that a group has in ZooKeeper: live instances, and offsets changed since the plan."""
     changes = _Changes()
     planned = {(row.topic, row.partition): row.zxid for row in rows if is_of_source(row)}
+    if planned == {key: node.zxid for key, node in state.offsets.items()}:
+        return instance_obstacles(state)  # as usual, and faster
     for key, zxid in planned.items():
         if key[1] is None:
             continue  # a forbidden topic, or a name that is not a partition: it has no zxid

@@ -19,6 +19,9 @@ _COUNTED: Final[dict[type[Any], dict[str, type[StrEnum]]]] = {
 }
 """The fields whose values are counted."""
 
+_WORDS: Final = [[word.value for words in fields.values() for word in words] for fields in _COUNTED.values()]
+"""The counted values of each kind of row, in order."""
+
 _FAILURES: Final = (Outcome.FAILED, Outcome.OVERTAKEN)
 
 
@@ -48,7 +51,7 @@ class Tally:
 
     def __add__(self, other: Tally) -> Tally:
         counts = Counter(self.counts) + Counter(other.counts)
-        words = (word.value for fields in _COUNTED.values() for words in fields.values() for word in words)
+        words = next(words for words in _WORDS if counts.keys() <= set(words))
         return Tally(
             self.rows + other.rows,
             self.groups + other.groups,

@@ -86,11 +86,16 @@ class Cluster:
         with self._watched(link):
             return await link.request(request, timeout=timeout)
 
-    async def versions(self, node: int | None = None) -> Versions:
+    async def versions(self, node: int | None = None, *, timeout: float | None = None) -> Versions:
         """Return the versions of requests that a broker supports, by its id, or any broker."""
-        link = await self._found(node, self._request_timeout)
+        timeout = self._limited(timeout)
+        link = await self._found(node, timeout)
         with self._watched(link):
-            return await link.open()
+            try:
+                async with asyncio.timeout(timeout):
+                    return await link.open()
+            except TimeoutError as error:
+                raise NotSentError(f"no connection to {link.address} within {timeout:g} s") from error
 
     async def exchange(self, node: int, key: int, build: Build, *, timeout: float) -> tuple[int, bytes]:
         """Send a request that is built for a version of the broker. Return the version, and the answer as bytes."""

@@ -105,6 +105,9 @@ class Connection:
             self._fail(AnswerLostError(f"the connection to {self._address} broke: {error.strerror or error}"))
         except DamagedAnswerError as error:
             self._fail(error)
+        except asyncio.CancelledError:  # with all other tasks: the event loop ends
+            self.close()
+            raise
 
     def _checked(self, size: int) -> int:
         if 0 <= size <= _MOST_BYTES:

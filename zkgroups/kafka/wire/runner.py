@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+import weakref
+from collections.abc import Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from ...deadline import Deadline
@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 class Runner:
     """Runs coroutines on its own event loop, in a daemon thread that the first call starts. Not thread-safe.
+
+    The thread also ends if nobody refers to the runner anymore.
 
     A forked child cannot use the connections of its parent, so a call there raises UnavailableError.
     """
@@ -53,16 +55,14 @@ class Runner:
                 ended.wait(_CLEAN_UP)
             raise
 
-    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Run a last coroutine, cancel all tasks, and end the thread. Does nothing in a forked child."""
+    def close(self) -> None:
+        """Cancel all tasks, and end the thread. Does nothing in a forked child."""
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
         self._closed = True
         if loop is None or thread is None or os.getpid() != self._process:
             return
-        if last is not None:
-            with suppress(TimeoutError):
-                asyncio.run_coroutine_threadsafe(last(), loop).result(_CLEAN_UP)
+        self._abandoned.detach()
         loop.call_soon_threadsafe(loop.stop)
         thread.join(_CLEAN_UP)
 
@@ -76,6 +76,8 @@ class Runner:
             self._thread = threading.Thread(target=_serve, args=(started,), name="zkgroups-kafka", daemon=True)
             self._thread.start()
             self._loop = started.result()
+            self._abandoned = weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
+            self._abandoned.atexit = False
         return self._loop
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ...core.migration.plan_rows import PlanRow
 from ...migration import planning, steps, summaries
-from ...migration.engine import Engine
+from ...migration.engine import Engine, signature_of
 from ...migration.planning import PlanSummary
 from ...migration.steps import ExecutionResult
 from .engine import SparkEngine
@@ -55,6 +55,7 @@ def _by_spark(step: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate
     def call(spark: SparkSession, /, *args: P.args, **options: P.kwargs) -> T:
         return step(SparkEngine(spark), *args, **options)
 
+    call.__dict__["__signature__"] = signature_of(step, "spark")
     return call
 
 
