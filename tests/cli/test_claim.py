@@ -414,7 +414,11 @@ def test_a_registered_id_is_a_conflict(zkgroups: Zkgroups, billing: Any) -> None
 @pytest.mark.usefixtures("cluster")
 def test_a_missing_group_is_exit_code_3_and_is_not_created(zkgroups: Zkgroups, registry: Registry) -> None:
     done = zkgroups("claim", "nobody", "orders", "0", "--", "echo", "ran")
-    assert (done.code, done.out, done.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
+    assert (done.code, done.out, done.err) == (
+        3,
+        "",
+        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
+    )
     assert registry.groups() == []
 
 
