@@ -170,7 +170,7 @@ def test_a_malformed_offset_can_be_set_but_not_shifted(
             ("invoices", "--all-topics", "--to-datetime", "2026-01-31T12:00:00.000"),
             "--to-datetime needs the Kafka brokers",
         ),
-        (("invoices", "--from-file", "/nowhere/plan.csv"), "/nowhere/plan.csv: No such file"),
+        (("invoices", "--from-file", "/nowhere/plan.csv"), "/nowhere/plan.csv cannot be read: No such file"),
     ],
 )
 def test_an_ambiguous_command_line_is_wrong_usage_and_changes_nothing(

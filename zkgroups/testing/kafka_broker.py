@@ -6,8 +6,8 @@
     with ZooKeeperServer() as zookeeper, KafkaBroker(release="1.1.1", zookeeper=f"{zookeeper.address}/kafka") as kafka:
         ...
 
-The jars are downloaded from Maven Central on first use: see `maven.py`. Tested with 4.3.1 and 1.1.1. What can be done
-with a broker, such as to kill or to suspend it, is in `local_server.py`.
+The jars are downloaded from Maven Central on first use: see `maven.py`. Tested with 4.3.1 and 1.1.1. The methods of
+all servers, such as `kill` and `suspend`, are in `local_server.py`.
 
 `start` returns when groups can be read and written. Without this wait, the first request for a group makes the broker
 create its internal topic, and may never be answered.
