@@ -123,7 +123,7 @@ def test_everything_that_passes_has_the_bytes_of_the_oracle(
 
 
 def rewritten(kind: Any, data: bytes) -> bytes:
-    """The bytes that the oracle makes of what it has read."""
+    """Read a message with the oracle, and write it again."""
     header, size = entity_reader(kind.__header_schema__)(data, 0)
     message, _ = entity_reader(kind)(data, size)
     return written(header) + written(message)

@@ -112,7 +112,7 @@ def _group(group: str, code: int, topics: list[Any]) -> Committed | GroupCode:
 
 
 def as_lists(found: dict[str, Committed | GroupCode]) -> Any:
-    """The same with the order of partitions. Of several errors, any may be reported."""
+    """Answers as lists, in the order of partitions. Of several errors, any may be reported."""
     return {group: "error" if isinstance(it, GroupCode) else list(it.items()) for group, it in found.items()}
 
 
