@@ -54,9 +54,6 @@ def check_brokers(brokers: BrokerOptions) -> None:
 
 def check_zookeeper(zookeeper: ZooKeeperSource) -> list[str]:
     """Connect once, and return the selected groups."""
-    from zkgroups.core.selection import Selection
-
-    selection = Selection(zookeeper.groups)
     with zookeeper.connect() as registry:
         registry.require_root()
-        return [group for group in registry.groups() if selection.has_group(group)]
+        return list(filter(zookeeper.has_group, registry.groups()))

@@ -15,7 +15,6 @@ from typing import Final, Protocol, TypeAlias
 from ..core.migration.offset_decision import Rule
 from ..core.migration.plan_rows import PlanRow
 from ..core.migration.target_names import Renaming
-from ..core.selection import Selection
 from ..exceptions import NotFoundError
 from ..input_errors import InvalidOptionError
 from ..kafka import BrokerOptions
@@ -102,21 +101,24 @@ def plan(
     if stale_after is not None and not 0 <= stale_after < float("inf"):
         raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
     # Connect before a job starts, so that errors are reported at once.
-    settings = _settings(source, brokers, rule or Rule(), stale_after)
-    work = _PlanJob(engine, destination, source, brokers, settings, renaming or Renaming(), instead_of)
+    settings, names = _settings(source, brokers, rule or Rule(), stale_after)
+    work = _PlanJob(engine, destination, source, brokers, settings, names, renaming or Renaming(), instead_of)
     return engine.run(work, on_progress)
 
 
-def _settings(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_after: float | None) -> PlanSettings:
-    retention, cluster, topics = None, None, {}
+def _settings(
+    source: Source, brokers: BrokerOptions | None, rule: Rule, stale_after: float | None
+) -> tuple[PlanSettings, list[str]]:
+    """Return the values for all rows, and the names of the selected groups in ZooKeeper."""
+    retention, cluster, topics, names = None, None, {}, []
     if brokers is not None:
         with brokers.connect() as connected:
             retention, cluster = connected.offsets_retention(), connected.cluster_id()
     if isinstance(source, ZooKeeperSource):
         with source.connect() as registry:
-            topics = topic_creation_zxids(registry)
+            topics, names = topic_creation_zxids(registry), list(filter(source.has_group, registry.groups()))
     now = time.time_ns() // 1_000_000
-    return PlanSettings(
+    settings = PlanSettings(
         plan=f"{timestamp_text(_utc(now))}-{uuid.uuid4().hex[:8]}",
         planned_ms=now,
         brokers=None if brokers is None else brokers.bootstrap,
@@ -127,6 +129,7 @@ def _settings(source: Source, brokers: BrokerOptions | None, rule: Rule, stale_a
         topics=source.topics,
         topics_created=topics,
     )
+    return settings, names
 
 
 def _utc(ms: int) -> datetime:
@@ -142,6 +145,7 @@ class _PlanJob:
     source: Source
     brokers: BrokerOptions | None
     settings: PlanSettings
+    names: list[str]
     renaming: Renaming
     instead_of: str | None
 
@@ -177,20 +181,13 @@ class _PlanJob:
         """Return a description of the source, and the rows of the plan."""
         if isinstance(self.source, ZooKeeperSource):
             shown = self.source.shown_cluster
-            found = self.engine.rows(NamedGroup, self._named_groups(self.source)).by_target(
-                tasks=self.source.parallelism
-            )
+            groups = [NamedGroup(group=name, target=self.renaming.target(name)) for name in self.names]
+            found = self.engine.rows(NamedGroup, groups).by_target(tasks=self.source.parallelism)
             read = PlanGroups(self.source.connection, self.brokers, replace(self.settings, source=shown), counted)
             return shown, found.map(read, PlanRow)
         shown, nodes = self.source.nodes(self.engine, self.renaming)
         task = PlanNodes(self.brokers, replace(self.settings, source=shown), counted)
         return shown, nodes.by_target().map(task, PlanRow)
-
-    def _named_groups(self, source: ZooKeeperSource) -> list[NamedGroup]:
-        selection = Selection(source.groups)
-        with source.connect() as registry:
-            names = [group for group in registry.groups() if selection.has_group(group)]
-        return [NamedGroup(group=name, target=self.renaming.target(name)) for name in names]
 
 
 def summary(engine: Engine, destination: str) -> PlanSummary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..core.selection import check_expression
+from ..core.selection import Selection, check_expression
 from ..input_errors import InvalidOptionError
 from .connection_options import ConnectionOptions
 from .session.options import check_hosts
@@ -28,6 +28,10 @@ class ZooKeeperSource(ConnectionOptions):
             check_expression(option, expression)
         if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:
             raise InvalidOptionError("parallelism", self.parallelism, f"it must be from 1 to {MAX_PARALLELISM}")
+
+    def has_group(self, group: str) -> bool:
+        """Return whether the group is selected."""
+        return Selection(self.groups).has_group(group)
 
     @property
     def shown_cluster(self) -> str:
