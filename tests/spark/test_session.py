@@ -91,7 +91,7 @@ def test_an_unreachable_master_is_an_error_before_spark_starts() -> None:
         ("snapshot", "/groups"),
         ("audit", "file:/audit"),
         ("migrate", "plan", "/plan", "--without-brokers"),
-        ("migrate", "apply", "/plan"),
+        ("migrate", "apply", "/plan", "-b", "127.0.0.1:1"),
     ],
     ids=" ".join,
 )

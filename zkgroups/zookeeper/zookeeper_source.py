@@ -15,12 +15,25 @@ MAX_PARALLELISM: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperSource(ConnectionOptions):
-    """The options of a connection, and expressions for the whole names of groups and topics."""
+    """Where to read groups, and which.
+
+    - `zookeeper`: host:port,host:port/chroot.
+    - `groups`, `topics`: regular expressions that must match the whole name of a group, and of a topic. None for all.
+    - `parallelism`: the number of tasks that read, if Spark does the work.
+    - `timeout`, `session_timeout`: in seconds, as for `Registry.connect`.
+    - `read_only`: accept a server without quorum, whose data may be stale.
+    - `digest_user` or `sasl_user`: the user to authenticate as. Without a `password_file`, the environment variable
+      ZKGROUPS_PASSWORD has the password.
+    - `tls`: use TLS, with the PEM files `tls_ca`, `tls_cert` and `tls_key`. Without a `tls_key_password_file`, the
+      environment variable ZKGROUPS_TLS_KEY_PASSWORD has the password of the key.
+    - `tls_hostname_check`: False to skip the check of the server's host name.
+
+    Files and environment variables with secrets are read when a connection is opened.
+    """
 
     groups: str | None = None
     topics: str | None = None
     parallelism: int | None = None
-    """The number of tasks that read, with Spark."""
 
     def __post_init__(self) -> None:
         ConnectionOptions.__post_init__(self)  # `super()` does not work in a dataclass with slots
