@@ -81,8 +81,11 @@ def _claim_batch(
 
 
 def _keep(ownership: Ownership, held: Sequence[OwnerNode]) -> None:
-    """After a claim with an unknown outcome, do not count claims as leftovers that were held before and still are."""
-    kept = [node for node in ownership.current_among(held) if not node.uncertain]
+    """After a claim with an unknown outcome, do not count nodes as leftovers that belong to known claims.
+
+    That includes claims whose release has an unknown outcome: releasing them again also deletes a node created here.
+    """
+    kept = ownership.current_among(held)
     ownership.fence.leftovers.discard(ownership.paths.owner(node.at) for node in kept)
 
 
