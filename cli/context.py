@@ -29,7 +29,9 @@ _OPTIONS: Final = Table("options", key="option", columns=(Column("OPTION", "opti
 
 def _checked_name(_ctx: click.Context, _param: click.Parameter, name: str) -> str:
     if not name or name != name.strip() or "]" in name or not name.isprintable():
-        raise click.BadParameter(f"{name!r} cannot be the name of a context")
+        raise click.BadParameter(
+            f"{name!r} cannot be the name of a context: use printable characters except ], and no spaces at the ends"
+        )
     return name
 
 

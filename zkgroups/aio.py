@@ -121,7 +121,9 @@ class Generation:
         raises the task's error again. If the generation has already ended, nothing is started.
         """
         if not Deadline.after("grace", grace).seconds < self._release_timeout:
-            raise InvalidOptionError("grace", grace, f"it must be less than release_timeout, {self._release_timeout:g}")
+            raise InvalidOptionError(
+                "grace", grace, f"it must be less than release_timeout ({self._release_timeout:g})"
+            )
         if self._inner.over:
             return
         coroutine = work(self) if callable(work) else None
@@ -356,7 +358,7 @@ class _Home:
             self._sentry = self._stand_sentry()
             await anext(self._sentry)
         elif self._loop is not asyncio.get_running_loop():
-            raise RuntimeError("this member was started in another event loop")
+            raise RuntimeError("this member was started in another event loop: use it there")
 
     async def _stand_sentry(self) -> AsyncGenerator[None, None]:
         """Wait for the shutdown of the loop, which closes this generator. An open member then leaves its group."""

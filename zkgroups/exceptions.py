@@ -93,7 +93,7 @@ class GroupNotFoundError(NotFoundError):
     """The group has no znode."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(f"group {group!r} does not exist")
+        super().__init__(f"group {group!r} does not exist: check the name and the address")
         self.group = group
 
 
@@ -101,7 +101,8 @@ class NotRegisteredError(NotFoundError):
     """The instance has no registration that belongs to this session."""
 
     def __init__(self, group: str, instance: str) -> None:
-        super().__init__(f"instance {instance!r} is not registered in group {group!r}")
+        cure = "register it first, or give the id of a registered instance"
+        super().__init__(f"instance {instance!r} is not registered in group {group!r}: {cure}")
         self.group = group
         self.instance = instance
 
@@ -115,11 +116,11 @@ class NotClaimedError(NotFoundError):
     def __init__(
         self,
         at: TopicPartition,
-        reason: str = "is not claimed by this instance",
+        reason: str = "is not claimed by this instance: stop working on it",
         *,
         also: Collection[TopicPartition] = (),
     ) -> None:
-        super().__init__(f"{at} {reason}{_and_more(also)}")
+        super().__init__(f"{at}{_and_more(also)} {reason}")
         self.at = at
         self.also = frozenset(also)
 
@@ -164,7 +165,7 @@ class GroupInUseError(RefusedError):
 
 
 class GroupExistsError(RefusedError):
-    """The group exists, and its offsets would be mixed with others."""
+    """The group already exists. Copying offsets into it would mix them with its own."""
 
     def __init__(self, group: str) -> None:
         super().__init__(f"group {group!r} already exists: choose another name")
@@ -187,8 +188,10 @@ class OffsetWouldGoBackError(RefusedError):
         cure: str = "",
         also: Collection[TopicPartition] = (),
     ) -> None:
-        text = f"offset of {at} in group {group!r} is {committed} and would go back to {offset}{_and_more(also)}"
-        super().__init__(f"{text}: {cure}" if cure else text)
+        cure = cure or f"continue at {committed}; only a call with backward=True may go back"
+        super().__init__(
+            f"offset of {at} in group {group!r} is {committed} and would go back to {offset}{_and_more(also)}: {cure}"
+        )
         self.group = group
         self.at = at
         self.committed = committed
@@ -268,10 +271,12 @@ class InterruptedDeleteError(RefusedError):
 
 
 class ConflictError(ZkgroupsException):
-    """Another client was faster, or changed the object meanwhile."""
+    """Another client has the object, or changed it meanwhile."""
 
     retriable = True
 
+
+_DOCTOR = "run `zkgroups doctor`"
 
 _NO_SESSION = "a node that belongs to no session: `zkgroups doctor --repair --execute` can delete it"
 
@@ -295,7 +300,7 @@ class AlreadyClaimedError(ConflictError):
     retriable = False
 
     def __init__(self, at: TopicPartition) -> None:
-        super().__init__(f"{at} is already claimed by this instance")
+        super().__init__(f"{at} is already claimed by this instance: use the claim in instance.claims")
         self.at = at
 
 
@@ -303,7 +308,8 @@ class ClaimedByOtherError(ConflictError):
     """Another instance holds the partition. `owner` has its id, its session and the time of the claim."""
 
     def __init__(self, at: TopicPartition, owner: Owner | UnreadableNode) -> None:
-        super().__init__(f"{at} is claimed by {owner.holder}")
+        cure = "wait for its release, or claim another partition" if owner.session else _DOCTOR
+        super().__init__(f"{at} is claimed by {owner.holder}: {cure}")
         self.at = at
         self.owner = owner
 
@@ -339,7 +345,7 @@ class OffsetConflictError(ConflictError):
 
     def __init__(self, at: TopicPartition, found: CommittedOffset | UnreadableNode | None) -> None:
         change = "deleted by another client" if found is None else f"changed by another client and is now {found.shown}"
-        super().__init__(f"offset of {at} was {change}")
+        super().__init__(f"offset of {at} was {change}: check it before you try again")
         self.at = at
         self.found = found
 
@@ -361,7 +367,7 @@ class NoPermissionError(AccessError):
 
 
 class UnavailableError(ZkgroupsException):
-    """No answer, no quorum, no session, or only a stale log end; or the outcome of the request is unknown."""
+    """No server could carry out the request, the session is lost, the log end is stale, or the outcome is unknown."""
 
     retriable = True
 
@@ -371,7 +377,7 @@ class NotConnectedError(UnavailableError):
 
 
 class UnreachableError(NotConnectedError):
-    """Every host was unknown or refused connections for `unreachable_timeout`, so the timeout was not waited out."""
+    """Every host was unknown or refused connections for `unreachable_timeout`. zkgroups did not wait any longer."""
 
 
 class DamagedAnswerError(NotConnectedError):
@@ -383,7 +389,7 @@ class ReadOnlyError(UnavailableError):
 
 
 class PastLogEndError(UnavailableError):
-    """A position is past the log end. Read the log end again, to find out whether it was stale."""
+    """A position is past the log end, which may be stale. Read the log end again."""
 
     def __init__(self, group: str, at: TopicPartition, position: int, end: int) -> None:
         super().__init__(
@@ -422,7 +428,8 @@ class ClaimTimeout(ZkgroupsException):
 
     def __init__(self, at: TopicPartition, owner: Owner | UnreadableNode | None, timeout: float) -> None:
         reason = "other instances claimed it repeatedly" if owner is None else f"claimed by {owner.holder}"
-        super().__init__(f"{at} was not free within {timeout:g} s: {reason}")
+        cure = "wait longer, or stop its owner" if owner is None or owner.session else _DOCTOR
+        super().__init__(f"{at} was not free within {timeout:g} s: {reason}; {cure}")
         self.at = at
         self.owner = owner
         self.timeout = timeout

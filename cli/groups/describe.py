@@ -59,7 +59,7 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
       past end      the offset is past the log end
       before start  the messages at the offset have been deleted
 
-    --watch redraws the screen on a terminal, and prints everything again elsewhere. It ends with Ctrl-C, or when a
+    On a terminal, --watch redraws the screen; elsewhere it prints everything again. It ends with Ctrl-C, or when a
     group can no longer be shown.
 
     \b

@@ -145,7 +145,7 @@ def apply_context(options: Options) -> None:
 def _value(name: str, key: str, text: str) -> Any:
     """Convert the text of an option to its type."""
     if key in NOT_SAVED or (found := parameter(key)) is None:
-        raise click.UsageError(f"{file()}: context {name!r} has an unknown option {key!r}")
+        raise click.UsageError(f"{file()}: context {name!r} has an unknown option {key!r}: delete that line")
     try:
         return found.type.convert(text, found, None)
     except click.UsageError as error:

@@ -42,8 +42,8 @@ def read_text(file: Path) -> str:
     try:
         return _read(file).decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"is not UTF-8 at byte {error.start}"
-        raise click.UsageError(f"{source_name(file)}: {reason}", click.get_current_context()) from error
+        reason = error.strerror if isinstance(error, OSError) else f"it is not UTF-8 at byte {error.start}"
+        raise click.UsageError(f"{source_name(file)} cannot be read: {reason}", click.get_current_context()) from error
 
 
 def source_name(file: Path) -> str:

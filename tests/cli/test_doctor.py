@@ -213,7 +213,7 @@ def test_the_suggested_command_for_an_unreadable_offset_works(
 def test_a_missing_group_is_exit_code_3_and_hides_no_other(zkgroups: Zkgroups, tree: Tree) -> None:
     missing = zkgroups("doctor", "nobody", "-o", "json")
     assert (missing.code, missing.json) == (3, {"schema": 1, "findings": []})
-    assert missing.err == "zkgroups: group 'nobody' does not exist\nFindings: 0.\n"
+    assert missing.err == "zkgroups: group 'nobody' does not exist: check the name and the address\nFindings: 0.\n"
     tree.put("billing/offsets/orders/0", b"5")
     assert (zkgroups("doctor", "nobody", "billing", "-o", "name").code) == 9
 

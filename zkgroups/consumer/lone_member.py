@@ -11,7 +11,7 @@ from ..zookeeper.session.registry_context import context_of
 from .events import MemberStats
 from .lone_membership import LoneMembership
 from .member import BaseMember
-from .options import LONGEST, OnEvent, OnPartitions, Options, subscription
+from .options import LONGEST_DURATION, OnEvent, OnPartitions, Options, subscription
 
 
 class LoneMember(BaseMember):
@@ -54,7 +54,7 @@ class LoneMember(BaseMember):
             start_at=start_at,
             out_of_range=out_of_range,
             release_timeout=release_timeout,
-            rebalance_timeout=LONGEST,  # it never waits for others
+            rebalance_timeout=LONGEST_DURATION,  # it never waits for others
             join_backoff=join_backoff,
             reconcile_every=reconcile_every,
             on_assigned=on_assigned,

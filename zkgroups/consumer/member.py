@@ -36,18 +36,18 @@ log = logging.getLogger("zkgroups.member")
 GRACE: Final = 2.0
 """How long `close` may take, in seconds, beyond the timeouts of the steps it waits for."""
 
-_KEPT: Final = 16
-"""How many errors are kept for the caller. Later ones are dropped."""
+_LONGEST_QUEUE: Final = 16
+"""How many errors are kept for the caller. Later errors are dropped."""
 
 
-class _Sign:
+class _Signal:
     """A signal in the queue of generations."""
 
 
-_CANCEL, _CLOSED = _Sign(), _Sign()
+_CANCEL, _CLOSED = _Signal(), _Signal()
 
 
-def _is_stale(found: Handed | _Sign) -> bool:
+def _is_stale(found: Handed | _Signal) -> bool:
     """Return True for a generation that has ended, and for a failure that is resolved."""
     return isinstance(found, Generation | StepFailure) and found.over
 
@@ -65,7 +65,7 @@ class BaseMember:
         self._options = options
         self._stats = stats
         self.id = membership.id
-        self._ready: SimpleQueue[Handed | _Sign] = SimpleQueue()
+        self._ready: SimpleQueue[Handed | _Signal] = SimpleQueue()
         self._loop = RebalanceLoop(
             membership, options, stats, hand_out=self._offer, await_callback=self._await_callback
         )
@@ -77,14 +77,14 @@ class BaseMember:
 
     def _offer(self, found: Handed) -> None:
         """Put a generation or an error into the queue, and drop stale ones from it."""
-        kept: list[Handed | _Sign] = []
+        kept: list[Handed | _Signal] = []
         with suppress(Empty):
-            while len(kept) < _KEPT:
+            while len(kept) < _LONGEST_QUEUE:
                 kept.append(self._ready.get_nowait())
         for waiting in kept:
             if not _is_stale(waiting):
                 self._ready.put(waiting)
-        if self._ready.qsize() < _KEPT or isinstance(found, Generation):
+        if self._ready.qsize() < _LONGEST_QUEUE or isinstance(found, Generation):
             self._ready.put(found)
         self._queue_changed()
 
@@ -300,8 +300,8 @@ class Member(BaseMember):
     - `out_of_range`: where to start if the committed offset is outside of the log, because the topic was recreated or
       messages were deleted unread: "earliest", "latest" or "error". zkgroups does not ask the brokers. So call
       `generation.start_offset(at, log_start=..., log_end=...)`, and read from the offset it returns. Your Kafka client,
-      or `zkgroups.kafka.Brokers.ranges`, has the range of the log. `start_offset` logs a warning when it applies this
-      policy, and lets the offset go back as far as the policy chose.
+      or `zkgroups.kafka.Brokers.ranges`, has the range of the log. When `start_offset` applies this policy, it logs a
+      warning, and the next commit may go back to the chosen offset.
     - `release_timeout`: how long workers may take to end. Scala members try for about six seconds to claim their
       partitions, and then give up.
     - `rebalance_timeout`: how long other members may take to release partitions before this member logs a warning. It
@@ -368,7 +368,7 @@ class Member(BaseMember):
             on_lost=on_lost,
             on_event=on_event,
         )
-        known = chosen.by_name()
+        known = chosen.strategies()
         self.group = group
         stats = MemberStats()
         membership = Membership(

@@ -78,7 +78,7 @@ TICK: Final = 1.0
 LINGER: Final = 0.5
 """How long to wait, in seconds, for other members to release before work begins on the partitions at hand."""
 
-BRIEF: Final = 1.0
+BRIEF_GENERATION: Final = 1.0
 """In seconds. If a worker ends its generation sooner than this, the next generation begins after a pause."""
 
 _BEGIN: Final = "read its committed offsets"
@@ -159,7 +159,7 @@ class RebalanceLoop:
         self._inbox.put(event)
 
     def tell_changed(self, free: Partitions | None) -> None:
-        """Note that these partitions were released (None: anything else changed). Called on kazoo's threads."""
+        """Note that these partitions were released, or with None, that anything else changed. For kazoo's threads."""
         if free is None:
             self._changes.changed()
         else:
@@ -248,7 +248,7 @@ class RebalanceLoop:
 
     def _worker_ended(self, ended: WorkerEnded) -> None:
         """Begin another generation: at once, or after a pause if workers end as soon as they begin."""
-        brief = self._lifecycle.age < BRIEF
+        brief = self._lifecycle.age < BRIEF_GENERATION
         self._failed_briefly = self._failed_briefly + 1 if brief and ended.failed else 0
         pause = self._failures.pause(max(self._failed_briefly, 1)) if brief else 0.0
         self._timers.later(pause, lambda: self._end(ended.generation))
@@ -262,7 +262,7 @@ class RebalanceLoop:
         return min(max(due - uptime(), 0.0), TICK)
 
     def _hurry(self, event: Event) -> None:
-        """If the member is to leave, deliver a failure now that would otherwise be delivered after a pause."""
+        """If the member shall leave, deliver a failure at once that is waiting for the end of a pause."""
         if isinstance(event, CloseRequested | WithdrawRequested) and self._failed is not None:
             self.tell(self._failed)
 
@@ -279,7 +279,7 @@ class RebalanceLoop:
             self._to_receive.append(SessionLost())
 
     def _receive(self, event: Event) -> None:
-        """Pass an event to the state machine, and carry out its actions and all that follows from them."""
+        """Pass an event to the state machine, carry out its actions, and handle the events that they cause."""
         self._notice_loss()
         self._to_receive.append(event)
         self._receive_all()
@@ -326,7 +326,7 @@ class RebalanceLoop:
         if self._withdrawn is not None:
             if self.machine.state is RebalanceState.OUT:
                 self._stay_out(self._withdrawn)
-        elif limit is not None and generation is not None and uptime() - generation._last_sign > limit:
+        elif limit is not None and generation is not None and uptime() - generation._last_activity > limit:
             self._withdrawn = generation
             self._callbacks.event(
                 EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s"

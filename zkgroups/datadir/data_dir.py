@@ -84,7 +84,7 @@ class DataDir:
             base = _base(files, zxid, notes)
             if base is not None and not files.logs and zxid is None:
                 reason = f"{self.folder} has no log for {base.path.name}"
-                raise NotFoundError(f"{reason}: if the server used a dataLogDir, give it, too")
+                raise NotFoundError(f"{reason}: if the server has a dataLogDir, give it, too")
             log = _log(files, base, zxid)
             for _transaction in log:
                 pass
@@ -226,7 +226,7 @@ class DataDirReading:
             yield from groups.blocks()
         self._check(scan, expected)
         if self._data.chroot and not scan.has_above:
-            raise NotFoundError(f"{self._data.folder} has no nodes below the chroot {self._data.chroot}")
+            raise NotFoundError(f"{self._data.folder} has no nodes below the chroot {self._data.chroot}: correct it")
         self.groups = groups.names
 
     def _base(self, files: DataFiles) -> IntactSnapshot | None:

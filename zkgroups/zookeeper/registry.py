@@ -308,7 +308,7 @@ class Registry:
 
         found = self._client.client_id
         if found is None:
-            raise NotConnectedError("not connected, so the session has no credentials yet")
+            raise NotConnectedError("the session has no credentials before the first connection: connect first")
         return SessionCredentials(*found)
 
     def __repr__(self) -> str:

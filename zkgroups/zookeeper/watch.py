@@ -109,7 +109,7 @@ class Watch:
         An error in the callback is logged, and the next change is reported.
         """
         if self._thread is not None:
-            raise RuntimeError("this watch has a callback already")
+            raise RuntimeError("this watch already has a callback: create another watch")
         self._thread = threading.Thread(
             target=self._follow, args=(callback,), name=f"zkgroups-watch-{self._group}", daemon=True
         )

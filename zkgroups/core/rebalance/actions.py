@@ -27,7 +27,7 @@ class ReadGroup(RebalanceRequest):
 
 @dataclass(frozen=True, slots=True)
 class ClaimPartitions(RebalanceRequest):
-    """Claim those of these partitions that are free. Answer with `Claimed` or `RequestFailed`."""
+    """Claim these partitions, as far as they are free. Answer with `Claimed` or `RequestFailed`."""
 
     partitions: Partitions
 

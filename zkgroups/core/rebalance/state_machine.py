@@ -1,8 +1,8 @@
 """The rebalance of one member, as a state machine: events in, actions out, and no clock, thread or server.
 
-The member's loop carries out the actions and reports the results as events. One request is under way at a time. The
-member looks at changes that arrive meanwhile when the request is answered. An answer carries the turn of its request:
-an answer that comes late, or twice, is ignored. All transitions are in the table `TRANSITIONS`.
+The member's loop carries out the actions and reports the results as events. Only one request is under way at a time.
+Changes that arrive meanwhile are handled after its answer. An answer carries the turn of its request: an answer that
+comes late, or twice, is ignored. All transitions are in the table `TRANSITIONS`.
 
     Out        not registered
     Joining    registering

@@ -216,7 +216,7 @@ class _Run:
             with translated(f"batch {batch} could not be written to {self.ledger.journal}"):
                 counts = self.ledger.add(rows, batch, self._read_groups)
                 if counts is not None:
-                    self.ledger.journal.write_last_look(began_ms)
+                    self.ledger.journal.write_last_read(began_ms)
                 self.ledger.merge()
         except Exception as error:
             self.failed = error

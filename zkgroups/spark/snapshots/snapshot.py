@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ...core.znodes.paths import Part
-from ...exceptions import InvalidOptionError, NotFoundError, SparkStoppedError
+from ...exceptions import InvalidOptionError, SparkStoppedError
 from ...zookeeper.reading import tree_walk
 from ...zookeeper.session.registry_context import context_of
 from ..errors import translated
@@ -215,7 +215,7 @@ def read_snapshot(
     layout = Layout(spark, destination)
     found = layout.latest() if name is None else name if layout.has(name) else None
     if found is None:
-        raise NotFoundError(f"no snapshot{f' {name}' if name else ''} in {layout}")
+        raise layout.no_snapshot(f" {name}" if name else "")
     return layout.read_intact(Table(table), found)
 
 

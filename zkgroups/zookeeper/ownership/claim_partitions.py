@@ -110,7 +110,7 @@ def _handle_failure(
 def _refuse_claimed(
     ownership: Ownership, at: TopicPartition, create: Operation, registration: RegistrationVersion
 ) -> None:
-    """Raise who owns the partition, unless it has been released since, or the node is a deleted leftover."""
+    """Raise an error that names the owner, unless it has released the partition, or its node was a leftover."""
     node = ownership.session.get(create.path, deadline=ownership.context.deadline())
     if node is None or ownership.fence.leftovers.delete_if_any_is(node, registration.session_id):
         return

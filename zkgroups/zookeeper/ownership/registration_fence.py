@@ -29,7 +29,7 @@ from ..admin.migration_marks import refuse_marked, unmarked
 from ..requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed
 from ..session import credentials
 from ..session.credentials import SessionCredentials
-from ..session.errors import translate
+from ..session.errors import EXPIRED, translate
 from ..session.registry_context import RegistryContext
 from .leftover_nodes import LeftoverNodes
 
@@ -77,7 +77,7 @@ class RegistrationFence:
             raise NotRegisteredError(self._paths.group, self._id)
         if self._session.id != registration.session_id:
             session = session_hex(registration.session_id)
-            raise SessionLostError(f"session {session} of instance {self._id!r} has expired; nothing was changed")
+            raise SessionLostError(f"session {session} of instance {self._id!r} {EXPIRED}")
         if registration.version == MISSING:
             raise NotRegisteredError(self._paths.group, self._id)
         return registration

@@ -28,6 +28,8 @@ LOSSES = (kazoo.ConnectionLoss, kazoo.OperationTimeoutError, kazoo.SessionMovedE
 
 REJECTED = "rejected the credentials, or requires some: check the user and the password"
 
+EXPIRED = "has expired; nothing was changed: register and claim again (a Member does this by itself)"
+
 CLOSED = "the connection to ZooKeeper is closed: connect again"
 
 _SERVER_ERRORS = (
@@ -62,7 +64,9 @@ _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str], Zkgroups
     ((kazoo.ConnectionClosedError,), lambda _: NotConnectedError(CLOSED)),
     (
         (kazoo.SessionExpiredError,),
-        lambda _: SessionLostError("the session has expired: its registrations and claims are gone"),
+        lambda _: SessionLostError(
+            "the session has expired with its registrations and claims: register again if needed, and try again"
+        ),
     ),
     ((KazooTimeoutError,), lambda path: NotConnectedError(f"no answer in time to a request about {path}")),
     (

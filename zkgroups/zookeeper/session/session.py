@@ -328,7 +328,7 @@ class Session:
             except TransactionFailed as failure:
                 if isinstance(failure.error, NoNodeError):  # another client has deleted the parent
                     if depth == 0:
-                        raise NotFoundError(f"the chroot {self.chroot} does not exist in this ZooKeeper") from failure
+                        raise NotFoundError(f"the chroot {self.chroot} does not exist: check the address") from failure
                     depth -= 1
                     continue
                 if not isinstance(failure.error, NodeExistsError):
