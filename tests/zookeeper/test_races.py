@@ -260,6 +260,24 @@ def test_rule_2_deregistering_again_after_an_unknown_outcome_leaves_the_successo
     assert raw.get(ME)[1].ephemeralOwner == raw.client_id[0]
 
 
+def test_rule_2_deregistering_again_does_not_delete_the_registration_of_another_instance_with_the_same_id(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
+    me = member(registry)
+    proxy.cut_before_reply(1)
+    proxy.refuse()
+    with pytest.raises(OutcomeUnknownError):
+        me.deregister()
+    proxy.heal()
+    assert eventually(lambda: registry.client.connected)
+    other = member(registry)
+    claim = other.claim(P0)
+    me.deregister()
+    assert raw.exists(ME)
+    claim.commit(1)
+
+
 def test_rule_4_an_instance_that_could_not_read_its_claims_after_registering_again_commits_only_to_claims_it_holds(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, registry: Registry, raw: Any
 ) -> None:

@@ -59,7 +59,7 @@ def connected_again(registry: Registry, proxy: TcpProxy) -> None:
 
 
 def after_the_next_read(act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Act once, between the next read of several nodes and the use of what was read."""
+    """Act once, after the next read of several nodes, before the caller gets the result."""
     read = bulk_read.nodes
 
     def nodes(context: RegistryContext, paths: Iterable[str]) -> Any:

@@ -182,6 +182,8 @@ class Instance:
 
     def _delete_registration(self) -> None:
         while (registered := self._ownership.fence.current) is not None:
+            if not take_id(self._ownership):
+                return  # another instance with this id has registered since
             try:
                 self._ownership.fence.delete(registered)
                 return
