@@ -143,7 +143,9 @@ class RegistrationFence:
                     refuse_marked(self._paths, self._context)
                     continue
             found = self._session.get(self.path, deadline=self._context.deadline())
-            if found is not None and not self.leftovers.delete_if_any_is(found, registration.session_id):
+            # An earlier process of a resumed session may have written the same bytes: then its claims are taken over.
+            resumed = self._session.resumed == registration.session_id
+            if found is not None and (resumed or not self.leftovers.delete_if_any_is(found, registration.session_id)):
                 raise AlreadyRegisteredError(self._paths.group, self._id, found.session)
         if not unless_marked:
             self._deregister_if_marked(registration)
