@@ -54,6 +54,9 @@ _LEADER: Final = frozenset(
 _ANYWHERE: Final = frozenset({Code.NETWORK_EXCEPTION, Code.REQUEST_TIMED_OUT, Code.THROTTLING_QUOTA_EXCEEDED})
 
 
+_LOG_IN: Final = "log in as a user whom the ACLs of the brokers allow, with --command-config (in Python `properties`)"
+
+
 def is_temporary(code: int) -> bool:
     """Return whether the same request about a group may be answered later."""
     return code in _COORDINATOR or code in _ANYWHERE
@@ -75,7 +78,7 @@ def error(code: int, what: str, *, group: str | None = None, at: TopicPartition 
     if code in _TOO_LARGE:
         return TooLargeError(f"{what}: {Code.words(code)}")
     if code in _NOT_ALLOWED:
-        return NoPermissionError(what)
+        return NoPermissionError(what, cure=_LOG_IN)
     if code in (Code.UNSUPPORTED_VERSION, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT):
         return BrokersTooOldError(f"{what}: {Code.words(code)}")
     if is_temporary(code) or is_temporary_of_leader(code):

@@ -14,7 +14,7 @@ from ..core.migration.tally import Tally
 from ..exceptions import DamagedFileError, StorageError
 from ..storage.atomic_folder import write_list
 from ..storage.files import LocalFiles, join, local_path
-from .arrow_rows import BATCH_ROWS, arrow_schema, table
+from .arrow_rows import BATCH_ROWS, arrow_schema, located, table
 from .arrow_rows import rows as from_arrow
 from .engine import BatchFunction, OnProgress
 from .plan_folder import PlanFolder
@@ -138,9 +138,8 @@ class LocalRows:
     def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
         """Yield the rows in order."""
         with _translated(failure):
-            found = _in_order(self._table(), keys)
-        for batch in found.to_batches(max_chunksize=BATCH_ROWS):
-            yield from from_arrow(kind, batch)
+            for batch in _in_order(self._table(), keys).to_batches(max_chunksize=BATCH_ROWS):
+                yield from from_arrow(kind, batch)
 
     def _table(self) -> Any:
         return pa.concat_tables([self._schema.empty_table(), *self._tables()])
@@ -161,9 +160,10 @@ def _read(file: str, schema: Any) -> Any:
 
 @contextmanager
 def _translated(failure: str) -> Iterator[None]:
-    """Convert errors of the file system and of Arrow; `failure` begins the new message."""
+    """Convert errors of the file system, of Arrow and of rows; `failure` begins the new message."""
     try:
-        yield
+        with located(failure):
+            yield
     except OSError as error:
         if error.errno is not None:
             raise StorageError(f"{failure}: {error}") from error

@@ -59,6 +59,8 @@ def _zkgroups_error(failure: str, text: str) -> ZkgroupsException:
         if _STOPPED.search(text):
             return SparkStoppedError(f"{failure}: {_reason(text)}; {_STOPPED_CURE}")
         return SparkJobError(f"{failure}: {_reason(text)}")
+    if issubclass(kind, DamagedFileError):
+        message = f"{failure}: {message}"
     return kind.__new__(kind, message)  # only the message survives, not the other fields
 
 

@@ -11,7 +11,7 @@ from .group_view import GroupView
 from .owner_codec import decode_owner_path
 from .paths import GroupPaths, parent
 from .states import GroupState, InstanceState
-from .subscription import subscribed_topics
+from .subscribed_topics import subscribed_topics
 from .topic_partition import TopicPartition
 from .values import MalformedNode, Owner, Registration, UnevaluableRegistration
 

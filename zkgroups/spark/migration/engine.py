@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from ...core.migration.tally import Tally
 from ...input_errors import InvalidOptionError
-from ...migration.arrow_rows import arrow_schema, row, table
+from ...migration.arrow_rows import arrow_schema, located, row, table
 from ...migration.engine import BatchFunction, OnProgress
 from ...migration.plan_folder import PlanFolder
 from ...migration.tallies import TallyAddition, TallySum
@@ -99,7 +99,8 @@ class SparkEngine:
         """Return any row of a folder."""
         with translated(failure):
             found = self._frame(kind, path).first()
-        return None if found is None else row(kind, found.asDict())
+        with located(failure):
+            return None if found is None else row(kind, found.asDict())
 
 
 class SparkRows:
@@ -142,7 +143,7 @@ class SparkRows:
     def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
         """Yield the rows in order. At most the rows of one task are in memory."""
         found = self.frame.sort(*keys)
-        with translated(failure):
+        with translated(failure), located(failure):
             for each in found.toLocalIterator():
                 yield row(kind, each.asDict())
 

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from ...core.migration.offset_decision import NoOffset
 from ...core.migration.target_names import Renaming
 from ...core.selection import Selection, check_expression
-from ...exceptions import InvalidOptionError, NotFoundError
+from ...exceptions import InvalidOptionError
 from ...migration.arrow_rows import arrow_schema
 from ...migration.engine import Engine
 from ...migration.plan import SourceNode
-from ..snapshots.moments import LATEST, find_moment
-from ..snapshots.snapshot import read_snapshot, snapshot_names
+from ..snapshots.choose_snapshot import LATEST, choose_snapshot
+from ..snapshots.snapshot import read_snapshot
 from ..source.tables import Table
 from .engine import SparkEngine, SparkRows
 
@@ -47,9 +47,7 @@ class SnapshotSource:
         """
         if not isinstance(engine, SparkEngine):
             raise InvalidOptionError("source", self, "only Spark reads snapshots")
-        name = find_moment(reversed(snapshot_names(engine.spark, self.destination)), self.at)
-        if name is None:
-            raise NotFoundError(f"no snapshot {self.at} in {self.destination}")
+        name = choose_snapshot(engine.spark, self.destination, self.at)
         offsets, members = (
             read_snapshot(engine.spark, self.destination, name, table=table) for table in (Table.OFFSETS, Table.MEMBERS)
         )

@@ -24,8 +24,8 @@ from pyspark.sql import functions as f
 from ...core.offsets.snapshot_changes import CHANGE_FILTERS, UNCHANGED_HELD, SnapshotChange, SummaryLevel, count_column
 from ...exceptions import InvalidOptionError
 from ..errors import translated
+from .choose_snapshot import LATEST, PREVIOUS
 from .clusters import ChosenSnapshot, choose
-from .moments import LATEST, PREVIOUS
 from .side_by_side import DiffSide, aligned_parts
 
 
