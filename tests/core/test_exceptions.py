@@ -11,6 +11,7 @@ from multiprocessing import get_context
 import pytest
 
 from zkgroups import exceptions
+from zkgroups.core.times import from_ms
 from zkgroups.core.znodes.names import check_group
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import CommittedOffset, MalformedNode, Owner
@@ -48,7 +49,7 @@ from zkgroups.exceptions import (
 )
 
 AT = TopicPartition("orders", 3)
-OWNER = Owner(AT, "other-0", 0x1A, 1795255170109)
+OWNER = Owner(AT, "other-0", 0x1A, from_ms(1795255170109))
 BROKEN = MalformedNode("/consumers/billing/owners/orders/3", b"\xff", "not UTF-8", session=0x1A)
 
 BUILT = [
