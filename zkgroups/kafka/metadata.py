@@ -41,9 +41,8 @@ async def _until_answered(cluster: Cluster, deadline: Deadline, ask: Callable[[f
         try:
             return await ask(timeout)
         except WireError as error:
-            if not reason or not isinstance(
-                error.__cause__, TimeoutError
-            ):  # keep the reason of an earlier attempt: the last one may have had little time
+            # The last attempt may have had too little time: its timeout does not replace an earlier reason.
+            if not reason or not isinstance(error.__cause__, TimeoutError):
                 reason = str(error)
     raise NotConnectedError(f"no broker at {cluster.bootstrap} answered within {deadline.seconds:g} s: {reason}")
 

@@ -60,7 +60,7 @@ class LocalEngine:
         return LocalRows(lambda: [table(kind, rows)], arrow_schema(kind), self._progress)
 
     def read(self, kind: type[Any], *paths: str) -> LocalRows:
-        """Return the rows of Parquet files in these folders, whose files were checked."""
+        """Return the rows of the Parquet files in these folders. The caller has checked the files."""
         schema = arrow_schema(kind)
         files = [file for path in paths for file in self._data_files(path)]
         return LocalRows(lambda: (_read(file, schema) for file in files), schema, self._progress)
@@ -89,7 +89,7 @@ class _Progress:
         self.rows = self.done = 0
 
     def of(self, table: Any) -> Iterator[Any]:
-        """Yield the table in parts that are counted when the next one is wanted."""
+        """Yield the table in parts. A part counts as done when the next one is requested."""
         self.rows, self.done = len(table), 0
         for batch in table.to_batches(max_chunksize=BATCH_ROWS):
             yield pa.Table.from_batches([batch])
@@ -97,7 +97,7 @@ class _Progress:
 
 
 class LocalRows:
-    """Rows as Arrow tables, which are made when they are used."""
+    """Rows as Arrow tables, which are computed when they are used."""
 
     def __init__(self, tables: Callable[[], Iterable[Any]], schema: Any, progress: _Progress) -> None:
         self._tables = tables
@@ -119,7 +119,7 @@ class LocalRows:
         return type(self)(lambda: map(_as_table, function(self._batches())), arrow_schema(kind), self._progress)
 
     def write(self, path: str, failure: str, counted: TallySum) -> Tally:
-        """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
+        """Write the rows and a list of files to a new folder. Return `counted`, to which the tasks have added."""
         files = LocalFiles()
         with _translated(failure):
             files.make_folder(path)

@@ -15,7 +15,7 @@ from ..input_errors import InvalidOptionError
 
 
 class Files(Protocol):
-    """A file system. All methods but `translated` raise its own errors, which are among `errors`."""
+    """A file system. All methods except `translated` raise its own errors, which `errors` lists."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -72,7 +72,7 @@ _SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?")
 CONFIGURATION: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS")
 
 
-def is_configured() -> bool:
+def may_have_hadoop_settings() -> bool:
     """Return whether a configuration of Spark may set another file system for names without a scheme."""
     return any(map(os.environ.get, CONFIGURATION))
 

@@ -98,7 +98,7 @@ class Cluster:
                 raise NotSentError(f"no connection to {link.address} within {timeout:g} s") from error
 
     async def exchange(self, node: int, key: int, build: Build, *, timeout: float) -> tuple[int, bytes]:
-        """Build a request for a version that the broker supports, and send it. Return the version and the raw answer."""
+        """Build a request for a version that the broker supports, and send it. Return the version and the answer."""
         timeout = self._limited(timeout)
         link = await self._found(node, timeout)
 

@@ -83,7 +83,7 @@ class SparkEngine:
         return SparkRows(self.spark.createDataFrame(table(kind, rows)))
 
     def read(self, kind: type[Any], *paths: str) -> SparkRows:
-        """Return the rows of Parquet files in these folders, whose files were checked."""
+        """Return the rows of the Parquet files in these folders. The caller has checked the files."""
         with translated(f"{paths[0]} cannot be read"):  # with a schema, because inferring one needs a job
             return SparkRows(self._frame(kind, *paths))
 
@@ -126,7 +126,7 @@ class SparkRows:
             return type(self)(map_in_arrow(self.frame, function, schema(kind)))
 
     def write(self, path: str, failure: str, counted: TallySum) -> Tally:
-        """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
+        """Write the rows and a list of files to a new folder. Return `counted`, to which the tasks have added."""
         spark = self.frame.sparkSession
         with active_session(spark), translated(failure):
             write_plain(self.frame, path)

@@ -116,7 +116,7 @@ def diff(
         hidden = {
             prefix: _hidden(_selected(side.rows(), groups, topics), prefix)
             for prefix, side in (("a_", before), ("b_", after))
-            if side.may_hide
+            if side.may_have_forbidden_nodes
         }
         rows = _with_state(joined, hidden).select(f.lit(of.after.cluster).alias("cluster"), *map(f.expr, _COLUMNS))
         return (

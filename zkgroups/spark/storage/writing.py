@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 
 from ...exceptions import NotSharedError
 from ...storage.atomic_folder import write_list
-from ...storage.files import is_configured, local_path
+from ...storage.files import local_path, may_have_hadoop_settings
 from ..pyspark_internals import row_counter
 from ..spark_thread import run_in_parallel
 from .hadoop_files import HadoopFiles
@@ -55,7 +55,7 @@ def check_shared_before_start(master: str, settings: Mapping[str, str], destinat
     The outcome is unknown if a cluster configuration may set another default file system, or declare it as shared.
     """
     master = settings.get("spark.master", master)
-    configured = is_configured() or any("fs.default" in name for name in settings)
+    configured = may_have_hadoop_settings() or any("fs.default" in name for name in settings)
     if local_path(destination) is not None and not configured and not _is_shared(master, settings.get(SHARED)):
         raise _not_shared(destination, master)
 
