@@ -66,7 +66,6 @@ class Follower:
         """Targets that were written, and whose locks have not been checked since."""
 
     def begin_pass(self) -> None:
-        """Start a new pass."""
         self.number += 1
         self.written = 0
 

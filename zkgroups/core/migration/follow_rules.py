@@ -187,7 +187,6 @@ class FollowedOffsets:
         return decision
 
     def record_write(self, at: TopicPartition, number: int) -> None:
-        """Record that an offset was written."""
         self._following[at] = number
         self._due.pop(at, None)
         self._failed.pop(at, None)

@@ -1,7 +1,7 @@
 """Write Parquet on the workers, and check on the driver that all rows can be read.
 
 Spark reports success when its tasks succeed. But if a worker has its own file system, the driver cannot see its files.
-So each write counts its rows, and the driver compares that with the sum of the row counts in the footers of the files.
+So each write counts its rows. The driver adds up the row counts in the footers of the files, and compares the sums.
 A snapshot, a checkpoint or a plan is marked as written only after this check.
 
 A folder on the driver's local disk (`file:`) is refused in advance, unless Spark runs on this machine only, or a
