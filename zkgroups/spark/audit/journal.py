@@ -199,7 +199,7 @@ class Journal(SparkFolder):
             raise NotFoundError(f"no audit in {self}: run `zkgroups audit` first")
 
     def begin(self, groups: str | None, topics: str | None) -> None:
-        """Start an audit of these groups and topics, or check that the existing one has them; delete temporary files."""
+        """Start an audit of these groups and topics, or check that the existing one has them. Remove temporary files."""
         about = {"groups": groups, "topics": topics}
         with translated(f"{self} cannot be written to"):
             if self.exists_replaced(ABOUT):
@@ -243,7 +243,7 @@ class Journal(SparkFolder):
                 ", ".join(f"{name} {value or '.*'}" for name, value in each.items()) for each in (before, about)
             )
             raise RefusedError(
-                f"the audit in {self} is of {were}, not of {are}: choose another folder, or commits are lost"
+                f"the audit in {self} is of {were}, not of {are}: choose the same ones, or another folder"
             )
 
     def _refuse_without_about(self) -> None:
