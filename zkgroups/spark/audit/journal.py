@@ -199,7 +199,7 @@ class Journal(SparkFolder):
             raise NotFoundError(f"no audit in {self}: run `zkgroups audit` first")
 
     def begin(self, groups: str | None, topics: str | None) -> None:
-        """Start an audit of these groups and topics, or check that the existing one has them. Remove temporary files."""
+        """Start an audit of these groups and topics, or check that the existing one has them; clean up."""
         about = {"groups": groups, "topics": topics}
         with translated(f"{self} cannot be written to"):
             if self.exists_replaced(ABOUT):
