@@ -76,11 +76,11 @@ def error(code: int, what: str, *, group: str | None = None, at: TopicPartition 
     if at is not None and code == Code.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownPartitionError(at)
     if code in _TOO_LARGE:
-        return TooLargeError(f"{what}: {Code.words(code)}")
+        return TooLargeError(f"the broker refused a request about {what}: {Code.words(code)}")
     if code in _NOT_ALLOWED:
         return NoPermissionError(what, cure=_LOG_IN)
     if code in (Code.UNSUPPORTED_VERSION, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT):
-        return BrokersTooOldError(f"{what}: {Code.words(code)}")
+        return BrokersTooOldError(f"the broker is too old for a request about {what}: {Code.words(code)}")
     if is_temporary(code) or is_temporary_of_leader(code):
         return NotConnectedError(f"no answer in time about {what}: {Code.words(code)}")
-    return ZkgroupsException(f"{what}: {Code.words(code)}")
+    return ZkgroupsException(f"the broker refused a request about {what}: {Code.words(code)}")

@@ -23,6 +23,7 @@ from .tallies import LocalTallySum, TallySum
 T = TypeVar("T")
 
 _FILE: Final = "part-00000.snappy.parquet"
+_RESTORE: Final = "restore it from a backup"
 _ORDER: Final = ("target", "group", "topic", "partition")
 
 
@@ -154,9 +155,9 @@ def _translated(failure: str) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None:
             raise StorageError(f"{failure}: {error}") from error
-        raise DamagedFileError(f"{failure} because a file is damaged: {error}") from error
+        raise DamagedFileError(f"{failure} because a file is damaged: {error}; {_RESTORE}") from error
     except pa.ArrowException as error:
-        raise DamagedFileError(f"{failure} because a file is damaged: {error}") from error
+        raise DamagedFileError(f"{failure} because a file is damaged: {error}; {_RESTORE}") from error
 
 
 def _as_table(batch: Any) -> Any:

@@ -29,7 +29,7 @@ _PROBE: Final = 64 * 1024
 """In bytes: about the size of a small report with all of its files."""
 
 _NEW_PLAN: Final = "make a new plan in another folder"
-_LOST: Final = "its rows are lost"
+_LOST: Final = "restore it from a backup"
 _REPORT: Final = re.compile(f"{TIMESTAMP}-[a-z-]+")
 
 
@@ -95,7 +95,9 @@ class PlanFolder(AtomicFolder):
                 raise NotFoundError(f"no report in {self}: run `zkgroups migrate apply` first")
             name = names[-1]
         if name not in names:
-            raise NotFoundError(f"no report {name} in {self}")
+            raise NotFoundError(
+                f"no report {name} in {self}: " + (f"the latest is {names[-1]}" if names else "run a step first")
+            )
         self.check_files(REPORTS, name, cure=_LOST)
         return self.path(REPORTS, name), MatchRow if name.endswith(f"-{MigrationStep.VERIFY}") else ReportRow
 

@@ -158,7 +158,10 @@ class _PlanJob:
             shown, found = self._rows(counted)
             counts = found.write(path, "the groups could not be planned", counted)
             if not counts.groups:
-                raise NotFoundError("none of the selected groups has an offset")
+                raise NotFoundError(
+                    "none of the selected groups has an offset: check the expressions for groups and topics, and the "
+                    "address"
+                )
             on_progress("moving the plan into place")
         return PlanSummary(
             plan=self.settings.plan,

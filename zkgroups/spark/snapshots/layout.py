@@ -103,7 +103,8 @@ class Layout(SparkFolder):
         try:
             return Summary.from_json(text)
         except ValueError as error:
-            raise DamagedFileError(f"{self.path(*names)} cannot be read: {error}") from error
+            cure = "restore it from a backup, or choose another snapshot"
+            raise DamagedFileError(f"{self.path(*names)} cannot be read: {error}; {cure}") from error
 
     def check_intact(self, table: Table, name: str, summary: Summary | None) -> None:
         """Raise DamagedFileError if a file is missing or truncated. Without a summary, check that any file exists."""
