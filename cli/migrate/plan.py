@@ -191,7 +191,6 @@ def show(options: Options, /, destination: str, offsets: bool, report: str | Non
 
 
 def _write_report(output: Output, rows: Iterator[ReportRow | MatchRow]) -> None:
-    """Write all rows of one report."""
     first = next(rows, None)
     if first is None:
         raise DamagedFileError("the report has no rows: its files are missing or damaged")

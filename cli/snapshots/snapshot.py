@@ -164,5 +164,6 @@ def _take(options: Options, source: SourceOptions, destination: str, spark: Spar
     if not taken.groups:
         complain("the snapshot has no groups: if they are below a chroot, add it to the address")
     if taken.forbidden:
-        say(options, f"{taken.forbidden} nodes are forbidden; their rows have a problem but no raw.")
+        cure = "Log in as a user who may read them."
+        say(options, f"{taken.forbidden} nodes are forbidden: the column `problem` names them. {cure}")
     return taken.forbidden

@@ -1,4 +1,4 @@
-"""What the properties of Kafka's Java clients mean for our connections.
+"""Translate the properties of Kafka's Java clients into settings of connections.
 
 Settings of consumers and producers have no effect here. Any other unknown setting is refused, because it may be about
 security. Settings of librdkafka are refused with the name that Java has for them.

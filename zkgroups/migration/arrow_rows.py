@@ -85,7 +85,6 @@ def _to_arrow(value: Any) -> Any:
 
 
 def split(table: Any) -> Iterator[Any]:
-    """Split a table into batches."""
     return iter(table.to_batches(max_chunksize=BATCH_ROWS))
 
 

@@ -25,7 +25,6 @@ class LocalTallySum:
         self.value = Tally()
 
     def add(self, tally: Tally, /) -> None:
-        """Add the rows of some groups."""
         self.value += tally
 
 

@@ -40,7 +40,7 @@ _STAGED: Final = re.compile(f"({TIMESTAMP})-[0-9a-f]{{8}}")
 
 
 def write_list(files: Files, path: str, rows: int) -> None:
-    """Write the list of files in a new folder, which `publish` needs."""
+    """Write the list of the files in a new folder. `publish` needs it."""
     files.write_text(join(path, _LIST), FileList(rows, files.lengths(path)).to_json())
 
 

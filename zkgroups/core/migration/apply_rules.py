@@ -53,7 +53,7 @@ def offsets_to_write(rows: PlanRows, committed: Mapping[TopicPartition, NativeOf
 
 
 def needs_mark(rows: PlanRows) -> bool:
-    """Return whether the group has, or will have, offsets on the target. If all are skipped it has not moved."""
+    """Return whether the group has, or will have, offsets on the target. If all are skipped, it does not move."""
     return any(row.is_commit or row.reason in (Reason.ALREADY_THERE, Reason.TARGET_AHEAD) for row in rows)
 
 

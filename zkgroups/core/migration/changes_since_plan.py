@@ -144,7 +144,7 @@ def is_as_planned(row: PlanRow, now: NativeOffset | None) -> bool:
 
 
 def log_obstacles(rows: PlanRows, log_of: LogOf) -> list[Obstacle]:
-    """Return which planned offsets are no longer valid in their logs. Brokers report unknown partitions themselves."""
+    """Return which planned offsets are no longer in their logs. Brokers report unknown partitions themselves."""
     changes = _Changes()
     for row in rows:
         log = log_of(row.at, row.zxid, row.topic_id)
@@ -169,7 +169,7 @@ def recreated_partitions(
 
 
 def _is_older(row: PlanRow, created: Mapping[str, int]) -> bool:
-    """Return whether an offset is older than its topic, and was newer when the plan was made."""
+    """Return whether a topic was recreated since the plan: its offset is older now, but was newer in the plan."""
     was_newer = row.is_commit or row.reason in (Reason.ALREADY_THERE, Reason.TARGET_AHEAD)
     if not was_newer or row.topic is None or row.topic_id is not None or row.zxid is None:
         return False

@@ -1,8 +1,8 @@
 """The contents of an audit: each commit with the previous offset, and the committed offsets at any time.
 
 See `journal.py` for the files. Forbidden nodes are counted. If a group has one, the next batch reads all offsets of the
-group, and not only the changed ones. So the last commit to the node is recorded once the node can be read. Recorded
-commits are skipped.
+group, and not only the changed ones. So the last commit to the node is recorded once the node can be read. Commits
+that are already recorded are skipped.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def _files(rows: int) -> int:
 
 
 def _is_commit() -> Column:
-    """Select commits: a forbidden node has no zxid, and other nodes have no partition."""
+    """Select the rows of commits. A forbidden node has no zxid, and a directory has no partition."""
     return f.col("zxid").isNotNull() & f.col("topic").isNotNull() & f.col("partition").isNotNull()
 
 

@@ -65,7 +65,6 @@ class SnapshotFinding:
 
     @property
     def severity(self) -> Severity:
-        """The severity of the finding."""
         return self.finding.severity
 
 
@@ -79,7 +78,6 @@ class VerifiedSnapshot:
 
     @property
     def has_errors(self) -> bool:
-        """Whether any finding is an error."""
         return any(each.severity is Severity.ERROR for each in self.findings)
 
 
