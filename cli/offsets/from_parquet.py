@@ -86,13 +86,13 @@ class SnapshotSource:
     def records(self, options: Options, selection: OffsetSelection, tally: Tally) -> Iterator[Iterator[OffsetRecord]]:
         """Open a Spark session, and yield an iterator over the chosen offsets that reads while it is consumed."""
         with spark_installed():
-            from zkgroups.spark.snapshots.clusters import choose, unfinished_after
+            from zkgroups.spark.snapshots.clusters import choose_in_cluster, unfinished_after
             from zkgroups.spark.snapshots.restore import restorable_topics
         address = cluster_address(options)
         say(options, f"Starting Spark to read a snapshot in {self.destination}.")
         with self.choice.spark.session(options) as session:
             at, cluster = self.choice.at, self.choice.cluster
-            snapshot = choose(session, self.destination, at, cluster=cluster, address=address)
+            snapshot = choose_in_cluster(session, self.destination, at, cluster=cluster, address=address)
             say(options, _snapshot_text(snapshot, address))
             if at in (None, "latest"):
                 warn_if_in_future(snapshot.name)

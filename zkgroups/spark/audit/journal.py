@@ -110,7 +110,7 @@ class Journal(SparkFolder):
             if piece not in current:
                 self._delete_folder(COMMITS, piece.name)
 
-    def standing(self) -> int | None:
+    def standing_batch(self) -> int | None:
         """Return the batch of the latest `standing`."""
         batches = sorted(self._batches(STANDING), reverse=True)
         return next((int(name) for name in batches if self.is_complete(STANDING, name)), None)
@@ -121,7 +121,7 @@ class Journal(SparkFolder):
 
     def write_standing(self, rows: DataFrame, batch: int) -> None:
         """Add the last commit of each partition. Keep the previous `standing` for current readers."""
-        before = self.standing()
+        before = self.standing_batch()
         self._write(rows, STANDING, f"{batch:012d}")
         for name in self._batches(STANDING):
             if int(name) not in (before, batch):
@@ -175,7 +175,7 @@ class Journal(SparkFolder):
 
     def last_read_ms(self) -> int | None:
         """Return the start of the last finished batch; None if no batch is finished."""
-        if not self.exists_replaced(LAST_READ):
+        if not self.exists_replaceable(LAST_READ):
             return None
         last_read = self._json(LAST_READ)
         if type(last_read) is not int:
@@ -194,7 +194,7 @@ class Journal(SparkFolder):
 
     def check_exists(self) -> None:
         """Raise NotFoundError if no audit was ever started here."""
-        if not self.exists_replaced(ABOUT):
+        if not self.exists_replaceable(ABOUT):
             self._refuse_without_about()
             raise NotFoundError(f"no audit in {self}: run `zkgroups audit` first")
 
@@ -202,7 +202,7 @@ class Journal(SparkFolder):
         """Start an audit of these groups and topics, or check that the existing one has them; clean up."""
         about = {"groups": groups, "topics": topics}
         with translated(f"{self} cannot be written to"):
-            if self.exists_replaced(ABOUT):
+            if self.exists_replaceable(ABOUT):
                 self._refuse_other_selection(about)
             else:
                 self._refuse_without_about()
@@ -267,7 +267,7 @@ class Journal(SparkFolder):
             raise RefusedError(f"the audit in {self} has lost its {CHECKPOINT}: start a new audit in another folder")
 
     def _json(self, *names: str) -> Any:
-        text = self.read_replaced(*names)
+        text = self.read_replaceable(*names)
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:

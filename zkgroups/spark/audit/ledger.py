@@ -203,7 +203,7 @@ class Ledger:
     def _known(self, spark: SparkSession, until: int) -> DataFrame | None:
         """Return commits recorded before a batch, including the last of each partition."""
         journal = Journal(spark, str(self.journal))
-        standing = journal.standing()
+        standing = journal.standing_batch()
         since = [piece for piece in journal.pieces() if piece.last > (-1 if standing is None else standing)]
         found = [journal.read(since, COMMITS).select(*STANDING.names)] if since else []
         if standing is not None:
@@ -227,7 +227,7 @@ class Ledger:
 
     def _write_standing(self, batch: int) -> None:
         known = self._known(self._spark, batch + 1)
-        if known is not None and self.journal.standing() != batch:
+        if known is not None and self.journal.standing_batch() != batch:
             rows = _last(known)
             self.journal.write_standing(rows.coalesce(_files(rows.count())), batch)
 

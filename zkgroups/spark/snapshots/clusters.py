@@ -34,7 +34,7 @@ class ChosenSnapshot:
         return rows if self.cluster is None else rows.where(rows["cluster"] == self.cluster)
 
 
-def choose(
+def choose_in_cluster(
     spark: SparkSession,
     destination: str,
     at: str | None = None,

@@ -25,7 +25,7 @@ from ...core.offsets.snapshot_changes import CHANGE_FILTERS, UNCHANGED_HELD, Sna
 from ...exceptions import InvalidOptionError
 from ..errors import translated
 from .choose_snapshot import LATEST, PREVIOUS
-from .clusters import ChosenSnapshot, choose
+from .clusters import ChosenSnapshot, choose_in_cluster
 from .side_by_side import DiffSide, aligned_parts
 
 
@@ -51,8 +51,8 @@ def choose_pair(
     address: str | None = None,
 ) -> SnapshotPair:
     """Choose two snapshots of the named cluster, or of the one at the address, or of the only one."""
-    last = choose(spark, destination, after, cluster=cluster, address=address)
-    return SnapshotPair(choose(spark, destination, before, cluster=cluster or last.cluster), last)
+    last = choose_in_cluster(spark, destination, after, cluster=cluster, address=address)
+    return SnapshotPair(choose_in_cluster(spark, destination, before, cluster=cluster or last.cluster), last)
 
 
 def diff_snapshots(
