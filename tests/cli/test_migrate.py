@@ -336,7 +336,7 @@ def test_a_folder_without_a_plan_gives_exit_code_3(migrate: Migrate, tmp_path: P
         for engine in ("auto", "local", "spark"):
             ended = migrate(command, nothing, "--engine", engine)
             assert (ended.code, ended.out) == (3, ""), (command, engine)
-            assert ended.err == f"zkgroups: no plan in file:{nothing}\n"
+            assert ended.err == f"zkgroups: no plan in file:{nothing}: run `zkgroups migrate plan` first\n"
     assert migrate("export", nothing, tmp_path / "files").code == 3
     assert migrate("plan", nothing, "--groups", "nobody").code == 3
 
