@@ -23,6 +23,8 @@ _NEXT_ADDRESS_AFTER: Final = 0.25
 """In seconds. If a host has several addresses, the next one is tried after this time, too."""
 _TLS_ALERT: Final = b"\x15\x03"
 """How a TLS server answers a client without TLS."""
+_READING: Final[set[asyncio.Task[None]]] = set()
+"""An event loop refers to its tasks weakly, so a forgotten connection would be deleted before its task is cancelled."""
 
 
 class Connection:
@@ -37,6 +39,8 @@ class Connection:
         self._answers = 0
         self._reason: WireError | CertificateError | None = None
         self._reading = asyncio.create_task(self._read())
+        _READING.add(self._reading)
+        self._reading.add_done_callback(_READING.discard)
 
     @classmethod
     async def open(cls, address: Address, tls: ssl.SSLContext | None) -> Self:
