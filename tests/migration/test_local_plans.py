@@ -166,7 +166,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
                 ),
             ),
         ),
-        r"^the plan in \S+ (cannot be read|could not be processed): 'explode' is not a known Action: restore",
+        r"^the plan in .+ cannot be read: 'explode' is not a known Action: restore",
     ),
 }
 

@@ -75,7 +75,7 @@ class Connection:
 
     @property
     def waited(self) -> float:
-        """The seconds since the oldest waiting request became the next to be answered."""
+        """For how many seconds the next answer has been awaited."""
         return asyncio.get_running_loop().time() - self._since if self._waiting else 0.0
 
     async def exchange(self, frame: bytes, correlation_id: int | None) -> bytes:
