@@ -13,7 +13,7 @@ from typing import Final
 
 from . import jaas
 from .properties import refused
-from .stores import tls
+from .tls_stores import tls
 from .wire.security import Security
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
