@@ -231,6 +231,38 @@ def test_a_slow_broker_is_not_taken_for_an_old_one() -> None:
     run(use())
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("lost", [2, 3])
+def test_a_broker_whose_versions_are_lost_several_times_is_not_taken_for_an_old_one(lost: int, damaged: bool) -> None:
+    """An old broker is asked for offsets in a way that makes a newer broker report none."""
+
+    async def use() -> None:
+        async def losing(asked: Asked, send: Send) -> None:
+            if fake.asked.count(codec.API_VERSIONS) > lost:
+                await fake.answer(asked, send)
+                return
+            if damaged and fake.asked.count(codec.API_VERSIONS) > 1:
+                await send(struct.pack(">ii", 5, asked.id) + b"\0")
+            raise ConnectionError
+
+        async def lists(asked: Asked, send: Send) -> None:
+            await send(asked.frame(codec.ListGroupsResponse(groups=[])))
+
+        async with FakeBroker() as fake:
+            fake.behaviours = {codec.API_VERSIONS: losing, codec.LIST_GROUPS: lists}
+            link = link_to(fake)
+            for _ in range(2 * lost):
+                try:
+                    assert (await link.open()).release is None
+                    break
+                except NotSentError:
+                    pass
+            assert await name(link, "billing") == "billing"
+            link.close()
+
+    run(use())
+
+
 @pytest.mark.parametrize(("release", "answered"), [("0.9", (16, codec.METADATA)), ("0.8", (codec.METADATA,))])
 @pytest.mark.parametrize("closes", [True, False])
 def test_a_broker_that_reports_no_versions_is_known_by_its_answers(
