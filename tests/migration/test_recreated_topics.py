@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -235,9 +236,9 @@ def test_a_topic_that_is_recreated_between_the_check_and_the_commit_is_reported(
     registry: Registry, broker: KafkaBroker, topic: str, move: Move
 ) -> None:
     class Raced(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
             recreate(broker, topic)
-            return super().commit(offsets)
+            return super().commit(offsets, **options)
 
     with Raced.connect(broker.address) as brokers:
         report = apply_groups(move.rows, brokers, registry, execute=True)

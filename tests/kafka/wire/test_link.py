@@ -79,6 +79,21 @@ def test_an_answer_to_another_request_is_an_error() -> None:
     run(use())
 
 
+def test_an_answer_that_lacks_a_value_is_an_error() -> None:
+    async def use() -> None:
+        async def lacking(asked: Asked, send: Send) -> None:
+            await send(asked.frame(codec.DescribeGroupsResponse(groups=None)))
+
+        async with FakeBroker() as fake:
+            fake.behaviours[DESCRIBE] = lacking
+            link = link_to(fake)
+            with pytest.raises(DamagedAnswerError, match="lacks a value"):
+                await name(link, "billing")
+            link.close()
+
+    run(use())
+
+
 def test_garbage_in_an_answer_is_an_error() -> None:
     async def use() -> None:
         async def lying(asked: Asked, send: Send) -> None:
@@ -283,7 +298,7 @@ def test_a_broker_that_reports_no_versions_is_known_by_its_answers(
                 fake.behaviours[16] = lists
             link = link_to(fake)
             assert (await link.open()).release == release
-            assert (await link.request(codec.MetadataRequest(topics=None))).brokers == []
+            assert len((await link.request(codec.MetadataRequest(topics=None))).brokers) == 1
             if release == "0.8":
                 with pytest.raises(BrokersTooOldError):
                     await name(link, "billing")
