@@ -15,7 +15,7 @@ from .commit_offsets import Outcomes, commit
 from .coordinators import Coordinators
 from .fetch_offsets import Before, fetch
 from .log_offsets import log_ranges, offsets_at
-from .metadata import metadata, topic_ids, versions
+from .metadata import hidden_topics, metadata, topic_ids, versions
 from .native_groups import delete, describe
 from .offset_deletes import can_delete_offsets, delete_offsets
 from .retention import offsets_retention
@@ -61,6 +61,14 @@ class Brokers:
         known = self._run(lambda deadline: metadata(self._cluster, wanted, deadline)).topics
         names = sorted(known) if wanted is None else [name for name in wanted if name in known]
         return {name: tuple(sorted(known[name].leaders)) for name in names if known[name].leaders}
+
+    def hidden_topics(self, topics: Iterable[str]) -> set[str]:
+        """Return those of these topics that brokers do not describe, for example because this user may not see them.
+
+        Brokers before 0.11 describe them like topics that do not exist. Those are left out.
+        """
+        wanted = list(dict.fromkeys(topics))
+        return self._run(lambda deadline: hidden_topics(self._cluster, wanted, deadline)) if wanted else set()
 
     def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange | None]:
         """Return the log start and log end of each partition; None if it is unknown or has no leader."""

@@ -97,6 +97,8 @@ def _topic_filter(rows: PlanRows) -> Callable[[str | None], bool]:
 
 def target_obstacles(rows: PlanRows, state: TargetState) -> list[Obstacle]:
     """Return the obstacles that a target has: active members, and commits since the plan."""
+    if state.unreadable:  # its offsets are unknown
+        return member_obstacles(state)
     changes = _Changes()
     planned = set()
     for row in rows:
