@@ -17,7 +17,7 @@ from zkgroups.core.znodes.topic_partition import TopicPartition
 
 
 def plan_row(group: str, action: Action, reason: Reason, **fields: Any) -> PlanRow:
-    given: dict[str, Any] = dict.fromkeys(PlanRow.__dataclass_fields__)
+    given: dict[str, Any] = dict.fromkeys(PlanRow._fields)
     given |= {"group": group, "target": group, "action": action, "reason": reason, "obstacles": ()}
     return PlanRow(**given | fields)
 
@@ -72,7 +72,7 @@ def test_the_tallies_of_tasks_add_up(first: list[Outcome], second: list[Outcome]
 
 def test_values_from_columns_are_equal_to_others_and_know_their_partition() -> None:
     rows = [plan_row("g", Action.SKIP, Reason.STALE, topic="orders", partition=number) for number in (0, None)]
-    names = list(PlanRow.__dataclass_fields__)
+    names = list(PlanRow._fields)
     columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in names} | {"group": repeat("g")}
     made = from_columns(PlanRow, len(rows), columns)
     assert made == rows

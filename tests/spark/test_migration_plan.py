@@ -62,7 +62,7 @@ LONGS = st.none() | st.integers(-(2**63), 2**63 - 1)
 
 
 def _row(target: str = "t", **fields: Any) -> PlanRow:
-    given: dict[str, Any] = dict.fromkeys(PlanRow.__dataclass_fields__)
+    given: dict[str, Any] = dict.fromkeys(PlanRow._fields)
     given |= {"plan": "p", "planned_ms": 1, "source": "s", "group": target, "stale": False, "target": target}
     return PlanRow(**given | {"action": SKIP, "reason": Reason.STALE, "obstacles": ()} | fields)
 

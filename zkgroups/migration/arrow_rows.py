@@ -1,4 +1,4 @@
-"""Dataclass rows as Arrow columns. The types of the fields define the schema."""
+"""Rows, which are named tuples, as Arrow columns. The types of the fields define the schema."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from itertools import repeat
-from operator import attrgetter
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
@@ -30,8 +29,7 @@ _PRIMITIVES: Final[dict[Any, Any]] = {str: pa.string(), int: pa.int64(), float: 
 
 def _columns(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
     """Return the name of each field, its type, and whether it may be None."""
-    hints = get_type_hints(kind)
-    return tuple((each.name, *_without_none(hints[each.name])) for each in fields(kind))
+    return tuple((name, *_without_none(hint)) for name, hint in get_type_hints(kind).items())
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
@@ -65,14 +63,13 @@ def batches(kind: type[T], rows: Iterable[T]) -> Iterator[Any]:
 
 def table(kind: type[T], rows: Iterable[T]) -> Any:
     """Convert rows to an Arrow table."""
-    known, columns = list(rows), arrow_schema(kind)
+    schema = arrow_schema(kind)
+    columns = [*zip(*rows, strict=True)] or [()] * len(schema)
     arrays = [
-        pa.array([_to_arrow(each) for each in map(attrgetter(name), known)], columns.field(name).type)
-        if get_origin(hint) is tuple
-        else pa.array([*map(attrgetter(name), known)], columns.field(name).type)
-        for name, hint, _ in _columns(kind)
+        pa.array(map(_to_arrow, values) if pa.types.is_list(field.type) else values, field.type)
+        for field, values in zip(schema, columns, strict=True)
     ]
-    return pa.Table.from_arrays(arrays, schema=columns)
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _to_arrow(value: Any) -> Any:

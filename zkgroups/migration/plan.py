@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, repeat
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..core.columns import from_columns
 from ..core.kafka_values import NativeGroup, NativeOffset
@@ -18,15 +18,14 @@ from ..core.migration.obstacles import GroupFacts, obstacles
 from ..core.migration.offset_decision import Decision, NoOffset, Rule, Unknown, decide
 from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow
 from ..core.migration.target_names import conflicts, name_error
-from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.topic_partition import TopicPartition, known_partition
 from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 from .current_state import active_members
 from .log_ranges import LogRanges
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceNode:
+class SourceNode(NamedTuple):
     """An offset node or a registration of a group; or their directory, if it may not be listed.
 
     - `group`, `target`: the name of the group, and its name on the brokers. The rows of one target come together.
@@ -52,8 +51,7 @@ class SourceNode:
     @property
     def at(self) -> TopicPartition | None:
         """The partition, if it is known."""
-        known = self.topic is not None and self.partition is not None
-        return TopicPartition.checked(self.topic, self.partition) if known else None  # type: ignore[arg-type]
+        return known_partition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

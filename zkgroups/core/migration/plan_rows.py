@@ -1,6 +1,6 @@
 """The rows of a migration: the plan, the report of a run, and the comparison of both sides.
 
-Spark's tables have the same columns as these dataclasses.
+The rows are tuples, because a migration has millions. Spark's tables have the same columns.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..kafka_values import NativeOffset
-from ..znodes.topic_partition import TopicPartition
+from ..znodes.topic_partition import TopicPartition, known_partition
 from .obstacles import Obstacle
 from .offset_decision import Action, Reason
 
@@ -19,15 +19,7 @@ PLAN_VERSION: Final = 2
 """The format of stored plans. Increase it when the fields of `PlanRow` or the stored words change."""
 
 
-class _WithPartition:
-    """Keeps the partition of a row, which every step uses many times."""
-
-    __slots__ = ("_at",)
-    _at: TopicPartition | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRow(_WithPartition):
+class PlanRow(NamedTuple):
     """
     The plan for one offset of one group.
 
@@ -81,13 +73,7 @@ class PlanRow(_WithPartition):
     @property
     def at(self) -> TopicPartition | None:
         """The partition, if it is known."""
-        try:
-            return self._at
-        except AttributeError:
-            known = self.topic is not None and self.partition is not None
-            at = TopicPartition.checked(self.topic, self.partition) if known else None  # type: ignore[arg-type]
-            object.__setattr__(self, "_at", at)
-            return at
+        return known_partition(self.topic, self.partition)
 
     @property
     def prior(self) -> NativeOffset | None:
@@ -139,8 +125,7 @@ class Outcome(StrEnum):
     """The detail is the error that the brokers returned for this partition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportRow:
+class ReportRow(NamedTuple):
     """The result of a step for one row of the plan."""
 
     plan: str
@@ -179,8 +164,7 @@ class Match(StrEnum):
     """One side could not be read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchRow:
+class MatchRow(NamedTuple):
     """The comparison of one row of a plan with both sides."""
 
     plan: str

@@ -38,7 +38,18 @@ from ..session.session import PIPELINE
 from . import multiread_support
 from .bulk_read_pace import FEW_READS, MAX_READ_REQUEST_BYTES, BulkReadPace
 from .bulk_read_requests import Sent, SentOneByOne, SentTogether
-from .multiread_format import DENIED, END, GONE, Kind, Record, listings, operations, records
+from .multiread_format import (
+    DENIED,
+    END,
+    GONE,
+    Kind,
+    PlainOffsets,
+    Record,
+    listings,
+    operations,
+    plain_offsets,
+    records,
+)
 from .node import Node
 from .request_limit import SMALLEST_LIMIT
 
@@ -84,6 +95,10 @@ class Block(Generic[K]):
     def records(self) -> Iterator[Record | int]:
         """Decode the nodes, in order. A failed read gives the error code."""
         return records(self.answer, self.count)
+
+    def plain_offsets(self) -> PlainOffsets | None:
+        """Decode the nodes as offsets. None unless all of them exist and contain plain numbers."""
+        return plain_offsets(self.answer, self.count)
 
 
 def read(context: RegistryContext, kind: Kind, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:

@@ -20,7 +20,7 @@ from enum import IntEnum
 from functools import lru_cache
 from itertools import groupby
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol.serialization import Exists
@@ -176,10 +176,17 @@ def _damaged(error: Exception) -> DamagedAnswerError:
     return DamagedAnswerError(f"a server sent a damaged answer to many reads ({error})")
 
 
-def plain_offsets(answer: bytes, count: int) -> tuple[list[int], list[int]] | None:
-    """Return the mzxids and the offsets of nodes. None unless all of them exist and contain plain numbers."""
-    zxids: list[int] = []
-    offsets: list[int] = []
+class PlainOffsets(NamedTuple):
+    """The offsets in some nodes as columns, with the mzxid and the mtime of each node."""
+
+    offsets: list[int]
+    zxids: list[int]
+    modified_ms: list[int]
+
+
+def plain_offsets(answer: bytes, count: int) -> PlainOffsets | None:
+    """Return the offsets of nodes as columns. None unless all nodes exist and contain plain numbers."""
+    found = PlainOffsets([], [], [])
     position = 0
     for _ in range(count):
         start = position + DATA_AT
@@ -190,12 +197,14 @@ def plain_offsets(answer: bytes, count: int) -> tuple[list[int], list[int]] | No
         position = end + STAT_BYTES
         if not is_plain_offset(data) or position > len(answer):
             return None
-        offsets.append(int(data))
-        zxids += _MZXID.unpack_from(answer, end)
-    return zxids, offsets
+        zxid, modified_ms = _MODIFIED.unpack_from(answer, end)
+        found.offsets.append(int(data))
+        found.zxids.append(zxid)
+        found.modified_ms.append(modified_ms)
+    return found
 
 
-_MZXID: Final = Struct(">8xq")
+_MODIFIED: Final = Struct(">8xq8xq")
 
 
 @lru_cache(maxsize=1024)
