@@ -31,17 +31,22 @@ def group_chunks(kind: type[T], batches: Iterable[Any], same: Mapping[str, Any] 
 
     `same` has the values of columns that are not in the batches because they are the same in all rows.
     """
+    return (rows(kind, table, same) for table in group_tables(batches))
+
+
+def group_tables(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield the same rows as tables, some whole groups at a time."""
     chunk: list[_TargetRun] = []
     groups = offsets = 0
     for group in _groups(batches):
         size = sum(run.stop - run.start for run in group)
         if chunk and (groups == MAX_GROUPS or offsets + size > MAX_OFFSETS):
-            yield rows(kind, _table(chunk), same)
+            yield _table(chunk)
             chunk, groups, offsets = [], 0, 0
         chunk += group
         groups, offsets = groups + 1, offsets + size
     if chunk:
-        yield rows(kind, _table(chunk), same)
+        yield _table(chunk)
 
 
 def _groups(batches: Iterable[Any]) -> Iterator[list[_TargetRun]]:

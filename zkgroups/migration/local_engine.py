@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, Final, Self, TypeVar
 
 import pyarrow as pa
@@ -16,13 +17,18 @@ from ..storage.atomic_folder import write_list
 from ..storage.files import LocalFiles, join, local_path
 from .arrow_rows import BATCH_ROWS, arrow_schema, table
 from .arrow_rows import rows as from_arrow
+from .chunks import group_tables
 from .engine import BatchFunction, OnProgress
+from .local_threads import map_in_threads
 from .plan_folder import PlanFolder
 from .tallies import LocalTallySum, TallySum
 
 T = TypeVar("T")
 
 _FILE: Final = "part-00000.snappy.parquet"
+_THREADS: Final = 3
+"""While a thread waits for servers, another one computes."""
+
 _ORDER: Final = ("target", "group", "topic", "partition")
 
 
@@ -89,20 +95,23 @@ class _Progress:
         self.rows = self.done = 0
 
     def of(self, table: Any) -> Iterator[Any]:
-        """Yield the table in parts that are counted when the next one is wanted."""
+        """Yield the table in parts of whole groups, which are counted when the next one is wanted."""
         self.rows, self.done = len(table), 0
-        for batch in table.to_batches(max_chunksize=BATCH_ROWS):
-            yield pa.Table.from_batches([batch])
-            self.done += len(batch)
+        for part in group_tables(table.to_batches()):
+            yield part
+            self.done += len(part)
 
 
 class LocalRows:
     """Rows as Arrow tables, which are made when they are used."""
 
-    def __init__(self, tables: Callable[[], Iterable[Any]], schema: Any, progress: _Progress) -> None:
+    def __init__(
+        self, tables: Callable[[], Iterable[Any]], schema: Any, progress: _Progress, *, threads: int = 1
+    ) -> None:
         self._tables = tables
         self._schema = schema
         self._progress = progress
+        self._threads = threads
 
     def select(self, *columns: str) -> Self:
         """Return these columns."""
@@ -112,11 +121,25 @@ class LocalRows:
     def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:  # noqa: ARG002
         """Bring all rows of a target together, in order."""
         keys = [key for key in _ORDER if key in self._schema.names]
-        return type(self)(lambda: self._progress.of(_in_order(self._table(), keys)), self._schema, self._progress)
+
+        def tables() -> Iterator[Any]:
+            return self._progress.of(_in_order(self._table(), keys))
+
+        return type(self)(tables, self._schema, self._progress, threads=_THREADS)
 
     def map(self, function: BatchFunction, kind: type[Any]) -> Self:
         """Apply a function that returns rows of this dataclass."""
-        return type(self)(lambda: map(_as_table, function(self._batches())), arrow_schema(kind), self._progress)
+
+        def work(tables: Iterator[Any]) -> Iterator[Any]:
+            return map(_as_table, function(each for table in tables for each in table.to_batches()))
+
+        def results() -> Iterator[Any]:
+            tables = iter(self._tables())
+            first = [*islice(tables, 2)]
+            threads = self._threads if len(first) > 1 else 1
+            return map_in_threads(work, chain(first, tables), threads)
+
+        return type(self)(results, arrow_schema(kind), self._progress)
 
     def write(self, path: str, failure: str, counted: TallySum) -> Tally:
         """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
@@ -144,10 +167,6 @@ class LocalRows:
 
     def _table(self) -> Any:
         return pa.concat_tables([self._schema.empty_table(), *self._tables()])
-
-    def _batches(self) -> Iterator[Any]:
-        for each in self._tables():
-            yield from each.to_batches(max_chunksize=BATCH_ROWS)
 
 
 def _read(file: str, schema: Any) -> Any:

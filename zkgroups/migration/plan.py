@@ -116,10 +116,11 @@ class Planner:
         ]
 
     def _rows(self, group: _Group, facts: GroupFacts) -> list[PlanRow]:
-        offsets = group.offsets()
-        ats, nodes = [at for _, at in offsets], [node for node, _ in offsets]
+        nodes = group.offsets()
+        ats = [node.at for node in nodes]
         before = [*map(group.before, ats)]
-        decisions = [*map(self._decide, nodes, ats, before)]
+        stale = [*map(self._settings.is_stale, nodes)]
+        decisions = [*map(self._decide, nodes, ats, before, stale)]
         logs = [*map(self._logs.range, ats)]
         there = [each if isinstance(each, NativeOffset) else None for each in before]
         blocked = tuple(obstacles(facts, decisions))
@@ -127,7 +128,7 @@ class Planner:
         columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in same.items()}
         columns |= {name: map(attrgetter(name), nodes) for name in _OF_THE_NODE}
         columns |= {
-            "stale": map(self._settings.is_stale, nodes),
+            "stale": stale,
             "log_start": [None if log is None else log.start for log in logs],
             "log_end": [None if log is None else log.end for log in logs],
             "before": [None if each is None else each.offset for each in there],
@@ -140,11 +141,13 @@ class Planner:
         }
         return from_columns(PlanRow, len(nodes), columns)
 
-    def _decide(self, node: SourceNode, at: TopicPartition | None, before: NativeOffset | Unknown | None) -> Decision:
+    def _decide(
+        self, node: SourceNode, at: TopicPartition | None, before: NativeOffset | Unknown | None, stale: bool
+    ) -> Decision:
         source = node.no_offset or (NoOffset.UNREADABLE if node.problem is not None else node.offset)
         target = before.offset if isinstance(before, NativeOffset) else before
         log = self._logs.log(at, node.zxid)
-        return decide(source, log, target, self._settings.rule, stale=self._settings.is_stale(node))
+        return decide(source, log, target, self._settings.rule, stale=stale)
 
 
 _OF_THE_NODE: Final = ("topic", "partition", "offset", "zxid", "committed_ms", "problem")
@@ -159,19 +162,22 @@ class _Group:
         self.nodes = nodes
         self.target = nodes[0].target
         self.native: Mapping[TopicPartition, NativeOffset] | ZkgroupsException = {}
-        self._offsets = [(node, node.at) for node in nodes if not node.member]
+        self._offsets = [node for node in nodes if not node.member]
 
     def partitions(self) -> Iterator[TopicPartition]:
         """Yield the partitions with an offset on either side."""
-        yield from (at for _, at in self._offsets if at is not None)
+        yield from (at for node in self._offsets if (at := node.at) is not None)
         if not isinstance(self.native, ZkgroupsException):
             yield from self.native
 
-    def offsets(self) -> list[tuple[SourceNode, TopicPartition | None]]:
+    def offsets(self) -> list[SourceNode]:
         """Return the offsets of both sides in order. Offsets that only the target has get an empty node."""
-        known = {at for _, at in self._offsets}
-        only = [] if isinstance(self.native, ZkgroupsException) else [at for at in self.native if at not in known]
-        return sorted([*self._offsets, *((self._empty_node(at), at) for at in only)], key=_sort_key)
+        if isinstance(self.native, ZkgroupsException) or not self.native:
+            only = []
+        else:
+            known = {node.at for node in self._offsets}
+            only = [self._empty_node(at) for at in self.native if at not in known]
+        return sorted([*self._offsets, *only], key=_sort_key)
 
     def _empty_node(self, at: TopicPartition) -> SourceNode:
         return SourceNode(group=self.name, target=self.target, member=False, topic=at.topic, partition=at.partition)
@@ -191,8 +197,7 @@ def _groups(nodes: Sequence[SourceNode]) -> Iterator[_Group]:
             yield _Group(name, group)
 
 
-def _sort_key(offset: tuple[SourceNode, TopicPartition | None]) -> tuple[str, int]:
-    node, _ = offset
+def _sort_key(node: SourceNode) -> tuple[str, int]:
     return node.topic or "", -1 if node.partition is None else node.partition
 
 
