@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from itertools import repeat
+from functools import cache
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.columns import from_columns
+from ..core.columns import Columns, column
 from ..exceptions import DamagedFileError
 
 T = TypeVar("T")
@@ -27,8 +27,13 @@ _PRIMITIVES: Final[dict[Any, Any]] = {str: pa.string(), int: pa.int64(), float: 
 # Schemas
 
 
-def _columns(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+def _columns(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
     """Return the name of each field, its type, and whether it may be None."""
+    return _cached_columns(kind)  # type: ignore[arg-type]
+
+
+@cache  # it takes as long as the conversion of hundreds of rows
+def _cached_columns(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
     return tuple((name, *_without_none(hint)) for name, hint in get_type_hints(kind).items())
 
 
@@ -56,20 +61,22 @@ def arrow_schema(kind: type[Any]) -> Any:
 # From rows to tables
 
 
-def batches(kind: type[T], rows: Iterable[T]) -> Iterator[Any]:
+def batches(kind: type[T], rows: Sequence[T]) -> Iterator[Any]:
     """Convert rows to Arrow batches. No rows give no batch."""
     return split(table(kind, rows))
 
 
-def table(kind: type[T], rows: Iterable[T]) -> Any:
+def table(kind: type[T], rows: Sequence[T]) -> Any:
     """Convert rows to an Arrow table."""
     schema = arrow_schema(kind)
-    columns = [*zip(*rows, strict=True)] or [()] * len(schema)
-    arrays = [
-        pa.array(map(_to_arrow, values) if pa.types.is_list(field.type) else values, field.type)
-        for field, values in zip(schema, columns, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    return pa.Table.from_arrays([_array(column(rows, each.name), each.type) for each in schema], schema=schema)
+
+
+def _array(values: Sequence[Any], kind: Any) -> Any:
+    if not pa.types.is_list(kind):
+        return pa.array(values, kind)
+    known = {value: number for number, value in enumerate(dict.fromkeys(values))}  # most rows have the same
+    return pa.array(map(_to_arrow, known), kind).take(pa.array(map(known.__getitem__, values), pa.int32()))
 
 
 def _to_arrow(value: Any) -> Any:
@@ -88,17 +95,22 @@ def split(table: Any) -> Iterator[Any]:
 # From tables to rows
 
 
-def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> list[T]:
+def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> Columns[T]:
     """Return the rows of an Arrow batch or table; other columns are ignored.
 
-    `same` has the values of columns that are not in the table because they are the same in all rows.
+    `same` has the values of columns that are not in the table because they are the same in all rows. Raise
+    DamagedFileError for an unknown word.
     """
     known = dict(same or {})
-    columns = {
-        name: repeat(known[name]) if name in known else _values(hint, table.column(name))
-        for name, hint, _ in _columns(kind)
-    }
-    return from_columns(kind, len(table), columns)
+    hints = {name: hint for name, hint, _ in _columns(kind)}
+
+    def load(name: str) -> list[Any]:
+        return [known[name]] * len(table) if name in known else _values(hints[name], table.column(name))
+
+    found = Columns(kind, len(table), load)
+    for name in (name for name, hint in hints.items() if hint not in _PRIMITIVES):
+        found.column(name)  # now: a caller that writes must not fail after it has written
+    return found
 
 
 def row(kind: type[T], values: Mapping[str, Any]) -> T:

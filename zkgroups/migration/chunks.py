@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.columns import Columns
 from .arrow_rows import rows
 
 MAX_GROUPS: Final = 200
@@ -26,7 +27,7 @@ class _TargetRun(NamedTuple):
     stop: int
 
 
-def group_chunks(kind: type[T], batches: Iterable[Any], same: Mapping[str, Any] | None = None) -> Iterator[list[T]]:
+def group_chunks(kind: type[T], batches: Iterable[Any], same: Mapping[str, Any] | None = None) -> Iterator[Columns[T]]:
     """Yield the rows of Arrow batches, some whole groups at a time. All rows of a target must be consecutive.
 
     `same` has the values of columns that are not in the batches because they are the same in all rows.

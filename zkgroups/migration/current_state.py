@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import repeat
+from itertools import chain, repeat
 
+from ..core.columns import column
 from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.changes_since_plan import PlanRows
 from ..core.migration.obstacles import Obstacle, ObstacleKind
@@ -122,6 +123,7 @@ def active_members(group: NativeGroup) -> tuple[str, ...]:
 
 def read_topic_ids(brokers: Brokers, plans: Mapping[str, PlanRows]) -> TopicIds:
     """Read the current ids of the topics in these plans. Topics without an id in the plan are left out."""
-    topics = {row.topic for rows in plans.values() for row in rows if row.topic_id is not None}
-    names = [topic for topic in topics if topic is not None]
+    ids = (zip(column(rows, "topic"), column(rows, "topic_id"), strict=True) for rows in plans.values())
+    known = set(chain.from_iterable(ids))
+    names = [topic for topic, id in known if topic is not None and id is not None]
     return brokers.topic_ids(brokers.partitions(names)) if names else {}

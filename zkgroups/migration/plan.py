@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, repeat
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from ..core.columns import from_columns
+from ..core.columns import Columns, column
 from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.obstacles import GroupFacts, obstacles
 from ..core.migration.offset_decision import Decision, NoOffset, Rule, Unknown, decide
@@ -100,7 +100,7 @@ class Planner:
         self._brokers = brokers
         self._logs = LogRanges(brokers, settings.topics_created)
 
-    def plan(self, nodes: Sequence[SourceNode]) -> list[PlanRow]:
+    def plan(self, nodes: Sequence[SourceNode]) -> Sequence[PlanRow]:
         """Return the rows of these groups. All groups with the same target must be passed together."""
         groups = list(_groups(nodes))
         targets = {group.name: group.target for group in groups}
@@ -109,13 +109,10 @@ class Planner:
             group.native = answers.committed.get(group.target, {})
         self._logs.read(at for group in groups for at in group.partitions())
         rivals = conflicts(targets)
-        return [
-            row
-            for group in groups
-            for row in self._rows(group, answers.facts(group, rivals.get(group.target, [group.name])))
-        ]
+        facts = (answers.facts(group, rivals.get(group.target, [group.name])) for group in groups)
+        return Columns.joined(PlanRow, [*map(self._rows, groups, facts)])
 
-    def _rows(self, group: _Group, facts: GroupFacts) -> list[PlanRow]:
+    def _rows(self, group: _Group, facts: GroupFacts) -> Columns[PlanRow]:
         nodes = group.offsets()
         ats = [node.at for node in nodes]
         before = [*map(group.before, ats)]
@@ -125,8 +122,8 @@ class Planner:
         there = [each if isinstance(each, NativeOffset) else None for each in before]
         blocked = tuple(obstacles(facts, decisions))
         same = {"group": group.name, "target": group.target, "obstacles": blocked} | self._fields
-        columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in same.items()}
-        columns |= {name: map(attrgetter(name), nodes) for name in _OF_THE_NODE}
+        columns: dict[str, Sequence[Any]] = {name: [value] * len(nodes) for name, value in same.items()}
+        columns |= {name: column(nodes, name) for name in _OF_THE_NODE}
         columns |= {
             "stale": stale,
             "log_start": [None if log is None else log.start for log in logs],
@@ -139,7 +136,7 @@ class Planner:
             "planned": [decision.offset for decision in decisions],
             "topic_id": [self._logs.topic_id(node.topic) for node in nodes],
         }
-        return from_columns(PlanRow, len(nodes), columns)
+        return Columns(PlanRow, len(nodes), columns.__getitem__)
 
     def _decide(
         self, node: SourceNode, at: TopicPartition | None, before: NativeOffset | Unknown | None, stale: bool

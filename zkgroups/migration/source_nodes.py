@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, repeat
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from typing import Final, NamedTuple
 
-from ..core.columns import from_columns
 from ..core.migration.offset_decision import NoOffset
 from ..core.selection import Selection
 from ..core.times import LATEST_MS
@@ -83,18 +82,11 @@ def _offsets(block: Block[PartDirectory], targets: Mapping[str, str]) -> Iterato
 
 
 def _plain(part: PlainOffsets, target: str) -> list[SourceNode]:
-    columns: dict[str, Iterable[Any]] = dict.fromkeys(SourceNode._fields, repeat(None)) | {
-        "group": repeat(part.group),
-        "target": repeat(target),
-        "member": repeat(False),
-        "topic": (at.topic for at in part.places),
-        "partition": (at.partition for at in part.places),
-        "offset": part.offsets,
-        "zxid": part.zxids,
-        "committed_ms": map(_time, part.modified_ms),
-        "forbidden": repeat(False),
-    }
-    return from_columns(SourceNode, len(part.places), columns)
+    times = map(_time, part.modified_ms)
+    return [
+        SourceNode(part.group, target, False, None, at.topic, at.partition, offset, zxid, committed_ms)
+        for at, offset, zxid, committed_ms in zip(part.places, part.offsets, part.zxids, times, strict=True)
+    ]
 
 
 def _offset(target: str, place: PartDirectory, name: str, node: Node | ForbiddenNode) -> SourceNode:

@@ -150,7 +150,7 @@ class TrackedGroup:
         return self.offsets.update({at: LeadingOffset(number, number) for at, number in news})
 
 
-def tracked_groups(rows: Iterable[PlanRow], *, to_zookeeper: bool) -> list[TrackedGroup]:
+def tracked_groups(rows: Sequence[PlanRow], *, to_zookeeper: bool) -> list[TrackedGroup]:
     """Return the groups of a plan that have offsets in ZooKeeper."""
     found = (of_target for of_target in by_target(rows).values() if any(map(is_of_source, of_target)))
     return [TrackedGroup(of_target, to_zookeeper=to_zookeeper) for of_target in found]

@@ -17,15 +17,15 @@ without a partition describes a node that is not a partition. It is equal unless
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import repeat
+from collections.abc import Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
-from ..columns import from_columns
+from ..columns import Columns, column
 from .changes_since_plan import PlanRows, is_of_source, new_offsets, recreated_topics
 from .offset_decision import Action
-from .plan_rows import Match, MatchRow, PlanRow
+from .plan_rows import Match, MatchRow, PlanRow, all_commit, expected_offsets
 from .rollback_rules import not_moved
 from .source_and_target_state import OffsetKey, SourceState, TargetState, TopicIds
 
@@ -35,7 +35,7 @@ NO_TOPIC_IDS: Final[TopicIds] = MappingProxyType({})
 
 def compare_rows(
     rows: PlanRows, source: SourceState | None, target: TargetState, ids: TopicIds = NO_TOPIC_IDS
-) -> list[MatchRow]:
+) -> Columns[MatchRow]:
     """Compare the rows of a group with both sides, and add rows for offsets that are not in the plan.
 
     Without a source only the target is compared.
@@ -52,17 +52,15 @@ class _Comparison:
         self._source = source or SourceState()
         self._unreadable = "; ".join(filter(None, [self._source.unreadable, target.unreadable]))
         self._native: dict[OffsetKey, int] = {at: found.offset for at, found in target.committed.items()}
-        self._new = dict.fromkeys(new_offsets(rows, self._source))
         self._recreated = recreated_topics(rows, ids)
 
-    def matches(self) -> list[MatchRow]:
-        keys: list[OffsetKey] = [(row.topic, row.partition) for row in self._rows]
-        expected = [row.expected for row in self._rows]
+    def matches(self) -> Columns[MatchRow]:
+        keys: list[OffsetKey] = [*zip(column(self._rows, "topic"), column(self._rows, "partition"), strict=True)]
+        expected = expected_offsets(self._rows)
+        if self._are_equal(keys, expected):  # as usual, and faster
+            return self._match_rows(keys, expected, [Match.EQUAL] * len(keys), [""] * len(keys))
         matches = [*map(self._match, self._rows, keys, expected)]
-        details = [
-            "" if match is Match.EQUAL else self._detail(row, match)
-            for row, match in zip(self._rows, matches, strict=True)
-        ]
+        details = [*map(self._detail, self._rows, matches)]
         planned = set(keys)
         unplanned = [key for key in self._native | self._new if key not in planned]
         return self._match_rows(
@@ -72,31 +70,42 @@ class _Comparison:
             details + ["not in the plan"] * len(unplanned),
         )
 
+    def _are_equal(self, keys: Sequence[OffsetKey], expected: Sequence[int | None]) -> bool:
+        """Return whether all rows are equal, and no other offsets exist. If not, each row is compared by itself."""
+        if self._unreadable or self._recreated or not all_commit(self._rows):
+            return False
+        zxids = {key: node.zxid for key, node in self._source.offsets.items()}
+        planned = dict(zip(keys, column(self._rows, "zxid"), strict=True))
+        has_source = not self._has_source or zxids == planned
+        return has_source and self._native == dict(zip(keys, expected, strict=True))
+
+    @cached_property
+    def _new(self) -> dict[OffsetKey, None]:
+        return dict.fromkeys(new_offsets(self._rows, self._source))
+
     def _match_rows(
         self,
         keys: Sequence[OffsetKey],
         expected: Sequence[int | None],
         matches: Sequence[Match],
         details: Sequence[str],
-    ) -> list[MatchRow]:
-        like = self._rows[0]
-        nodes = map(self._source.offsets.get, keys)
-        offsets = [None if node is None else node.offset for node in nodes]
+    ) -> Columns[MatchRow]:
+        count = len(keys)
+        offsets = [None if node is None else node.offset for node in map(self._source.offsets.get, keys)]
         native = [*map(self._native.get, keys)]
-        columns: dict[str, Iterable[Any]] = {
-            "plan": repeat(like.plan),
-            "group": repeat(like.group),
-            "topic": (topic for topic, _ in keys),
-            "partition": (partition for _, partition in keys),
-            "target": repeat(like.target),
+        columns: dict[str, Sequence[Any]] = {
+            name: [column(self._rows, name)[0]] * count for name in ("plan", "group", "target")
+        } | {
+            "topic": [topic for topic, _ in keys],
+            "partition": [partition for _, partition in keys],
             "offset": offsets,
             "native": native,
             "expected": expected,
             "match": matches,
-            "dual_commit": map(dual_commit, offsets, native) if self._has_source else repeat(""),
+            "dual_commit": [*map(dual_commit, offsets, native)] if self._has_source else [""] * count,
             "detail": details,
         }
-        return from_columns(MatchRow, len(keys), columns)
+        return Columns(MatchRow, count, columns.__getitem__)
 
     def _detail(self, row: PlanRow, match: Match) -> str:
         if match is Match.EQUAL:

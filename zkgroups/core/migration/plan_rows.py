@@ -5,11 +5,13 @@ The rows are tuples, because a migration has millions. Spark's tables have the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
+from ..columns import column
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition, known_partition
 from .obstacles import Obstacle
@@ -92,6 +94,31 @@ class PlanRow(NamedTuple):
     def expected(self) -> int | None:
         """The offset of the target once the plan is applied."""
         return self.planned if self.is_commit else self.before
+
+
+def places(rows: Sequence[PlanRow]) -> Sequence[TopicPartition | None]:
+    """Return the partition of each row, if it is known."""
+    return _places(tuple(column(rows, "topic")), tuple(column(rows, "partition")))
+
+
+@lru_cache(maxsize=256)  # most groups have the same partitions
+def _places(topics: tuple[str | None, ...], partitions: tuple[int | None, ...]) -> tuple[TopicPartition | None, ...]:
+    return tuple(map(known_partition, topics, partitions))
+
+
+def all_commit(rows: Sequence[PlanRow]) -> bool:
+    """Return whether an offset is to be written for each of these rows."""
+    return None not in column(rows, "planned") and column(rows, "action").count(Action.COMMIT) == len(rows)
+
+
+def commit_rows(rows: Sequence[PlanRow]) -> Sequence[PlanRow]:
+    """Return the rows for which an offset is to be written."""
+    return rows if all_commit(rows) else [row for row in rows if row.is_commit]
+
+
+def expected_offsets(rows: Sequence[PlanRow]) -> list[int | None]:
+    """Return the offset of the target for each row, once the plan is applied."""
+    return list(column(rows, "planned")) if all_commit(rows) else [row.expected for row in rows]
 
 
 OF_THE_PLAN: Final = ("plan", "planned_ms", "source", "brokers", "cluster", "retention_seconds", "topics", "rule")
