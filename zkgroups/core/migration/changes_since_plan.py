@@ -40,7 +40,7 @@ def _by(rows: PlanRows, key: str) -> dict[str, PlanRows]:
     found: dict[str, PlanRows] = {}
     start = 0
     for value, together in groupby(column(rows, key)):
-        stop = start + sum(1 for _ in together)
+        stop = start + len(list(together))
         found[value] = [*found[value], *rows[start:stop]] if value in found else rows[start:stop]
         start = stop
     return found

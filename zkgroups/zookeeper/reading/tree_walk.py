@@ -81,9 +81,9 @@ class PlainOffsets(NamedTuple):
 
     group: str
     places: tuple[TopicPartition, ...]
-    offsets: list[int]
-    zxids: list[int]
-    modified_ms: list[int]
+    offsets: Sequence[int]
+    zxids: Sequence[int]
+    modified_ms: Sequence[int]
 
 
 def plain_offsets(block: Block[PartDirectory]) -> list[PlainOffsets] | None:
