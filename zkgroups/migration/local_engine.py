@@ -26,7 +26,7 @@ from .tallies import LocalTallySum, TallySum
 T = TypeVar("T")
 
 _FILE: Final = "part-00000.snappy.parquet"
-_THREADS: Final = 3
+THREADS: Final = 3
 """While a thread waits for servers, another one computes."""
 
 _ORDER: Final = ("target", "group", "topic", "partition")
@@ -125,7 +125,7 @@ class LocalRows:
         def tables() -> Iterator[Any]:
             return self._progress.of(_in_order(self._table(), keys))
 
-        return type(self)(tables, self._schema, self._progress, threads=_THREADS)
+        return type(self)(tables, self._schema, self._progress, threads=THREADS)
 
     def map(self, function: BatchFunction, kind: type[Any]) -> Self:
         """Apply a function that returns rows of this dataclass."""

@@ -50,10 +50,10 @@ class LogRanges:
             absent = NoLog.UNKNOWN if at.partition in known.get(at.topic, ()) else NoLog.NO_PARTITION
             self._found[at] = ranges.get(at) or (absent if at.topic in known else NoLog.NO_TOPIC)
 
-    def range(self, at: TopicPartition | None) -> OffsetRange | None:
-        """Return the log start and end of a partition, if known."""
-        found = None if at is None else self._found.get(at)
-        return found if isinstance(found, OffsetRange) else None
+    def ranges(self, ats: Iterable[TopicPartition | None]) -> list[OffsetRange | None]:
+        """Return the log start and end of each partition, if known."""
+        found = (None if at is None else self._found.get(at) for at in ats)
+        return [each if isinstance(each, OffsetRange) else None for each in found]
 
     @property
     def topic_ids(self) -> TopicIds:

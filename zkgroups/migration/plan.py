@@ -115,10 +115,10 @@ class Planner:
     def _rows(self, group: _Group, facts: GroupFacts) -> Columns[PlanRow]:
         nodes = group.offsets()
         ats = [node.at for node in nodes]
-        before = [*map(group.before, ats)]
+        before = group.before(ats)
         stale = [*map(self._settings.is_stale, nodes)]
         decisions = [*map(self._decide, nodes, ats, before, stale)]
-        logs = [*map(self._logs.range, ats)]
+        logs = self._logs.ranges(ats)
         there = [each if isinstance(each, NativeOffset) else None for each in before]
         blocked = tuple(obstacles(facts, decisions))
         same = {"group": group.name, "target": group.target, "obstacles": blocked} | self._fields
@@ -134,7 +134,7 @@ class Planner:
             "action": [decision.action for decision in decisions],
             "reason": [decision.reason for decision in decisions],
             "planned": [decision.offset for decision in decisions],
-            "topic_id": [self._logs.topic_id(node.topic) for node in nodes],
+            "topic_id": [*map(self._logs.topic_id, column(nodes, "topic"))],
         }
         return Columns(PlanRow, len(nodes), columns.__getitem__)
 
@@ -179,11 +179,11 @@ class _Group:
     def _empty_node(self, at: TopicPartition) -> SourceNode:
         return SourceNode(group=self.name, target=self.target, member=False, topic=at.topic, partition=at.partition)
 
-    def before(self, at: TopicPartition | None) -> NativeOffset | Unknown | None:
-        """Return the offset of the target."""
+    def before(self, ats: Sequence[TopicPartition | None]) -> list[NativeOffset | Unknown | None]:
+        """Return the offsets of the target."""
         if isinstance(self.native, ZkgroupsException):
-            return Unknown.TARGET
-        return None if at is None else self.native.get(at)
+            return [Unknown.TARGET] * len(ats)
+        return [None if at is None else self.native.get(at) for at in ats]
 
 
 def _groups(nodes: Sequence[SourceNode]) -> Iterator[_Group]:

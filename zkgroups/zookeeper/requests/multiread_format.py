@@ -196,7 +196,7 @@ def plain_offsets(answer: bytes, count: int) -> PlainOffsets | None:
     except (IndexError, struct.error):
         return None
     heads, numbers, zxids, modified_ms = zip(*found, strict=True) if found else ((), (), (), ())
-    if {*heads} - {GOOD_HEAD} or not all(map(bytes.isdigit, numbers)):
+    if position + len(END) != len(answer) or {*heads} - {GOOD_HEAD} or not all(map(bytes.isdigit, numbers)):
         return None
     return PlainOffsets([*map(int, numbers)], zxids, modified_ms)
 
