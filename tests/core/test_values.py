@@ -38,8 +38,8 @@ VALUES = [
     Registration({"a.*": 1}, Pattern.WHITE_LIST, timestamp=from_ms(5), version=2, dialect=Dialect.SCALA),
     MalformedNode("/p", b"\xff", "not UTF-8", session=1, version=2),
     ForbiddenNode("/p", "no permission"),
-    Owner(AT, "me", 7, 8, 9, 10, "/p"),
-    CommittedOffset("billing", AT, 5, 1, 2, 3, 4),
+    Owner(AT, "me", 7, from_ms(8), 9, 10, "/p"),
+    CommittedOffset("billing", AT, 5, 1, from_ms(2), from_ms(3), 4),
     OffsetRange(1, 9),
     Topic("orders", (0, 1)),
     Broker(1, "kafka1", 9092, ("PLAINTEXT://kafka1:9092",)),
@@ -193,7 +193,7 @@ def test_long_data_is_shortened_for_a_message() -> None:
 
 
 def test_a_holder_is_described_with_session_and_time() -> None:
-    assert Owner(AT, "me", 0x1A, 1795255170109).holder == "'me' of session 0x1a since 2026-11-21T09:59:30Z"
+    assert Owner(AT, "me", 0x1A, from_ms(1795255170109)).holder == "'me' of session 0x1a since 2026-11-21T09:59:30Z"
     assert "/p of session 0x1a (empty)" in MalformedNode("/p", b"", "empty", session=0x1A).holder
 
 

@@ -10,7 +10,7 @@ from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.migration.plan_rows import Outcome
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
-from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError
+from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError, UnknownPartitionError
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
@@ -137,8 +137,8 @@ def test_each_partition_has_its_answer_and_a_partly_written_group_stays_marked_a
 
     assert {(row.group, row.topic): (row.outcome, row.written, row.detail) for row in report} == {
         ("some", at.topic): (Outcome.WRITTEN, 7, ""),
-        ("some", beyond.topic): (Outcome.FAILED, None, f"the brokers have no partition {beyond}"),
-        ("none", beyond.topic): (Outcome.FAILED, None, f"the brokers have no partition {beyond}"),
+        ("some", beyond.topic): (Outcome.FAILED, None, str(UnknownPartitionError(beyond))),
+        ("none", beyond.topic): (Outcome.FAILED, None, str(UnknownPartitionError(beyond))),
     }
     assert states(registry, targets) == {"some": MarkState.MOVING}
 

@@ -166,7 +166,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
                 ),
             ),
         ),
-        "'explode' is not a known Action",
+        r"^the plan in .+ cannot be read: 'explode' is not a known Action: restore",
     ),
 }
 

@@ -42,7 +42,7 @@ Offsets = Mapping[TopicPartition, int]
 def apply_groups(
     rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, *, execute: bool
 ) -> Sequence[ReportRow]:
-    """Move these groups, all rows of each; without `execute`, only report what would be done.
+    """Move these groups; without `execute`, only report what would be done. Pass all rows of each group.
 
     Groups are marked as moving while they are written, and as moved when they are done: zkgroups members then no longer
     join them. Without a registry, ZooKeeper is neither checked nor marked.
@@ -52,7 +52,7 @@ def apply_groups(
 
 
 class _Apply(RunContext):
-    """One call."""
+    """One call of `apply_groups`."""
 
     def __init__(
         self, plans: Mapping[str, PlanRows], brokers: Brokers, registry: Registry | None, *, execute: bool
@@ -127,7 +127,7 @@ class _Apply(RunContext):
                 self.leave(targets[group], [Obstacle(ObstacleKind.MARK_FAILED, detail=str(error))])
 
     def _check_before(self) -> dict[str, TargetState]:
-        """Check both sides. Targets are read last: later writes to them are only detected after our write."""
+        """Check both sides. Targets are read last: a later write to them is only detected after our own."""
         remaining = self._remaining
         sources = self._read_sources(remaining)
         for target in remaining:
@@ -193,9 +193,9 @@ class _Apply(RunContext):
         conflicts: Mapping[str, Sequence[Obstacle]],
         answers: Mapping[str, Answers],
     ) -> None:
-        """Mark finished groups as moved, and unmark groups of which nothing was written.
+        """Mark finished groups as moved, and unmark groups to which nothing was written.
 
-        Groups that are written in part stay marked as moving.
+        Partly written groups stay marked as moving.
         """
         if self._registry is None or not self._execute:
             return
@@ -216,7 +216,7 @@ class _Apply(RunContext):
     def _unwritten(
         self, states: Mapping[str, TargetState], failed: set[str], answers: Mapping[str, Answers]
     ) -> list[str]:
-        """Return the marked targets of which certainly nothing was written, also not by another run of this plan."""
+        """Return the marked targets to which certainly no run of this plan has written anything."""
         nothing = {target for target in failed if all(map(_was_not_written, answers[target].values()))}
         left = self._left.keys() - self._unlocked
         doubtful = (self._marked & nothing) | (self._marked_before & left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -88,7 +89,6 @@ def _to_arrow(value: Any) -> Any:
 
 
 def split(table: Any) -> Iterator[Any]:
-    """Split a table into batches."""
     return iter(table.to_batches(max_chunksize=BATCH_ROWS))
 
 
@@ -149,5 +149,15 @@ def parse_enum(kind: type[W], text: str) -> W:
         return kind(text)
     except ValueError as error:
         raise DamagedFileError(
-            f"{text!r} is not a known {kind.__name__}: the file was changed, or written by a later version of zkgroups"
+            f"{text!r} is not a known {kind.__name__}: restore the folder from a backup, or use the version of "
+            "zkgroups that wrote it"
         ) from error
+
+
+@contextmanager
+def located(failure: str) -> Iterator[None]:
+    """Add the name of the file or folder to errors about its rows; `failure` begins the new message."""
+    try:
+        yield
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{failure}: {error}") from error

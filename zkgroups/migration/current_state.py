@@ -87,7 +87,7 @@ def mark_obstacles(mark: Mark | UnreadableNode, plan: str) -> list[Obstacle]:
 
 
 def read_targets(brokers: Brokers, targets: Iterable[str], *, members: bool = True) -> dict[str, TargetState]:
-    """Read the committed offsets of these targets. Reading the members, too, takes as long again."""
+    """Read the committed offsets and the members of these targets. Without `members`, this takes half the time."""
     names, states = _valid_names(targets)
     groups = brokers.groups(names) if members else {}
     committed = brokers.committed_or_error(names)
@@ -115,7 +115,7 @@ def _target_state(
 
 
 def active_members(group: NativeGroup) -> tuple[str, ...]:
-    """Return the members of a group on the brokers; if it is in use without known members, its state."""
+    """Return the members of a group on the brokers. If it is in use but its members are unknown, name its state."""
     if not group.in_use:
         return ()
     return tuple(map(str, group.members)) or (f"unknown members, state {group.state}",)

@@ -28,7 +28,7 @@ from .log_ranges import LogRanges
 class SourceNode(NamedTuple):
     """An offset node or a registration of a group; or their directory, if it may not be listed.
 
-    - `group`, `target`: the name of the group, and its name on the brokers. The rows of one target come together.
+    - `group`, `target`: the name of the group, and its name on the brokers. All rows of a target are consecutive.
     - `member`: True for a registration, which then has an `instance`. All other fields belong to offsets.
     - `topic`, `partition`, `offset`, `zxid`, `committed_ms`: as in the table of offsets.
     - `problem`: why the node cannot be read; then `no_offset` is set, too.
@@ -64,7 +64,7 @@ class PlanSettings:
     - `cluster`: the id of the brokers' cluster: `Brokers.cluster_id`.
     - `retention_seconds`: how long the brokers keep the offsets of an unused group: `Brokers.offsets_retention`.
     - `rule`: a `zkgroups.core.migration.offset_decision.Rule`, for offsets outside of the log and targets ahead.
-    - `stale_after`: offsets are stale without a commit for so many seconds.
+    - `stale_after`: an offset is stale if it was not committed for this many seconds.
     - `topics`: the regular expression that chose the topics.
     - `topics_created`: the zxid that created each topic. An older offset belongs to an earlier topic with that name.
     """
@@ -148,7 +148,7 @@ class Planner:
 
 
 _OF_THE_NODE: Final = ("topic", "partition", "offset", "zxid", "committed_ms", "problem")
-"""The fields of a row that are those of its node."""
+"""The fields that a row copies from its node."""
 
 
 class _Group:

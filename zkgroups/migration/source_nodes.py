@@ -22,7 +22,7 @@ from .plan import SourceNode
 
 
 class NamedGroup(NamedTuple):
-    """A group to plan, and its name on the brokers. The groups of one target come together."""
+    """A group to plan, and its name on the brokers. All groups of a target are consecutive."""
 
     group: str
     target: str
@@ -62,10 +62,10 @@ def _by_target(registry: Registry, groups: Sequence[NamedGroup], topics: str | N
 
 
 def _member(group: str, target: str, name: str, node: Node | ForbiddenNode) -> SourceNode | None:
-    """Return a registration that may belong to a live client: without a session it has none."""
+    """Return a registration; None if it belongs to no session, and so to no live client."""
     if isinstance(node, Node):
         return SourceNode(group=group, target=target, member=True, instance=name) if node.session else None
-    # An instance whose data is forbidden is known all the same.
+    # The name of an instance is known even if its data is forbidden.
     return SourceNode(
         group=group, target=target, member=True, instance=name or None, problem=_problem(node), forbidden=not name
     )

@@ -27,7 +27,7 @@ from ..core.migration.plan_rows import (
     PlanRow,
     ReportRow,
 )
-from .arrow_rows import arrow_schema, rows
+from .arrow_rows import arrow_schema, located, rows
 from .engine import Engine, Rows
 from .plan_folder import PlanFolder
 
@@ -92,8 +92,11 @@ def groups(engine: Engine, destination: str) -> list[GroupPlan]:
     folder = engine.folder(destination)
     columns = ("group", "target", "action", "reason", "offset", "planned", "before", "log_end", "obstacles")
     found = engine.read(PlanRow, folder.plan()).select(*columns).map(_count_plan, _PlanCount)
-    counts = _collect(found, _merge_plan_counts, f"the plan in {folder} cannot be read", "group", "target")
-    return [_group_plan(list(of_group)) for _key, of_group in groupby(rows(_PlanCount, counts), _BY_GROUP)]
+    failure = f"the plan in {folder} cannot be read"
+    counts = _collect(found, _merge_plan_counts, failure, "group", "target")
+    with located(failure):
+        by_group = groupby(rows(_PlanCount, counts), _BY_GROUP)
+    return [_group_plan(list(of_group)) for _key, of_group in by_group]
 
 
 def plan_totals(found: Sequence[GroupPlan]) -> dict[str, int]:

@@ -27,7 +27,6 @@ class LocalTallySum:
         self._lock = Lock()
 
     def add(self, tally: Tally, /) -> None:
-        """Add the rows of some groups."""
         with self._lock:
             self.value += tally
 

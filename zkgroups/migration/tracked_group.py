@@ -29,7 +29,7 @@ class TrackedGroup:
         """A summary for people: the skipped offsets of a group that is done, or the result of a dry run."""
         self.behind = 0
         self.due_since = 0
-        """The number of the pass since which an offset is due; 0 if none is."""
+        """The pass since which the group has always had a due offset; 0 if it has none now."""
         self.had_members = False
         """Whether the leading side had members at the last look."""
         self.forbidden: list[Obstacle] = []

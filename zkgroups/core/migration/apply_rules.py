@@ -59,7 +59,7 @@ def offsets_to_write(rows: PlanRows, committed: Mapping[TopicPartition, NativeOf
 
 
 def needs_mark(rows: PlanRows) -> bool:
-    """Return whether the group has, or will have, offsets on the target. If all are skipped it has not moved."""
+    """Return whether the group has, or will have, offsets on the target. If all are skipped, it does not move."""
     if not _ARRIVED.isdisjoint(column(rows, "reason")):
         return True
     known = zip(column(rows, "action"), column(rows, "planned"), strict=True)

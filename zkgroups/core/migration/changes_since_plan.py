@@ -166,7 +166,7 @@ def is_as_planned(row: PlanRow, now: NativeOffset | None) -> bool:
 
 
 def log_obstacles(rows: PlanRows, log_of: LogOf) -> list[Obstacle]:
-    """Return which planned offsets are no longer valid in their logs. Brokers report unknown partitions themselves."""
+    """Return which planned offsets are no longer in their logs. Brokers report unknown partitions themselves."""
     changes = _Changes()
     keys = zip(column(rows, "topic"), column(rows, "partition"), strict=True)
     logs = map(log_of, places(rows), column(rows, "zxid"), column(rows, "topic_id"))
@@ -200,7 +200,7 @@ def recreated_topics(rows: PlanRows, ids: TopicIds) -> set[str | None]:
 
 
 def _is_older(row: PlanRow, created: Mapping[str, int]) -> bool:
-    """Return whether an offset is older than its topic, and was newer when the plan was made."""
+    """Return whether a topic was recreated since the plan: its offset is older now, but was newer in the plan."""
     was_newer = row.is_commit or row.reason in (Reason.ALREADY_THERE, Reason.TARGET_AHEAD)
     if not was_newer or row.topic is None or row.topic_id is not None or row.zxid is None:
         return False

@@ -223,9 +223,9 @@ class GroupPlan:
     counts: Mapping[str, int]
     """The number of rows by action and by reason."""
     lag_before: int | None
-    """The messages left to read by the offsets in ZooKeeper; None if no log is known."""
+    """The total lag of the offsets in ZooKeeper; None if no log is known."""
     lag_after: int | None
-    """The messages left to read by the offsets that the target will have."""
+    """The total lag of the offsets that the target will have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
