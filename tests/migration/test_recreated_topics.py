@@ -12,7 +12,7 @@ from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.core.migration.follow_rules import FollowState
 from zkgroups.core.migration.plan_rows import Match, Outcome
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.testing import KafkaBroker

@@ -17,7 +17,7 @@ from zkgroups.core.migration.plan_rows import MigrationStep, Outcome
 from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
