@@ -27,6 +27,7 @@ from zkgroups.zookeeper.member_instance import MemberInstance
 from .conftest import Connect
 from .events import expire
 from .session_files import claimed, holder, kept, kept_session
+from .unknown import unknown
 
 pytestmark = pytest.mark.zookeeper
 
@@ -93,6 +94,19 @@ def test_register_takes_over_the_claims_of_its_session_after_an_unknown_outcome(
     me.register(subscription)
     assert list(me.claims) == [P0]
     assert me.claim(P0).verify()
+
+
+def test_a_resumed_claim_whose_release_has_an_unknown_outcome_is_claimed_again(
+    behind: str, proxy: TcpProxy, connect: Connect, file: Path
+) -> None:
+    first = connect(session_file=file)
+    claimed(first)
+    first.close(leave=False)
+    second = connect(behind, session_file=file, timeout=3.0)
+    me = second.group("billing").instance("me")
+    me.register(["orders"])
+    unknown(me.claims[P0].release, second, proxy)
+    assert me.claim(P0).held
 
 
 def test_register_takes_nothing_over_from_another_instance_of_its_process(registry: Registry, raw: Any) -> None:

@@ -61,6 +61,11 @@ class LeftoverNodes:
                 self._contents.pop(path, None)
                 self._versions.pop(path, None)
 
+    def discard_contents(self, path: str, data: bytes) -> None:
+        """Remove the nodes at this path with these contents, because such a node is in use."""
+        with self._lock:
+            self._contents[path] = {left for left in self._contents.get(path, ()) if left[1] != data}
+
     def clear(self) -> None:
         """Remove all nodes."""
         with self._lock:
