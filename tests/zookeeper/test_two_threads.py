@@ -169,9 +169,7 @@ def test_rule_2_a_release_does_not_touch_a_successor_if_another_thread_notices_t
     assert successors[0].verify()
 
 
-@pytest.mark.parametrize(
-    "call", [Instance.release_all, Instance.deregister, lambda me: attempt(lambda: me.claim(P0))]
-)
+@pytest.mark.parametrize("call", [Instance.release_all, Instance.deregister, lambda me: attempt(lambda: me.claim(P0))])
 def test_rule_2_deleting_a_leftover_node_does_not_touch_a_successor_that_got_the_partition_meanwhile(
     impatient: Registry,
     proxy: TcpProxy,

@@ -27,7 +27,8 @@ def is_in_use(session: Session, path: str) -> bool:
 def is_used_by_another(ownership: Ownership) -> bool:
     """Return whether another object of this process uses the id, in this session. Then the registration is its own."""
     with _LOCK:
-        return _USERS.get(ownership.session, {}).get(ownership.fence.path, ownership) is not ownership
+        users = _USERS.get(ownership.session, WeakValueDictionary())
+        return users.get(ownership.fence.path, ownership) is not ownership
 
 
 def take_id(ownership: Ownership, *, force: bool = False) -> bool:
