@@ -276,7 +276,7 @@ class Membership:
 
         def write(offsets: Offsets, back_from: Offsets) -> None:
             for at in self._topics.outlived.intersection(offsets):
-                raise NotClaimedError(at, "belongs to a topic that was deleted")
+                raise NotClaimedError(at, "belongs to a topic that was deleted: stop working on it")
             claims.commit(offsets, backward=back_from)
 
         return write
