@@ -38,6 +38,8 @@ SLICE: Final = 1.0
 SHORTEST: Final = 1.0
 """The shortest timeout of one request, in seconds."""
 
+_DEREGISTERED: Final = "belongs to a member that is not registered any more: stop working on it"
+
 
 @dataclass(frozen=True, slots=True)
 class GroupLook:
@@ -277,7 +279,11 @@ class Membership:
         def write(offsets: Offsets, back_from: Offsets) -> None:
             for at in self._topics.outlived.intersection(offsets):
                 raise NotClaimedError(at, "belongs to a topic that was deleted")
-            claims.commit(offsets, backward=back_from)
+            try:
+                claims.commit(offsets, backward=back_from)
+            except NotRegisteredError as error:
+                first, *others = sorted(offsets)
+                raise NotClaimedError(first, _DEREGISTERED, also=others) from error
 
         return write
 
