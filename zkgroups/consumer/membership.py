@@ -180,8 +180,8 @@ class Membership:
 
         While a plan is awaited, return what is known without a request: the next look reads everything again.
         """
-        if self._plan_awaited:
-            return self._instance.streams, {}
+        if self._plan_awaited and (known := self._instance.streams) is not None:
+            return known, {}
         return self._instance.find_owners(planned, self._ids)
 
     def _ensure_registered(self, roster: Roster) -> bool:
