@@ -62,7 +62,7 @@ ZkgroupsException
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .input_errors import InvalidInputError as InvalidInputError
 from .input_errors import InvalidNameError as InvalidNameError
@@ -131,7 +131,7 @@ class UnknownPartitionError(NotFoundError):
     """The brokers have no such topic, or fewer partitions of it. Nothing was written."""
 
     def __init__(self, at: TopicPartition) -> None:
-        super().__init__(f"the brokers have no partition {at}")
+        super().__init__(f"the brokers have no partition {at}: check the topic and its number of partitions")
         self.at = at
 
 
@@ -205,7 +205,7 @@ class OffsetOutOfRangeError(RefusedError):
     """The offset is outside the range it was checked against."""
 
     def __init__(self, at: TopicPartition, offset: int, start: int, end: int) -> None:
-        super().__init__(f"offset {offset} of {at} is outside {start} to {end}")
+        super().__init__(f"offset {offset} of {at} is outside {start} to {end}: choose an offset in this range")
         self.at = at
         self.offset = offset
         self.start = start
@@ -364,11 +364,14 @@ class CertificateError(AccessError):
     """TLS failed: one side did not accept the other's certificate, or there was no common version or cipher."""
 
 
-class NoPermissionError(AccessError):
-    """The ACL of the node does not allow the operation."""
+_LOG_IN: Final = "log in as a user whom its ACL allows, with --digest-user or --sasl-user (in Python `auth`)"
 
-    def __init__(self, path: str) -> None:
-        super().__init__(f"no permission on {path}: log in as a user whom its ACL allows")
+
+class NoPermissionError(AccessError):
+    """An ACL does not allow the operation. `path` is a znode, or on the brokers a group, topic or partition."""
+
+    def __init__(self, path: str, *, cure: str = _LOG_IN) -> None:
+        super().__init__(f"no permission on {path}: {cure}")
         self.path = path
 
 
@@ -444,8 +447,8 @@ class ClaimTimeout(ZkgroupsException):
 class MalformedNodeError(ZkgroupsException):
     """A znode holds data that cannot be decoded."""
 
-    def __init__(self, node: MalformedNode) -> None:
-        super().__init__(f"{node.path} is malformed: {node.reason} ({node.shown})")
+    def __init__(self, node: MalformedNode, *, cure: str = f"{_DOCTOR} to see what to do") -> None:
+        super().__init__(f"{node.path} is malformed: {node.reason} ({node.shown}); {cure}")
         self.node = node
         self.path = node.path
         self.data = node.data

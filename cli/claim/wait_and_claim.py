@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from zkgroups import Claims, Consumergroup, Instance, Owner, Registration, Registry, TopicPartition, UnreadableNode
-from zkgroups.core.znodes.subscription import subscribed_topics
+from zkgroups.core.znodes.subscribed_topics import subscribed_topics
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import ClaimedByOtherError, ClaimTimeout, GroupInUseError, GroupNotFoundError
 

@@ -70,10 +70,10 @@ class EngineOptions:
         """Return whether to work in this process. `is_small` is called if the other options leave that open."""
         if self.kind is not EngineKind.AUTO:
             return self.kind is EngineKind.LOCAL
-        from zkgroups.storage.files import is_configured, local_path
+        from zkgroups.storage.files import local_path, may_have_hadoop_settings
 
         has_no_scheme = not destination.lower().startswith("file:")
-        if self.spark.are_given or local_path(destination) is None or (has_no_scheme and is_configured()):
+        if self.spark.are_given or local_path(destination) is None or (has_no_scheme and may_have_hadoop_settings()):
             return False
         return is_small() or find_spec("pyspark") is None
 

@@ -55,7 +55,6 @@ def stale_options(command: Decorated) -> Decorated:
 
 
 def check_stale(stale_after: float | None, *, skip_stale: bool) -> None:
-    """Raise an error for --skip-stale without --stale-after."""
     if skip_stale and stale_after is None:
         raise click.UsageError("--skip-stale needs --stale-after DURATION", click.get_current_context())
 

@@ -18,7 +18,7 @@ from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from ..shared.spark_options import moment_option, selection_options, spark_installed, spark_options, writing_options
+from ..shared.spark_options import at_option, selection_options, spark_installed, spark_options, writing_options
 from .both_sides import broker_options, check_brokers, check_zookeeper, plan_argument, source_options
 from .engines import LOCAL_GROUPS, EngineKind, EngineOptions, engine_option, steps_shown, stored_plan
 from .options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
@@ -54,7 +54,7 @@ _PLANS: Final = Table(
 @click.option(
     "--from-snapshot", "snapshot", metavar="DIR", type=FolderUri(), help="Read a snapshot instead of ZooKeeper."
 )
-@moment_option()
+@at_option()
 @rule_options
 @rename_options
 @stale_options
@@ -191,7 +191,6 @@ def show(options: Options, /, destination: str, offsets: bool, report: str | Non
 
 
 def _write_report(output: Output, rows: Iterator[ReportRow | MatchRow]) -> None:
-    """Write all rows of one report."""
     first = next(rows, None)
     if first is None:
         raise DamagedFileError("the report has no rows: its files are missing or damaged")

@@ -26,7 +26,7 @@ from ..shared.errors_to_exit_codes import Tally
 from ..shared.input_files import FolderUri
 from ..shared.messages import complain, say
 from ..shared.options import Options
-from ..shared.spark_options import SparkOptions, cluster_option, moment_option, spark_installed, spark_options
+from ..shared.spark_options import SparkOptions, at_option, cluster_option, spark_installed, spark_options
 
 if TYPE_CHECKING:
     from zkgroups.spark.snapshots.clusters import ChosenSnapshot
@@ -86,13 +86,13 @@ class SnapshotSource:
     def records(self, options: Options, selection: OffsetSelection, tally: Tally) -> Iterator[Iterator[OffsetRecord]]:
         """Open a Spark session, and yield an iterator over the chosen offsets that reads while it is consumed."""
         with spark_installed():
-            from zkgroups.spark.snapshots.clusters import choose, unfinished_after
+            from zkgroups.spark.snapshots.clusters import choose_in_cluster, unfinished_after
             from zkgroups.spark.snapshots.restore import restorable_topics
         address = cluster_address(options)
         say(options, f"Starting Spark to read a snapshot in {self.destination}.")
         with self.choice.spark.session(options) as session:
             at, cluster = self.choice.at, self.choice.cluster
-            snapshot = choose(session, self.destination, at, cluster=cluster, address=address)
+            snapshot = choose_in_cluster(session, self.destination, at, cluster=cluster, address=address)
             say(options, _snapshot_text(snapshot, address))
             if at in (None, "latest"):
                 warn_if_in_future(snapshot.name)
@@ -104,7 +104,7 @@ class SnapshotSource:
 
 def warn_if_in_future(name: str) -> None:
     """Warn if the time of the snapshot is in the future: a snapshot taken later may then not be the latest."""
-    from zkgroups.spark.snapshots.moments import is_in_future
+    from zkgroups.spark.snapshots.choose_snapshot import is_in_future
 
     if is_in_future(name):
         complain(f"the time of snapshot {name} is in the future: a clock was wrong, and other snapshots may be newer")
@@ -192,9 +192,10 @@ def _chosen_records(
 
 
 def _error(node: UnreadableNode, source: str) -> MalformedNodeError | NoPermissionError:
-    error = NoPermissionError(node.path) if isinstance(node, ForbiddenNode) else MalformedNodeError(node)
-    error.add_note(f"recorded in {source}")
-    return error
+    cure = f"recorded in {source}; choose another snapshot, or use `zkgroups offsets set`"
+    if isinstance(node, ForbiddenNode):
+        return NoPermissionError(node.path, cure=cure)
+    return MalformedNodeError(node, cure=cure)
 
 
 # Options
@@ -222,7 +223,7 @@ def snapshot_source(given: dict[str, Any]) -> SnapshotSource | None:
 
 def snapshot_choice_options(command: Decorated) -> Decorated:
     """Add the options of `SnapshotChoice` to a command."""
-    return moment_option()(cluster_option(spark_options(command)))
+    return at_option()(cluster_option(spark_options(command)))
 
 
 def snapshot_choice_of(given: dict[str, Any]) -> SnapshotChoice:

@@ -102,12 +102,12 @@ def _regex(_ctx: click.Context, param: click.Parameter, text: str | None) -> str
     return text
 
 
-def moment_option(default: str = "latest by default") -> Callable[[Decorated], Decorated]:
+def at_option(default: str = "latest by default") -> Callable[[Decorated], Decorated]:
     """`--at`, as `at`: it chooses one of the snapshots in a folder, with the same words in every command."""
     return click.option(
         "--at",
         metavar="SNAPSHOT",
-        callback=checked_moment,
+        callback=checked_at,
         help=f"latest, previous, a name, or a time, which chooses the last snapshot started by then; {default}.",
     )
 
@@ -121,12 +121,12 @@ def cluster_option(command: Decorated) -> Decorated:
     )(command)
 
 
-def checked_moment(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+def checked_at(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
     """The callback of a parameter that chooses a snapshot. It reports a bad value before Spark is started."""
     if text is not None:
         with spark_installed():
-            from zkgroups.spark.snapshots.moments import is_moment
-        if not is_moment(text):
+            from zkgroups.spark.snapshots.choose_snapshot import is_snapshot_choice
+        if not is_snapshot_choice(text):
             raise click.BadParameter(
                 f"{text!r} is neither latest, previous, the name of a snapshot, nor a time such as 2026-01-31T12:00"
             )

@@ -27,7 +27,7 @@ from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import (
     SparkOptions,
-    checked_moment,
+    checked_at,
     cluster_option,
     selection_options,
     spark_installed,
@@ -81,8 +81,8 @@ def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> t
 
 @click.command(cls=Command)
 @click.argument("destination", metavar="DEST", type=FolderUri())
-@click.argument("before", metavar="[A]", default="previous", callback=checked_moment)
-@click.argument("after", metavar="[B]", default="latest", callback=checked_moment)
+@click.argument("before", metavar="[A]", default="previous", callback=checked_at)
+@click.argument("after", metavar="[B]", default="latest", callback=checked_at)
 @click.option(
     "--by",
     type=click.Choice([by.value for by in SummaryLevel]),

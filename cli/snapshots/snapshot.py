@@ -164,5 +164,6 @@ def _take(options: Options, source: SourceOptions, destination: str, spark: Spar
     if not taken.groups:
         complain("the snapshot has no groups: if they are below a chroot, add it to the address")
     if taken.forbidden:
-        say(options, f"{taken.forbidden} nodes are forbidden; their rows have a problem but no raw.")
+        nodes = "1 node is" if taken.forbidden == 1 else f"{taken.forbidden} nodes are"
+        say(options, f"{nodes} forbidden: the column `problem` names the path. Log in as a user who may read it.")
     return taken.forbidden

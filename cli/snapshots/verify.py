@@ -14,7 +14,7 @@ from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
-from ..shared.spark_options import SparkOptions, moment_option, spark_installed, spark_options
+from ..shared.spark_options import SparkOptions, at_option, spark_installed, spark_options
 
 if TYPE_CHECKING:
     from zkgroups.spark.snapshots.verify import VerifiedSnapshot
@@ -34,7 +34,7 @@ _FINDINGS: Final = Table(
 
 @click.command(cls=Command)
 @click.argument("destination", metavar="DEST", type=FolderUri())
-@moment_option(default="all by default")
+@at_option(default="all by default")
 @spark_options
 @click.pass_obj
 def verify(options: Options, /, destination: str, at: str | None, master: str | None, settings: dict[str, str]) -> None:

@@ -294,7 +294,7 @@ def test_when_the_supervisor_is_killed_the_command_is_killed_and_the_partition_r
         os.kill(supervisor, signal.SIGKILL)
         _, err = process.communicate(timeout=20)
         assert process.returncode == 1
-        assert "the process that supervised the command was killed" in err
+        assert "the process that supervises the command was killed" in err
     assert not any(map(is_alive, command))
     assert (invoices.instances(), list(invoices.owners())) == ([], [])
 

@@ -34,7 +34,7 @@ STORY = [
     r"billing +CompletingRebalance +2 +1 +6 +4 +6",
     r"orders +4 +104 .*unowned",
     "anna claims orders/4 and commits 250",
-    "cleo tries to commit 150 for orders/4, and is refused: .*session .* (ended,|expired;) nothing was changed",
+    "cleo tries to commit 150 for orders/4, and is refused: .*session .* has expired; nothing was changed",
     "The offset is still 250",
     r"orders +4 +250 +anna",
     "The snapshot has 6 offsets, 6 owners and 2 members",

@@ -33,6 +33,7 @@ from zkgroups_cli.shared.options import Options
 from zkgroups_cli.shared.spark_options import SparkOptions
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.exceptions import UnknownPartitionError
 from zkgroups.kafka import Brokers
 from zkgroups.storage.files import CONFIGURATION
 from zkgroups.testing import KafkaBroker
@@ -286,7 +287,7 @@ def test_an_offset_that_brokers_refuse_gives_exit_code_9(
     report = {row["topic"]: row for row in migrate("show", folder, "--report", "-o", "json").json["offsets"]}
     assert (report[topic]["outcome"], report[topic]["written"], report[topic]["detail"]) == ("written", 2, None)
     assert (report[lost]["outcome"], report[lost]["written"]) == ("failed", None)
-    assert report[lost]["detail"] == f"the brokers have no partition {lost}/0"
+    assert report[lost]["detail"] == str(UnknownPartitionError(TopicPartition(lost, 0)))
 
 
 def test_a_plan_from_a_snapshot_is_applied_after_zookeeper_was_shut_down(
@@ -335,7 +336,7 @@ def test_a_folder_without_a_plan_gives_exit_code_3(migrate: Migrate, tmp_path: P
         for engine in ("auto", "local", "spark"):
             ended = migrate(command, nothing, "--engine", engine)
             assert (ended.code, ended.out) == (3, ""), (command, engine)
-            assert ended.err == f"zkgroups: no plan in file:{nothing}\n"
+            assert ended.err == f"zkgroups: no plan in file:{nothing}: run `zkgroups migrate plan` first\n"
     assert migrate("export", nothing, tmp_path / "files").code == 3
     assert migrate("plan", nothing, "--groups", "nobody").code == 3
 

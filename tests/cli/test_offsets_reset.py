@@ -17,7 +17,7 @@ from zkgroups_cli.shared.options import Options
 
 from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.core.offsets.reset import OffsetChange
-from zkgroups.exceptions import RefusedError, UnavailableError
+from zkgroups.exceptions import NoPermissionError, RefusedError, UnavailableError
 from zkgroups.testing import TcpProxy
 
 from .conftest import Zkgroups
@@ -71,7 +71,7 @@ def test_forbidden_offsets_are_not_reported_as_missing(
     ended = zkgroups("offsets", command[0], secret, which, *command[1:])
     assert (ended.code, ended.err) == (
         6,
-        f"zkgroups: no permission on /consumers/{denied}: log in as a user whom its ACL allows\n",
+        f"zkgroups: {NoPermissionError(f'/consumers/{denied}')}\n",
     )
 
 

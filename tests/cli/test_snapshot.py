@@ -198,7 +198,7 @@ def test_quiet_prints_only_data_on_a_terminal(zookeeper_hosts: str, model: Model
         ended = terminal.end()
     [name] = assert_complete(model, tmp_path)
     [line] = ended.out.splitlines()
-    numbers = "{groups},{offsets},{owners},{members},{problems},{denied}".format(**model.counts())
+    numbers = "{groups},{offsets},{owners},{members},{problems},{forbidden}".format(**model.counts())
     assert (ended.code, line.startswith(f"{name},{numbers},")) == (0, True)
 
 

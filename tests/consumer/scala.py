@@ -26,7 +26,7 @@ from typing import Self
 
 from zkgroups import Change, ChangeKind, Consumergroup, Registration, Registry, TopicPartition, Watched
 from zkgroups.core.rebalance.members import Assignor, Members
-from zkgroups.core.znodes.subscription import subscribed_topics
+from zkgroups.core.znodes.subscribed_topics import subscribed_topics
 from zkgroups.testing import ChildProcess, KafkaBroker
 from zkgroups.testing.java import find_java, pyspark_jars
 from zkgroups.testing.kafka_releases import release_jars

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from zkgroups.core.times import from_ms
 from zkgroups.core.znodes.describe_group import describe
 from zkgroups.core.znodes.group_description import (
     GroupDescription,
@@ -35,7 +36,7 @@ def at(text: str) -> TopicPartition:
 def instance(id: str, session: int, topics: Iterable[str] | ReadRegistration = ("orders",)) -> RegisteredInstance:
     if not isinstance(topics, ReadRegistration):
         topics = Registration(dict.fromkeys(topics, 1))
-    return RegisteredInstance(id, session, topics, registered_ms=1000 + session)
+    return RegisteredInstance(id, session, topics, registered_at=from_ms(1000 + session))
 
 
 def owner(partition: str, id: str, session: int, path: str = "") -> Owner:
@@ -43,7 +44,7 @@ def owner(partition: str, id: str, session: int, path: str = "") -> Owner:
 
 
 def offset(partition: str, offset: int = 5, committed_ms: int = 0) -> CommittedOffset:
-    return CommittedOffset("billing", at(partition), offset, committed_ms=committed_ms)
+    return CommittedOffset("billing", at(partition), offset, committed_at=from_ms(committed_ms))
 
 
 def described(

@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroups.core.times import from_ms
 from zkgroups.core.znodes.describe_group import describe
 from zkgroups.core.znodes.group_view import GroupView
 from zkgroups.core.znodes.states import GroupState, InstanceState
@@ -42,7 +43,13 @@ VIEWS = st.builds(
     instances=st.lists(st.builds(instance, IDS, SESSIONS, SUBSCRIPTIONS), unique_by=lambda node: node.id).map(tuple),
     owners=st.lists(st.builds(Owner, PARTITIONS, IDS, SESSIONS), max_size=8).map(tuple),
     offsets=st.lists(
-        st.builds(CommittedOffset, st.just("billing"), PARTITIONS, st.integers(0, 9), committed_ms=st.integers(0, 9)),
+        st.builds(
+            CommittedOffset,
+            st.just("billing"),
+            PARTITIONS,
+            st.integers(0, 9),
+            committed_at=st.integers(0, 9).map(from_ms),
+        ),
         unique_by=lambda node: node.at,
     ).map(tuple),
     partitions=st.fixed_dictionaries({"orders": st.just((0, 1)), "refunds": st.just((0,))}),

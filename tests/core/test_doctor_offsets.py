@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from zkgroups import Registration, Rewrite, Severity, TopicPartition
 from zkgroups.core.doctor.all_checks import run_checks
 from zkgroups.core.doctor.group_nodes import Directory, GroupNodes
+from zkgroups.core.times import from_ms
 from zkgroups.core.znodes.group_view import GroupView
 from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
 from zkgroups.core.znodes.paths import GroupPaths
@@ -140,6 +141,6 @@ def test_a_padded_offset_is_not_rewritten_if_the_group_may_be_in_use(fields: dic
 
 
 def test_a_topic_is_stale_when_its_youngest_offset_is() -> None:
-    old = [CommittedOffset("billing", TopicPartition("orders", n), 5, committed_ms=1000 * n) for n in range(3)]
+    old = [CommittedOffset("billing", TopicPartition("orders", n), 5, committed_at=from_ms(1000 * n)) for n in range(3)]
     assert codes(group(offsets=tuple(old), now_ms=5000, stale_ms=3000)) == []
     assert codes(group(offsets=tuple(old), now_ms=5001, stale_ms=3000)) == ["stale-offset"]

@@ -11,6 +11,7 @@ from multiprocessing import get_context
 import pytest
 
 from zkgroups import exceptions
+from zkgroups.core.times import from_ms
 from zkgroups.core.znodes.names import check_group
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import CommittedOffset, MalformedNode, Owner
@@ -48,7 +49,7 @@ from zkgroups.exceptions import (
 )
 
 AT = TopicPartition("orders", 3)
-OWNER = Owner(AT, "other-0", 0x1A, 1795255170109)
+OWNER = Owner(AT, "other-0", 0x1A, from_ms(1795255170109))
 BROKEN = MalformedNode("/consumers/billing/owners/orders/3", b"\xff", "not UTF-8", session=0x1A)
 
 BUILT = [
@@ -63,7 +64,7 @@ BUILT = [
     (NotClaimedError(AT), "orders/3 is not claimed by this instance: stop working on it"),
     (NotClaimedError(AT, also=[AT]), "orders/3 (and 1 more) is not claimed by this instance: stop working on it"),
     (NotClaimedError(AT, "was taken away"), "orders/3 was taken away"),
-    (UnknownPartitionError(AT), "the brokers have no partition orders/3"),
+    (UnknownPartitionError(AT), "the brokers have no partition orders/3: check the topic and its number of partitions"),
     (
         GroupInUseError("billing", []),
         "group 'billing' is in use by an instance that has just registered: stop its instances first",
@@ -93,7 +94,7 @@ BUILT = [
         OffsetWouldGoBackError("billing", AT, 9, 5, cure="start at 9", also=[AT]),
         "offset of orders/3 in group 'billing' is 9 and would go back to 5 (and 1 more): start at 9",
     ),
-    (OffsetOutOfRangeError(AT, 9, 1, 5), "offset 9 of orders/3 is outside 1 to 5"),
+    (OffsetOutOfRangeError(AT, 9, 1, 5), "offset 9 of orders/3 is outside 1 to 5: choose an offset in this range"),
     (
         CommittedOutOfRangeError("billing", AT, 9, 1, 5),
         "committed offset 9 of orders/3 of group 'billing' is outside of the log (1 to 5): "
@@ -155,7 +156,8 @@ BUILT = [
     ),
     (
         NoPermissionError("/consumers/billing"),
-        "no permission on /consumers/billing: log in as a user whom its ACL allows",
+        "no permission on /consumers/billing: log in as a user whom its ACL allows, with --digest-user or --sasl-user "
+        "(in Python `auth`)",
     ),
     (
         ClaimTimeout(AT, OWNER, 2.5),
@@ -173,7 +175,8 @@ BUILT = [
     (NoGroupError(), "this member has no group to commit offsets to: store them elsewhere, or use a Member"),
     (
         MalformedNodeError(BROKEN),
-        "/consumers/billing/owners/orders/3 is malformed: not UTF-8 (b'\\xff')",
+        "/consumers/billing/owners/orders/3 is malformed: not UTF-8 (b'\\xff'); run `zkgroups doctor` to see "
+        "what to do",
     ),
     (
         NotSharedError("file:/data", "the workers may have a file system of their own"),

@@ -155,7 +155,9 @@ def test_an_instance_whose_topics_are_all_owned_is_stable_while_the_group_is_not
 def test_a_deregistered_instance_that_owns_partitions_is_leaving() -> None:
     nodes = [owner("orders/1", "gone", 7), owner("orders/0", "gone", 7), instance("me", 1)]
     leaving = one(described(*nodes), "gone")
-    assert leaving == InstanceDescription("gone", InstanceState.LEAVING, 7, 0, None, (at("orders/0"), at("orders/1")))
+    assert leaving == InstanceDescription(
+        "gone", InstanceState.LEAVING, 7, None, None, (at("orders/0"), at("orders/1"))
+    )
     assert described(*nodes).members == 1
 
 
@@ -168,5 +170,5 @@ def test_an_instance_description_has_all_fields_of_its_registration() -> None:
     node = instance("me", 7)
     description = described(node, owner("orders/1", "me-0", 7), owner("orders/0", "me-1", 7))
     assert one(description, "me") == InstanceDescription(
-        "me", InstanceState.STABLE, 7, 1007, node.registration, (at("orders/0"), at("orders/1"))
+        "me", InstanceState.STABLE, 7, from_ms(1007), node.registration, (at("orders/0"), at("orders/1"))
     )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroups.core.times import from_ms
 from zkgroups.core.znodes.owner_codec import decode_owner, decode_owner_path, encode_owner
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import (
@@ -45,8 +46,10 @@ def test_scala_recognizes_the_instance_of_an_encoded_stream(instance: str, strea
 
 
 def test_a_decoded_owner_has_all_fields_of_its_node() -> None:
-    owner = decode_owner("/p", T6_3, b"g_h-1795255170109-ab12cd34-0", session=7, claimed_ms=8, version=9, czxid=10)
-    assert owner == Owner(T6_3, "g_h-1795255170109-ab12cd34-0", 7, 8, 9, 10, "/p")
+    owner = decode_owner(
+        "/p", T6_3, b"g_h-1795255170109-ab12cd34-0", session=7, claimed_at=from_ms(8), version=9, czxid=10
+    )
+    assert owner == Owner(T6_3, "g_h-1795255170109-ab12cd34-0", 7, from_ms(8), 9, 10, "/p")
 
 
 @pytest.mark.parametrize("data", [b"", None, b"\xff", b"a/b", b"..", b"a\nb", "\U0001f600".encode()])

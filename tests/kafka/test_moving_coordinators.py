@@ -53,17 +53,16 @@ class Joining(KafkaBroker):
     """A second broker without ZooKeeper."""
 
     def __init__(self, first: KafkaBroker) -> None:
-        super().__init__(config={"node.id": "2", "process.roles": "broker"})
+        super().__init__()
         self._first = first
 
-    def _by_itself(self) -> dict[str, str]:
-        voters = f"1@{self._first._listeners()['CONTROLLER']}"
-        return super()._by_itself() | {"controller.quorum.voters": voters}
-
-    def _listening(self, *names: str) -> dict[str, str]:
-        found = super()._listening(*(name for name in names if name != "CONTROLLER"))
-        protocols = f"{found['listener.security.protocol.map']},CONTROLLER:PLAINTEXT"
-        return found | {"listener.security.protocol.map": protocols}
+    def _overrides(self) -> dict[str, str]:
+        return {
+            "node.id": "2",
+            "process.roles": "broker",
+            "controller.quorum.voters": f"1@{self._first._address('CONTROLLER')}",
+            "listeners": f"PLAINTEXT://{self.address}",
+        }
 
 
 @pytest.fixture(scope="module", params=["1.1.1", "4.3.1"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -85,7 +83,7 @@ def test_nothing_is_written_to_a_topic_that_was_recreated_since_the_plan(
 
 
 def test_a_plan_without_topic_ids_is_applied(broker: KafkaBroker, topic: str, move: Move) -> None:
-    move.rows = [replace(row, topic_id=None) for row in move.rows]
+    move.rows = [row._replace(topic_id=None) for row in move.rows]
     recreate(broker, topic)
 
     assert move.apply() == {Outcome.WRITTEN: 2}

@@ -145,7 +145,7 @@ def test_an_unknown_action_in_a_plan_is_an_error(
     ended = zkgroups("migrate", "show", tmp_path, "--offsets")
 
     assert (ended.code, ended.out) == (10, "")
-    assert "'explode' is not a known Action" in ended.err
+    assert f"the plan in file:{tmp_path} cannot be read: 'explode' is not a known Action: restore" in ended.err
 
 
 def test_a_plan_with_a_wrong_number_of_rows_is_an_error(spark: SparkSession, hosts: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from zkgroups.datadir.data_dir import DataDir
 from zkgroups.exceptions import DamagedDataError, InvalidOptionError, NotFoundError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, survey, take_snapshot
 from zkgroups.spark.errors import translated
-from zkgroups.spark.snapshots.clusters import choose
+from zkgroups.spark.snapshots.clusters import choose_in_cluster
 from zkgroups.spark.snapshots.listing import listing
 from zkgroups.testing import ZooKeeperServer
 
@@ -73,7 +73,7 @@ def test_a_snapshot_from_files_has_one_consistent_state(
     assert (taken.groups, taken.offsets, taken.owners, taken.members, taken.forbidden) == (4, 74, 3, 2, 0)
     assert {row.cluster for row in read_snapshot(spark, str(tmp_path)).collect()} == {f"{server.data_dir}/kafka"}
     state = DataDir(str(server.data_dir)).state()
-    [listed], chosen = listing(spark, str(tmp_path)), choose(spark, str(tmp_path))
+    [listed], chosen = listing(spark, str(tmp_path)), choose_in_cluster(spark, str(tmp_path))
     assert listed.zxid == chosen.zxid == state.zxid
 
 

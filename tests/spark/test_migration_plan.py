@@ -62,7 +62,7 @@ LONGS = st.none() | st.integers(-(2**63), 2**63 - 1)
 
 
 def _row(target: str = "t", **fields: Any) -> PlanRow:
-    given: dict[str, Any] = dict.fromkeys(PlanRow.__dataclass_fields__)
+    given: dict[str, Any] = dict.fromkeys(PlanRow._fields)
     given |= {"plan": "p", "planned_ms": 1, "source": "s", "group": target, "stale": False, "target": target}
     return PlanRow(**given | {"action": SKIP, "reason": Reason.STALE, "obstacles": ()} | fields)
 
@@ -244,6 +244,9 @@ def test_a_plan_has_all_offsets_live_and_from_a_snapshot_and_no_secret(
 
     taken = take_snapshot(spark, str(tmp_path / "snapshots"), SourceOptions(zookeeper=hosts))
     from_snapshot = SnapshotSource(destination=str(tmp_path / "snapshots"), groups=EVERY, topics=f"{topic}|no.*")
+    said = f"no snapshot 2001-01-01 in .*: the oldest is {taken.name}, the latest {taken.name}$"
+    with pytest.raises(NotFoundError, match=said):
+        plan(spark, later, replace(from_snapshot, at="2001-01-01"), brokers, renaming=RENAMING)
     again = plan(spark, later, from_snapshot, brokers, renaming=RENAMING)
 
     assert again.source == f"snapshot {taken.name} in {tmp_path / 'snapshots'}"

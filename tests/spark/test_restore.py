@@ -15,7 +15,7 @@ from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError, NotFoundError, RefusedError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, run_audit, take_snapshot
 from zkgroups.spark.audit.journal import Journal
-from zkgroups.spark.snapshots.clusters import choose
+from zkgroups.spark.snapshots.clusters import choose_in_cluster
 from zkgroups.spark.snapshots.restore import RestorableTopic, restorable_topics
 from zkgroups.storage.timestamps import parse_timestamp
 
@@ -110,7 +110,7 @@ def test_the_cluster_of_the_address_or_the_named_one_is_chosen(
     (tmp_path / f"table=offsets/snapshot={blue}" / "_SUMMARY.json").unlink()  # as written by an earlier version
 
     def meant(at: str | None = None, **of: str | None) -> tuple[str, str | None]:
-        found = choose(spark, str(tmp_path), at, **of)
+        found = choose_in_cluster(spark, str(tmp_path), at, **of)
         return found.name, found.cluster
 
     assert meant(address=zookeeper_hosts) == (ours, zookeeper_hosts)
@@ -139,7 +139,7 @@ def test_rows_of_another_cluster_in_the_same_snapshot_are_ignored(
     registry.group("billing").offsets.set(P0, 2)
     [file] = files(tmp_path, Table.OFFSETS, take("red"))
     copy(file, tmp_path / f"table=offsets/snapshot={blue}" / "part-of-red.parquet")
-    [found] = restorable_topics(choose(spark, str(tmp_path), blue, cluster="blue").rows(spark))
+    [found] = restorable_topics(choose_in_cluster(spark, str(tmp_path), blue, cluster="blue").rows(spark))
     assert found.offsets == {P0: 1}
 
 
@@ -227,7 +227,7 @@ def test_missing_offsets_are_reported_and_the_rest_is_printed(
     assert (ended.code, [each["offset"] for each in ended.json["offsets"]]) == (9, [50, 60, 7])
     assert ended.err.splitlines() == [
         "zkgroups: /consumers/billing/offsets/orders/2 is malformed: not a plain decimal number "
-        f"(b'many'); recorded in snapshot {name}",
+        f"(b'many'); recorded in snapshot {name}; choose another snapshot, or use `zkgroups offsets set`",
         f"zkgroups: snapshot {name} has no offsets of group 'nobody'",
     ]
     for names, code in ((("nobody",), 3), (("billing", "--topic", "orders:2"), 10)):

@@ -189,7 +189,7 @@ def test_an_unwritable_cache_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
 
-    with pytest.raises(MissingDependencyError, match="name a folder that can be written to in XDG_CACHE_HOME"):
+    with pytest.raises(MissingDependencyError, match="set XDG_CACHE_HOME to another folder"):
         maven.fetch(ONE)
 
 

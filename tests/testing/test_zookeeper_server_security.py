@@ -12,11 +12,7 @@ from zkgroups.testing import Sasl, TcpProxy, Tls, ZooKeeperServer, expire_sessio
 
 from .conftest import Clients
 
-pytestmark = [
-    pytest.mark.zookeeper,
-    # kazoo leaves the socket of a failed handshake to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
-]
+pytestmark = pytest.mark.zookeeper
 
 
 def test_a_client_with_a_certificate_is_served_and_expired_over_tls(tmp_path: Path, connect: Clients) -> None:

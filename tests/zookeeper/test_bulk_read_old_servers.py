@@ -165,7 +165,6 @@ def plant_offsets_below(client: Any, chroot: str) -> list[str]:
     return names
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 @pytest.mark.parametrize("listed", [False, True], ids=["by number", "by name"])
 def test_the_server_is_probed_over_tls(tmp_path: Path, listed: bool) -> None:
     host = "localhost" if listed else "127.0.0.1"

@@ -308,7 +308,7 @@ def test_validate_returns_offsets_outside_their_range_and_malformed_ones(group: 
         at[3]: OffsetOutOfRangeError,
         at[4]: MalformedNodeError,
     }
-    assert "offset 21 of orders/3 is outside 10 to 20" in str(problems[at[3]])
+    assert "offset 21 of orders/3 is outside 10 to 20: choose" in str(problems[at[3]])
     assert group.offsets.validate({}) == {}
 
 

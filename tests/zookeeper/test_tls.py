@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,15 +99,6 @@ def test_tls_with_a_client_certificate_in_one_file_or_two(secure: Secure) -> Non
         assert registry.groups() == ["billing"]
 
 
-@pytest.fixture
-def sockets_that_kazoo_forgets() -> Iterator[None]:
-    """After a failed handshake, kazoo leaves the socket to the garbage collector. Collect it in this test."""
-    yield
-    gc.collect()
-
-
-@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
-@pytest.mark.usefixtures("sockets_that_kazoo_forgets")
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -115,6 +115,6 @@ def test_a_callback_of_a_closed_registry_ends_with_a_log_line(
 def test_a_watch_has_one_callback(group: Consumergroup) -> None:
     with (
         group.watch(Watched.MEMBERS).follow(lambda _change: None) as members,
-        pytest.raises(RuntimeError, match="callback already"),
+        pytest.raises(RuntimeError, match="already has a callback"),
     ):
         members.follow(lambda _change: None)

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..core.rebalance.roster import Roster
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
-from ..core.znodes.subscription import subscribed_topics
+from ..core.znodes.subscribed_topics import subscribed_topics
 from ..core.znodes.values import Dialect, Registration, UnreadableNode
 from .events import EventKind
 

@@ -278,7 +278,7 @@ class Membership:
 
         def write(offsets: Offsets, back_from: Offsets) -> None:
             for at in self._topics.outlived.intersection(offsets):
-                raise NotClaimedError(at, "belongs to a topic that was deleted")
+                raise NotClaimedError(at, "belongs to a topic that was deleted: stop working on it")
             try:
                 claims.commit(offsets, backward=back_from)
             except NotRegisteredError as error:

@@ -12,7 +12,7 @@ from ..core.offsets.start_offset import OUT_OF_RANGE
 from ..core.rebalance.assignors import ASSIGNORS
 from ..core.rebalance.members import Assignor
 from ..core.znodes.names import check_topic
-from ..core.znodes.subscription import check_expression
+from ..core.znodes.subscribed_topics import check_expression
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import Pattern, Registration, StartAt
 from ..exceptions import InvalidOptionError

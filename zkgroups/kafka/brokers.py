@@ -35,9 +35,8 @@ class Brokers:
 
     - `bootstrap`: the addresses, e.g. "kafka1:9092,kafka2:9092".
     - `properties`: settings of a Kafka client, e.g. for TLS and SASL. `read_properties` reads them from a file.
-    - `timeout`: each call retries until so many seconds have passed without an answer, unless an error is permanent.
-      Then it raises `NotConnectedError`, or returns None or the error for the partitions or groups that it could not
-      reach.
+    - `timeout`: in seconds. Each call retries temporary errors until no answer has arrived for this long. Then it
+      raises `NotConnectedError`, or returns None or the error for each partition or group that it could not reach.
 
     Use it from one thread at a time.
     """
@@ -63,15 +62,15 @@ class Brokers:
         return {name: tuple(sorted(known[name].leaders)) for name in names if known[name].leaders}
 
     def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange | None]:
-        """Return the range of the log of each partition. None if the brokers do not know it, or it has no leader."""
+        """Return the log start and log end of each partition; None if it is unknown or has no leader."""
         wanted = check_partitions(partitions)
         return self._run(lambda deadline: log_ranges(self._cluster, wanted, deadline)) if wanted else {}
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return for each partition the first offset at or after a time, in milliseconds since 1970.
 
-        It is the log end if there is no such message, and None if the brokers do not know the partition, or it has no
-        leader. Raise `BrokersTooOldError` if the brokers store no message times, as before 0.10.1.
+        The result is the log end if there is no such message, and None if the partition is unknown or has no leader.
+        Raise `BrokersTooOldError` if the brokers store no message times, as before 0.10.1.
         """
         wanted = {check_at(at): check_time(ms) for at, ms in times.items()}
         return self._run(lambda deadline: offsets_at(self._cluster, wanted, deadline)) if wanted else {}
@@ -127,7 +126,7 @@ class Brokers:
     ) -> dict[str, Mapping[TopicPartition, ZkgroupsException | None]]:
         """Delete offsets of Kafka-native groups. Return None or the error for each partition.
 
-        An offset that does not exist counts as deleted. An offset of a topic that an active member reads is left.
+        An offset that does not exist counts as deleted. Offsets of topics that an active member reads are not deleted.
         """
         names = check_native_groups(offsets)
         wanted = {name: check_partitions(offsets[name]) for name in names}
@@ -138,11 +137,11 @@ class Brokers:
         return self._run(lambda deadline: metadata(self._cluster, [], deadline)).cluster_id
 
     def offsets_retention(self) -> float | None:
-        """Return how many seconds the brokers keep the offsets of an unused group; None if no broker tells."""
+        """Return how many seconds the brokers keep the offsets of an unused group; None if no broker reports it."""
         return self._run(lambda deadline: offsets_retention(self._cluster, deadline))
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the ids of these topics. Unknown topics are left out; with brokers before 2.8, all are."""
+        """Return the ids of these topics, without unknown topics. Empty with brokers before 2.8, which have no ids."""
         wanted = list(dict.fromkeys(topics))
         return self._run(lambda deadline: topic_ids(self._cluster, wanted, deadline)) if wanted else {}
 
@@ -182,7 +181,7 @@ class Brokers:
 def _outcomes(
     wanted: Iterable[TopicPartition], found: Mapping[TopicPartition, ZkgroupsException | None]
 ) -> dict[TopicPartition, ZkgroupsException | None]:
-    """Return the outcomes in the order of the request. Partitions without any do not exist."""
+    """Return the outcomes in the order of the request. Partitions without an outcome do not exist."""
     wanted = dict.fromkeys(wanted)
     if len(found) == len(wanted) and not any(found.values()):
         return wanted
@@ -203,7 +202,7 @@ def _cluster(bootstrap: str, properties: Mapping[str, str]) -> Cluster:
 async def _commit(
     cluster: Cluster, coordinators: Coordinators, wanted: Sequence[NativeOffset | PlainOffsets], deadline: Deadline
 ) -> Outcomes:
-    """Commit the offsets of partitions that exist. Old brokers would also accept others."""
+    """Commit the offsets of partitions that exist. Old brokers would accept missing partitions, too."""
     places = _places(wanted)
     topics = (await metadata(cluster, {at.topic for at in places}, deadline)).topics
     unknown = {at for at in places if at.topic not in topics or at.partition not in topics[at.topic].leaders}

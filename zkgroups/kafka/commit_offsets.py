@@ -1,8 +1,8 @@
-"""Committing offsets for groups on the brokers, without joining them.
+"""Commit offsets for groups on the brokers, without joining the groups.
 
-Up to a thousand offsets of a group go in one request. The answer for each partition is None if the offset is committed,
-or the error. If an answer is lost, the offset is read back, and sent again only if it is missing. If that fails, too,
-the answer is OutcomeUnknownError.
+A request has up to a thousand offsets of one group. The outcome for each partition is None if the offset is committed,
+or the error. If an answer is lost, the offset is read back, and sent again only if it is missing. If it cannot be read
+back, the outcome is OutcomeUnknownError.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _place = attrgetter("topic", "partition")
 async def commit(
     cluster: Cluster, coordinators: Coordinators, offsets: Iterable[NativeOffset | PlainOffsets], timeout: float
 ) -> Outcomes:
-    """Commit these offsets, and return the outcome of each. The timeout is for 100,000 of them at a time."""
+    """Commit these offsets, and return the outcome of each. Each 100,000 offsets have a timeout of their own."""
     outcomes: _Outcomes = defaultdict(dict)
     for requests in _chunks(_requests(offsets)):
         found = await _Commit(cluster, coordinators, requests, Deadline(timeout)).run()
@@ -82,7 +82,7 @@ def _parts(plain: PlainOffsets) -> Iterator[CommitRequest]:
 
 
 class _Sorting:
-    """Sorts the partitions of groups. Most have the same as the group before."""
+    """Sorts the offsets of groups by partition. Most groups have the same partitions as the group before."""
 
     def __init__(self) -> None:
         self._places: Sequence[TopicPartition] = ()
@@ -140,7 +140,7 @@ class _Commit:
         return self._outcomes
 
     async def _send(self, timeout: float) -> None:
-        """Send what is left, once."""
+        """Send the remaining requests once."""
         try:
             groups = list(dict.fromkeys(each.group for each in self._left))
             where = await self._coordinators.find(groups, timeout)
@@ -186,7 +186,7 @@ class _Commit:
     async def _exchange(
         self, node: int, request: CommitRequest, timeout: float
     ) -> tuple[Mapping[tuple[str, int], int] | None, Template | None]:
-        """Send a request. Return the error codes, if any, and the template it was made with."""
+        """Send a request. Return its error codes (None if there are none), and the template that encoded it."""
         used: list[Template | None] = []
 
         def build(version: int, correlation_id: int, client_id: str) -> bytes:

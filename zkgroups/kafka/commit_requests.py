@@ -21,7 +21,7 @@ _MARKER: Final = 0x5A6B_1F93_C2D4_E807
 _OFFSET: Final = struct.Struct(">q")
 _ID: Final = struct.Struct(">i")
 _ID_AT: Final = 8
-"""Where the correlation id is in a frame: after its size, and the number and the version of the request."""
+"""The position of the correlation id in a frame: after the size, and the number and version of the request."""
 _FLEXIBLE: Final = 8
 """Since this version, lengths are varints."""
 _NO_MEMBER: Final = -1
@@ -45,14 +45,14 @@ class CommitRequest:
 
     @property
     def offsets(self) -> Sequence[NativeOffset]:
-        """The offsets one by one. Made when they are needed: that takes longer than to send them."""
+        """The offsets as objects. They are created on first use, because that takes longer than sending them."""
         if self._rows is None and self._plain is not None:
             self._rows = self._plain.rows()
         return self._rows or ()
 
     @property
     def plain(self) -> PlainOffsets | None:
-        """The offsets as columns; None if there are metadata or leader epochs."""
+        """The offsets as columns; None if any has metadata or a leader epoch."""
         return self._plain
 
 
@@ -69,10 +69,10 @@ class Template:
         self._values[::2] = constants
         self.shape = shape
         self.done: Mapping[TopicPartition, None] = dict.fromkeys(shape)
-        """The outcome if all offsets are committed. A copy takes less time than as many new entries."""
+        """The outcome if all offsets are committed. Copying it is faster than building it again."""
         self.usable = len(constants) == len(shape) + 1
         self.good: bytes | None = None
-        """The answer, without its correlation id, if all offsets were committed."""
+        """The bytes of an answer without errors, from after its correlation id."""
 
     def frame(self, correlation_id: int, group: bytes, offsets: Sequence[int]) -> bytes:
         """Return the frame for another group with other offsets."""
@@ -84,7 +84,7 @@ class Template:
 
 
 def encode(request: CommitRequest, version: int, correlation_id: int, client_id: str) -> tuple[bytes, Template | None]:
-    """Return the frame of a request, and the template that it was made with, if any."""
+    """Return the frame of a request, and the template that encoded it, if any."""
     plain = request.plain
     template = None if plain is None else _template(tuple(plain.places), version, client_id)
     if plain is None or template is None or not template.usable:
@@ -112,7 +112,7 @@ def _plain(group: str, offsets: Sequence[NativeOffset]) -> PlainOffsets | None:
 
 
 def _template(shape: tuple[TopicPartition, ...], version: int, client_id: str) -> Template:
-    # Equal shapes are mostly of the same objects: to compare them takes less time than to compute their hash.
+    # Equal shapes mostly hold the same objects, so comparing them is faster than hashing them.
     kept = _kept(len(shape), shape[0], shape[-1], version, client_id)
     template = next(iter(kept), None)
     if template is None or template.shape != shape:
@@ -126,7 +126,7 @@ def _template(shape: tuple[TopicPartition, ...], version: int, client_id: str) -
 
 @lru_cache(maxsize=256)
 def _kept(_size: int, _first: TopicPartition, _last: TopicPartition, _version: int, _client_id: str) -> list[Template]:
-    """Return the last template of such shapes, in a list that is empty at first."""
+    """Return a list that holds the last template for such shapes. It is empty until a template is stored."""
     return []
 
 
@@ -156,7 +156,7 @@ def _partition(each: NativeOffset) -> Any:
 
 
 def _text(text: str, version: int) -> bytes:
-    """Encode text with its length, as a request of this version has it."""
+    """Encode text with its length, in the form of this version."""
     data = text.encode()
     if version < _FLEXIBLE:
         return struct.pack(">h", len(data)) + data

@@ -2,7 +2,7 @@
 
 Brokers since 3.0 are asked about many groups in one request. Older brokers take one group per request, so for them the
 coordinator is computed first: the leader of the partition of `__consumer_offsets` that the hash of the name selects. If
-that is wrong, the broker answers that it is not the coordinator, and the next time it is asked.
+that is wrong, the broker answers that it is not the coordinator. Then a broker is asked for the coordinator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .wire.error_codes import Code
 from .wire.errors import WireError
 
 _BATCHED: Final = 4
-"""Since this version of FindCoordinator, a request is about many groups."""
+"""From this version on, one FindCoordinator request names many groups."""
 _AT_A_TIME: Final = 500
 _TOPIC: Final = "__consumer_offsets"
 _INT: Final = 0xFFFF_FFFF
@@ -31,14 +31,14 @@ _SIGN: Final = 0x7FFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The coordinators that were found, permanent errors, and the reason why others are missing."""
+    """The coordinators that were found, the permanent errors, and why other coordinators are missing."""
 
     nodes: Mapping[str, int] = field(default_factory=dict)
     errors: Mapping[str, ZkgroupsException] = field(default_factory=dict)
     reason: str = Code.words(Code.COORDINATOR_NOT_AVAILABLE)
 
     def by_node(self, groups: Iterable[str]) -> dict[int, list[str]]:
-        """Return these groups by their coordinators."""
+        """Return the groups of each coordinator."""
         found: dict[int, list[str]] = {}
         for group in groups:
             if group in self.nodes:
@@ -47,7 +47,7 @@ class Found:
 
 
 class Coordinators:
-    """The coordinators of one cluster, kept until an answer says otherwise."""
+    """A cache of the coordinators in one cluster. An answer that contradicts it removes entries."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -93,7 +93,7 @@ class Coordinators:
             reasons.append(str(failure))
 
     def forget(self, groups: Iterable[str]) -> None:
-        """Ask again for the coordinators of these groups: they did not answer, or are not their coordinators."""
+        """Forget the coordinators of these groups, because they did not answer or have changed."""
         for group in groups:
             if self._known.pop(group, None) is not None:
                 self._wrong.add(group)
@@ -109,7 +109,7 @@ class Coordinators:
 
 
 def partition_of(group: str, partitions: int) -> int:
-    """Return the partition of `__consumer_offsets` that keeps a group: Java's hash of the name.
+    """Return the partition of `__consumer_offsets` that stores a group, by Java's hash of its name.
 
     >>> partition_of("billing", 50), partition_of("größe/日本", 50)
     (9, 41)
@@ -123,7 +123,7 @@ def partition_of(group: str, partitions: int) -> int:
 
 
 def _request(names: Sequence[str]) -> Any:
-    """Return a request that is about the first group alone in old versions."""
+    """Return a request for all groups. Old versions encode only the first one."""
     return codec.FindCoordinatorRequest(key=names[0], key_type=0, coordinator_keys=list(names))
 
 

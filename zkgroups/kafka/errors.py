@@ -17,7 +17,7 @@ from ..exceptions import (
 from ..input_errors import ZkgroupsException
 from .wire.error_codes import Code
 
-# The group has active members. Brokers use the errors for unknown members then.
+# The group has active members. To brokers, a request from outside the group then comes from an unknown member.
 _IN_USE: Final = frozenset(
     {
         Code.FENCED_INSTANCE_ID,
@@ -54,18 +54,21 @@ _LEADER: Final = frozenset(
 _ANYWHERE: Final = frozenset({Code.NETWORK_EXCEPTION, Code.REQUEST_TIMED_OUT, Code.THROTTLING_QUOTA_EXCEEDED})
 
 
+_LOG_IN: Final = "log in as a user whom the ACLs of the brokers allow, with --command-config (in Python `properties`)"
+
+
 def is_temporary(code: int) -> bool:
-    """Return whether the same request about a group may be answered later."""
+    """Return whether a request about a group may succeed if it is sent again."""
     return code in _COORDINATOR or code in _ANYWHERE
 
 
 def is_temporary_of_leader(code: int) -> bool:
-    """Return whether the same request about a partition may be answered later."""
+    """Return whether a request about a partition may succeed if it is sent again."""
     return code in _LEADER or code in _ANYWHERE
 
 
 def error(code: int, what: str, *, group: str | None = None, at: TopicPartition | None = None) -> ZkgroupsException:
-    """Return the error for a code in an answer about `what`: a group, perhaps, or a partition of it."""
+    """Return the error for a code in an answer. The message names `what` the request was about."""
     if group is not None and code in _IN_USE:
         return GroupInUseError(group, ())
     if group is not None and code == Code.GROUP_ID_NOT_FOUND:
@@ -73,11 +76,11 @@ def error(code: int, what: str, *, group: str | None = None, at: TopicPartition 
     if at is not None and code == Code.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownPartitionError(at)
     if code in _TOO_LARGE:
-        return TooLargeError(f"{what}: {Code.words(code)}")
+        return TooLargeError(f"the broker refused a request about {what}: {Code.words(code)}")
     if code in _NOT_ALLOWED:
-        return NoPermissionError(what)
+        return NoPermissionError(what, cure=_LOG_IN)
     if code in (Code.UNSUPPORTED_VERSION, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT):
-        return BrokersTooOldError(f"{what}: {Code.words(code)}")
+        return BrokersTooOldError(f"the broker is too old for a request about {what}: {Code.words(code)}")
     if is_temporary(code) or is_temporary_of_leader(code):
         return NotConnectedError(f"no answer in time about {what}: {Code.words(code)}")
-    return ZkgroupsException(f"{what}: {Code.words(code)}")
+    return ZkgroupsException(f"the broker refused a request about {what}: {Code.words(code)}")

@@ -1,8 +1,11 @@
-"""The answers to requests for committed offsets, read by hand: a generic decoder takes most of the time of a fetch.
+"""Decode the answers to requests for committed offsets. A generic decoder would take most of the time of a fetch.
 
 The offsets of most groups have no metadata. Then all rows of a topic have the same size, and are read at once. The
-first row with metadata, or with fields of a later release, is recognized by the length that it begins with, because
-all rows before it have the expected size. Then the rows are read one by one. See also `fetch_shapes`.
+length of its metadata shows whether a row is larger. The first larger row is always found, because all rows before it
+have the expected size. Then the rows of that topic are read one by one. Fields of a later release are found like this,
+too.
+
+`fetch_shapes.py` is even faster for groups with the same partitions.
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ from .wire.error_codes import Code
 from .wire.errors import DamagedAnswerError
 
 MANY: Final = 8
-"""Since this version of OffsetFetch, a request is about many groups."""
+"""From this version on, one OffsetFetch request names many groups."""
 _CODE: Final = 2
-"""Since this version, there is an error code for the group."""
+"""From this version on, each group has an error code."""
 _THROTTLED: Final = 3
 _EPOCHS: Final = 5
 _FLEXIBLE: Final = 6
@@ -39,7 +42,7 @@ _VARINT_BYTES: Final = 5
 def read(names: Sequence[str], version: int, frame: bytes, shapes: Shapes) -> dict[str, Committed | GroupCode]:
     """Return the committed offsets of each group in an answer, sorted by partition, or its error.
 
-    `names` are the groups that were asked for, and `shapes` is the same for all answers of a fetch. Raise
+    `names` are the requested groups. Pass the same `shapes` for all answers of a fetch. Raise
     DamagedAnswerError unless the frame can be read to its end.
     """
     reader = (_Flexible if version >= _FLEXIBLE else _Classic)(frame, version, shapes)
@@ -53,7 +56,7 @@ def read(names: Sequence[str], version: int, frame: bytes, shapes: Shapes) -> di
 
 
 class _Topic(NamedTuple):
-    """The rows of a topic as columns, sorted by partition. Without metadata or leader epochs, these are empty."""
+    """The rows of a topic as columns, sorted by partition. A column is empty if no row has a value for it."""
 
     name: str
     partitions: tuple[int, ...] = ()
@@ -63,11 +66,11 @@ class _Topic(NamedTuple):
     error: int = Code.NONE
     """The first error of a partition."""
     rows: Rows | None = None
-    """If all rows have the same size."""
+    """Where the rows are; None if their sizes differ."""
 
 
 class _Reader(ABC):
-    """A position in a frame. Methods read a field and move on."""
+    """Reads the fields of a frame one after the other."""
 
     def __init__(self, frame: bytes, version: int, shapes: Shapes) -> None:
         self._frame = frame
@@ -133,7 +136,7 @@ class _Reader(ABC):
         return partition, offset, epoch, note, error
 
     def _columns(self, row: struct.Struct, count: int) -> list[tuple[int, ...]] | None:
-        """Read rows of a fixed size without moving on; None if there are not as many bytes."""
+        """Return rows of a fixed size without moving `at`; None if the frame is too short."""
         end = self.at + count * row.size
         if end > len(self._frame):
             return None
@@ -154,7 +157,7 @@ class _Reader(ABC):
         return text
 
     def _checked(self, count: int) -> int:
-        """Check a number of elements: each has at least one byte."""
+        """Refuse more elements than the frame has bytes left: each element has at least one byte."""
         if not 0 <= count <= len(self._frame) - self.at:
             raise IndexError
         return count

@@ -1,4 +1,4 @@
-"""Reading the committed offsets of many groups: many groups per request since release 3.0, one before."""
+"""Read the committed offsets of many groups. Before release 3.0, each request names only one group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .wire import codec
 from .wire.cluster import Cluster
 
 _ALL_IS_NULL: Final = 2
-"""Since this version, the list of topics for all offsets is null. It was empty before."""
+"""From this version on, a null list of topics requests all offsets. Before, an empty list does."""
 _GROUPS: Final = 50
 
 Committed = Mapping[TopicPartition, NativeOffset]

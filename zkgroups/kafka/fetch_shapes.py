@@ -1,6 +1,6 @@
-"""Groups with offsets of the same partitions: their parts of an answer differ only in offsets and leader epochs.
+"""Decode groups with the same partitions faster. Their parts of an answer differ only in offsets and leader epochs.
 
-So the bytes between these are compared with those of an earlier group. If they are equal, all offsets are read at once.
+All other bytes of a part are compared with those of an earlier group. If they are equal, all offsets are read at once.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..core.znodes.topic_partition import TopicPartition
 _PARTITION: Final = struct.Struct(">i")
 _FEWEST: Final = 5
 _MOST: Final = 10_000
-"""Rows. A shape takes more memory than the bytes that it was made of."""
+"""Rows. There is a limit, because a shape takes more memory than the bytes that it describes."""
 
 Committed = dict[TopicPartition, NativeOffset]
 
 
 class Rows(NamedTuple):
-    """Where the rows of a topic are: the first one, how many there are, and the size of each."""
+    """The place of a topic's rows: the start of the first row, the number of rows, and the size of each."""
 
     topic: str
     start: int
@@ -32,10 +32,10 @@ class Rows(NamedTuple):
 
 
 class Shape:
-    """The partitions of a group, and all bytes of its part of an answer but offsets and leader epochs."""
+    """The partitions of a group, and all bytes of its part of an answer except offsets and leader epochs."""
 
     def __init__(self, part: bytes, topics: Iterable[Rows], *, epochs: bool) -> None:
-        """Take the part of a group without errors and metadata. Each row begins with partition, offset and epoch."""
+        """Learn from the part of a group without errors and metadata. Rows begin with partition, offset and epoch."""
         fields, size = ("qi", 12) if epochs else ("q", 8)
         starts = [(each.topic, each.start + index * each.size) for each in topics for index in range(each.number)]
         wanted = [(topic, *_PARTITION.unpack_from(part, start)) for topic, start in starts]
@@ -50,7 +50,7 @@ class Shape:
         self._sorted: Any = itemgetter(*order) if wanted != sorted(wanted) else None
 
     def read(self, group: str, frame: bytes, at: int) -> tuple[Committed, int] | None:
-        """Return the offsets of a group whose part begins here, and where it ends; None if its shape is different."""
+        """Return the offsets of the group whose part begins at `at`, and its end; None if it has another shape."""
         end = at + self._form.size
         if end > len(frame):
             return None
@@ -64,7 +64,7 @@ class Shape:
 
 
 class Shapes:
-    """The shape of the last groups, if they have the same."""
+    """Remembers the shape of the last groups, if they had the same one."""
 
     def __init__(self) -> None:
         self._version = -1
@@ -72,13 +72,13 @@ class Shapes:
         self._last: Shape | None = None
 
     def read(self, version: int, group: str, frame: bytes, at: int) -> tuple[Committed, int] | None:
-        """Return the offsets of a group, and the end of its part, if it has the same shape."""
+        """Return the offsets of a group, and the end of its part; None if it has another shape."""
         if self._last is None or version != self._version:
             return None
         return self._last.read(group, frame, at)
 
     def learn(self, version: int, part: bytes, topics: Sequence[Rows], *, epochs: bool) -> None:
-        """Remember the shape of a group if the last one had as many bytes, and so perhaps the same shape."""
+        """Remember the shape of a group if the group before had as many bytes, and so perhaps the same shape."""
         again = (version, len(part)) == (self._version, self._size)
         self._version, self._size = version, len(part)
         if again and _FEWEST <= sum(each.number for each in topics) <= _MOST:
@@ -94,7 +94,7 @@ def committed(
     epochs: Sequence[int] = (),
     notes: Sequence[str | None] = (),
 ) -> Committed:
-    """Return the offsets of a group from columns. Without epochs or notes, none has one."""
+    """Return the offsets of a group from columns. Empty `epochs` or `notes` mean that no offset has any."""
     some_notes = [note or None for note in notes] if notes else repeat(None)
     some_epochs = [None if epoch < 0 else epoch for epoch in epochs] if max(epochs, default=-1) >= 0 else repeat(None)
     found = zip(places, native_offsets(group, places, offsets, some_notes, some_epochs), strict=False)

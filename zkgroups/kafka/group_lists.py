@@ -27,8 +27,8 @@ States = dict[str, NativeState | None]
 async def list_groups(cluster: Cluster, deadline: Deadline) -> States:
     """Return the state of every group; None from brokers before 2.6, which do not list states.
 
-    Raise NotConnectedError unless all coordinators answer. A coordinator since release 4.0 that has just taken over
-    groups may not list them yet.
+    Raise NotConnectedError unless all coordinators answer. Since release 4.0, a coordinator that has just taken
+    over groups may not list them yet.
     """
     found = _List(cluster)
     async for timeout in tries(deadline):

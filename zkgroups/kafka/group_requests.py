@@ -1,4 +1,4 @@
-"""One question about many groups: sent to their coordinators, and again after moves, restarts and lost answers."""
+"""Send one question about many groups to their coordinators, and again after moves, restarts and lost answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to many brokers at a time: some in flight at each, and no more to a broker that fails."""
+"""Send requests to many brokers at a time. Each broker has several in flight. A broker that fails gets no more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..input_errors import ZkgroupsException
 from .wire.errors import WireError
 
 _IN_FLIGHT: Final = 16
-"""At each broker: one for each of its links."""
+"""The most requests in flight at each broker: one for each link."""
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ async def send_all(
 ) -> dict[int, WireError | ZkgroupsException]:
     """Send the batches of each broker, by its id. Return the first error of each broker that failed.
 
-    The rest of the batches of such a broker is not sent.
+    The remaining batches of such a broker are not sent.
     """
     failed: dict[int, WireError | ZkgroupsException] = {}
 

@@ -1,7 +1,7 @@
 """Offsets in the logs of partitions: the log start, the log end, and the first offset at or after a time.
 
-The leader of each partition is asked. Partitions without an answer are asked about again, with fresh metadata, until
-the deadline. An unknown partition, or one without a leader, is not waited for.
+The leader of each partition is asked. If there is no answer, the request is repeated with fresh metadata until the
+deadline. It is not repeated for a partition that is unknown or has no leader.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIRST_TIME: Final = 0
 _NO_MESSAGE: Final = -1
 """The answer if no message has this time or a later one."""
 _TIMES: Final = 1
-"""Since this version of ListOffsets, messages have times. Before, times selected files of the log."""
+"""From this version of ListOffsets on, a time selects a message. Before, it selected a file of the log."""
 _AT_A_TIME: Final = 10_000
 
 Offsets = dict[TopicPartition, int | None]
@@ -41,7 +41,7 @@ async def log_ranges(
 ) -> dict[TopicPartition, OffsetRange | None]:
     """Return the log start and end of each partition; None if it or its leader is unknown."""
     wanted = list(dict.fromkeys(partitions))
-    # In this order, because a log start that moves up meanwhile must not be beyond the end.
+    # The starts come first, so that a start that moves up meanwhile is not past the end.
     starts = await _offsets(cluster, dict.fromkeys(wanted, _START), deadline)
     ends = await _offsets(cluster, dict.fromkeys(wanted, _END), deadline)
     return {at: _range(starts[at], ends[at]) for at in wanted}

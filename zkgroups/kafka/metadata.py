@@ -1,4 +1,4 @@
-"""The brokers and the topics of a cluster, asked for until one of the brokers answers."""
+"""Ask for the brokers and topics of a cluster until one of its brokers answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ async def _until_answered(cluster: Cluster, deadline: Deadline, ask: Callable[[f
         try:
             return await ask(timeout)
         except WireError as error:
-            if not reason or not isinstance(error.__cause__, TimeoutError):  # the last attempt may have little time
+            # The last attempt may have had too little time: its timeout does not replace an earlier reason.
+            if not reason or not isinstance(error.__cause__, TimeoutError):
                 reason = str(error)
     raise NotConnectedError(f"no broker at {cluster.bootstrap} answered within {deadline.seconds:g} s: {reason}")
 

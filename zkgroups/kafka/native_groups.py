@@ -18,7 +18,7 @@ from .wire.error_codes import Code
 from .wire.errors import WireError
 
 _GROUPS: Final = 200
-"""Per request."""
+"""Groups per request."""
 _STATES: Final = {state.value: state for state in NativeState} | {
     "AwaitingSync": NativeState.COMPLETING_REBALANCE  # until release 1.0
 }
@@ -72,7 +72,7 @@ def _native(name: str, state: str, members: Iterable[tuple[Any, str | None]]) ->
 
 
 def state_of(name: str) -> NativeState:
-    """Return a state by the name that a broker of any release has for it."""
+    """Return a state by its name on brokers of any release."""
     return _STATES.get(name, NativeState.UNKNOWN)
 
 
@@ -82,8 +82,8 @@ async def delete(
     """Delete groups with all their offsets. Return None or the error for each.
 
     If an answer is lost, the group is read, and the request is sent again only if the group is still there. Brokers of
-    release 1.1 answer before other brokers have the deletion: if one of these becomes the coordinator at that moment,
-    the group is back.
+    release 1.1 answer before the deletion is replicated: if another broker becomes the coordinator at that moment, the
+    group comes back.
     """
     asked = Asked(coordinators)
     tried: set[str] = set()
@@ -117,7 +117,7 @@ async def delete(
 async def in_use(
     cluster: Cluster, coordinators: Coordinators, groups: Sequence[str], deadline: Deadline
 ) -> dict[str, ZkgroupsException | None]:
-    """Return the error for groups that were refused because of active members, with the names of these."""
+    """For groups that were refused because of active members, return the error with the names of the members."""
     found = await describe(cluster, coordinators, groups, Deadline(max(LOOK, deadline.seconds))) if groups else {}
     return {group: GroupInUseError(group, _members(it)) for group, it in found.items()}
 

@@ -99,7 +99,7 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _continues(line: str) -> bool:
-    """An even number of backslashes at the end stands for backslashes."""
+    """Return whether a line ends with an odd number of backslashes: a pair of them is an escaped backslash."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
@@ -119,6 +119,6 @@ def shown_name(key: str) -> str:
 
 
 def refused(key: str, value: str, reason: str) -> InvalidOptionError:
-    """Return the error for a setting, without what may be secret."""
+    """Return the error for a setting, without values that may be secret."""
     found = shown(key, value)
     return InvalidOptionError(shown_name(key), ... if found == HIDDEN else found, reason)

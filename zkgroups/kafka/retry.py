@@ -25,7 +25,7 @@ def _nothing() -> int:
 async def tries(deadline: Deadline, answers: Callable[[], int] = _nothing) -> AsyncIterator[float]:
     """Yield the timeout of each attempt in seconds until the deadline has passed; at least once.
 
-    The time begins again after an attempt with new answers, so that big work ends as long as brokers answer.
+    The timeout starts again after each attempt with new answers, so large work completes as long as brokers answer.
     """
     timeout, pause, before = _FIRST, _PAUSE, answers()
     while True:

@@ -38,7 +38,7 @@ def check_native_groups(names: Iterable[str]) -> list[str]:
 
 
 def check_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return each of these partitions once, or raise an error for a value that is none."""
+    """Return each of these partitions once, or raise an error for a value that is not a partition."""
     return [check_at(at) for at in dict.fromkeys(partitions)]
 
 
@@ -62,7 +62,7 @@ def check_time(ms: object) -> int:
 
 
 def _are_plain(offsets: Mapping[TopicPartition, NativeOffset | int]) -> bool:
-    """Return True for valid offsets that are all plain numbers. Takes less time than to check each by itself."""
+    """Return True for valid offsets that are all plain numbers. This is faster than checking each by itself."""
     if {*map(type, offsets.values())} != {int} or {*map(type, offsets)} != {TopicPartition}:
         return False
     numbers = cast("Iterable[int]", offsets.values())

@@ -1,4 +1,4 @@
-"""What the properties of Kafka's Java clients mean for our connections.
+"""Translate the properties of Kafka's Java clients into settings of connections.
 
 Settings of consumers and producers have no effect here. Any other unknown setting is refused, because it may be about
 security. Settings of librdkafka are refused with the name that Java has for them.
@@ -13,7 +13,7 @@ from typing import Final
 
 from . import jaas
 from .properties import refused
-from .stores import tls
+from .tls_stores import tls
 from .wire.security import Security
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -1,19 +1,19 @@
-"""Dataclass rows as Arrow columns. The types of the fields define the schema."""
+"""Rows, which are named tuples, as Arrow columns. The types of the fields define the schema."""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from itertools import repeat
-from operator import attrgetter
+from functools import cache
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.columns import from_columns
+from ..core.columns import Columns, column
 from ..exceptions import DamagedFileError
 
 T = TypeVar("T")
@@ -28,10 +28,14 @@ _PRIMITIVES: Final[dict[Any, Any]] = {str: pa.string(), int: pa.int64(), float: 
 # Schemas
 
 
-def _columns(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+def _columns(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
     """Return the name of each field, its type, and whether it may be None."""
-    hints = get_type_hints(kind)
-    return tuple((each.name, *_without_none(hints[each.name])) for each in fields(kind))
+    return _cached_columns(kind)  # type: ignore[arg-type]
+
+
+@cache  # it takes as long as the conversion of hundreds of rows
+def _cached_columns(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
+    return tuple((name, *_without_none(hint)) for name, hint in get_type_hints(kind).items())
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
@@ -58,21 +62,22 @@ def arrow_schema(kind: type[Any]) -> Any:
 # From rows to tables
 
 
-def batches(kind: type[T], rows: Iterable[T]) -> Iterator[Any]:
+def batches(kind: type[T], rows: Sequence[T]) -> Iterator[Any]:
     """Convert rows to Arrow batches. No rows give no batch."""
     return split(table(kind, rows))
 
 
-def table(kind: type[T], rows: Iterable[T]) -> Any:
+def table(kind: type[T], rows: Sequence[T]) -> Any:
     """Convert rows to an Arrow table."""
-    known, columns = list(rows), arrow_schema(kind)
-    arrays = [
-        pa.array([_to_arrow(each) for each in map(attrgetter(name), known)], columns.field(name).type)
-        if get_origin(hint) is tuple
-        else pa.array([*map(attrgetter(name), known)], columns.field(name).type)
-        for name, hint, _ in _columns(kind)
-    ]
-    return pa.Table.from_arrays(arrays, schema=columns)
+    schema = arrow_schema(kind)
+    return pa.Table.from_arrays([_array(column(rows, each.name), each.type) for each in schema], schema=schema)
+
+
+def _array(values: Sequence[Any], kind: Any) -> Any:
+    if not pa.types.is_list(kind):
+        return pa.array(values, kind)
+    known = {value: number for number, value in enumerate(dict.fromkeys(values))}  # most rows have the same
+    return pa.array(map(_to_arrow, known), kind).take(pa.array(map(known.__getitem__, values), pa.int32()))
 
 
 def _to_arrow(value: Any) -> Any:
@@ -84,24 +89,28 @@ def _to_arrow(value: Any) -> Any:
 
 
 def split(table: Any) -> Iterator[Any]:
-    """Split a table into batches."""
     return iter(table.to_batches(max_chunksize=BATCH_ROWS))
 
 
 # From tables to rows
 
 
-def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> list[T]:
+def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> Columns[T]:
     """Return the rows of an Arrow batch or table; other columns are ignored.
 
-    `same` has the values of columns that are not in the table because they are the same in all rows.
+    `same` has the values of columns that are not in the table because they are the same in all rows. Raise
+    DamagedFileError for an unknown word.
     """
     known = dict(same or {})
-    columns = {
-        name: repeat(known[name]) if name in known else _values(hint, table.column(name))
-        for name, hint, _ in _columns(kind)
-    }
-    return from_columns(kind, len(table), columns)
+    hints = {name: hint for name, hint, _ in _columns(kind)}
+
+    def load(name: str) -> list[Any]:
+        return [known[name]] * len(table) if name in known else _values(hints[name], table.column(name))
+
+    found = Columns(kind, len(table), load)
+    for name in (name for name, hint in hints.items() if hint not in _PRIMITIVES):
+        found.column(name)  # now: a caller that writes must not fail after it has written
+    return found
 
 
 def row(kind: type[T], values: Mapping[str, Any]) -> T:
@@ -140,5 +149,15 @@ def parse_enum(kind: type[W], text: str) -> W:
         return kind(text)
     except ValueError as error:
         raise DamagedFileError(
-            f"{text!r} is not a known {kind.__name__}: the file was changed, or written by a later version of zkgroups"
+            f"{text!r} is not a known {kind.__name__}: restore the folder from a backup, or use the version of "
+            "zkgroups that wrote it"
         ) from error
+
+
+@contextmanager
+def located(failure: str) -> Iterator[None]:
+    """Add the name of the file or folder to errors about its rows; `failure` begins the new message."""
+    try:
+        yield
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{failure}: {error}") from error

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.columns import Columns
 from .arrow_rows import rows
 
 MAX_GROUPS: Final = 200
@@ -26,22 +27,27 @@ class _TargetRun(NamedTuple):
     stop: int
 
 
-def group_chunks(kind: type[T], batches: Iterable[Any], same: Mapping[str, Any] | None = None) -> Iterator[list[T]]:
+def group_chunks(kind: type[T], batches: Iterable[Any], same: Mapping[str, Any] | None = None) -> Iterator[Columns[T]]:
     """Yield the rows of Arrow batches, some whole groups at a time. All rows of a target must be consecutive.
 
     `same` has the values of columns that are not in the batches because they are the same in all rows.
     """
+    return (rows(kind, table, same) for table in group_tables(batches))
+
+
+def group_tables(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield the same rows as tables, some whole groups at a time."""
     chunk: list[_TargetRun] = []
     groups = offsets = 0
     for group in _groups(batches):
         size = sum(run.stop - run.start for run in group)
         if chunk and (groups == MAX_GROUPS or offsets + size > MAX_OFFSETS):
-            yield rows(kind, _table(chunk), same)
+            yield _table(chunk)
             chunk, groups, offsets = [], 0, 0
         chunk += group
         groups, offsets = groups + 1, offsets + size
     if chunk:
-        yield rows(kind, _table(chunk), same)
+        yield _table(chunk)
 
 
 def _groups(batches: Iterable[Any]) -> Iterator[list[_TargetRun]]:

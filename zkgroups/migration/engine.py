@@ -16,8 +16,8 @@ from .tallies import TallySum
 T = TypeVar("T")
 
 BatchFunction: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
-"""From Arrow batches to Arrow batches. It is called once per task, perhaps in another process, and opens its own
-connections."""
+"""A function from Arrow batches to Arrow batches. It is called once per task, perhaps in another process, and opens its
+own connections."""
 
 OnProgress: TypeAlias = Callable[[str], None]
 
@@ -38,7 +38,7 @@ class Rows(Protocol):
         """Apply a function that returns rows of this dataclass."""
 
     def write(self, path: str, failure: str, counted: TallySum) -> Tally:
-        """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
+        """Write the rows and a list of files to a new folder. Return `counted`, to which the tasks have added."""
 
     def collect(self, failure: str) -> Any:
         """Return all rows as an Arrow table."""
@@ -54,7 +54,7 @@ class Engine(Protocol):
         """Return the folder of a plan."""
 
     def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress | None) -> T:
-        """Do the work. It gets a function to call with the name of each step."""
+        """Call `work`, and pass it a function that it must call with the name of each step."""
 
     def check_writes_to(self, destination: str) -> None:
         """Raise NotSharedError if workers may not share the file system of a folder with this process."""
@@ -72,7 +72,7 @@ class Engine(Protocol):
         """Distribute rows of a dataclass."""
 
     def read(self, kind: type[Any], *paths: str) -> Rows:
-        """Return the rows of Parquet files in these folders, whose files were checked."""
+        """Return the rows of the Parquet files in these folders. The caller has checked the files."""
 
     def count(self, path: str) -> int:
         """Return the number of rows in a folder, from the footers of its files."""
@@ -82,6 +82,6 @@ class Engine(Protocol):
 
 
 def signature_of(step: Callable[..., Any], *first: str) -> Signature:
-    """Return the signature of a step with other parameters in place of the engine, for `help`."""
+    """Return the signature of a step for `help`, with `first` in place of the parameter for the engine."""
     _engine, *parameters = signature(step).parameters.values()
     return Signature([*(Parameter(name, Parameter.POSITIONAL_ONLY) for name in first), *parameters])

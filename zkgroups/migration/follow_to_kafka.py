@@ -1,9 +1,9 @@
 """Following legacy instances: copy their commits from ZooKeeper to the brokers until no instance is registered.
 
-A group without instances in two consecutive looks is cut over: mark it, so that no zkgroups member joins, read it
-again, write the rest, and read it once more, because other clients ignore marks. It is done if no instance has
-registered, all offsets could be read, none was deleted, and both sides agree. If an instance comes back or commits
-later, while other groups are still followed, the group is followed again and stays marked.
+A group is cut over if two consecutive passes find no instance. It is marked, so that no zkgroups member joins. Then it
+is read again, and the rest is written. Then it is read once more, because other clients ignore marks. It is done if no
+instance has registered, all offsets could be read, none was deleted, and both sides agree. If an instance registers or
+commits later, while other groups are still followed, the group is followed again and stays marked.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Writes = Mapping[str, Mapping[TopicPartition, int]]
 """The offsets to write, by target."""
 
 PASSES_PER_MEMBER_CHECK: Final = 10
-"""How often to look for members on the brokers. Brokers refuse commits to a group with members, so this only reports
-them early, and for groups without commits."""
+"""Every so many passes, look for members on the brokers. Brokers refuse commits to a group with members anyway, so this
+only reports them earlier, and for groups without commits."""
 
 
 class FollowToKafka(Follower):
@@ -79,7 +79,7 @@ class FollowToKafka(Follower):
                 if not source.instances and not group.update_from_source(source):
                     continue
                 group.resume()
-                self.marked_as_moved.add(group.group)  # it stays marked: the client that came ignores marks
+                self.marked_as_moved.add(group.group)  # it stays marked: the new client ignores marks
             self._update(group, source)
             if group.may_cut_over(has_members=bool(source.instances)):
                 ready.append(group)

@@ -1,8 +1,10 @@
 """Following native members: copy their commits from the brokers to ZooKeeper until no member is left.
 
-Offsets are only copied forward, while no legacy instance is registered, and only for groups with the mark of this plan:
-other commits to a group of that name do not concern ZooKeeper. When no member is left, both sides are compared once
-more. If they agree, the mark is removed, so that legacy members may register again.
+Offsets are only copied forward, and only while no legacy instance is registered. Groups without the mark of this plan
+are left: their commits on the brokers have nothing to do with the group in ZooKeeper.
+
+When no member is left, both sides are compared once more. If they agree, the mark is removed, so that legacy members
+may register again.
 """
 
 from __future__ import annotations

@@ -61,12 +61,11 @@ class Follower:
         self._locks: MigrationTargetLocks | None = None
         self._locks_session: int | None = None
         self._locked: set[str] = set()
-        """The targets that are locked in that session."""
+        """The targets that are locked in the session `_locks_session`."""
         self._unchecked: set[str] = set()
-        """Targets that were written, and whose locks were not checked since."""
+        """Targets that were written, and whose locks have not been checked since."""
 
     def begin_pass(self) -> None:
-        """Start a new pass."""
         self.number += 1
         self.written = 0
 

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def _in_process(step: Callable[Concatenate[Engine, P], T]) -> Callable[P, T]:
-    """Let a step need no engine."""
+    """Call a step with a `LocalEngine`."""
 
     @wraps(step)
     def call(*args: P.args, **options: P.kwargs) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, Final, Self, TypeVar
 
 import pyarrow as pa
@@ -14,31 +15,35 @@ from ..core.migration.tally import Tally
 from ..exceptions import DamagedFileError, StorageError
 from ..storage.atomic_folder import write_list
 from ..storage.files import LocalFiles, join, local_path
-from .arrow_rows import BATCH_ROWS, arrow_schema, table
+from .arrow_rows import BATCH_ROWS, arrow_schema, located, table
 from .arrow_rows import rows as from_arrow
+from .chunks import group_tables
 from .engine import BatchFunction, OnProgress
+from .local_threads import map_in_threads
 from .plan_folder import PlanFolder
 from .tallies import LocalTallySum, TallySum
 
 T = TypeVar("T")
 
 _FILE: Final = "part-00000.snappy.parquet"
+_RESTORE: Final = "restore it from a backup"
+THREADS: Final = 3
+"""While a thread waits for servers, another one computes."""
+
 _ORDER: Final = ("target", "group", "topic", "partition")
 
 
 class LocalEngine:
-    """One process, without Spark."""
+    """One process, without Spark. `Engine` describes the methods."""
 
     def __init__(self) -> None:
         self._files = LocalFiles()
         self._progress = _Progress()
 
     def folder(self, destination: str) -> PlanFolder:
-        """Return the folder of a plan."""
         return PlanFolder(self._files, destination)
 
     def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress | None) -> T:
-        """Do the work."""
         return work(on_progress or (lambda _step: None))
 
     def check_writes_to(self, destination: str) -> None:
@@ -52,26 +57,21 @@ class LocalEngine:
         return self._progress.done / max(self._progress.rows, 1)
 
     def tally_sum(self) -> LocalTallySum:
-        """Return a sum for the tasks of one write."""
         return LocalTallySum()
 
     def rows(self, kind: type[T], rows: Sequence[T]) -> LocalRows:
-        """Return rows of a dataclass."""
         return LocalRows(lambda: [table(kind, rows)], arrow_schema(kind), self._progress)
 
     def read(self, kind: type[Any], *paths: str) -> LocalRows:
-        """Return the rows of Parquet files in these folders, whose files were checked."""
         schema = arrow_schema(kind)
         files = [file for path in paths for file in self._data_files(path)]
         return LocalRows(lambda: (_read(file, schema) for file in files), schema, self._progress)
 
     def count(self, path: str) -> int:
-        """Return the number of rows in a folder, from the footers of its files."""
         with _translated(f"{path} cannot be read"):
             return sum(parquet.read_metadata(file).num_rows for file in self._data_files(path))
 
     def first(self, path: str, kind: type[T], failure: str) -> T | None:
-        """Return any row of a folder."""
         for file in self._data_files(path):
             with _translated(failure), parquet.ParquetFile(file, page_checksum_verification=True) as opened:
                 for batch in opened.iter_batches(1):
@@ -89,37 +89,49 @@ class _Progress:
         self.rows = self.done = 0
 
     def of(self, table: Any) -> Iterator[Any]:
-        """Yield the table in parts that are counted when the next one is wanted."""
+        """Yield the table in parts of whole groups. A part counts as done when the next one is requested."""
         self.rows, self.done = len(table), 0
-        for batch in table.to_batches(max_chunksize=BATCH_ROWS):
-            yield pa.Table.from_batches([batch])
-            self.done += len(batch)
+        for part in group_tables(table.to_batches()):
+            yield part
+            self.done += len(part)
 
 
 class LocalRows:
-    """Rows as Arrow tables, which are made when they are used."""
+    """Rows as Arrow tables, which are computed when they are used. `Rows` describes the methods."""
 
-    def __init__(self, tables: Callable[[], Iterable[Any]], schema: Any, progress: _Progress) -> None:
+    def __init__(
+        self, tables: Callable[[], Iterable[Any]], schema: Any, progress: _Progress, *, threads: int = 1
+    ) -> None:
         self._tables = tables
         self._schema = schema
         self._progress = progress
+        self._threads = threads
 
     def select(self, *columns: str) -> Self:
-        """Return these columns."""
         schema = pa.schema([self._schema.field(name) for name in columns])
         return type(self)(lambda: (each.select(columns) for each in self._tables()), schema, self._progress)
 
     def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:  # noqa: ARG002
-        """Bring all rows of a target together, in order."""
         keys = [key for key in _ORDER if key in self._schema.names]
-        return type(self)(lambda: self._progress.of(_in_order(self._table(), keys)), self._schema, self._progress)
+
+        def tables() -> Iterator[Any]:
+            return self._progress.of(_in_order(self._table(), keys))
+
+        return type(self)(tables, self._schema, self._progress, threads=THREADS)
 
     def map(self, function: BatchFunction, kind: type[Any]) -> Self:
-        """Apply a function that returns rows of this dataclass."""
-        return type(self)(lambda: map(_as_table, function(self._batches())), arrow_schema(kind), self._progress)
+        def work(tables: Iterator[Any]) -> Iterator[Any]:
+            return map(_as_table, function(each for table in tables for each in table.to_batches()))
+
+        def results() -> Iterator[Any]:
+            tables = iter(self._tables())
+            first = [*islice(tables, 2)]
+            threads = self._threads if len(first) > 1 else 1
+            return map_in_threads(work, chain(first, tables), threads)
+
+        return type(self)(results, arrow_schema(kind), self._progress)
 
     def write(self, path: str, failure: str, counted: TallySum) -> Tally:
-        """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
         files = LocalFiles()
         with _translated(failure):
             files.make_folder(path)
@@ -131,23 +143,16 @@ class LocalRows:
         return counted.value
 
     def collect(self, failure: str) -> Any:
-        """Return all rows as an Arrow table."""
         with _translated(failure):
             return self._table()
 
     def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
-        """Yield the rows in order."""
         with _translated(failure):
-            found = _in_order(self._table(), keys)
-        for batch in found.to_batches(max_chunksize=BATCH_ROWS):
-            yield from from_arrow(kind, batch)
+            for batch in _in_order(self._table(), keys).to_batches(max_chunksize=BATCH_ROWS):
+                yield from from_arrow(kind, batch)
 
     def _table(self) -> Any:
         return pa.concat_tables([self._schema.empty_table(), *self._tables()])
-
-    def _batches(self) -> Iterator[Any]:
-        for each in self._tables():
-            yield from each.to_batches(max_chunksize=BATCH_ROWS)
 
 
 def _read(file: str, schema: Any) -> Any:
@@ -161,15 +166,16 @@ def _read(file: str, schema: Any) -> Any:
 
 @contextmanager
 def _translated(failure: str) -> Iterator[None]:
-    """Convert errors of the file system and of Arrow; `failure` begins the new message."""
+    """Convert errors of the file system, of Arrow and of rows; `failure` begins the new message."""
     try:
-        yield
+        with located(failure):
+            yield
     except OSError as error:
         if error.errno is not None:
             raise StorageError(f"{failure}: {error}") from error
-        raise DamagedFileError(f"{failure} because a file is damaged: {error}") from error
+        raise DamagedFileError(f"{failure} because a file is damaged: {error}; {_RESTORE}") from error
     except pa.ArrowException as error:
-        raise DamagedFileError(f"{failure} because a file is damaged: {error}") from error
+        raise DamagedFileError(f"{failure} because a file is damaged: {error}; {_RESTORE}") from error
 
 
 def _as_table(batch: Any) -> Any:

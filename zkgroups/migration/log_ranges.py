@@ -50,10 +50,10 @@ class LogRanges:
             absent = NoLog.UNKNOWN if at.partition in known.get(at.topic, ()) else NoLog.NO_PARTITION
             self._found[at] = ranges.get(at) or (absent if at.topic in known else NoLog.NO_TOPIC)
 
-    def range(self, at: TopicPartition | None) -> OffsetRange | None:
-        """Return the log start and end of a partition, if known."""
-        found = None if at is None else self._found.get(at)
-        return found if isinstance(found, OffsetRange) else None
+    def ranges(self, ats: Iterable[TopicPartition | None]) -> list[OffsetRange | None]:
+        """Return the log start and end of each partition, if known."""
+        found = (None if at is None else self._found.get(at) for at in ats)
+        return [each if isinstance(each, OffsetRange) else None for each in found]
 
     @property
     def topic_ids(self) -> TopicIds:
@@ -68,12 +68,11 @@ class LogRanges:
         """Return the log for `decide`, given the zxid of the offset and the topic id in the plan."""
         if at is None:
             return NoLog.NO_PARTITION
-        found, created = self._found.get(at, NoLog.NOT_CHECKED), self._created.get(at.topic)
-        if (
-            topic_id is not None
-            and found not in (NoLog.NO_TOPIC, NoLog.NOT_CHECKED)
-            and self.topic_id(at.topic) != topic_id
-        ):
+        topic, found = at.topic, self._found.get(at, NoLog.NOT_CHECKED)
+        is_known = found is not NoLog.NO_TOPIC and found is not NoLog.NOT_CHECKED
+        if topic_id is not None and is_known and self._ids.get(topic) != topic_id:
             return NoLog.RECREATED
+        created = self._created.get(topic)
         is_newer = created is not None and zxid is not None and zxid < created
-        return NoLog.NEWER if is_newer and found not in (NoLog.NO_TOPIC, NoLog.NO_PARTITION) else found
+        is_there = found is not NoLog.NO_TOPIC and found is not NoLog.NO_PARTITION
+        return NoLog.NEWER if is_newer and is_there else found

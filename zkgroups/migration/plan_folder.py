@@ -3,8 +3,8 @@
     DEST/plan/                      the plan, with its format in `_VERSION`
     DEST/reports/<time>-<step>/     a report of each run
 
-Both appear completely or not at all: see `zkgroups/storage/atomic_folder.py`. A plan is never overwritten, because its
-reports and fences refer to it, unless the caller allows it to be replaced. Such a plan must never have been applied.
+Both appear completely or not at all: see `zkgroups/storage/atomic_folder.py`. A plan is not overwritten, because its
+reports and the marks of its groups refer to it. A caller may allow to replace a plan that was never applied.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ REPORTS: Final = "reports"
 _VERSION: Final = "_VERSION"
 
 _PROBE: Final = 64 * 1024
-"""In bytes, about the size of a small report with all of its files."""
+"""In bytes: about the size of a small report with all of its files."""
 
 _NEW_PLAN: Final = "make a new plan in another folder"
-_LOST: Final = "its rows are lost"
+_LOST: Final = "restore it from a backup"
 _REPORT: Final = re.compile(f"{TIMESTAMP}-[a-z-]+")
 
 
@@ -79,7 +79,7 @@ class PlanFolder(AtomicFolder):
             )
 
     def without_rows(self) -> DamagedFileError:
-        """Return the error for a complete plan without rows, although every plan has some."""
+        """Return the error for a plan without rows. Every undamaged plan has some."""
         return DamagedFileError(f"the rows of the plan in {self} are missing: {_NEW_PLAN}")
 
     def reports(self) -> list[str]:
@@ -95,7 +95,9 @@ class PlanFolder(AtomicFolder):
                 raise NotFoundError(f"no report in {self}: run `zkgroups migrate apply` first")
             name = names[-1]
         if name not in names:
-            raise NotFoundError(f"no report {name} in {self}")
+            raise NotFoundError(
+                f"no report {name} in {self}: " + (f"the latest is {names[-1]}" if names else "run a step first")
+            )
         self.check_files(REPORTS, name, cure=_LOST)
         return self.path(REPORTS, name), MatchRow if name.endswith(f"-{MigrationStep.VERIFY}") else ReportRow
 

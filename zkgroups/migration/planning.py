@@ -1,6 +1,6 @@
-"""Making a plan and storing it in a folder, for the groups of a ZooKeeper, or of a snapshot.
+"""Make a plan for the groups of a ZooKeeper or of a snapshot, and store it in a folder.
 
-Each task plans whole groups, and all groups that share a target. It asks the brokers for a chunk of groups at a time.
+Each task plans whole groups, and all groups that share a target. It asks the brokers about a chunk of groups at a time.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PlanSummary:
 
 
 class StoredSource(Protocol):
-    """Groups whose nodes an engine has read before, as from a snapshot."""
+    """Groups whose nodes are already stored, for example in a snapshot."""
 
     @property
     def topics(self) -> str | None:
@@ -90,12 +90,12 @@ def plan(
 
     - `engine`: where the work is done, in this process or by Spark.
     - `source`: the groups.
-    - `brokers`: the target. Without, logs and targets are unknown: such a plan can only be shown and exported.
+    - `brokers`: the target. Without brokers, logs and targets are unknown, and the plan can only be shown and exported.
     - `rule`: a `zkgroups.core.migration.offset_decision.Rule`, for offsets outside of the log and targets ahead.
     - `renaming`: a `zkgroups.core.migration.target_names.Renaming`, for other names on the brokers.
-    - `stale_after`: offsets are stale without a commit for so many seconds.
-    - `instead_of`: the id of an existing plan that may be replaced. Nothing must have been written by it, because it
-      could not be rolled back any more.
+    - `stale_after`: an offset is stale if it was not committed for this many seconds.
+    - `instead_of`: the id of an existing plan that may be replaced. It must not have written anything, because it can
+      no longer be rolled back.
     - `on_progress`: called with the name of each step when it starts.
     """
     if stale_after is not None and not 0 <= stale_after < float("inf"):
@@ -158,7 +158,10 @@ class _PlanJob:
             shown, found = self._rows(counted)
             counts = found.write(path, "the groups could not be planned", counted)
             if not counts.groups:
-                raise NotFoundError("none of the selected groups has an offset")
+                raise NotFoundError(
+                    "none of the selected groups has an offset: check the expressions for groups and topics, and the "
+                    "address"
+                )
             on_progress("moving the plan into place")
         return PlanSummary(
             plan=self.settings.plan,

@@ -9,7 +9,6 @@ next run restores them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
 
 from ..core.migration.changes_since_plan import PlanRows, by_target, member_obstacles, recreated_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
@@ -53,10 +52,12 @@ def rollback_groups(
     force: bool = False,
     to_zookeeper: bool = False,
 ) -> list[ReportRow]:
-    """Restore the targets of these groups, all rows of each; without `execute`, only report what would be done.
+    """Restore the targets of these groups; without `execute`, only report what would be done.
+
+    Pass all rows of each group.
 
     A target with later commits is left unless `force` restores it anyway, or `to_zookeeper` copies its progress to
-    ZooKeeper first. Only progress is copied: a target that was moved back is still left without `force`.
+    ZooKeeper first. Only progress is copied: a target whose offsets were moved back is left without `force`.
 
     A target whose group has no mark of this plan is left, because other clients may have written the same offsets;
     `force` restores it, but copies nothing. A target with active members is always left, and so is a target that
@@ -71,7 +72,7 @@ def rollback_groups(
 
 
 class _Rollback(RunContext):
-    """One call."""
+    """One call of `rollback_groups`."""
 
     def __init__(
         self, plans: Mapping[str, PlanRows], brokers: Brokers, registry: Registry | None, *, execute: bool, force: bool
@@ -81,7 +82,7 @@ class _Rollback(RunContext):
         self._marks: dict[str, Mark | UnreadableNode] = {}
         """The marks of the groups, by target."""
         self._unrestorable: dict[str, UnrestorableOffsets] = {}
-        """By target."""
+        """The offsets that cannot be restored, by target."""
         self._overtaken: Set[str] = frozenset()
         """Targets that were written without a lock."""
 
@@ -140,11 +141,11 @@ class _Rollback(RunContext):
         }
 
     def _creation_zxids(self, topics: Sequence[str]) -> dict[str, int]:
-        """Return when these topics were created, if their brokers store them in the ZooKeeper of the source."""
+        """Return the zxids that created these topics, if their brokers use the ZooKeeper of the source."""
         return {} if self._registry is None or not topics else topic_creation_zxids(self._registry, topics)
 
     def _leave_uncopyable(self, todo: Mapping[str, Restoration]) -> None:
-        """Leave targets whose progress cannot be expressed by the offsets in ZooKeeper."""
+        """Leave targets whose progress the offsets in ZooKeeper cannot express."""
         for target, found in todo.items():
             self.leave(target, recreated_obstacles(self._plans[target], self._unrestorable[target].recreated))
             if not self._force:
@@ -212,7 +213,7 @@ class _Rollback(RunContext):
     def _write(self, todo: Mapping[str, Restoration], states: Mapping[str, TargetState]) -> dict[str, Answers]:
         """Restore these targets. Return the answers for all partitions that change, by target.
 
-        If nothing must be deleted from a group, the answers for its additional offsets are the reason.
+        If the additional offsets of a group must not be deleted, their answers are the reason.
         """
         if not self._execute:
             return {}
@@ -240,7 +241,7 @@ class _Rollback(RunContext):
     def _check_before_delete(
         self, todo: Mapping[str, Restoration], states: Mapping[str, TargetState]
     ) -> dict[str, Answers]:
-        """Read the targets again before anything is deleted. Return the errors of groups that must stay."""
+        """Read the targets again before anything is deleted. Return the errors of groups that must not be deleted."""
         if not todo:
             return {}
         found: dict[str, Answers] = {}
@@ -264,7 +265,7 @@ class _Rollback(RunContext):
     def _report_target(self, rows: PlanRows, state: TargetState, todo: Restoration, answers: Answers) -> None:
         left = self._left.get(rows[0].target)
         known = {row.at for row in rows}
-        added = [replace(rows[0], topic=at.topic, partition=at.partition) for at in todo.removed if at not in known]
+        added = [rows[0]._replace(topic=at.topic, partition=at.partition) for at in todo.removed if at not in known]
         unrestorable = self._unrestorable.get(rows[0].target, ALL_RESTORABLE)
         for row in [*rows, *([] if left else added)]:
             at = row.at
@@ -306,4 +307,4 @@ def _with_mark_error(row: ReportRow, error: ZkgroupsException | None) -> ReportR
     if error is None or row.step is not MigrationStep.ROLLBACK:
         return row
     detail = str(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
-    return replace(row, outcome=Outcome.FAILED, detail=detail)
+    return row._replace(outcome=Outcome.FAILED, detail=detail)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Protocol
 
 from ..core.migration.tally import Tally
@@ -23,10 +24,11 @@ class LocalTallySum:
 
     def __init__(self) -> None:
         self.value = Tally()
+        self._lock = Lock()
 
     def add(self, tally: Tally, /) -> None:
-        """Add the rows of some groups."""
-        self.value += tally
+        with self._lock:
+            self.value += tally
 
 
 class TallyAddition:

@@ -29,7 +29,7 @@ class TrackedGroup:
         """A summary for people: the skipped offsets of a group that is done, or the result of a dry run."""
         self.behind = 0
         self.due_since = 0
-        """The number of the pass since which an offset is due; 0 if none is."""
+        """The pass since which the group has always had a due offset; 0 if it has none now."""
         self.had_members = False
         """Whether the leading side had members at the last look."""
         self.forbidden: list[Obstacle] = []
@@ -150,7 +150,7 @@ class TrackedGroup:
         return self.offsets.update({at: LeadingOffset(number, number) for at, number in news})
 
 
-def tracked_groups(rows: Iterable[PlanRow], *, to_zookeeper: bool) -> list[TrackedGroup]:
+def tracked_groups(rows: Sequence[PlanRow], *, to_zookeeper: bool) -> list[TrackedGroup]:
     """Return the groups of a plan that have offsets in ZooKeeper."""
     found = (of_target for of_target in by_target(rows).values() if any(map(is_of_source, of_target)))
     return [TrackedGroup(of_target, to_zookeeper=to_zookeeper) for of_target in found]

@@ -53,12 +53,14 @@ def _zkgroups_error(failure: str, text: str) -> ZkgroupsException:
     kind = getattr(exceptions, name, None)
     if not (isinstance(kind, type) and issubclass(kind, ZkgroupsException)):
         if _DAMAGED.search(text):
-            return DamagedFileError(f"{failure} because a file is damaged: {_reason(text)}")
+            return DamagedFileError(f"{failure} because a file is damaged: {_reason(text)}; restore it from a backup")
         if wrong := _WRONG_PYTHON.search(text):
             return MissingDependencyError(f"{failure}: {wrong[0].strip()}; {_PYTHON_CURE}")
         if _STOPPED.search(text):
             return SparkStoppedError(f"{failure}: {_reason(text)}; {_STOPPED_CURE}")
         return SparkJobError(f"{failure}: {_reason(text)}")
+    if issubclass(kind, DamagedFileError):
+        message = f"{failure}: {message}"
     return kind.__new__(kind, message)  # only the message survives, not the other fields
 
 

@@ -115,12 +115,10 @@ def literal_paths(reader: DataFrameReader) -> DataFrameReader:
 
 
 def hadoop_path(spark: SparkSession, path: str) -> Any:
-    """Return a path of Hadoop."""
     return _java(spark).org.apache.hadoop.fs.Path(path)
 
 
 def file_system(spark: SparkSession, path: Any) -> Any:
-    """Return the file system of a path."""
     return path.getFileSystem(_hadoop_configuration(spark))
 
 

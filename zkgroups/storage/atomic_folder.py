@@ -40,7 +40,7 @@ _STAGED: Final = re.compile(f"({TIMESTAMP})-[0-9a-f]{{8}}")
 
 
 def write_list(files: Files, path: str, rows: int) -> None:
-    """Write the list of files in a new folder, which `publish` needs."""
+    """Write the list of the files in a new folder. `publish` needs it."""
     files.write_text(join(path, _LIST), FileList(rows, files.lengths(path)).to_json())
 
 
@@ -175,7 +175,7 @@ class AtomicFolder:
         self._files.write_text(self.path(*names), text)
 
     def replace_text(self, text: str, *names: str) -> None:
-        """Replace a small file. If the run is killed, `read_replaced` returns either the old or the new text.
+        """Replace a small file. If the run is killed, `read_replaceable` returns either the old or the new text.
 
         Not every file system can rename to an existing name. So the old file is deleted after its replacement is
         complete.
@@ -190,17 +190,17 @@ class AtomicFolder:
         self._files.delete(path)
         self._files.move(replacement, path)
 
-    def read_replaced(self, *names: str) -> str:
+    def read_replaceable(self, *names: str) -> str:
         """Read a small file that `replace_text` writes."""
         with self.translated(f"{self.path(*names)} cannot be read"):
-            return self._files.read_text(self._replaced(*names) or self.path(*names))
+            return self._files.read_text(self._current(*names) or self.path(*names))
 
-    def exists_replaced(self, *names: str) -> bool:
+    def exists_replaceable(self, *names: str) -> bool:
         """Return whether a small file that `replace_text` writes exists."""
         with self.translated(f"{self.path(*names)} cannot be read"):
-            return self._replaced(*names) is not None
+            return self._current(*names) is not None
 
-    def _replaced(self, *names: str) -> str | None:
+    def _current(self, *names: str) -> str | None:
         path = self.path(*names)
         for each in (path, f"{path}{_REPLACEMENT}", path):  # it may have been renamed between the first two checks
             if self._files.exists(each):

@@ -19,7 +19,6 @@ class FileList:
     files: Mapping[str, int]
 
     def to_json(self) -> str:
-        """Encode the list."""
         return json.dumps(asdict(self))
 
     @classmethod

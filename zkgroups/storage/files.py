@@ -15,7 +15,7 @@ from ..input_errors import InvalidOptionError
 
 
 class Files(Protocol):
-    """A file system. All methods but `translated` raise its own errors, which are among `errors`."""
+    """A file system. All methods except `translated` raise its own errors, which `errors` lists."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -72,7 +72,7 @@ _SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?")
 CONFIGURATION: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS")
 
 
-def is_configured() -> bool:
+def may_have_hadoop_settings() -> bool:
     """Return whether a configuration of Spark may set another file system for names without a scheme."""
     return any(map(os.environ.get, CONFIGURATION))
 
@@ -86,57 +86,47 @@ def local_path(destination: str) -> Path | None:
 
 
 class LocalFiles:
-    """The disk of this machine. Paths begin with `file:`, as Spark shows them."""
+    """The disk of this machine. Paths begin with `file:`, as Spark shows them. `Files` describes the methods."""
 
     errors: tuple[type[Exception], ...] = (OSError,)
 
     @contextmanager
     def translated(self, failure: str) -> Iterator[None]:
-        """Convert errors of the file system; `failure` begins the new message."""
         try:
             yield
         except (OSError, UnicodeDecodeError) as error:
             raise StorageError(f"{failure}: {error}") from error
 
     def resolve(self, destination: str) -> str:
-        """Return the full path of a destination."""
         path = local_path(destination) if isinstance(destination, str) and destination else None
         if path is None:
             raise InvalidOptionError("destination", destination, "it must be the name of a folder on this machine")
         return f"{_FILE}{path.absolute()}"
 
     def is_folder(self, path: str) -> bool:
-        """Return whether a folder exists."""
         return _path(path).is_dir()
 
     def exists(self, path: str) -> bool:
-        """Return whether a file or folder exists."""
         return _path(path).exists()
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; empty if it does not exist."""
         return [each.name for each in _path(folder).iterdir()] if self.is_folder(folder) else []
 
     def lengths(self, folder: str) -> dict[str, int]:
-        """Return the length of each data file in a folder, by name."""
         found = _path(folder).iterdir() if self.is_folder(folder) else ()
         return {each.name: each.stat().st_size for each in found if is_data_file(each.name) and each.is_file()}
 
     def read_text(self, path: str) -> str:
-        """Read a small text file."""
         return _path(path).read_text("utf-8")
 
     def write_text(self, path: str, text: str) -> None:
-        """Write a small text file; fail if it exists."""
         with _path(path).open("x", encoding="utf-8") as file:
             file.write(text)
 
     def make_folder(self, path: str) -> None:
-        """Create a folder, with those above it."""
         _path(path).mkdir(parents=True, exist_ok=True)
 
     def move(self, here: str, there: str) -> None:
-        """Rename a file or folder to a name that does not exist. Creates the folders above it."""
         target = _path(there)
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
@@ -144,7 +134,6 @@ class LocalFiles:
         _path(here).rename(target)
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with its contents, if it exists."""
         if (found := _path(path)).is_dir() and not found.is_symlink():
             rmtree(found)
         else:

@@ -127,8 +127,12 @@ class KafkaBroker(LocalServer):
             listeners={name: self._address(name) for name in self._listeners},
             zookeeper=self._zookeeper,
             users=self._users,
-            extra=self._config,
+            extra=self._overrides(),
         )
+
+    def _overrides(self) -> Mapping[str, str]:
+        """The lines of server.properties that override the defaults. The ports are reserved when this is called."""
+        return self._config
 
     def _format(self, timeout: float) -> None:
         """Format the data folder of a broker without ZooKeeper."""

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 
 from zkgroups.kafka.settings import client_settings
 from zkgroups.kafka.wire.cluster import Cluster
-from zkgroups.testing import KafkaBroker, ports
+from zkgroups.testing import KafkaBroker
 
 from .fake_broker import FakeBroker
 
@@ -62,17 +62,12 @@ class SecureBroker(KafkaBroker):
     """TLS without and with client certificates, and logins by every mechanism without and with TLS."""
 
     def __init__(self, certificates: Certificates) -> None:
-        self._extra = {name: ports.reserve() for name in _LISTENERS}
+        super().__init__(users={"anna": PASSWORD})
         self._certificates = certificates
-        super().__init__(config=self._protection(), users={"anna": PASSWORD})
+        self._listeners += tuple(_LISTENERS)
 
     def at(self, listener: str) -> str:
-        return f"{ports.HOST}:{self._extra[listener].number}"
-
-    def close(self) -> None:
-        super().close()
-        for port in self._extra.values():
-            port.release()
+        return self._address(listener)
 
     def _protection(self) -> dict[str, str]:
         logins = "org.apache.kafka.common.security"
@@ -102,14 +97,13 @@ class SecureBroker(KafkaBroker):
             }
         return settings
 
-    def _listening(self, *names: str) -> dict[str, str]:
-        lines = super()._listening(*names)
-        more = ",".join(f"{name}://{self.at(name)}" for name in _LISTENERS)
-        protocols = ",".join(f"{name}:{protocol}" for name, protocol in _LISTENERS.items())
-        return lines | {
-            "listeners": f"{lines['listeners']},{more}",
-            "advertised.listeners": f"{lines['advertised.listeners']},{more}",
-            "listener.security.protocol.map": f"{lines['listener.security.protocol.map']},{protocols}",
+    def _overrides(self) -> dict[str, str]:
+        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"} | _LISTENERS
+        addresses = {name: f"{name}://{self.at(name)}" for name in protocols}
+        return self._protection() | {
+            "listeners": ",".join(addresses.values()),
+            "advertised.listeners": ",".join(at for name, at in addresses.items() if name != "CONTROLLER"),
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
         }
 
 

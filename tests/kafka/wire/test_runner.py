@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -12,6 +14,8 @@ import pytest
 
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import UnavailableError
+from zkgroups.kafka.wire.address import Address
+from zkgroups.kafka.wire.connection import Connection
 from zkgroups.kafka.wire.runner import Runner
 
 LONGEST = 30.0
@@ -100,6 +104,23 @@ def test_closing_cancels_all_work_and_ends_the_thread() -> None:
     with pytest.raises(UnavailableError, match="closed"):
         runner.run(number(1))
     runner.close()
+
+
+def test_a_forgotten_connection_stays_open_until_the_loop_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """The garbage collector must not delete a task that waits: that is an error, and leaves the socket open."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        runner = Runner()
+        runner.run(Connection.open(Address(*server.getsockname()), None))
+        accepted, _ = server.accept()
+        with accepted:
+            gc.collect()
+            accepted.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                accepted.recv(1)
+            accepted.settimeout(30)
+            runner.close()
+            assert accepted.recv(1) == b""
+    assert caplog.messages == []
 
 
 def test_a_forked_child_is_refused_and_leaves_the_parent_alone(runner: Runner) -> None:

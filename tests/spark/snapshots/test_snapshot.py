@@ -83,7 +83,7 @@ def test_forbidden_nodes_are_reported_with_exit_code_9(
     assert ended.code == 9
     assert ended.err.splitlines() == [
         f"Starting Spark to write a snapshot of {zookeeper_hosts} to {tmp_path}.",
-        "3 nodes are forbidden; their rows have a problem but no raw.",
+        "3 nodes are forbidden: the column `problem` names the path. Log in as a user who may read it.",
     ]
     header, line = (line.split() for line in ended.lines)
     assert " ".join(header) == "SNAPSHOT GROUPS OFFSETS OWNERS MEMBERS PROBLEMS FORBIDDEN SECONDS DESTINATION"

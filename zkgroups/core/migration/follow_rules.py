@@ -6,7 +6,7 @@ that are due. It keeps four rules:
 - Offsets only move forward, compared with a fresh read of the following side.
 - An offset stays due until it is written, and is due again after every commit.
 - A group is done when both sides agree after all members have left.
-- A planned offset is refused, not skipped, if the brokers no longer have its log: otherwise it would never arrive.
+- A planned offset is refused, not skipped, if the brokers no longer have its log. Otherwise it would be lost silently.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class FollowedOffsets:
         self._skipped.discard(at)
 
     def settle(self) -> None:
-        """Record that both sides agree: from now on offsets may be deleted, unless they are written again."""
+        """Record that both sides agree. Deleting an offset is then an obstacle only if the offset was written later."""
         self._expected.clear()
         self._planned = frozenset()
 
@@ -187,7 +187,6 @@ class FollowedOffsets:
         return decision
 
     def record_write(self, at: TopicPartition, number: int) -> None:
-        """Record that an offset was written."""
         self._following[at] = number
         self._due.pop(at, None)
         self._failed.pop(at, None)

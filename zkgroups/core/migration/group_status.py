@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
@@ -21,21 +21,20 @@ class MigrationStage(StrEnum):
     """Only some offsets are as planned: apply or rollback was killed, or rows failed."""
     DONE = "done"
     NOT_MARKED = "not marked"
-    """As planned, but without a mark: legacy members may still join and continue from ZooKeeper."""
+    """The target is as planned, but the group has no mark: legacy members may join and continue from ZooKeeper."""
     NOTHING = "nothing to do"
-    """As before, and the plan writes no offset of this group."""
+    """The target is as before, and the plan writes no offset of this group."""
     ROLLED_BACK = "rolled back"
-    """As before, because a rollback was the last step that wrote to this group."""
+    """The target is as before, because a rollback was the last step that wrote to this group."""
     MOVED_ON = "moved on"
     """Other clients have committed on the target."""
     BLOCKED = "blocked"
-    """As before, and the plan has obstacles."""
+    """The target is as before, and the plan has obstacles."""
     UNKNOWN = "unknown"
     """The target could not be read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStatus:
+class GroupStatus(NamedTuple):
     """The progress of one group of a plan."""
 
     plan: str
@@ -47,7 +46,7 @@ class GroupStatus:
     as_before: int
     """The number of planned offsets that are not written yet."""
     otherwise: int
-    """The number of the target's offsets that are neither, or are new."""
+    """The number of other offsets on the target: changed by other clients, or new."""
     mark: str
     """The mark of the group in ZooKeeper; empty if it has none, or ZooKeeper was not read."""
     detail: str

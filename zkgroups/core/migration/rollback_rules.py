@@ -24,7 +24,7 @@ from .source_and_target_state import OffsetKey, OffsetNode, TargetState, TopicId
 class Restoration:
     """The changes that restore a target.
 
-    If the group is deleted, the commits are sent before, to see that the brokers accept them, and again afterwards.
+    If the group is deleted, the commits are sent twice: before, to see that the brokers accept them, and afterwards.
     """
 
     commits: Mapping[TopicPartition, NativeOffset]
@@ -33,7 +33,7 @@ class Restoration:
     committed_since: frozenset[TopicPartition]
     """Offsets that other clients have committed since the plan was applied."""
     moved_back: frozenset[TopicPartition]
-    """Those of them that are lower than the offsets that the plan has written."""
+    """The part of `committed_since` that is lower than the offsets that the plan has written."""
     deletes_group: bool
     """Whether the group is deleted to remove offsets: it would have none left, or its brokers are too old."""
 
@@ -94,8 +94,9 @@ def restoration(
 
     With `single`, the brokers can delete single offsets.
 
-    Offsets of recreated topics are the exception: if the group is deleted they are committed again, but the plan does
-    not know them. They count as committed since, so such a group is only deleted by force.
+    There is one exception: the current offsets of recreated topics. If the group is deleted, they are committed again,
+    but a later call cannot find them in the plan. They count as committed since the plan, so such a group is deleted
+    only with `force`.
     """
     prior = {before.at: before for row in rows if (before := row.prior) is not None and not lost.reason(before.at)}
     planned = {row.at: row.planned for row in rows if row.is_commit and row.at not in lost.recreated}

@@ -17,7 +17,7 @@ from ..znodes.group_description import GroupDescription, PartitionDescription
 from ..znodes.offset_codec import decode_offset_path
 from ..znodes.paths import GroupPaths
 from ..znodes.states import InstanceState
-from ..znodes.subscription import subscribed_topics
+from ..znodes.subscribed_topics import subscribed_topics
 from ..znodes.topic_partition import TopicPartition
 from ..znodes.values import Pattern, Registration
 

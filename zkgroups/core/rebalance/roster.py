@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..znodes.group_view import RegisteredInstance
-from ..znodes.subscription import subscribed_topics
+from ..znodes.subscribed_topics import subscribed_topics
 from ..znodes.topic_partition import TopicPartition
 from ..znodes.values import Dialect, Pattern, Registration, UnreadableNode, unreadable_part
 from .members import Members

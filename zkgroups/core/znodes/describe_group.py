@@ -11,7 +11,7 @@ from .group_view import GroupView
 from .owner_codec import decode_owner_path
 from .paths import GroupPaths, parent
 from .states import GroupState, InstanceState
-from .subscription import subscribed_topics
+from .subscribed_topics import subscribed_topics
 from .topic_partition import TopicPartition
 from .values import MalformedNode, Owner, Registration, UnevaluableRegistration
 
@@ -146,7 +146,7 @@ def _registered(
             state = _instance_state(mine, unsettled.intersection(subscribed[node.id]))
         else:
             state = InstanceState.UNKNOWN
-        yield InstanceDescription(node.id, state, node.session, node.registered_ms, node.registration, mine)
+        yield InstanceDescription(node.id, state, node.session, node.registered_at, node.registration, mine)
 
 
 def _instance_state(owned: tuple[TopicPartition, ...], unsettled: set[str]) -> InstanceState:
@@ -161,7 +161,7 @@ def _leaving(orphans: Iterable[Owner]) -> Iterator[InstanceDescription]:
     for owner in orphans:
         owned.setdefault((owner.id, owner.session), []).append(owner.at)
     for (instance, session), partitions in sorted(owned.items()):
-        yield InstanceDescription(instance, InstanceState.LEAVING, session, 0, None, tuple(sorted(partitions)))
+        yield InstanceDescription(instance, InstanceState.LEAVING, session, None, None, tuple(sorted(partitions)))
 
 
 def _partitions(view: GroupView, live: _LiveOwners, wanted: set[TopicPartition]) -> tuple[PartitionDescription, ...]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from ..times import from_ms
 from .migration_mark import Mark
 from .states import GroupState, InstanceState
 from .topic_partition import TopicPartition
@@ -77,7 +76,7 @@ class InstanceDescription:
     - `state`: its state.
     - `session`: the id of the session of its registration; 0 if that belongs to no session. If the instance is
       leaving, the session of its owner nodes.
-    - `registered_ms`: when it registered, in milliseconds since 1970; 0 if it is leaving.
+    - `registered_at`: when it registered, in UTC. None if it is leaving.
     - `registration`: its subscription: a `Registration`, or an `UnevaluableRegistration`, `MalformedNode` or
       `ForbiddenNode`. None if it is leaving.
     - `owned`: the partitions that it owns.
@@ -86,14 +85,9 @@ class InstanceDescription:
     id: str
     state: InstanceState
     session: int
-    registered_ms: int
+    registered_at: datetime | None
     registration: ReadRegistration | None
     owned: tuple[TopicPartition, ...]
-
-    @property
-    def registered_at(self) -> datetime | None:
-        """When the instance registered, as a datetime in UTC. None if it is leaving."""
-        return from_ms(self.registered_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +149,5 @@ class GroupDescription:
     def last_commit_at(self) -> datetime | None:
         """When an offset was last committed, as a datetime in UTC. None if the group has no offsets."""
         offsets = (partition.offset for partition in self.partitions)
-        return from_ms(max((offset.committed_ms for offset in offsets if offset is not None), default=0))
+        times = (offset.committed_at for offset in offsets if offset is not None)
+        return max((time for time in times if time is not None), default=None)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ..times import from_ms
 from .migration_mark import Mark
 from .paths import GroupPaths
 from .values import CommittedOffset, ForbiddenNode, Owner, ReadRegistration, UnreadableNode
@@ -20,20 +19,15 @@ class RegisteredInstance:
     - `session`: the id of the session that the registration belongs to; 0 if it belongs to no session.
     - `registration`: its subscription: a `Registration`, or an `UnevaluableRegistration`, `MalformedNode` or
       `ForbiddenNode`.
-    - `registered_ms`: when it registered, in milliseconds since 1970; `registered_at` is the same as a datetime.
+    - `registered_at`: when it registered, in UTC. None if unknown.
     - `version`: the version of the registration's znode.
     """
 
     id: str
     session: int
     registration: ReadRegistration
-    registered_ms: int = 0
+    registered_at: datetime | None = None
     version: int = 0
-
-    @property
-    def registered_at(self) -> datetime | None:
-        """When the instance registered, as a datetime in UTC. None if unknown."""
-        return from_ms(self.registered_ms)
 
     @property
     def persistent(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Final
 
 from ...exceptions import InvalidNameError, InvalidOptionError
@@ -58,7 +59,7 @@ def decode_owner(
     data: bytes | None,
     *,
     session: int,
-    claimed_ms: int = 0,
+    claimed_at: datetime | None = None,
     version: int = 0,
     czxid: int = 0,
 ) -> Owner | MalformedNode:
@@ -72,5 +73,5 @@ def decode_owner(
             raise DecodingError("it belongs to no session, so no expired session will delete it")
         owner = check_instance(text)
     except (DecodingError, InvalidNameError) as reason:
-        return MalformedNode(path, raw, str(reason), session, version, claimed_ms)
-    return Owner(at, owner, session, claimed_ms, version, czxid, path)
+        return MalformedNode(path, raw, str(reason), session, version, claimed_at)
+    return Owner(at, owner, session, claimed_at, version, czxid, path)

@@ -1,4 +1,7 @@
-"""The format of registrations, the nodes under `ids`."""
+"""Read and write the JSON of registrations, the nodes under `ids`, with their subscriptions.
+
+`subscribed_topics.py` finds the topics that a subscription selects.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ..java_regex.topic_filter import topic_filter
 from ..times import from_ms, to_ms
 from .decoding import DecodingError, decode_text, is_int, is_text, parse_json
 from .names import check_topic
-from .subscription import check_expression
+from .subscribed_topics import check_expression
 from .values import Dialect, MalformedNode, Pattern, Registration, UnevaluableRegistration
 
 MAX_STREAMS: Final = 2**31 - 1

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeAlias
 
-from ..times import from_ms, utc
+from ..times import to_ms, utc
 from .session_ids import session_hex
 from .topic_partition import TopicPartition
 
@@ -105,7 +105,7 @@ class MalformedNode:
     - `reason`: why the data cannot be decoded.
     - `session`: the id of the session that the znode belongs to; 0 for a persistent znode.
     - `version`: the version of the znode. ZooKeeper increases it with each write.
-    - `created_ms`: for an owner node, the time of the claim in milliseconds since 1970; otherwise 0.
+    - `created_at`: for an owner node, when the partition was claimed, in UTC. None for other nodes.
     """
 
     path: str
@@ -113,12 +113,7 @@ class MalformedNode:
     reason: str
     session: int = 0
     version: int = 0
-    created_ms: int = 0
-
-    @property
-    def created_at(self) -> datetime | None:
-        """For an owner node: when the partition was claimed, as a datetime in UTC. None for other nodes."""
-        return from_ms(self.created_ms)
+    created_at: datetime | None = None
 
     @property
     def shown(self) -> str:
@@ -129,7 +124,7 @@ class MalformedNode:
     @property
     def holder(self) -> str:
         """For a malformed owner node: the node as text, for a message. Like `Owner.holder`."""
-        since = f" since {utc(self.created_ms)}" if self.created_ms else ""
+        since = f" since {utc(to_ms(self.created_at))}" if self.created_at else ""
         return f"a malformed node, {self.path} of session {session_hex(self.session)}{since} ({self.reason})"
 
 
@@ -141,7 +136,7 @@ class ForbiddenNode:
     - `reason`: why it was not read.
     - `session`: the id of the session that the znode belongs to; 0 if unknown, or if it belongs to none.
     - `version`: the version of the znode, if the server reported it.
-    - `created_ms`: when it was created, in milliseconds since 1970; 0 if unknown.
+    - `created_at`: when it was created, in UTC. None if unknown.
     - `persistent`: for a registration, True if the server reported that it belongs to no session, and has no nodes
       below it. ZooKeeper 3.9 and later do not report this without permission to read.
     """
@@ -150,13 +145,8 @@ class ForbiddenNode:
     reason: str = "no permission to read it"
     session: int = 0
     version: int = 0
-    created_ms: int = 0
+    created_at: datetime | None = None
     persistent: bool = False
-
-    @property
-    def created_at(self) -> datetime | None:
-        """When the node was created, as a datetime in UTC. None if unknown."""
-        return from_ms(self.created_ms)
 
     @property
     def shown(self) -> str:
@@ -225,7 +215,7 @@ class Owner:
       of their instance; see the method `instance`.
     - `session`: the id of the session that the owner node belongs to; 0 for a persistent node. Messages show it in
       hexadecimal. The `id` alone proves nothing: only an instance with this id and this session owns the partition.
-    - `claimed_ms`: when the partition was claimed, in milliseconds since 1970; `claimed_at` is the same as a datetime.
+    - `claimed_at`: when the partition was claimed, in UTC. None if unknown.
     - `version`: the version of the owner node.
     - `czxid`: the transaction that created the owner node. A later claim has a higher one.
     - `path`: the path of the owner node, without the chroot.
@@ -234,15 +224,10 @@ class Owner:
     at: TopicPartition
     id: str
     session: int
-    claimed_ms: int = 0
+    claimed_at: datetime | None = None
     version: int = 0
     czxid: int = 0
     path: str = field(default="", repr=False)
-
-    @property
-    def claimed_at(self) -> datetime | None:
-        """When the partition was claimed, as a datetime in UTC. None if unknown."""
-        return from_ms(self.claimed_ms)
 
     def instance(self, ids: Iterable[str]) -> str | None:
         """Return the id in `ids` that this owner has, with or without the number of a stream. None for an orphan.
@@ -259,7 +244,7 @@ class Owner:
     @property
     def holder(self) -> str:
         """The id, the session and the time of the claim as text, for a message."""
-        return f"{self.id!r} of session {session_hex(self.session)} since {utc(self.claimed_ms)}"
+        return f"{self.id!r} of session {session_hex(self.session)} since {utc(to_ms(self.claimed_at))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +254,8 @@ class CommittedOffset:
     - `group`, `at`: the name of the group, and the partition.
     - `offset`: the next message to read. All messages before it are processed.
     - `version`: the version of the znode. ZooKeeper increases it with each commit.
-    - `committed_ms`: when it was last written, in milliseconds since 1970; `committed_at` is the same as a datetime.
-    - `created_ms`: when the first offset of this partition was written; `created_at` is the same as a datetime.
+    - `committed_at`: when it was last written, in UTC. None if unknown.
+    - `created_at`: when the first offset of this partition was written, in UTC. None if unknown.
     - `zxid`: the transaction that wrote it. A later commit has a higher one.
     """
 
@@ -278,19 +263,9 @@ class CommittedOffset:
     at: TopicPartition
     offset: int
     version: int = 0
-    committed_ms: int = 0
-    created_ms: int = 0
+    committed_at: datetime | None = None
+    created_at: datetime | None = None
     zxid: int = 0
-
-    @property
-    def committed_at(self) -> datetime | None:
-        """When the offset was last written, as a datetime in UTC. None if unknown."""
-        return from_ms(self.committed_ms)
-
-    @property
-    def created_at(self) -> datetime | None:
-        """When the first offset of this partition was written, as a datetime in UTC. None if unknown."""
-        return from_ms(self.created_ms)
 
     @property
     def shown(self) -> str:

@@ -1,7 +1,7 @@
 """Kafka's protocol over asyncio: messages, connections, logins, and the brokers of a cluster.
 
 codec       messages to bytes and back, with the classes of kafka-python
-connection  one open connection: frames out, and frames in the same order
+connection  one open connection: sends requests, and returns the answers in the same order
 versions    the versions of requests that a broker supports
 security    TLS and the login
 sasl        the messages of each login mechanism

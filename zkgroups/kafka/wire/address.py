@@ -13,8 +13,6 @@ LAST_PORT: Final = 65_535
 
 
 class Address(NamedTuple):
-    """Host and port."""
-
     host: str
     port: int
 

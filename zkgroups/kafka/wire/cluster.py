@@ -22,9 +22,9 @@ Build = Callable[[int, int, str], bytes]
 """Returns the frame of a request, given its version, its correlation id and the client's name."""
 
 _BY_NAME: Final = 4
-"""Since this version of Metadata, a request for a topic does not have to create it."""
+"""From this version on, a Metadata request can name a topic without creating it."""
 _NO_TOPICS: Final = 1
-"""Since this version of Metadata, a request does not have to be about topics."""
+"""From this version on, a Metadata request can ask for no topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Metadata:
     topics: Mapping[str, Topic] = field(default_factory=dict)
 
     def only(self, topics: Iterable[str]) -> Metadata:
-        """Return the same with these topics only."""
+        """Return this metadata with these topics only."""
         return replace(self, topics={name: self.topics[name] for name in topics if name in self.topics})
 
 
@@ -77,7 +77,7 @@ class Cluster:
         self._closed = False
 
     async def ask(self, node: int | None, request: Any, *, timeout: float | None = None) -> Any:
-        """Return the response of a broker, by its id, or of any.
+        """Return the response of the broker with this id, or of any broker.
 
         Raise a `WireError` if a retry may help: a broker that could not be reached is looked up again by the next call.
         """
@@ -87,7 +87,7 @@ class Cluster:
             return await link.request(request, timeout=timeout)
 
     async def versions(self, node: int | None = None, *, timeout: float | None = None) -> Versions:
-        """Return the versions of requests that a broker supports, by its id, or any broker."""
+        """Return the versions of requests that the broker with this id supports, or any broker."""
         timeout = self._limited(timeout)
         link = await self._found(node, timeout)
         with self._watched(link):
@@ -98,7 +98,7 @@ class Cluster:
                 raise NotSentError(f"no connection to {link.address} within {timeout:g} s") from error
 
     async def exchange(self, node: int, key: int, build: Build, *, timeout: float) -> tuple[int, bytes]:
-        """Send a request that is built for a version of the broker. Return the version, and the answer as bytes."""
+        """Build a request for a version that the broker supports, and send it. Return the version and the answer."""
         timeout = self._limited(timeout)
         link = await self._found(node, timeout)
 
@@ -109,7 +109,7 @@ class Cluster:
             return await link.exchange(key, frame, timeout=timeout)
 
     async def link(self, node: int) -> Link:
-        """Return the least busy link to a broker. Send a request at once, because the next caller may get it, too."""
+        """Return the least busy link to a broker. Use it at once: until then, other callers get the same link."""
         if node not in self._brokers:
             async with self._learning:
                 if node not in self._brokers:
@@ -133,7 +133,7 @@ class Cluster:
     async def metadata(self, topics: Iterable[str] | None = None, *, timeout: float | None = None) -> Metadata:
         """Ask any broker about the cluster and these topics, or all. A topic that does not exist has an error code.
 
-        No topic is created. Brokers before 0.11 create topics that are asked for by name, so they are asked for all.
+        No topic is created. Brokers before 0.11 create topics that a request names, so they are asked for all topics.
         """
         wanted = None if topics is None else sorted(set(topics))
         timeout = self._limited(timeout)
@@ -161,7 +161,7 @@ class Cluster:
         return self._request_timeout if timeout is None else min(timeout, self._request_timeout)
 
     async def _found(self, node: int | None, timeout: float) -> Link:
-        """Return a link to a broker, by its id, or to any. Raise NotSentError if that takes longer than the timeout."""
+        """Return a link to the broker with this id, or to any. Raise NotSentError after the timeout."""
         if node is not None and node in self._brokers:
             return self._link(self._brokers[node])
         try:
@@ -206,7 +206,7 @@ class Cluster:
 
     def _learn(self, brokers: Mapping[int, Address]) -> None:
         """Replace the known brokers, and close idle links to removed brokers."""
-        if not brokers:  # a broker that has just started
+        if not brokers:  # a broker that has just started knows no others
             return
         self._brokers = brokers
         for address in self._links.keys() - {*brokers.values(), *self._bootstrap}:
@@ -226,7 +226,7 @@ class Cluster:
 
 
 def _load(link: Link) -> tuple[int, bool]:
-    """The order of preference: open links first among the least busy ones."""
+    """Return the sort key of a link: less busy links first, and of these the open ones."""
     return link.load, not link.is_open
 
 

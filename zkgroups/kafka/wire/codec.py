@@ -21,7 +21,7 @@ from .errors import DamagedAnswerError
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One kind of request: the home of its classes in kafka-python, and the range of versions that we use."""
+    """One kind of request: its module in kafka-python, and the versions that zkgroups uses."""
 
     name: str
     module: str | None
@@ -63,7 +63,7 @@ APIS: Final = {
     SASL_AUTHENTICATE: Api("SaslAuthenticate", "sasl", 0, 2),
     CONSUMER_GROUP_DESCRIBE: Api("ConsumerGroupDescribe", None, 0, 0),
 }
-"""By Kafka's number of the request."""
+"""The kinds of requests, by Kafka's number."""
 
 _HOMES: Final = {f"{api.name}{suffix}": api.module for api in APIS.values() for suffix in ("Request", "Response")}
 _DEFINITIONS: Final = f"{__package__}.schemas"
@@ -79,13 +79,13 @@ def __getattr__(name: str) -> Any:
 @cache
 def _message(name: str) -> Any:
     home = _HOMES[name]
-    if home is None:  # kafka-python makes the class of our own definition
+    if home is None:  # kafka-python builds the class from a definition in `schemas`
         return new_class(name, (_home("api_message").ApiMessage,), {"load_json": _DEFINITIONS})
     return getattr(_home(home), name)
 
 
 def check_installed() -> None:
-    """Raise MissingDependencyError unless kafka-python is there. Its message classes are imported."""
+    """Import the message classes. Raise MissingDependencyError if kafka-python is missing or too old."""
     for home in sorted(filter(None, set(_HOMES.values()))):
         _home(home)
 
@@ -93,7 +93,7 @@ def check_installed() -> None:
 def _home(name: str) -> Any:
     try:
         return import_module(f"kafka.protocol.{name}")
-    # Other packages are named `kafka`, too: an old one has the syntax of an old Python.
+    # Other packages have a module `kafka`, too. An old one has a syntax error.
     except (ImportError, SyntaxError) as error:
         raise MissingDependencyError(
             "this needs kafka-python 3.0.5 or newer, and no other package with a module named kafka: "

@@ -1,4 +1,4 @@
-"""One open connection to a broker: frames out, and frames in the same order."""
+"""One open connection to a broker. It sends requests, and returns the answers in the same order."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ _MOST_BYTES: Final = 200_000_000
 _SIZE: Final = struct.Struct(">i")
 _READ_AHEAD: Final = 1 << 20
 _NEXT_ADDRESS_AFTER: Final = 0.25
-"""In seconds. If a name has several addresses, the next one is tried, too."""
+"""In seconds. If a host has several addresses, the next one is tried after this time, too."""
 _TLS_ALERT: Final = b"\x15\x03"
 """How a TLS server answers a client without TLS."""
+_READING: Final[set[asyncio.Task[None]]] = set()
+"""An event loop refers to its tasks weakly, so a forgotten connection would be deleted before its task is cancelled."""
 
 
 class Connection:
@@ -37,6 +39,8 @@ class Connection:
         self._answers = 0
         self._reason: WireError | CertificateError | None = None
         self._reading = asyncio.create_task(self._read())
+        _READING.add(self._reading)
+        self._reading.add_done_callback(_READING.discard)
 
     @classmethod
     async def open(cls, address: Address, tls: ssl.SSLContext | None) -> Self:
@@ -71,7 +75,7 @@ class Connection:
 
     @property
     def waited(self) -> float:
-        """For how many seconds the next answer is due."""
+        """For how many seconds the next answer has been awaited."""
         return asyncio.get_running_loop().time() - self._since if self._waiting else 0.0
 
     async def exchange(self, frame: bytes, correlation_id: int | None) -> bytes:
@@ -133,7 +137,7 @@ class Connection:
             return
         self._reason = reason
         self._reading.cancel()
-        self._writer.transport.abort()  # a close of TLS would wait for the broker
+        self._writer.transport.abort()  # closing TLS would wait for the broker
         for _, answer in self._waiting:
             if not answer.done():
                 answer.set_exception(reason)
@@ -141,13 +145,13 @@ class Connection:
 
 
 def _reason(error: OSError) -> str:
-    if error.errno is not None and error.errno > 0:  # asyncio replaces the words of the system
+    if error.errno is not None and error.errno > 0:  # asyncio replaces the message of the system
         return os.strerror(error.errno)
     return error.strerror or str(error) or "it closed the connection: perhaps it expects no TLS"
 
 
 def _tls_failed(address: Address, error: ssl.SSLError) -> WireError | CertificateError:
-    """An error that a retry would not change, unless the connection just ended."""
+    """Return a permanent error, unless the connection was only closed."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return NotSentError(f"{address} closed the connection: perhaps it expects no TLS")
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -1,4 +1,4 @@
-"""Kafka's error codes, as far as answers to our requests have them."""
+"""Kafka's error codes that the answers to zkgroups can have."""
 
 from __future__ import annotations
 

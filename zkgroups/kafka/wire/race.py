@@ -1,4 +1,4 @@
-"""Several attempts at a time, of which the first success counts."""
+"""Run several attempts at a time, and use the first that succeeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import NotSentError, WireError
 
 _AT_A_TIME: Final = 4
 _NEXT_AFTER: Final = 0.25
-"""In seconds: the next attempt begins then, although those before have no result."""
+"""In seconds: after this time the next attempt begins, even if earlier attempts have no result."""
 _GRACE: Final = 0.5
 """In seconds: how long other attempts may go on after a permanent error."""
 _REASONS: Final = 3
@@ -49,7 +49,7 @@ async def first_of(candidates: Iterable[T], attempt: Callable[[T], Coroutine[Any
 
 
 def _pause(more: bool, running: int, permanent: BaseException | None) -> float | None:
-    """Return how long to wait for a result; None if nothing else can be done."""
+    """Return how long to wait for a result; None to wait without a limit, because no attempt can be added."""
     if permanent is not None:
         return _GRACE
     return _NEXT_AFTER if more and running < _AT_A_TIME else None

@@ -52,7 +52,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Scram:
-    """A name and a password, which both sides prove to know without sending it (RFC 5802)."""
+    """A name and a password. Each side proves that it knows the password, without sending it (RFC 5802)."""
 
     user: str
     password: str = field(repr=False)

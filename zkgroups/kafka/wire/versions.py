@@ -53,7 +53,7 @@ class Versions:
         if (found := self.best(key)) is None:
             raise BrokersTooOldError(
                 f"the broker at {address} does not support {codec.APIS[key].name} requests in a version that zkgroups "
-                "supports, too"
+                "supports, too: upgrade the older of the two"
             )
         return found
 

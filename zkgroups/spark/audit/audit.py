@@ -67,10 +67,12 @@ class AuditStep:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """The totals of a finished audit in the folder `destination`.
+    """The totals of a finished audit.
 
-    It has recorded so many `commits` in so many `batches`. `problems` of them are malformed. `forbidden` nodes were
-    forbidden in the last batch.
+    - `destination`: its folder.
+    - `batches`, `commits`: the numbers of batches and of commits that it has recorded.
+    - `problems`: how many of these commits are malformed.
+    - `forbidden`: the number of forbidden nodes in the last batch.
     """
 
     destination: str
@@ -153,8 +155,8 @@ class _Run:
     def _check_ensemble(self) -> None:
         """Raise RefusedError if ZooKeeper was replaced or wiped since the audit began.
 
-        The stream alone cannot always detect this: it knows positions but no names, so another ZooKeeper may look like
-        the same one with recreated groups.
+        The stream alone cannot always detect this: it knows positions but no names. So another ZooKeeper may look
+        like the old one with recreated groups.
         """
         journal, name = self.ledger.journal, self.source.shown_cluster
         with closing(self.source.connect()) as registry:

@@ -74,7 +74,7 @@ class Piece:
 
 
 def outermost(pieces: Iterable[Piece]) -> list[Piece]:
-    """Return the pieces that are not contained in another one, sorted.
+    """Return the pieces that no other piece contains, sorted.
 
     >>> outermost([Piece(0, 3, level=1), Piece(0, 0), Piece(2, 2), Piece(4, 4)])
     [Piece(first=0, last=3, level=1), Piece(first=4, last=4, level=0)]
@@ -105,13 +105,12 @@ class Journal(SparkFolder):
         self._write(rows, COMMITS, piece.name)
 
     def delete_merged(self) -> None:
-        """Delete the pieces that are contained in others."""
         current = set(self.pieces())
         for piece in self._all_pieces():
             if piece not in current:
                 self._delete_folder(COMMITS, piece.name)
 
-    def standing(self) -> int | None:
+    def standing_batch(self) -> int | None:
         """Return the batch of the latest `standing`."""
         batches = sorted(self._batches(STANDING), reverse=True)
         return next((int(name) for name in batches if self.is_complete(STANDING, name)), None)
@@ -122,7 +121,7 @@ class Journal(SparkFolder):
 
     def write_standing(self, rows: DataFrame, batch: int) -> None:
         """Add the last commit of each partition. Keep the previous `standing` for current readers."""
-        before = self.standing()
+        before = self.standing_batch()
         self._write(rows, STANDING, f"{batch:012d}")
         for name in self._batches(STANDING):
             if int(name) not in (before, batch):
@@ -170,13 +169,13 @@ class Journal(SparkFolder):
         return max(map(int, self._batches(STARTED_OVER)), default=0)
 
     def start_over(self) -> None:
-        """Begin with another ZooKeeper after the planned batches; an unfinished one will be empty."""
+        """Start over with another ZooKeeper, after the batches planned so far. An unfinished batch stays empty."""
         with translated(f"{self} cannot be written to"):
             self.replace_text("", STARTED_OVER, f"{self._last_planned() + 1:012d}")
 
     def last_read_ms(self) -> int | None:
         """Return the start of the last finished batch; None if no batch is finished."""
-        if not self.exists_replaced(LAST_READ):
+        if not self.exists_replaceable(LAST_READ):
             return None
         last_read = self._json(LAST_READ)
         if type(last_read) is not int:
@@ -195,15 +194,15 @@ class Journal(SparkFolder):
 
     def check_exists(self) -> None:
         """Raise NotFoundError if no audit was ever started here."""
-        if not self.exists_replaced(ABOUT):
+        if not self.exists_replaceable(ABOUT):
             self._refuse_without_about()
             raise NotFoundError(f"no audit in {self}: run `zkgroups audit` first")
 
     def begin(self, groups: str | None, topics: str | None) -> None:
-        """Start an audit of these groups and topics, or check that it is already one, and delete temporary files."""
+        """Start an audit of these groups and topics, or check that the existing one has them; clean up."""
         about = {"groups": groups, "topics": topics}
         with translated(f"{self} cannot be written to"):
-            if self.exists_replaced(ABOUT):
+            if self.exists_replaceable(ABOUT):
                 self._refuse_other_selection(about)
             else:
                 self._refuse_without_about()
@@ -222,7 +221,6 @@ class Journal(SparkFolder):
         return FollowedEnsemble(about["cluster"], decode_position(about))
 
     def save_ensemble(self, ensemble: FollowedEnsemble) -> None:
-        """Write the ensemble of the audit."""
         with translated(f"{self} cannot be written to"):
             about = self._about()
             updated = about | {"cluster": ensemble.cluster} | encode_position(ensemble.position)
@@ -245,7 +243,7 @@ class Journal(SparkFolder):
                 ", ".join(f"{name} {value or '.*'}" for name, value in each.items()) for each in (before, about)
             )
             raise RefusedError(
-                f"the audit in {self} is of {were}, not of {are}: use another folder, or commits would be missing"
+                f"the audit in {self} is of {were}, not of {are}: choose the same ones, or another folder"
             )
 
     def _refuse_without_about(self) -> None:
@@ -269,7 +267,7 @@ class Journal(SparkFolder):
             raise RefusedError(f"the audit in {self} has lost its {CHECKPOINT}: start a new audit in another folder")
 
     def _json(self, *names: str) -> Any:
-        text = self.read_replaced(*names)
+        text = self.read_replaceable(*names)
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -1,8 +1,8 @@
 """The contents of an audit: each commit with the previous offset, and the committed offsets at any time.
 
 See `journal.py` for the files. Forbidden nodes are counted. If a group has one, the next batch reads all offsets of the
-group, and not only the changed ones. So the last commit to the node is recorded once the node can be read. Recorded
-commits are skipped.
+group, and not only the changed ones. So the last commit to the node is recorded once the node can be read. Commits
+that are already recorded are skipped.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Ledger:
     def _known(self, spark: SparkSession, until: int) -> DataFrame | None:
         """Return commits recorded before a batch, including the last of each partition."""
         journal = Journal(spark, str(self.journal))
-        standing = journal.standing()
+        standing = journal.standing_batch()
         since = [piece for piece in journal.pieces() if piece.last > (-1 if standing is None else standing)]
         found = [journal.read(since, COMMITS).select(*STANDING.names)] if since else []
         if standing is not None:
@@ -227,7 +227,7 @@ class Ledger:
 
     def _write_standing(self, batch: int) -> None:
         known = self._known(self._spark, batch + 1)
-        if known is not None and self.journal.standing() != batch:
+        if known is not None and self.journal.standing_batch() != batch:
             rows = _last(known)
             self.journal.write_standing(rows.coalesce(_files(rows.count())), batch)
 
@@ -249,7 +249,7 @@ def _files(rows: int) -> int:
 
 
 def _is_commit() -> Column:
-    """Select commits: a forbidden node has no zxid, and other nodes have no partition."""
+    """Select the rows of commits. A forbidden node has no zxid, and a directory has no partition."""
     return f.col("zxid").isNotNull() & f.col("topic").isNotNull() & f.col("partition").isNotNull()
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from ...core.migration.tally import Tally
 from ...input_errors import InvalidOptionError
-from ...migration.arrow_rows import arrow_schema, row, table
+from ...migration.arrow_rows import arrow_schema, located, row, table
 from ...migration.engine import BatchFunction, OnProgress
 from ...migration.plan_folder import PlanFolder
 from ...migration.tallies import TallyAddition, TallySum
@@ -47,14 +47,13 @@ ROWS_PER_EXTRA_TASK: Final = 50_000
 
 
 class SparkEngine:
-    """A Spark session. Its settings and sources do not change."""
+    """Works with a Spark session, without changing its settings and sources. `Engine` describes the methods."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._callers = spark
         self.spark = session_beside(spark)
 
     def folder(self, destination: str) -> PlanFolder:
-        """Return the folder of a plan."""
         return PlanFolder(HadoopFiles(self.spark, destination), destination)
 
     def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress | None) -> T:
@@ -62,7 +61,6 @@ class SparkEngine:
         return interruptible(self._callers, work, on_progress)
 
     def check_writes_to(self, destination: str) -> None:
-        """Raise NotSharedError if workers may not share the file system of a folder with this process."""
         check_shared(self._callers, destination)
 
     def check_writes_once(self) -> None:
@@ -75,15 +73,12 @@ class SparkEngine:
         return share_done(self.spark)
 
     def tally_sum(self) -> TallySum:
-        """Return a sum for the tasks of one write."""
         return self.spark.sparkContext.accumulator(Tally(), cast("AccumulatorParam[Tally]", TallyAddition()))
 
     def rows(self, kind: type[T], rows: Sequence[T]) -> SparkRows:
-        """Distribute rows of a dataclass."""
         return SparkRows(self.spark.createDataFrame(table(kind, rows)))
 
     def read(self, kind: type[Any], *paths: str) -> SparkRows:
-        """Return the rows of Parquet files in these folders, whose files were checked."""
         with translated(f"{paths[0]} cannot be read"):  # with a schema, because inferring one needs a job
             return SparkRows(self._frame(kind, *paths))
 
@@ -91,29 +86,26 @@ class SparkEngine:
         return literal_paths(self.spark.read.schema(schema(kind))).parquet(*paths)
 
     def count(self, path: str) -> int:
-        """Return the number of rows in a folder, from the footers of its files."""
         with translated(f"{path} cannot be read"):
             return rows_in(self.spark, path)[1]
 
     def first(self, path: str, kind: type[T], failure: str) -> T | None:
-        """Return any row of a folder."""
         with translated(failure):
             found = self._frame(kind, path).first()
-        return None if found is None else row(kind, found.asDict())
+        with located(failure):
+            return None if found is None else row(kind, found.asDict())
 
 
 class SparkRows:
-    """Rows as a data frame."""
+    """Rows as a data frame. `Rows` describes the methods."""
 
     def __init__(self, frame: DataFrame) -> None:
         self.frame = frame
 
     def select(self, *columns: str) -> Self:
-        """Return these columns."""
         return type(self)(self.frame.select(*columns))
 
     def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:
-        """Bring all rows of a target together, in order."""
         order = [name for name in ("target", "group", "topic", "partition") if name in self.frame.columns]
         tasks = tasks or _task_count(self.frame.sparkSession, count)
         return type(self)(self.frame.repartition(tasks, "target").sortWithinPartitions(*order))
@@ -125,7 +117,6 @@ class SparkRows:
             return type(self)(map_in_arrow(self.frame, function, schema(kind)))
 
     def write(self, path: str, failure: str, counted: TallySum) -> Tally:
-        """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
         spark = self.frame.sparkSession
         with active_session(spark), translated(failure):
             write_plain(self.frame, path)
@@ -135,14 +126,13 @@ class SparkRows:
         return found
 
     def collect(self, failure: str) -> Any:
-        """Return all rows as an Arrow table."""
         with active_session(self.frame.sparkSession), translated(failure):
             return self.frame.toArrow()
 
     def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
         """Yield the rows in order. At most the rows of one task are in memory."""
         found = self.frame.sort(*keys)
-        with translated(failure):
+        with translated(failure), located(failure):
             for each in found.toLocalIterator():
                 yield row(kind, each.asDict())
 

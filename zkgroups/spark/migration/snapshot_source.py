@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from ...core.migration.offset_decision import NoOffset
 from ...core.migration.target_names import Renaming
 from ...core.selection import Selection, check_expression
-from ...exceptions import InvalidOptionError, NotFoundError
+from ...exceptions import InvalidOptionError
 from ...migration.arrow_rows import arrow_schema
 from ...migration.engine import Engine
 from ...migration.plan import SourceNode
-from ..snapshots.moments import LATEST, find_moment
-from ..snapshots.snapshot import read_snapshot, snapshot_names
+from ..snapshots.choose_snapshot import LATEST, choose_snapshot
+from ..snapshots.snapshot import read_snapshot
 from ..source.tables import Table
 from .engine import SparkEngine, SparkRows
 
@@ -27,7 +27,7 @@ class SnapshotSource:
     """A snapshot as the source of a migration.
 
     - `destination`: the folder of the snapshots.
-    - `at`: its name, "latest", "previous", or a time, for the latest at or before it.
+    - `at`: its name, "latest", "previous", or a time, which means the latest snapshot at or before it.
     - `groups`, `topics`: regular expressions that must match the whole names.
     """
 
@@ -43,13 +43,11 @@ class SnapshotSource:
     def nodes(self, engine: Engine, renaming: Renaming) -> tuple[str, SparkRows]:
         """Return a description of the snapshot, and the rows of the selected groups as `SourceNode`s.
 
-        Both tables are read of one snapshot, even if a newer one appears meanwhile.
+        Both tables are read from one snapshot, even if a newer one appears meanwhile.
         """
         if not isinstance(engine, SparkEngine):
             raise InvalidOptionError("source", self, "only Spark reads snapshots")
-        name = find_moment(reversed(snapshot_names(engine.spark, self.destination)), self.at)
-        if name is None:
-            raise NotFoundError(f"no snapshot {self.at} in {self.destination}")
+        name = choose_snapshot(engine.spark, self.destination, self.at)
         offsets, members = (
             read_snapshot(engine.spark, self.destination, name, table=table) for table in (Table.OFFSETS, Table.MEMBERS)
         )
@@ -74,8 +72,8 @@ _OFFSET_COLUMNS: Final = (
     "problem is not null and raw is null as forbidden",
 )
 _MAY_BE_ALIVE: Final = "session is not null or (problem is not null and raw is null)"
-"""A registration without a session has no client. A forbidden node has no session here either, but may belong to a
-client; it has a problem and no data."""
+"""A registration without a session has no live client. The row of a forbidden node has no session either, but the node
+may belong to one. Such a row has a problem and no data."""
 _MEMBER_COLUMNS: Final = (
     "`group`",
     "true as member",
@@ -87,7 +85,7 @@ _MEMBER_COLUMNS: Final = (
     "cast(null as long) as committed_ms",
     "problem",
     "cast(null as string) as no_offset",
-    # An instance whose data is forbidden is known all the same.
+    # The name of an instance is known even if its data is forbidden.
     "problem is not null and instance is null as forbidden",
 )
 

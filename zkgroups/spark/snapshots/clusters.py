@@ -1,4 +1,4 @@
-"""Choose the cluster when a destination holds snapshots of several."""
+"""Choose a snapshot of one cluster, when a destination holds snapshots of several."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from ...exceptions import InvalidOptionError
 from ..errors import translated
 from ..source.tables import Table
+from .choose_snapshot import LATEST, find_snapshot, is_name
 from .layout import Layout
-from .moments import LATEST, find_moment, is_name
 from .snapshot import read_snapshot
 
 
@@ -34,7 +34,7 @@ class ChosenSnapshot:
         return rows if self.cluster is None else rows.where(rows["cluster"] == self.cluster)
 
 
-def choose(
+def choose_in_cluster(
     spark: SparkSession,
     destination: str,
     at: str | None = None,
@@ -42,7 +42,7 @@ def choose(
     cluster: str | None = None,
     address: str | None = None,
 ) -> ChosenSnapshot:
-    """Find the snapshot for `at` (see `moments.py`), of the named cluster or else of the one at the address.
+    """Return the snapshot for `at` (see `choose_snapshot.py`), of the named cluster or else of the one at the address.
 
     If the destination holds no snapshot of the address, all snapshots must belong to one cluster.
     """
@@ -50,9 +50,9 @@ def choose(
     layout.check_exists()
     wanted = address if cluster is None else cluster
     clusters = cache(partial(_clusters, spark, layout))
-    if name := find_moment(layout.latest_first(), text, lambda name: wanted in clusters(name)):
+    if name := find_snapshot(layout.latest_first(), text, lambda name: wanted in clusters(name)):
         return _choice(layout, name, wanted)
-    name = find_moment(layout.latest_first(), text)
+    name = find_snapshot(layout.latest_first(), text)
     # A name identifies one snapshot. A time selects within one cluster, whose snapshots may all be later.
     names = [name] if name is None or is_name(text) else layout.latest_first()
     there = {each for name in names if name is not None for each in clusters(name)}

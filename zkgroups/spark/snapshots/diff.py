@@ -1,7 +1,7 @@
 """Compare the offsets of two snapshots by partition, topic or group.
 
 moved       the offset is higher, by `delta`
-unchanged   the offset is the same, whether there is more to read or not; `held` is true if the partition is owned
+unchanged   the offset is the same, whatever the lag is; `held` is true if the partition is owned
 went-back   the offset is lower
 new         the offset is only in the second snapshot
 gone        the offset is only in the first snapshot
@@ -24,8 +24,8 @@ from pyspark.sql import functions as f
 from ...core.offsets.snapshot_changes import CHANGE_FILTERS, UNCHANGED_HELD, SnapshotChange, SummaryLevel, count_column
 from ...exceptions import InvalidOptionError
 from ..errors import translated
-from .clusters import ChosenSnapshot, choose
-from .moments import LATEST, PREVIOUS
+from .choose_snapshot import LATEST, PREVIOUS
+from .clusters import ChosenSnapshot, choose_in_cluster
 from .side_by_side import DiffSide, aligned_parts
 
 
@@ -51,8 +51,8 @@ def choose_pair(
     address: str | None = None,
 ) -> SnapshotPair:
     """Choose two snapshots of the named cluster, or of the one at the address, or of the only one."""
-    last = choose(spark, destination, after, cluster=cluster, address=address)
-    return SnapshotPair(choose(spark, destination, before, cluster=cluster or last.cluster), last)
+    last = choose_in_cluster(spark, destination, after, cluster=cluster, address=address)
+    return SnapshotPair(choose_in_cluster(spark, destination, before, cluster=cluster or last.cluster), last)
 
 
 def diff_snapshots(
@@ -116,7 +116,7 @@ def diff(
         hidden = {
             prefix: _hidden(_selected(side.rows(), groups, topics), prefix)
             for prefix, side in (("a_", before), ("b_", after))
-            if side.may_hide
+            if side.may_have_forbidden_nodes
         }
         rows = _with_state(joined, hidden).select(f.lit(of.after.cluster).alias("cluster"), *map(f.expr, _COLUMNS))
         return (
@@ -127,7 +127,7 @@ def diff(
 
 
 def with_states(rows: DataFrame, states: Collection[str]) -> DataFrame:
-    """Select the rows of a diff with an offset in one of these states, which include unchanged-held."""
+    """Select the rows of a diff with an offset in one of these states. Unchanged-held counts as a state."""
     return rows.where(reduce(Column.__or__, [f.expr(_is_in(rows, state)) for state in states], f.lit(False)))
 
 

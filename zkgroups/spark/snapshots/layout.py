@@ -11,8 +11,8 @@ The folders are moved into place one after the other, the offsets last. The snap
 at the end. On a file system with rename, each folder appears at once, so other readers of `table=offsets` see no
 partial data either.
 
-A failed run moves its folders back. A killed run leaves its folder in `_unfinished`, which shows that tables of that
-time without a `_SUCCESS` belong to it. A run a week later deletes both.
+A failed run moves its folders back. A killed run leaves its folder in `_unfinished`. A run a week later deletes that
+folder, and the tables of the same time that have no `_SUCCESS`.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class Layout(SparkFolder):
         return bool(re.fullmatch(TIMESTAMP, name)) and self.is_complete(*_place(Table.OFFSETS, name))
 
     def no_snapshot(self, wanted: str = "") -> NotFoundError:
-        """Return the error for a missing snapshot. `wanted` follows the word, e.g. " of a cluster"."""
+        """Return the error for a missing snapshot. `wanted` follows "no snapshot", e.g. " of a cluster"."""
         names = self.snapshots()
         cure = f"the oldest is {names[0]}, the latest {names[-1]}" if names else "write one with `zkgroups snapshot`"
         return NotFoundError(f"no snapshot{wanted} in {self}: {cure}")
 
     def started_names(self) -> list[str]:
-        """Return the names with any table in place, complete or not, oldest first."""
+        """Return the names of which at least one table is in place, complete or not; oldest first."""
         return sorted({name for table in IN_ORDER for name in self._names(table)})
 
     def unfinished(self) -> list[str]:
@@ -103,10 +103,11 @@ class Layout(SparkFolder):
         try:
             return Summary.from_json(text)
         except ValueError as error:
-            raise DamagedFileError(f"{self.path(*names)} cannot be read: {error}") from error
+            cure = "restore it from a backup, or choose another snapshot"
+            raise DamagedFileError(f"{self.path(*names)} cannot be read: {error}; {cure}") from error
 
     def check_intact(self, table: Table, name: str, summary: Summary | None) -> None:
-        """Raise DamagedFileError if a file of a table is missing or truncated; if all are, without a summary."""
+        """Raise DamagedFileError if a file is missing or truncated. Without a summary, check that any file exists."""
         found = self.files(table, name)
         if summary is not None:
             problems = missing_files(found, summary.tables[table].files, of=f" of table={table}")

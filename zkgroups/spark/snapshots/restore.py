@@ -62,7 +62,7 @@ _MAY_BE_MISSING: Final = {"raw": "binary", "problem": "string"}
 
 
 def _of(topics: Topics) -> Column:
-    """Select the wanted partitions, and problems above them, which hide them."""
+    """Select the wanted partitions, and the problems of directories above them, which may hide partitions."""
     hidden = f.col("partition").isNull() & f.col("raw").isNull()
     wanted = f.col("topic").isNull()
     for topic, numbers in topics.items():

@@ -58,7 +58,7 @@ class DiffSide:
         return self.only_cluster(to_current_columns(everything, Table.OFFSETS, self.origin))
 
     @property
-    def may_hide(self) -> bool:
+    def may_have_forbidden_nodes(self) -> bool:
         """Whether the snapshot may report forbidden nodes."""
         return self.summary is None or self.summary.tables[Table.OFFSETS].problems > 0
 

@@ -67,7 +67,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a snapshot would read: the numbers of `groups`, `topics`, `offsets`, `owners` and `members`.
+    """The contents that a snapshot would have: the numbers of `groups`, `topics`, `offsets`, `owners` and `members`.
 
     `forbidden` is the number of directories that may not be listed.
     """

@@ -43,12 +43,11 @@ class Summary:
     """The number of groups."""
     tables: Mapping[Table, TableSummary]
     shares: int = 0
-    """The number of `Selection`s that were read; 0 if unknown. The number in a file's name is that of its selection."""
+    """The number of `Selection`s that were read; 0 if unknown. The name of a file has the number of its selection."""
     zxid: int | None = None
     """The last transaction in the snapshot, if it was read from a data directory."""
 
     def to_json(self) -> str:
-        """Encode the summary."""
         return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2)
 
     @classmethod

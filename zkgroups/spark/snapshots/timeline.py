@@ -1,4 +1,4 @@
-"""Compute a group's progress from snapshot to snapshot, as lines per partition or topic.
+"""Compute a group's progress from snapshot to snapshot, with a line for each partition or topic.
 
 If there are more snapshots than a plot can show, a sample of them is read.
 """

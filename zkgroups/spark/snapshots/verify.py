@@ -23,8 +23,8 @@ from ...storage.atomic_folder import MARK
 from ..errors import translated
 from ..source.table_versions import to_current_columns
 from ..source.tables import SCHEMAS, Table
+from .choose_snapshot import choose_snapshot
 from .layout import Layout
-from .moments import resolve_moment
 from .summary import Summary, TableSummary, digest
 
 
@@ -65,7 +65,6 @@ class SnapshotFinding:
 
     @property
     def severity(self) -> Severity:
-        """The severity of the finding."""
         return self.finding.severity
 
 
@@ -79,7 +78,6 @@ class VerifiedSnapshot:
 
     @property
     def has_errors(self) -> bool:
-        """Whether any finding is an error."""
         return any(each.severity is Severity.ERROR for each in self.findings)
 
 
@@ -111,7 +109,7 @@ def verify(spark: SparkSession, destination: str, at: str | None = None) -> Iter
     """Verify snapshots one after the other, and yield each result; incomplete snapshots come last."""
     layout = Layout(spark, destination)
     layout.check_exists()
-    names = layout.snapshots() if at is None else [resolve_moment(spark, destination, at)]
+    names = layout.snapshots() if at is None else [choose_snapshot(spark, destination, at)]
     incomplete = _incomplete(layout) if at is None else []
     if not names and not any(each.has_errors for each in incomplete):  # an empty result would look like success
         raise layout.no_snapshot()

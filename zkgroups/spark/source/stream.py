@@ -9,14 +9,14 @@ last batch.
 
 - No current offset is missed: a share is read only from a server that has applied all transactions up to the new
   position.
-- An offset committed while a batch is read comes with that batch, and again with the next one if it is still current,
-  with the same zxid. Deferring it to the next batch could defer a frequently committed offset forever. To remove
+- An offset committed while a batch is read is in that batch. If it is still current, it is in the next batch, too, with
+  the same zxid. (A reader that left it to the next batch might defer a frequently committed offset forever.) To remove
   duplicates, use `dropDuplicates` on group, topic, partition and zxid, or an idempotent sink.
 - An offset overwritten between two triggers is not seen. `commit_count` shows how often that happened.
 - A deleted offset has no row.
 - A forbidden node has a row in each batch, with a `problem` and no `zxid`. A commit made while the node was forbidden
-  does not appear when the node becomes readable, but only with the next commit. To find it, read the table at that time
-  as `spark/audit/ledger.py` does for an audit.
+  does not appear when the node becomes readable, but only with the next commit. To find it, read the table again when
+  the node is readable, as `spark/audit/ledger.py` does for an audit.
 
 A batch that was planned but not finished is read again after a restart, from the same position.
 
@@ -25,8 +25,8 @@ That is an error, because positions have no meaning there. With `startOver`, the
 new commits.
 
 After ZooKeeper was restored from its own backup, start with a new checkpoint. The stream detects a restore only while
-the last zxid is lower than the position. Once it is higher, an offset that was committed before then is missed until
-its next commit.
+the last zxid is lower than the position. If it does not read during this time, it misses the offsets that are committed
+in it, until their next commit.
 """
 
 from __future__ import annotations

@@ -195,7 +195,6 @@ def _owners(context: RegistryContext, groups: Sequence[str], selection: Selectio
 
 
 def owner_batches(blocks: Iterator[Block[PartDirectory]], cluster: str) -> Iterator[Any]:
-    """Convert blocks of owners."""
     return _batches(Table.OWNERS, _owner_rows, blocks, cluster)
 
 

@@ -15,7 +15,7 @@ from ..pyspark_internals import file_system, hadoop_path, read_stream
 
 
 class HadoopFiles:
-    """The file system of a destination, by which Spark reads and writes it."""
+    """The file system with which Spark reads and writes a destination. `Files` describes the methods."""
 
     errors: tuple[type[Exception], ...] = (Py4JError, OSError)
 
@@ -30,11 +30,9 @@ class HadoopFiles:
         return hadoop_path(self._spark, path)
 
     def translated(self, failure: str) -> AbstractContextManager[None]:
-        """Convert errors of the file system; `failure` begins the new message."""
         return translated(failure)
 
     def resolve(self, destination: str) -> str:
-        """Return the full path of a destination."""
         with translated(f"{destination} cannot be used"):
             return str(self._files.makeQualified(self._path(destination)).toString())
 
@@ -44,15 +42,12 @@ class HadoopFiles:
         return str(uri.getPath()) if uri.getScheme() == "file" else None
 
     def is_folder(self, path: str) -> bool:
-        """Return whether a folder exists."""
         return bool(self._files.isDirectory(self._path(path)))
 
     def exists(self, path: str) -> bool:
-        """Return whether a file or folder exists."""
         return bool(self._files.exists(self._path(path)))
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; empty if it does not exist."""
         return [str(each.getPath().getName()) for each in self._list(folder)]
 
     def data_files(self, folder: str) -> dict[str, Any]:
@@ -61,7 +56,6 @@ class HadoopFiles:
         return {name: each for name, each in named.items() if is_data_file(name)}
 
     def lengths(self, folder: str) -> dict[str, int]:
-        """Return the length of each file in a folder that Spark would read, by name."""
         return {name: int(each.getLen()) for name, each in self.data_files(folder).items()}
 
     def _list(self, folder: str) -> Any:
@@ -69,7 +63,6 @@ class HadoopFiles:
         return self._files.listStatus(path) if self._files.exists(path) else ()
 
     def read_text(self, path: str) -> str:
-        """Read a small text file."""
         stream = self._files.open(self._path(path))
         try:
             return read_stream(self._spark, stream)
@@ -77,7 +70,6 @@ class HadoopFiles:
             stream.close()
 
     def write_text(self, path: str, text: str) -> None:
-        """Write a small text file; fail if it exists."""
         stream = self._files.create(self._path(path), False)
         try:
             stream.write(bytearray(text, "utf-8"))
@@ -85,17 +77,14 @@ class HadoopFiles:
             stream.close()
 
     def make_folder(self, path: str) -> None:
-        """Create a folder, with those above it."""
         if not self._files.mkdirs(self._path(path)):
             raise OSError("the folder could not be created")
 
     def move(self, here: str, there: str) -> None:
-        """Rename a file or folder to a name that does not exist. Creates the folders above it."""
         target = self._path(there)
         self._files.mkdirs(target.getParent())
         if not self._files.rename(self._path(here), target):
             raise OSError(f"{here} was not renamed to {there}")
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with its contents, if it exists."""
         self._files.delete(self._path(path), True)

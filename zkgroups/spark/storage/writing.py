@@ -1,7 +1,7 @@
 """Write Parquet on the workers, and check on the driver that all rows can be read.
 
 Spark reports success when its tasks succeed. But if a worker has its own file system, the driver cannot see its files.
-So each write counts its rows, and the driver compares that with the sum of the row counts in the footers of the files.
+So each write counts its rows. The driver adds up the row counts in the footers of the files, and compares the sums.
 A snapshot, a checkpoint or a plan is marked as written only after this check.
 
 A folder on the driver's local disk (`file:`) is refused in advance, unless Spark runs on this machine only, or a
@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 
 from ...exceptions import NotSharedError
 from ...storage.atomic_folder import write_list
-from ...storage.files import is_configured, local_path
+from ...storage.files import local_path, may_have_hadoop_settings
 from ..pyspark_internals import row_counter
 from ..spark_thread import run_in_parallel
 from .hadoop_files import HadoopFiles
@@ -55,7 +55,7 @@ def check_shared_before_start(master: str, settings: Mapping[str, str], destinat
     The outcome is unknown if a cluster configuration may set another default file system, or declare it as shared.
     """
     master = settings.get("spark.master", master)
-    configured = is_configured() or any("fs.default" in name for name in settings)
+    configured = may_have_hadoop_settings() or any("fs.default" in name for name in settings)
     if local_path(destination) is not None and not configured and not _is_shared(master, settings.get(SHARED)):
         raise _not_shared(destination, master)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...core.times import from_ms
 from ...core.znodes.values import ForbiddenNode
 from ...exceptions import NoPermissionError
 from ..session.registry_context import RegistryContext
@@ -39,6 +40,6 @@ def _with_stat(context: RegistryContext, node: ForbiddenNode, answer: Any) -> Fo
         node.reason,
         stat.ephemeralOwner,
         stat.version,
-        stat.ctime,
+        from_ms(stat.ctime),
         persistent=stat.ephemeralOwner == 0 and stat.numChildren == 0,
     )

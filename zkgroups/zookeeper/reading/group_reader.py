@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final, Self, TypeVar
 
-from ...core.times import to_ms
+from ...core.times import from_ms
 from ...core.znodes.broker_codec import decode_topic
 from ...core.znodes.group_view import GroupView, RegisteredInstance, dead_instances
 from ...core.znodes.names import is_topic, parse_partition
@@ -187,7 +187,7 @@ def read_instances(
 
 
 def _forbidden_instance(name: str, node: ForbiddenNode) -> RegisteredInstance:
-    return RegisteredInstance(name, node.session, node, to_ms(node.created_at), node.version)
+    return RegisteredInstance(name, node.session, node, node.created_at, node.version)
 
 
 def read_dead(context: RegistryContext, groups: Iterable[str]) -> dict[str, tuple[RegisteredInstance, ...]]:
@@ -206,7 +206,7 @@ def _is_persistent(instance: RegisteredInstance | UnreadableNode) -> bool:
 def registered_instance(name: str, node: Node) -> RegisteredInstance:
     """Decode a node under `ids`."""
     registration = decode_registration(node.path, node.data, session=node.session, version=node.version)
-    return RegisteredInstance(name, node.session, registration, node.created_ms, node.version)
+    return RegisteredInstance(name, node.session, registration, from_ms(node.created_ms), node.version)
 
 
 def read_owners(
@@ -224,7 +224,7 @@ def owner(topic: str, name: str, node: Node) -> Owner | UnreadableNode:
         decode_owner_path(topic, name),
         node.data,
         session=node.session,
-        claimed_ms=node.created_ms,
+        claimed_at=from_ms(node.created_ms),
         version=node.version,
         czxid=node.czxid,
     )
@@ -275,7 +275,7 @@ def _offsets(
         partition = parse_partition(name)
         if plain and partition is not None and is_plain_offset(data):
             at = TopicPartition.checked(topic, partition)
-            yield CommittedOffset(group, at, int(data), version, modified, created, mzxid)
+            yield CommittedOffset(group, at, int(data), version, from_ms(modified), from_ms(created), mzxid)
         else:
             yield offset_named(group, topic, name, Node(siblings.path(name), *record))
 
@@ -293,7 +293,8 @@ def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | Unre
     value = decode_offset(node.path, node.data, version=node.version)
     if isinstance(value, UnreadableNode):
         return value
-    return CommittedOffset(group, at, value, node.version, node.modified_ms, node.created_ms, node.mzxid)
+    times = from_ms(node.modified_ms), from_ms(node.created_ms)
+    return CommittedOffset(group, at, value, node.version, *times, node.mzxid)
 
 
 def read_topics(context: RegistryContext, names: Sequence[str]) -> Iterator[Topic | UnreadableNode | None]:

@@ -21,7 +21,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from ...core.znodes.broker_codec import decode_topic
 from ...core.znodes.names import check_partition
 from ...core.znodes.paths import BROKER_TOPICS, broker_topic
-from ...core.znodes.subscription import subscribed_topics
+from ...core.znodes.subscribed_topics import subscribed_topics
 from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import ForbiddenNode, Pattern, Registration, UnreadableNode
 from ...deadline import Deadline

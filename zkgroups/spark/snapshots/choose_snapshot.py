@@ -1,7 +1,7 @@
-"""Choose a snapshot by `latest`, `previous`, its name, or a time.
+"""What `--at` means: choose a snapshot by `latest`, `previous`, its name, or a time.
 
 A time such as 2026-01-31T12:00 or 2026-01-31 12:00:07+01:00 selects the latest snapshot started at or before it. A time
-without a zone is UTC, like names.
+without a zone is UTC, like names. `clusters.py` also chooses the cluster.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ PREVIOUS: Final = "previous"
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
 
-def resolve_moment(spark: SparkSession, destination: str, text: str | None = None) -> str:
+def choose_snapshot(spark: SparkSession, destination: str, at: str | None = None) -> str:
     """Return the name of the chosen snapshot; the latest by default."""
     layout = Layout(spark, destination)
-    found = find_moment(layout.latest_first(), LATEST if text is None else text.strip())
+    found = find_snapshot(layout.latest_first(), LATEST if at is None else at.strip())
     if found is None:
-        raise layout.no_snapshot(f" {text}" if text else "")
+        raise layout.no_snapshot(f" {at}" if at else "")
     return found
 
 
-def is_moment(text: str) -> bool:
+def is_snapshot_choice(text: str) -> bool:
     """Return whether the text is latest, previous, a name or a time.
 
-    >>> is_moment("previous"), is_moment("20260131T120007.005Z"), is_moment("2026-01-31 12:00"), is_moment("yesterday")
-    (True, True, True, False)
+    >>> list(map(is_snapshot_choice, ["previous", "20260131T120007.005Z", "2026-01-31 12:00", "yesterday"]))
+    [True, True, True, False]
     """
     text = text.strip()
     return text in (LATEST, PREVIOUS) or is_name(text) or _last_name(text) is not None
@@ -47,10 +47,10 @@ def is_name(text: str) -> bool:
     return re.fullmatch(TIMESTAMP, text) is not None
 
 
-def find_moment(
+def find_snapshot(
     latest_first: Iterable[str], text: str, is_candidate: Callable[[str], bool] = lambda _name: True
 ) -> str | None:
-    """Return the first name that fits the text and satisfies `is_candidate`."""
+    """Return the first name that the text can mean and that satisfies `is_candidate`."""
     if text in (LATEST, PREVIOUS):
         return next(islice(filter(is_candidate, latest_first), int(text == PREVIOUS), None), None)
     if is_name(text):

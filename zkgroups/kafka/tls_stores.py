@@ -19,7 +19,7 @@ _DER: Final = b"\x30"
 
 
 def tls(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """Return whom connections by TLS trust, and the certificate of this client."""
+    """Return a TLS context with the trusted authorities, and the certificate of this client."""
     check_host = properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower() not in ("", "none")
     with _read("ssl.truststore", "certificates", properties):
         context = tls_context(_trusted(properties), check_host=check_host)
@@ -81,7 +81,7 @@ def _kind(store: str, data: bytes, properties: Mapping[str, str]) -> str:
 
 @contextmanager
 def _read(store: str, text: str, properties: Mapping[str, str]) -> Iterator[None]:
-    """Name the setting whose contents cannot be read. The message of the library is left out."""
+    """Convert errors to one that names the setting. It leaves out the message of the library."""
     try:
         yield
     except InvalidOptionError:

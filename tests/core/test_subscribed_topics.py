@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from zkgroups.core.java_regex.parser import topic_expression
 from zkgroups.core.java_regex.topic_filter import TopicFilter
-from zkgroups.core.znodes import subscription
+from zkgroups.core.znodes import subscribed_topics as module
 from zkgroups.core.znodes.registration_codec import encode_registration
-from zkgroups.core.znodes.subscription import check_expression, subscribed_topics
+from zkgroups.core.znodes.subscribed_topics import check_expression, subscribed_topics
 from zkgroups.core.znodes.values import Pattern, Registration
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError
 
@@ -158,7 +158,7 @@ def test_each_name_is_matched_once_for_many_groups(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("limit", "most"), [("_MOST_BYTES", 50), ("_MOST_NAMES", 2)])
 def test_evicted_verdicts_are_computed_again(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
-    monkeypatch.setattr(subscription, limit, most)
+    monkeypatch.setattr(module, limit, most)
     for round in range(3):
         for letter in "abc":
             registration = Registration({f"{letter}.*": 1}, Pattern.WHITE_LIST)

@@ -1,4 +1,7 @@
-"""Which topics a registration subscribes to. White and black lists mean what they mean to Scala members."""
+"""The topics that a registration subscribes to. White and black lists have the same meaning as for Scala members.
+
+`registration_codec.py` reads and writes the JSON of a registration, with its subscription.
+"""
 
 from __future__ import annotations
 
