@@ -252,7 +252,7 @@ def test_a_plan_has_all_offsets_live_and_from_a_snapshot_and_no_secret(
     assert again.source == f"snapshot {taken.name} in {tmp_path / 'snapshots'}"
     assert again.plan != planned.plan
     of_it = {"plan": again.plan, "planned_ms": again.planned_ms, "source": again.source, "topics": from_snapshot.topics}
-    assert _plan_rows(spark, later) == [replace(row, **of_it) for row in rows]
+    assert _plan_rows(spark, later) == [row._replace(**of_it) for row in rows]
     _assert_no_secret(spark, source, brokers, [spark_log, *tmp_path.rglob("*[!s]")])
 
 

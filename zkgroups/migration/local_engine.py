@@ -60,12 +60,12 @@ class LocalEngine:
         return LocalTallySum()
 
     def rows(self, kind: type[T], rows: Sequence[T]) -> LocalRows:
-        return LocalRows(lambda: [table(kind, rows)], arrow_schema(kind), self._progress)
+        return LocalRows(lambda _schema: [table(kind, rows)], arrow_schema(kind), self._progress)
 
     def read(self, kind: type[Any], *paths: str) -> LocalRows:
         schema = arrow_schema(kind)
         files = [file for path in paths for file in self._data_files(path)]
-        return LocalRows(lambda: (_read(file, schema) for file in files), schema, self._progress)
+        return LocalRows(lambda schema: (_read(file, schema) for file in files), schema, self._progress)
 
     def count(self, path: str) -> int:
         with _translated(f"{path} cannot be read"):
@@ -97,10 +97,13 @@ class _Progress:
 
 
 class LocalRows:
-    """Rows as Arrow tables, which are computed when they are used. `Rows` describes the methods."""
+    """Rows as Arrow tables, which are computed when they are used. `Rows` describes the methods.
+
+    `tables` gets the schema of the columns that are used, and may return more.
+    """
 
     def __init__(
-        self, tables: Callable[[], Iterable[Any]], schema: Any, progress: _Progress, *, threads: int = 1
+        self, tables: Callable[[Any], Iterable[Any]], schema: Any, progress: _Progress, *, threads: int = 1
     ) -> None:
         self._tables = tables
         self._schema = schema
@@ -109,12 +112,12 @@ class LocalRows:
 
     def select(self, *columns: str) -> Self:
         schema = pa.schema([self._schema.field(name) for name in columns])
-        return type(self)(lambda: (each.select(columns) for each in self._tables()), schema, self._progress)
+        return type(self)(self._tables, schema, self._progress)
 
     def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:  # noqa: ARG002
         keys = [key for key in _ORDER if key in self._schema.names]
 
-        def tables() -> Iterator[Any]:
+        def tables(_schema: Any) -> Iterator[Any]:
             return self._progress.of(_in_order(self._table(), keys))
 
         return type(self)(tables, self._schema, self._progress, threads=THREADS)
@@ -123,8 +126,8 @@ class LocalRows:
         def work(tables: Iterator[Any]) -> Iterator[Any]:
             return map(_as_table, function(each for table in tables for each in table.to_batches()))
 
-        def results() -> Iterator[Any]:
-            tables = iter(self._tables())
+        def results(_schema: Any) -> Iterator[Any]:
+            tables = self._selected()
             first = [*islice(tables, 2)]
             threads = self._threads if len(first) > 1 else 1
             return map_in_threads(work, chain(first, tables), threads)
@@ -137,7 +140,7 @@ class LocalRows:
             files.make_folder(path)
             options = {"store_schema": False, "write_page_checksum": True}
             with parquet.ParquetWriter(local_path(join(path, _FILE)), self._schema, **options) as file:
-                for each in self._tables():
+                for each in self._selected():
                     file.write_table(each)
             write_list(files, path, counted.value.rows)
         return counted.value
@@ -152,12 +155,16 @@ class LocalRows:
                 yield from from_arrow(kind, batch)
 
     def _table(self) -> Any:
-        return pa.concat_tables([self._schema.empty_table(), *self._tables()])
+        return pa.concat_tables([self._schema.empty_table(), *self._selected()])
+
+    def _selected(self) -> Iterator[Any]:
+        return (each.select(self._schema.names) for each in self._tables(self._schema))
 
 
 def _read(file: str, schema: Any) -> Any:
     """Read a file. A column that an earlier version did not write is null."""
-    found = parquet.read_table(file, page_checksum_verification=True, partitioning=None)
+    with parquet.ParquetFile(file, page_checksum_verification=True) as opened:
+        found = opened.read([name for name in schema.names if name in opened.schema_arrow.names])
     for field in schema:
         if field.name not in found.column_names:
             found = found.append_column(field, pa.nulls(len(found), field.type))

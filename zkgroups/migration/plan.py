@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -110,21 +110,28 @@ class Planner:
         self._logs.read(at for group in groups for at in group.partitions())
         rivals = conflicts(targets)
         facts = (answers.facts(group, rivals.get(group.target, [group.name])) for group in groups)
-        return Columns.joined(PlanRow, [*map(self._rows, groups, facts)])
+        parts = [*map(self._columns, groups, facts)]
+        count = sum(len(part["group"]) for part in parts)
 
-    def _rows(self, group: _Group, facts: GroupFacts) -> Columns[PlanRow]:
+        def load(name: str) -> list[Any]:
+            same = name in self._fields
+            return [self._fields[name]] * count if same else [*chain.from_iterable(part[name] for part in parts)]
+
+        return Columns(PlanRow, count, load)
+
+    def _columns(self, group: _Group, facts: GroupFacts) -> dict[str, Sequence[Any]]:
         nodes = group.offsets()
         ats = [node.at for node in nodes]
         before = group.before(ats)
         stale = [*map(self._settings.is_stale, nodes)]
-        decisions = [*map(self._decide, nodes, ats, before, stale)]
+        decisions = self._decisions(nodes, ats, before, stale)
         logs = self._logs.ranges(ats)
         there = [each if isinstance(each, NativeOffset) else None for each in before]
         blocked = tuple(obstacles(facts, decisions))
-        same = {"group": group.name, "target": group.target, "obstacles": blocked} | self._fields
+        same = {"group": group.name, "target": group.target, "obstacles": blocked}
         columns: dict[str, Sequence[Any]] = {name: [value] * len(nodes) for name, value in same.items()}
         columns |= {name: column(nodes, name) for name in _OF_THE_NODE}
-        columns |= {
+        return columns | {
             "stale": stale,
             "log_start": [None if log is None else log.start for log in logs],
             "log_end": [None if log is None else log.end for log in logs],
@@ -136,15 +143,20 @@ class Planner:
             "planned": [decision.offset for decision in decisions],
             "topic_id": [*map(self._logs.topic_id, column(nodes, "topic"))],
         }
-        return Columns(PlanRow, len(nodes), columns.__getitem__)
 
-    def _decide(
-        self, node: SourceNode, at: TopicPartition | None, before: NativeOffset | Unknown | None, stale: bool
-    ) -> Decision:
-        source = node.no_offset or (NoOffset.UNREADABLE if node.problem is not None else node.offset)
-        target = before.offset if isinstance(before, NativeOffset) else before
-        log = self._logs.log(at, node.zxid)
-        return decide(source, log, target, self._settings.rule, stale=stale)
+    def _decisions(
+        self,
+        nodes: Sequence[SourceNode],
+        ats: Sequence[TopicPartition | None],
+        before: Sequence[NativeOffset | Unknown | None],
+        stale: Sequence[bool],
+    ) -> list[Decision]:
+        unreadable, rule = NoOffset.UNREADABLE, self._settings.rule
+        sources = (node.no_offset or (node.offset if node.problem is None else unreadable) for node in nodes)
+        logs = map(self._logs.log, ats, column(nodes, "zxid"))
+        targets = (each.offset if isinstance(each, NativeOffset) else each for each in before)
+        known = zip(sources, logs, targets, stale, strict=True)
+        return [decide(source, log, target, rule, stale=is_stale) for source, log, target, is_stale in known]
 
 
 _OF_THE_NODE: Final = ("topic", "partition", "offset", "zxid", "committed_ms", "problem")

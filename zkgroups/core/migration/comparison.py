@@ -76,8 +76,9 @@ class _Comparison:
             return False
         zxids = {key: node.zxid for key, node in self._source.offsets.items()}
         planned = dict(zip(keys, column(self._rows, "zxid"), strict=True))
-        has_source = not self._has_source or zxids == planned
-        return has_source and self._native == dict(zip(keys, expected, strict=True))
+        if len(planned) < len(keys) or (self._has_source and planned != zxids):
+            return False
+        return self._native == dict(zip(keys, expected, strict=True))
 
     @cached_property
     def _new(self) -> dict[OffsetKey, None]:
