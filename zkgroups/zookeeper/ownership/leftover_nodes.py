@@ -43,6 +43,11 @@ class LeftoverNodes:
         """Replace the lock in a fork: the thread that holds it may not exist there."""
         self._lock = threading.RLock()
 
+    @property
+    def any(self) -> bool:
+        """True if there may be leftover nodes."""
+        return bool(self._contents or self._versions)
+
     def remember(self, contents: Mapping[str, bytes], session_id: int) -> None:
         """Add nodes of this session, by path."""
         with self._lock:
