@@ -1,17 +1,18 @@
 """Moving groups to Kafka's committed offsets, compared with a simple loop, on a real broker.
 
-    python -m benchmarks.migration [--groups 2000] [--partitions 50] [--loop 40]
+    python -m benchmarks.migration [--groups 2000] [--partitions 50] [--loop 40] [--huge 20000]
 
 - moved: plan, apply and verify with Spark (local[2]), like `zkgroups migrate`, in a warm session. First with a tenth of
   the groups, and then with as many other groups as requested. The share of each step is printed
-- local: the same in this process, with `--engine local`
+- local: the same in this process, with `--engine local`; with `--huge`, also for so many groups
 - shell: ten groups, each step as a command with `--engine local`: the time of the whole process
 - loop: `KazooClient.get` and `AdminClient.alter_consumer_group_offsets` for one partition after the other, without any
   check
 - bare: only the requests of a plan, an apply and a verify, all in flight at once, without Spark, marks, checks or
   reports. This is the lower bound for this client
 
-Memory: the peak of Spark's JVM, its workers and this process together, sampled, in megabytes.
+Memory: the peak of Spark's JVM, its workers and this process together, sampled, in megabytes. Processor time: of the
+same processes, for 100,000 offsets. Unlike all other numbers, it hardly depends on other programs on the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ from benchmarks._trees import commit_all
 from zkgroups import Registry
 from zkgroups.core.znodes.paths import Part
 from zkgroups.kafka import BrokerOptions
-from zkgroups.migration.engine import Engine
-from zkgroups.migration.local_engine import LocalEngine
+from zkgroups.migration.engines.engine import Engine
+from zkgroups.migration.engines.local_engine import LocalEngine
 from zkgroups.migration.planning import plan
 from zkgroups.migration.steps import apply, verify
 from zkgroups.spark.migration.engine import SparkEngine
@@ -93,9 +94,10 @@ class Bench:
                 made.create(f"{root}/offsets/{topic}/{partition}", b"%d" % ((number + partition) % MESSAGES))
         return made
 
-    def move(self, engine: Engine, folder: Path, prefix: str) -> Times:
+    def move(self, engine: Engine, folder: Path, prefix: str, usage: Usage) -> Times:
         """Plan, apply and verify, and check that every offset was moved."""
         watch = Stopwatch()
+        before = usage.cpu_seconds()
         source = ZooKeeperSource(zookeeper=self.zookeeper, groups=f"{prefix}-.*")
         options = BrokerOptions(self.broker.address)
         destination = str(folder / prefix)
@@ -106,6 +108,7 @@ class Bench:
         with watch.step("verify"):
             verified = verify(engine, destination, options, source)
         assert planned.counts["commit"] == applied.counts["written"] == verified.counts["equal"]
+        usage.per_100_000[prefix] = (usage.cpu_seconds() - before) * 100_000 / verified.counts["equal"]
         return watch.seconds | {"all": sum(watch.seconds.values())}
 
     def shell(self, folder: Path, prefix: str) -> Times:
@@ -161,12 +164,15 @@ class Bench:
             return (time.perf_counter() - began) / (groups * len(offsets))
 
 
-class Peak:
-    """The peak memory of this process and its descendants, without servers."""
+class Usage:
+    """Memory and processor time of this process and its descendants, without servers."""
 
     def __init__(self, *aside: int) -> None:
         self._aside = aside
         self.megabytes = 0.0
+        """The peak of the last measurement."""
+        self.per_100_000: dict[str, float] = {}
+        """Seconds of processor time for 100,000 offsets of each migration."""
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -185,19 +191,28 @@ class Peak:
             over.set()
             thread.join()
 
+    def cpu_seconds(self) -> float:
+        """Return the processor time so far."""
+        ticks = sum(int(ticks) for stat in self._stats().values() for ticks in stat[11:15])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def _held(self) -> float:
-        parents, held = {}, {}
+        held = 0
+        for pid in self._stats():
+            with suppress(OSError, IndexError):
+                held += int(Path(f"/proc/{pid}/smaps_rollup").read_text().split("\nPss:")[1].split()[0])
+        return held / 1024
+
+    def _stats(self) -> dict[int, list[str]]:
+        """Return the fields after the name in `/proc/PID/stat` of each process."""
+        stats: dict[int, list[str]] = {}
         for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                pss = (entry / "smaps_rollup").read_text().split("\nPss:")[1].split()[0]
-                held[int(entry.name)] = int(pss) / 1024
-            except (OSError, IndexError):
-                continue
+            with suppress(OSError):
+                stats[int(entry.name)] = (entry / "stat").read_text().rpartition(")")[2].split()
         ours = [os.getpid()]
         for above in ours:
-            ours += [pid for pid, parent in parents.items() if parent == above and pid not in self._aside]
-        return sum(held.get(pid, 0.0) for pid in ours)
+            ours += [pid for pid, stat in stats.items() if int(stat[1]) == above and pid not in self._aside]
+        return {pid: stats[pid] for pid in ours if pid in stats}
 
 
 def main() -> None:
@@ -205,6 +220,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=2_000)
     parser.add_argument("--partitions", type=int, default=50)
     parser.add_argument("--loop", type=int, default=40, help="groups moved by each of the loops")
+    parser.add_argument("--huge", type=int, default=0, help="move so many groups, too, in this process")
     given = parser.parse_args()
     small, large = given.groups // 10, given.groups
     logging.getLogger("kazoo").setLevel(logging.ERROR)
@@ -214,18 +230,21 @@ def main() -> None:
         bench = Bench(stack, given.partitions)
         spark = stack.enter_context(own_session(SETTINGS, master="local[2,4]"))
         engine = SparkEngine(spark)
-        peak = Peak(bench.broker.pid, bench.server.pid)
+        usage = Usage(bench.broker.pid, bench.server.pid)
         for prefix, groups in (("warm", min(WARM, small)), ("small", small), ("large", large)):
             bench.plant(prefix, groups)
-            with peak.measured():
-                moved[f"{groups} groups"] = bench.move(engine, folder, prefix)
-            held[prefix] = peak.megabytes
+            with usage.measured():
+                moved[f"{groups} groups"] = bench.move(engine, folder, prefix, usage)
+            held[prefix] = usage.megabytes
             loops.append(bench.loop(given.loop, f"loop-{prefix}"))
             bare.append(bench.bare(groups, f"bare-{prefix}"))
-        bench.plant("local", large)
-        with peak.measured():
-            moved[f"{large} groups, local"] = bench.move(LocalEngine(), folder, "local")
-        held["local"] = peak.megabytes
+        for prefix, groups in (("local", large), ("huge", given.huge)):
+            if groups:
+                bench.plant(prefix, groups)
+                loops.append(bench.loop(given.loop, f"loop-{prefix}"))
+                with usage.measured():
+                    moved[f"{groups} groups, local"] = bench.move(LocalEngine(), folder, prefix, usage)
+                held[prefix] = usage.megabytes
         for number in range(SHELL_ROUNDS):
             bench.plant(f"shell{number}", SHELL_GROUPS)
         shells = [bench.shell(folder, f"shell{number}") for number in range(SHELL_ROUNDS)]
@@ -237,15 +256,24 @@ def main() -> None:
         print(f"{name}: {', '.join(shares)}", file=sys.stderr)
     each = statistics.median(loops)
     print(f"offsets/s: loop {1 / each:.0f}, bare {1 / bare[-1]:.0f}; peak MB: {held}", file=sys.stderr)
+    print(f"processor seconds per 100,000 offsets: {usage.per_100_000}", file=sys.stderr)
     times = moved[f"{large} groups"]
     local = moved[f"{large} groups, local"]
     offsets = large * given.partitions
+    huge = {}
+    if given.huge:
+        seconds = moved[f"{given.huge} groups, local"]["all"]
+        huge["huge_vs_loop"] = round(each * given.huge * given.partitions / seconds, 1)
+        huge["huge_cpu_seconds_per_100_000"] = round(usage.per_100_000["huge"], 2)
+        huge["huge_peak_megabytes"] = round(held["huge"])
     result(
         "migration",
         offsets_per_second=round(offsets / times["all"]),
         loop_offsets_per_second=round(1 / each),
         vs_loop=round(each * offsets / times["all"], 1),
         local_vs_loop=round(each * offsets / local["all"], 1),
+        local_cpu_seconds_per_100_000=round(usage.per_100_000["local"], 2),
+        **huge,
         shell_seconds=round(max(in_shell[step] for step in ("plan", "apply", "verify")), 2),
         apply_vs_loop=round(each * offsets / times["apply"], 1),
         bare_vs_loop=round(each / bare[-1], 1),

@@ -72,6 +72,12 @@ def _options_of(made: Callable[P, object]) -> Callable[[Callable[..., None]], Ca
     return with_signature
 
 
+def _ask_for_exception(future: asyncio.Future[Any]) -> None:
+    """Ask for the exception, because nobody else does, and asyncio would log that."""
+    if not future.cancelled():
+        future.exception()
+
+
 async def _is_set_in_time(event: asyncio.Event, deadline: Deadline | None) -> bool:
     """Wait for the event. Return False if the deadline passes first."""
     try:
@@ -395,8 +401,8 @@ class _Home:
         try:
             await asyncio.shield(future)
         except asyncio.CancelledError:
+            future.add_done_callback(_ask_for_exception)
             await asyncio.wait([future])
-            future.exception()  # nobody else asks for it, and asyncio would log that
             raise
 
     # From other threads

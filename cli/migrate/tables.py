@@ -144,8 +144,9 @@ OFFSETS: Final = Table(
 
 
 def plain(row: Any) -> dict[str, Any]:
-    """Convert a dataclass to JSON values."""
-    return {each.name: _value(getattr(row, each.name)) for each in dataclasses.fields(row)}
+    """Convert a dataclass or a named tuple to JSON values."""
+    names = getattr(row, "_fields", None) or [each.name for each in dataclasses.fields(row)]
+    return {name: _value(getattr(row, name)) for name in names}
 
 
 def _value(value: Any) -> Any:

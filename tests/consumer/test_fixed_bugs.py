@@ -37,6 +37,16 @@ def odd(members: Members) -> Assignment:
     return {at: Stream("a", ODD["number"]) for topic in members.topics for at in members.in_order(topic)}
 
 
+MAY_PLAN = threading.Event()
+
+
+def gated(members: Members) -> Assignment:
+    """Assign the last partition to "z", all others to "m"."""
+    MAY_PLAN.wait(60)
+    second = "z" if "z" in members.streams else "m"
+    return {at: Stream(second if at == P1 else "m", 0) for at in members.in_order("orders")}
+
+
 def leaving(_members: Members) -> Assignment:
     """A strategy that ends the program, as a script might."""
     sys.exit(3)
@@ -179,6 +189,40 @@ def test_a_claim_with_an_unknown_outcome_is_released_if_the_plan_has_changed_sin
         a.until_holding(P0)
         b.until_holding(P1)
         a.close()
+
+
+def test_a_member_does_not_work_on_a_partition_whose_release_had_an_unknown_outcome_while_it_waits_for_a_plan(
+    run: Run, connect: Connect, registry: Registry, zookeeper: Any, zookeeper_hosts: str
+) -> None:
+    client = registry.client
+    plant_topic(client, "orders", 2)
+    options: dict[str, Any] = {"assignors": [gated], "rebalance_timeout": 300.0, "reconcile_every": 300.0}
+    MAY_PLAN.set()
+    with TcpProxy(zookeeper.address) as proxy:
+        hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+        m = run(on=connect(hosts, session_timeout=10.0).group("billing"), id="m", **options)
+        run(id="a", **options)  # the planner
+        m.until_holding(P0, P1)
+        released = threading.Event()
+        client.exists("/consumers/billing/owners/orders/1", watch=lambda _event: released.set())
+        proxy.delay(0.5, direction="replies")
+        z = run(id="z", **options)
+        assert released.wait(40)
+        proxy.refuse()
+        proxy.cut()
+        z.until_holding(P1)
+        m.until(lambda: any("not restored in time" in event.detail for event in m.events), "the unknown outcome")
+        MAY_PLAN.clear()
+        run(id="w", **options)
+        m.until(lambda: client.exists("/consumers/billing/ids/w"), "the next rebalance")
+        count = len(m.generations)
+        proxy.heal()
+        proxy.accept()
+        m.until(lambda: len(m.generations) > count, "a generation")
+        MAY_PLAN.set()
+        m.until_holding(P0)
+    assert [set(generation.partitions) for generation in m.generations[count:]] == [{P0}]
+    assert z.generations[-1].active
 
 
 def test_a_registration_that_was_deleted_and_recreated_with_an_unknown_outcome_is_used(

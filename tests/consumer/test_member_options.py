@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from zkgroups import Consumergroup, Member, TopicPartition
+from zkgroups import Consumergroup, LoneMember, Member, Registry, TopicPartition
 from zkgroups.exceptions import (
     InvalidNameError,
     InvalidOptionError,
+    ReadOnlyError,
 )
 
 pytestmark = pytest.mark.zookeeper
@@ -50,6 +51,14 @@ def test_an_option_out_of_bounds_is_refused_with_its_name_value_and_bound(
     with pytest.raises(InvalidOptionError, match=told):
         Member(group, **{"topics": ["orders"], **options})
     assert not group.exists()
+
+
+def test_a_member_on_a_connection_for_reading_only_is_refused(zookeeper_hosts: str) -> None:
+    """It would wait to join for ever."""
+    with Registry.connect(zookeeper_hosts, read_only=True) as registry:
+        with pytest.raises(ReadOnlyError, match="connect without `read_only`"):
+            Member(registry.group("billing"), ["orders"])
+        LoneMember(registry, ["orders"]).close()
 
 
 def test_a_member_without_a_group_is_refused() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from typing import Any
 
 import pytest
+from kazoo.exceptions import NoNodeError
 
 from zkgroups import Consumergroup, Generation, Member, Registry, TopicPartition
 from zkgroups.exceptions import OffsetWouldGoBackError
@@ -81,3 +84,24 @@ def test_a_member_continues_if_all_its_owner_nodes_were_deleted(registry: Regist
         following = member.next_generation(40)
         assert following is not None
         assert following.partitions.keys() == EVERYTHING
+
+
+def test_a_commit_after_the_registration_was_deleted_is_refused_like_one_without_a_claim(
+    run: Run, registry: Registry
+) -> None:
+    """The worker deletes it until a commit comes before the member has registered again."""
+    plant_topic(registry.client, TOPIC, 2)
+    worked = threading.Event()
+
+    def work(generation: Generation) -> None:
+        for offset in range(0 if worked.is_set() else 1_000):
+            worked.set()
+            with contextlib.suppress(NoNodeError):
+                registry.client.delete("/consumers/billing/ids/a")
+            generation.commit(dict.fromkeys(generation.partitions, offset))
+        generation.wait()
+
+    a = run(id="a", work=work)
+    a.until(lambda: len(a.generations) > 1, "another generation")
+    a.until_holding(ats(TOPIC, 0, 1))
+    assert a.errors == []

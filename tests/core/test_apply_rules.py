@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -147,8 +146,8 @@ def test_a_group_with_thousands_of_offsets_is_restored_after_a_kill_at_any_step(
 def test_a_plan_blocked_only_by_legacy_instances_may_have_moved_a_group() -> None:
     legacy = Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["anna"])
     native = Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["berta"])
-    assert not_moved(ROWS) == not_moved([replace(ROWS[0], obstacles=(legacy,))]) == []
-    assert not_moved([replace(ROWS[0], obstacles=(legacy, native))]) == [
+    assert not_moved(ROWS) == not_moved([ROWS[0]._replace(obstacles=(legacy,))]) == []
+    assert not_moved([ROWS[0]._replace(obstacles=(legacy, native))]) == [
         Obstacle(ObstacleKind.NOT_MOVED, detail=str(native))
     ]
 
@@ -242,7 +241,7 @@ def test_active_members_and_an_unreadable_target_are_obstacles() -> None:
 
 
 def test_new_offsets_of_topics_outside_the_plan_are_ignored() -> None:
-    rows = [replace(each, topics="or.*") for each in ROWS]
+    rows = [each._replace(topics="or.*") for each in ROWS]
     assert source_obstacles(rows, SourceState((), PLACE | {("paid", 0): OffsetNode(1, 1)})) == []
     assert source_obstacles(rows, SourceState((), PLACE | {("orb", 0): OffsetNode(1, 1)})) != []
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +46,7 @@ def target(offset: int | None = None) -> TargetState:
         (COMMIT, SAME, target(), Match.GONE),
         (COMMIT, SAME, TargetState(unreadable="no answer"), Match.UNKNOWN),
         (COMMIT, SourceState(unreadable="no permission"), target(7), Match.UNKNOWN),
-        (replace(COMMIT, topic=None, partition=None), SAME, target(), Match.UNKNOWN),
+        (COMMIT._replace(topic=None, partition=None), SAME, target(), Match.UNKNOWN),
         (FRESH, SAME, target(), Match.NOT_WRITTEN),
         (AHEAD, SAME, target(9), Match.EQUAL),
         (AHEAD, SAME, target(10), Match.AHEAD),
@@ -70,7 +68,7 @@ def test_a_row_is_compared_with_the_target_first(
 
 NAMELESS = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.NO_OFFSET), problem="not a partition")
 UNREADABLE = Obstacle(ObstacleKind.UNREADABLE, detail="/offsets/orders: no")
-NAMELESS = replace(NAMELESS, topic="orders", partition=None)
+NAMELESS = NAMELESS._replace(topic="orders", partition=None)
 
 
 @pytest.mark.parametrize(
@@ -78,15 +76,15 @@ NAMELESS = replace(NAMELESS, topic="orders", partition=None)
     [
         (NAMELESS, SAME, Match.EQUAL),
         (NAMELESS, None, Match.EQUAL),
-        (replace(NAMELESS, obstacles=(Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["scala-1"]),)), SAME, Match.EQUAL),
+        (NAMELESS._replace(obstacles=(Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["scala-1"]),)), SAME, Match.EQUAL),
         (NAMELESS, SourceState((), {("orders", None): OffsetNode(None, None)}), Match.UNKNOWN),
         (NAMELESS, SourceState((), {(None, None): OffsetNode(None, None)}), Match.UNKNOWN),
         (
-            replace(NAMELESS, obstacles=(Obstacle(ObstacleKind.UNREADABLE, detail="/offsets/orders: no"),)),
+            NAMELESS._replace(obstacles=(Obstacle(ObstacleKind.UNREADABLE, detail="/offsets/orders: no"),)),
             SAME,
             Match.UNKNOWN,
         ),
-        (replace(NAMELESS, topic=None), SAME, Match.UNKNOWN),
+        (NAMELESS._replace(topic=None), SAME, Match.UNKNOWN),
     ],
 )
 def test_a_node_that_is_not_a_partition_is_equal_unless_nodes_are_hidden(
@@ -155,7 +153,7 @@ def test_a_group_without_a_mark_is_not_done() -> None:
 
 
 def test_a_group_with_obstacles_is_blocked_until_an_offset_is_written() -> None:
-    rows = [replace(COMMIT, obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),))]
+    rows = [COMMIT._replace(obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),))]
     found = group_status(rows, TargetState((), {AT: BEFORE}), "", moved=True)
     assert (found.stage, found.detail) == (MigrationStage.BLOCKED, "1 refused: past the end")
     assert group_status(rows, TargetState((), {AT: PLANNED}), "", moved=True).stage is MigrationStage.DONE

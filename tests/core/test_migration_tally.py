@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.columns import from_columns
+from zkgroups.core.columns import Columns, column
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.offset_decision import Action, Reason
-from zkgroups.core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
+from zkgroups.core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow, places
 from zkgroups.core.migration.tally import Tally
 from zkgroups.core.znodes.topic_partition import TopicPartition
 
+AT = TopicPartition("orders", 0)
+
 
 def plan_row(group: str, action: Action, reason: Reason, **fields: Any) -> PlanRow:
-    given: dict[str, Any] = dict.fromkeys(PlanRow.__dataclass_fields__)
+    given: dict[str, Any] = dict.fromkeys(PlanRow._fields)
     given |= {"group": group, "target": group, "action": action, "reason": reason, "obstacles": ()}
     return PlanRow(**given | fields)
 
@@ -70,13 +71,12 @@ def test_the_tallies_of_tasks_add_up(first: list[Outcome], second: list[Outcome]
     assert one + Tally() == one
 
 
-def test_values_from_columns_are_equal_to_others_and_know_their_partition() -> None:
+def test_rows_that_are_kept_as_columns_are_equal_to_others() -> None:
     rows = [plan_row("g", Action.SKIP, Reason.STALE, topic="orders", partition=number) for number in (0, None)]
-    names = list(PlanRow.__dataclass_fields__)
-    columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in names} | {"group": repeat("g")}
-    made = from_columns(PlanRow, len(rows), columns)
-    assert made == rows
-    assert [row.at for row in made] == [TopicPartition("orders", 0), None]
-    assert made[0].at is made[0].at
-    assert made == rows  # also now
-    assert hash(made[0]) == hash(rows[0])
+    kept = Columns(PlanRow, 2, lambda name: [getattr(row, name) for row in rows])
+    joined = Columns.joined(PlanRow, [kept, rows, kept[1:]])
+    assert [*kept] == [kept[0], kept[-1]] == rows
+    assert [*joined] == [*rows, *rows, rows[1]]
+    assert joined[1:3].column("partition") == column([*joined][1:3], "partition") == [None, 0]
+    assert [len(joined), len(joined[::2]), len(joined[9:])] == [5, 3, 0]
+    assert [*places(joined)] == [row.at for row in joined] == [AT, None, AT, None, None]

@@ -215,6 +215,22 @@ def test_closing_stops_releases_and_ends() -> None:
     assert member.receive(GroupChanged()) == member.receive(SessionLost()) == member.receive(JoinRequested()) == []
 
 
+@pytest.mark.parametrize(
+    ("request_", "end"),
+    [(CloseRequested(), RebalanceState.CLOSED), (WithdrawRequested(), RebalanceState.OUT)],
+    ids=["close", "withdraw"],
+)
+def test_a_leaving_member_whose_session_may_have_expired_deregisters(request_: Event, end: RebalanceState) -> None:
+    """The session may live on, and the claims would stay with it."""
+    held = frozenset({TopicPartition("orders", 0)})
+    member = member_with(held)
+    assert member.receive(request_) == [StopGeneration(4, held)]
+    assert member.receive(SessionLost()) == [DropPartitions(held), DeregisterInstance(5)]
+    assert member.receive(GenerationStopped(4)) == []
+    assert member.receive(Released(5)) == []
+    assert (member.state, member.held) == (end, NOTHING)
+
+
 def test_a_finished_worker_ends_the_generation_and_a_new_one_starts() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)

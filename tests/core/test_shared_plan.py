@@ -182,7 +182,7 @@ T0, T1, U5 = FITTING
         (FITTING | {TopicPartition("x", 0): Stream("a", 0)}, "not a partition that a member subscribes to"),
         (FITTING | {TopicPartition("t", 2): Stream("a", 0)}, "not a partition that a member subscribes to"),
         (FITTING | {T0: ("a", 0)}, "not a TopicPartition with a Stream"),
-        (FITTING | {("t", 0): Stream("a", 0)}, "not a TopicPartition with a Stream"),
+        ({("t", 0): Stream("a", 0)} | FITTING, "not a TopicPartition with a Stream"),
     ],
 )
 def test_an_incomplete_or_invented_assignment_is_invalid(assignment: object, reason: str) -> None:

@@ -11,9 +11,9 @@ from tests.testing.waiting import eventually
 from zkgroups.core.kafka_values import NativeState
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import NoPermissionError, NotConnectedError
-from zkgroups.kafka.group_lists import list_groups
-from zkgroups.kafka.metadata import metadata, topic_ids
-from zkgroups.kafka.retention import offsets_retention
+from zkgroups.kafka.requests.group_lists import list_groups
+from zkgroups.kafka.requests.metadata import metadata, topic_ids
+from zkgroups.kafka.requests.retention import offsets_retention
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.kafka.wire.error_codes import Code

@@ -11,13 +11,13 @@ from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import BrokersTooOldError, GroupNotFoundError, TooLargeError, UnknownPartitionError
-from zkgroups.kafka import commit_requests
-from zkgroups.kafka.commit_offsets import commit
-from zkgroups.kafka.commit_requests import CommitRequest
-from zkgroups.kafka.coordinators import Coordinators, partition_of
-from zkgroups.kafka.fetch_offsets import fetch
-from zkgroups.kafka.native_groups import delete, describe
-from zkgroups.kafka.offset_deletes import can_delete_offsets, delete_offsets
+from zkgroups.kafka.requests import commit_requests
+from zkgroups.kafka.requests.commit_offsets import commit
+from zkgroups.kafka.requests.commit_requests import CommitRequest
+from zkgroups.kafka.requests.coordinators import Coordinators, partition_of
+from zkgroups.kafka.requests.fetch_offsets import fetch
+from zkgroups.kafka.requests.native_groups import delete, describe
+from zkgroups.kafka.requests.offset_deletes import can_delete_offsets, delete_offsets
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker

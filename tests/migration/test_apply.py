@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from zkgroups.core.migration.plan_rows import Outcome
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError, UnknownPartitionError
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
@@ -89,7 +88,7 @@ def test_every_guard_leaves_its_group_and_no_other(
         registry.group(name).offsets.set(at, 7)
     rows = plan_of(registry, brokers, targets)
     refused = Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END)
-    rows = [replace(row, obstacles=(refused,)) if row.group == "blocked" else row for row in rows]
+    rows = [row._replace(obstacles=(refused,)) if row.group == "blocked" else row for row in rows]
     marks.put(registry._context, {"marked": "elsewhere"}, plan="plan-2", state=MarkState.MOVING)
     registry.group("rewritten").offsets.set(at, 7)
     registry.group("gone").offsets.delete([at])
@@ -153,7 +152,7 @@ def test_an_invalid_name_leaves_only_its_group(registry: Registry, brokers: Brok
     for name in targets:
         registry.group(name).offsets.set(at, 7)
     bad = {"source": {"group": "a/b"}, "target": {"target": "a/b"}, "free": {}}
-    rows = [replace(row, **bad[row.group]) for row in plan_of(registry, brokers, targets)]
+    rows = [row._replace(**bad[row.group]) for row in plan_of(registry, brokers, targets)]
 
     for execute, done in ((False, Outcome.WOULD_WRITE), (True, Outcome.WRITTEN)):
         report = apply_groups(rows, brokers, registry, execute=execute)
@@ -189,7 +188,7 @@ def test_a_group_with_only_skipped_offsets_is_not_marked(
     registry.group("skipped").offsets.set(at, 7)
     targets = {"skipped": f"skipped-{at.topic}"}
     rows = plan_of(registry, brokers, targets)
-    nothing = [replace(row, action=Action.SKIP, reason=Reason.NO_TOPIC, planned=None) for row in rows]
+    nothing = [row._replace(action=Action.SKIP, reason=Reason.NO_TOPIC, planned=None) for row in rows]
 
     assert outcomes(apply_groups(nothing, brokers, registry, execute=True)) == {"skipped"}
 
@@ -277,4 +276,4 @@ def test_a_plan_made_without_brokers_is_refused(registry: Registry, brokers: Bro
     [row] = plan_of(registry, brokers, {"unasked": f"unasked-{at.topic}"})
 
     with pytest.raises(GuardFailedError, match="plan plan-1 was made without brokers"):
-        apply_groups([replace(row, brokers=None)], brokers, registry, execute=True)
+        apply_groups([row._replace(brokers=None)], brokers, registry, execute=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.core.migration.plan_rows import Outcome, ReportRow
 from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
@@ -164,7 +163,7 @@ def test_an_apply_that_lost_its_lock_is_reported_as_overtaken(
 
     with Registry.connect(hosts_of(registry)) as other, Brokers.connect(broker.address) as plain:
         rows = plan_of(registry, plain, {"paused": target})
-        quick = [replace(row, plan="plan-2") for row in plan_of(registry, plain, {"quick": target})]
+        quick = [row._replace(plan="plan-2") for row in plan_of(registry, plain, {"quick": target})]
 
         def paused() -> None:
             registry.client.delete(f"/zkgroups/targets/:{target}")  # as the end of the session does

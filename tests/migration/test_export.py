@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +59,8 @@ ROW = PlanRow(
 
 def of_group(name: str, *offsets: int, topic: str = "orders", **changes: Any) -> list[PlanRow]:
     """Return rows of a group with these offsets, from partition 0 on."""
-    group = replace(ROW, group=name, target=name, topic=topic, **changes)
-    return [replace(group, partition=n, offset=offset, planned=offset) for n, offset in enumerate(offsets)]
+    group = ROW._replace(group=name, target=name, topic=topic, **changes)
+    return [group._replace(partition=n, offset=offset, planned=offset) for n, offset in enumerate(offsets)]
 
 
 def files(folder: Path) -> set[str]:
@@ -69,7 +68,7 @@ def files(folder: Path) -> set[str]:
 
 
 def test_each_group_has_a_file_and_blocked_groups_have_none(tmp_path: Path) -> None:
-    skipped = replace(ROW, action=Action.SKIP, reason=Reason.ALREADY_THERE, planned=None, partition=2)
+    skipped = ROW._replace(action=Action.SKIP, reason=Reason.ALREADY_THERE, planned=None, partition=2)
     rows = [*of_group("billing", 5, 0), skipped, *of_group("done", 1, action=Action.SKIP)]
     rows += of_group("shipping", 3, obstacles=(Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["anna"]),))
     done = export(rows, tmp_path / "new" / "folder")

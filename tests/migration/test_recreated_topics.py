@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.core.migration.follow_rules import FollowState
 from zkgroups.core.migration.plan_rows import Match, Outcome
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.testing import KafkaBroker
@@ -86,7 +85,7 @@ def test_nothing_is_written_to_a_topic_that_was_recreated_since_the_plan(
 
 
 def test_a_plan_without_topic_ids_is_applied(broker: KafkaBroker, topic: str, move: Move) -> None:
-    move.rows = [replace(row, topic_id=None) for row in move.rows]
+    move.rows = [row._replace(topic_id=None) for row in move.rows]
     recreate(broker, topic)
 
     assert move.apply() == {Outcome.WRITTEN: 2}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -18,7 +17,7 @@ from zkgroups.core.migration.plan_rows import MigrationStep, Outcome
 from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
@@ -195,7 +194,7 @@ def test_a_group_marked_by_another_plan_is_left_unless_forced(moved: Moved) -> N
 def test_a_group_that_this_plan_has_not_moved_is_left_even_with_the_planned_offsets(moved: Moved) -> None:
     moved.brokers.commit({moved.target: {moved.first: 7, moved.second: 9}})
     native = Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["anna"])
-    blocked = [replace(row, obstacles=(native,)) for row in moved.rows]
+    blocked = [row._replace(obstacles=(native,)) for row in moved.rows]
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
     assert details(report, moved.target) == {"the group has no mark of this plan in ZooKeeper"}
@@ -206,7 +205,7 @@ def test_a_group_that_this_plan_has_not_moved_is_left_even_with_the_planned_offs
     assert numbers(moved.brokers, moved.target) == {moved.first: 7, moved.second: 9, moved.other: 5}
 
     legacy = Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["scala-1"])
-    followed = [replace(row, obstacles=(legacy,)) for row in moved.rows]
+    followed = [row._replace(obstacles=(legacy,)) for row in moved.rows]
     moved.mark()
     report = rollback_groups(followed, moved.brokers, moved.registry, execute=True)
     assert outcomes(report) == {"written", "already there"}
@@ -321,7 +320,7 @@ def test_offsets_of_deleted_topics_are_skipped_and_the_rest_is_restored(moved: M
     writer.admin.delete_topics([moved.other.topic])[moved.other.topic].result()
     assert eventually(lambda: not moved.brokers.partitions([moved.other.topic]))
     assert eventually(lambda: moved.other not in moved.now)
-    fewer = replace(moved.rows[0], topic=moved.first.topic, partition=2, before=4, planned=None, action=Action.SKIP)
+    fewer = moved.rows[0]._replace(topic=moved.first.topic, partition=2, before=4, planned=None, action=Action.SKIP)
 
     report = rollback_groups([*moved.rows, fewer], moved.brokers, moved.registry, execute=True, force=force)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from zkgroups.core.migration.plan_rows import MatchRow, PlanRow, ReportRow
 from zkgroups.core.migration.target_names import Renaming
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.migration import local, summaries
+from zkgroups.migration.engines.local_engine import LocalEngine
 from zkgroups.migration.local import ZooKeeperSource
-from zkgroups.migration.local_engine import LocalEngine
 from zkgroups.spark import migration as by_spark
 from zkgroups.spark.migration.engine import SparkEngine
 from zkgroups.testing import KafkaBroker
@@ -74,12 +73,12 @@ def schema_of(folder: Path) -> list[tuple[str, bool, Any]]:
 def rows_of(engine: Any, folder: Path) -> list[PlanRow]:
     """Return the rows of a plan in order, without what differs between two plans of the same groups."""
     same: dict[str, Any] = {"plan": "", "planned_ms": 0}
-    return [replace(row, **same) for row in summaries.plan_rows(engine, str(folder))]
+    return [row._replace(**same) for row in summaries.plan_rows(engine, str(folder))]
 
 
 def report_of(engine: Any, folder: Path) -> list[ReportRow | MatchRow]:
     found = summaries.report_rows(engine, str(folder))
-    return [replace(row, plan="", **({"reported_ms": 0} if isinstance(row, ReportRow) else {})) for row in found]
+    return [row._replace(plan="", **({"reported_ms": 0} if isinstance(row, ReportRow) else {})) for row in found]
 
 
 def test_both_engines_make_the_same_plan_and_read_that_of_the_other(

@@ -22,13 +22,14 @@ from zkgroups.core.migration.target_names import Renaming
 from zkgroups.exceptions import NotFoundError, RefusedError, SparkJobError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions
-from zkgroups.migration import arrow_rows, chunks, planning
-from zkgroups.migration.chunks import group_chunks
+from zkgroups.migration import planning
+from zkgroups.migration.engines import arrow_rows, chunks
+from zkgroups.migration.engines.chunks import group_chunks
+from zkgroups.migration.engines.tasks import PlanGroups
 from zkgroups.migration.plan import PlanSettings, SourceNode
 from zkgroups.migration.plan_folder import PlanFolder
 from zkgroups.migration.source_nodes import NamedGroup
 from zkgroups.migration.summaries import plan_rows
-from zkgroups.migration.tasks import PlanGroups
 from zkgroups.spark import SourceOptions, take_snapshot
 from zkgroups.spark.migration import SnapshotSource, groups, plan, read_plan, summary
 from zkgroups.spark.migration.engine import SparkEngine, schema
@@ -62,7 +63,7 @@ LONGS = st.none() | st.integers(-(2**63), 2**63 - 1)
 
 
 def _row(target: str = "t", **fields: Any) -> PlanRow:
-    given: dict[str, Any] = dict.fromkeys(PlanRow.__dataclass_fields__)
+    given: dict[str, Any] = dict.fromkeys(PlanRow._fields)
     given |= {"plan": "p", "planned_ms": 1, "source": "s", "group": target, "stale": False, "target": target}
     return PlanRow(**given | {"action": SKIP, "reason": Reason.STALE, "obstacles": ()} | fields)
 
@@ -252,7 +253,7 @@ def test_a_plan_has_all_offsets_live_and_from_a_snapshot_and_no_secret(
     assert again.source == f"snapshot {taken.name} in {tmp_path / 'snapshots'}"
     assert again.plan != planned.plan
     of_it = {"plan": again.plan, "planned_ms": again.planned_ms, "source": again.source, "topics": from_snapshot.topics}
-    assert _plan_rows(spark, later) == [replace(row, **of_it) for row in rows]
+    assert _plan_rows(spark, later) == [row._replace(**of_it) for row in rows]
     _assert_no_secret(spark, source, brokers, [spark_log, *tmp_path.rglob("*[!s]")])
 
 

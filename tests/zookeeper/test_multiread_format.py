@@ -18,6 +18,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.states import ZnodeStat
 
+from zkgroups.core.znodes.offset_codec import is_plain_offset
 from zkgroups.zookeeper.requests.multiread_format import (
     DATA_AT,
     DENIED,
@@ -27,11 +28,13 @@ from zkgroups.zookeeper.requests.multiread_format import (
     STAT_BYTES,
     Kind,
     MultiRead,
+    PlainOffsets,
     Read,
     encode_error,
     encode_result,
     listings,
     operations,
+    plain_offsets,
     records,
 )
 
@@ -43,6 +46,8 @@ LONG = st.integers(-(2**63), 2**63 - 1)
 INT = st.integers(-(2**31), 2**31 - 1)
 STATS = st.builds(ZnodeStat, LONG, LONG, LONG, LONG, INT, INT, INT, LONG, INT, INT, LONG)
 DATA = st.none() | st.binary(max_size=40) | st.integers(0, 70_000).map(bytes)
+OFFSETS = st.integers(0, 10**18 - 1).map(lambda number: b"%d" % number)
+ODD_OFFSETS = st.sampled_from([b"", b"-1", b"+4", b"1 ", b"007", b"9" * 18, b"9" * 19, b"1.5"])
 FAILURES = st.sampled_from([GONE, DENIED, -1, -110])
 ROUND = MultiHeader(-1, True, -1).serialize()
 
@@ -92,6 +97,25 @@ def test_nodes_are_decoded_as_by_kazoo_and_errors_are_codes(nodes: list[Any]) ->
             kept = (stat.czxid, stat.mzxid, stat.ctime, stat.mtime, stat.version, stat.ephemeralOwner)
             expected.append((data or b"", *kept))
     assert list(records(answer, len(nodes))) == expected
+
+
+def offsets_of(found: list[Any]) -> PlainOffsets | None:
+    """Return what `plain_offsets` should, from records that were decoded one by one."""
+    if any(isinstance(each, int) or not is_plain_offset(each[0]) for each in found):
+        return None
+    return PlainOffsets([int(each[0]) for each in found], [each[2] for each in found], [each[4] for each in found])
+
+
+@given(st.lists(st.tuples(OFFSETS, STATS), max_size=12), st.none() | st.tuples(DATA | ODD_OFFSETS, STATS) | FAILURES)
+def test_offsets_are_decoded_as_columns_unless_one_is_not_a_plain_number(nodes: list[Any], odd: Any) -> None:
+    for them in (nodes, nodes if odd is None else [*nodes[1:], odd, *nodes[:1]]):
+        bodies = [found if isinstance(found, int) else node(*found) for found in them]
+        answer = b"".join([*(part(Kind.NODE, body) for body in bodies), ROUND])
+        expected = offsets_of(list(records(answer, len(them))))
+        found = plain_offsets(answer, len(them))
+        assert (found and [*map(list, found)]) == (expected and [*map(list, expected)])
+        for damaged in (answer[:-1], answer[:-50], answer[: len(answer) // 2], answer + b"x"):
+            assert not them or plain_offsets(damaged, len(them)) is None
 
 
 @given(st.lists(st.lists(NAMES, max_size=5) | FAILURES, max_size=12))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
+from weakref import WeakSet
 
 from ..core.kafka_values import OffsetRange
 from ..core.offsets.start_offset import PastEnd, start_offset
@@ -115,6 +117,14 @@ class Generation:
         self._workers: list[object] = []  # threads and tasks that have not ended yet
         self._at_end: list[Callable[[], object]] = []  # called at the end
         self._last_activity = uptime()
+        _ALL.add(self)
+
+    def after_fork(self) -> None:
+        """In a fork, which has no session: end the generation, and replace the locks, whose threads do not exist."""
+        self._condition, self._committing, self._over = threading.Condition(), threading.RLock(), threading.Event()
+        self._workers, self._at_end = [], []
+        self._closed = True
+        self._over.set()
 
     # For the workers
 
@@ -374,3 +384,14 @@ class Generation:
     def __repr__(self) -> str:
         state = "active" if self.active else "ended"
         return f"<Generation {self.number} of {self.member!r}, {len(self.partitions)} partitions, {state}>"
+
+
+_ALL: WeakSet[Generation] = WeakSet()
+
+
+def _after_fork() -> None:
+    for generation in list(_ALL):
+        generation.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -23,6 +23,7 @@ from ..core.znodes.values import StartAt
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
+from ..zookeeper.session.registry_context import context_of
 from .events import MemberStats
 from .generation import Generation
 from .generation_lifecycle import AnyMembership
@@ -351,6 +352,7 @@ class Member(BaseMember):
     ) -> None:
         if not isinstance(group, Consumergroup):
             raise InvalidOptionError("group", group, "it must be a Consumergroup: registry.group(name)")
+        context_of(group).session.require_writable()
         chosen = Options(
             assignors=assignors,
             foreign_assignor=foreign_assignor,

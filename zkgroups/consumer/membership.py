@@ -38,6 +38,8 @@ SLICE: Final = 1.0
 SHORTEST: Final = 1.0
 """The shortest timeout of one request, in seconds."""
 
+_DEREGISTERED: Final = "belongs to a member that is not registered any more: stop working on it"
+
 
 @dataclass(frozen=True, slots=True)
 class GroupLook:
@@ -178,8 +180,8 @@ class Membership:
 
         While a plan is awaited, return what is known without a request: the next look reads everything again.
         """
-        if self._plan_awaited:
-            return self._instance.streams, {}
+        if self._plan_awaited and (known := self._instance.streams) is not None:
+            return known, {}
         return self._instance.find_owners(planned, self._ids)
 
     def _ensure_registered(self, roster: Roster) -> bool:
@@ -277,7 +279,11 @@ class Membership:
         def write(offsets: Offsets, back_from: Offsets) -> None:
             for at in self._topics.outlived.intersection(offsets):
                 raise NotClaimedError(at, "belongs to a topic that was deleted: stop working on it")
-            claims.commit(offsets, backward=back_from)
+            try:
+                claims.commit(offsets, backward=back_from)
+            except NotRegisteredError as error:
+                first, *others = sorted(offsets)
+                raise NotClaimedError(first, _DEREGISTERED, also=others) from error
 
         return write
 

@@ -11,16 +11,16 @@ from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..deadline import Deadline
 from ..exceptions import BrokersTooOldError, UnknownPartitionError
 from ..input_errors import ZkgroupsException
-from .commit_offsets import Outcomes, commit
-from .coordinators import Coordinators
-from .fetch_offsets import Before, fetch
-from .log_offsets import log_ranges, offsets_at
-from .metadata import hidden_topics, metadata, topic_ids, versions
-from .native_groups import delete, describe
-from .offset_deletes import can_delete_offsets, delete_offsets
-from .retention import offsets_retention
+from .requests.commit_offsets import Outcomes, commit
+from .requests.coordinators import Coordinators
+from .requests.fetch_offsets import Before, fetch
+from .requests.log_offsets import log_ranges, offsets_at
+from .requests.metadata import hidden_topics, metadata, topic_ids, versions
+from .requests.native_groups import delete, describe
+from .requests.offset_deletes import can_delete_offsets, delete_offsets
+from .requests.retention import offsets_retention
 from .sendable import check_native_groups, check_offsets, check_partitions, check_time
-from .settings import client_settings
+from .settings.client_settings import client_settings
 from .wire import codec
 from .wire.cluster import Cluster
 from .wire.runner import Runner

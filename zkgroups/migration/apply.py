@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..core.columns import column
 from ..core.migration.apply_rules import is_begun, needs_mark, offsets_to_write
 from ..core.migration.changes_since_plan import (
     PlanRows,
@@ -20,7 +21,7 @@ from ..core.migration.changes_since_plan import (
     target_obstacles,
 )
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
-from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
+from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow, commit_rows, places
 from ..core.migration.source_and_target_state import SourceState, TargetState
 from ..core.znodes.migration_mark import Mark, MarkState
 from ..core.znodes.topic_partition import TopicPartition
@@ -40,7 +41,7 @@ Offsets = Mapping[TopicPartition, int]
 
 def apply_groups(
     rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, *, execute: bool
-) -> list[ReportRow]:
+) -> Sequence[ReportRow]:
     """Move these groups; without `execute`, only report what would be done. Pass all rows of each group.
 
     Groups are marked as moving while they are written, and as moved when they are done: zkgroups members then no longer
@@ -64,15 +65,15 @@ class _Apply(RunContext):
         self._mark_errors: dict[str, str] = {}
         """Targets whose groups could not be marked as moved, or unmarked, after the write."""
 
-    def run(self) -> list[ReportRow]:
+    def run(self) -> Sequence[ReportRow]:
         """Apply the plan and report every row."""
         for target, rows in self._plans.items():
-            self.leave(target, rows[0].obstacles)
+            self.leave(target, column(rows, "obstacles")[0])
         self.leave_invalid_names()
         with self.locked(target for target in self._remaining if needs_mark(self._plans[target])):
             return self._run()
 
-    def _run(self) -> list[ReportRow]:
+    def _run(self) -> Sequence[ReportRow]:
         self._mark_as_moving()
         states = self._check_before()
         self.leave_unlocked(self._remaining)
@@ -99,7 +100,7 @@ class _Apply(RunContext):
 
     def _targets_by_group(self, targets: Iterable[str]) -> dict[str, str]:
         """Map groups to these targets. Each target has one group: several would be an obstacle."""
-        return {self._plans[target][0].group: target for target in targets}
+        return {column(self._plans[target], "group")[0]: target for target in targets}
 
     # Before writing
 
@@ -149,8 +150,8 @@ class _Apply(RunContext):
 
     def _check_logs(self) -> None:
         """Check that the planned offsets are still in their logs, and that no topic was recreated."""
-        commits = {target: [row for row in self._plans[target] if row.is_commit] for target in self._remaining}
-        partitions = {row.at for rows in commits.values() for row in rows if row.at is not None}
+        commits = {target: commit_rows(self._plans[target]) for target in self._remaining}
+        partitions = {at for rows in commits.values() for at in places(rows) if at is not None}
         topics = {at.topic for at in partitions}
         logs = LogRanges(self._brokers, {} if self._registry is None else topic_creation_zxids(self._registry, topics))
         logs.read(sorted(partitions))
@@ -230,30 +231,39 @@ class _Apply(RunContext):
 
     def _report_left(self, target: str) -> None:
         detail = "; ".join(filter(None, [texts(self._left[target]), self._mark_errors.get(target)]))
-        for row in self._plans[target]:
-            self._report.add(MigrationStep.APPLY, row, Outcome.LEFT, detail=detail)
+        rows = self._plans[target]
+        nothing = [None] * len(rows)
+        left, details = [Outcome.LEFT] * len(rows), [detail] * len(rows)
+        self._report.add_all(MigrationStep.APPLY, rows, left, found=nothing, written=nothing, details=details)
 
     def _report_written(
         self, rows: PlanRows, state: TargetState, offsets: Offsets, answers: Answers, conflicts: Sequence[Obstacle]
     ) -> None:
-        mark_error = self._mark_errors.get(rows[0].target, "")
-        detail = f"while offsets were written: {texts(conflicts)}" if conflicts else mark_error
-        is_overtaken = bool(conflicts or mark_error)
-        for row in rows:
-            at = row.at
-            found = None if at is None else offset_or_none(state.committed.get(at))
-            if not row.is_commit:
-                self._report.add(MigrationStep.APPLY, row, Outcome.SKIPPED, found=found, detail=row.reason)
-            elif at is None or at not in offsets:
-                outcome = Outcome.OVERTAKEN if is_overtaken else Outcome.THERE
-                self._report.add(MigrationStep.APPLY, row, outcome, found=found, detail=detail)
-            elif not self._execute:
-                self._report.add(MigrationStep.APPLY, row, Outcome.WOULD_WRITE, found=found)
-            elif (error := answers[at]) is not None:
-                self._report.add(MigrationStep.APPLY, row, Outcome.FAILED, found=found, detail=str(error))
-            else:
-                outcome = Outcome.OVERTAKEN if is_overtaken else Outcome.WRITTEN
-                self._report.add(MigrationStep.APPLY, row, outcome, found=found, written=row.planned, detail=detail)
+        mark_error = self._mark_errors.get(column(rows, "target")[0], "")
+        overtaken = f"while offsets were written: {texts(conflicts)}" if conflicts else mark_error
+        found = [None if at is None else offset_or_none(state.committed.get(at)) for at in places(rows)]
+        outcomes: Sequence[Outcome]
+        written, details = column(rows, "planned"), [""] * len(rows)
+        if self._execute and not overtaken and len(offsets) == len(rows) and not any(answers.values()):
+            outcomes = [Outcome.WRITTEN] * len(rows)  # as usual, and faster
+        else:
+            results = (self._result(row, offsets, answers, overtaken) for row in rows)
+            outcomes, written, details = map(list, zip(*results, strict=True))
+        self._report.add_all(MigrationStep.APPLY, rows, outcomes, found=found, written=written, details=details)
+
+    def _result(
+        self, row: PlanRow, offsets: Offsets, answers: Answers, overtaken: str
+    ) -> tuple[Outcome, int | None, str]:
+        """Return the outcome of a row, the number that was written, and the detail."""
+        if not row.is_commit:
+            return Outcome.SKIPPED, None, row.reason
+        if row.at is None or row.at not in offsets:
+            return Outcome.OVERTAKEN if overtaken else Outcome.THERE, None, overtaken
+        if not self._execute:
+            return Outcome.WOULD_WRITE, None, ""
+        if (error := answers[row.at]) is not None:
+            return Outcome.FAILED, None, str(error)
+        return Outcome.OVERTAKEN if overtaken else Outcome.WRITTEN, row.planned, overtaken
 
 
 def _was_not_written(error: ZkgroupsException | None) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ..core.migration.changes_since_plan import PlanRows, instance_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
@@ -80,7 +79,7 @@ class CopyBack:
         written: int | None = None,
         detail: str = "",
     ) -> None:
-        row = replace(rows[0], topic=at.topic, partition=at.partition)
+        row = rows[0]._replace(topic=at.topic, partition=at.partition)
         node = source.offsets.get((at.topic, at.partition))
         found = None if node is None else node.offset
         self._report.add(MigrationStep.TO_ZOOKEEPER, row, outcome, found=found, written=written, detail=detail)

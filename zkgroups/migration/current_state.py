@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, repeat
 
+from ..core.columns import column
 from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.changes_since_plan import PlanRows
 from ..core.migration.obstacles import Obstacle, ObstacleKind
@@ -18,7 +20,9 @@ from ..input_errors import InvalidNameError, ZkgroupsException
 from ..kafka import Brokers
 from ..kafka.sendable import check_native_group
 from ..zookeeper.reading import group_reader, tree_walk
+from ..zookeeper.reading.tree_walk import PartDirectory
 from ..zookeeper.registry import Registry
+from ..zookeeper.requests.bulk_read import Block
 from ..zookeeper.requests.node import Node
 from ..zookeeper.session.registry_context import context_of
 
@@ -40,13 +44,25 @@ def read_sources(registry: Registry, groups: Iterable[str]) -> dict[str, SourceS
         ids = {instance.id for instance in dead}
         instances[group] = tuple(id for id in instances[group] if id not in ids)
     offsets: dict[str, dict[OffsetKey, OffsetNode]] = {group: {} for group in names}
-    for place, name, node in tree_walk.nodes(tree_walk.leaves(context_of(registry), names, Part.OFFSETS)):
+    for block in tree_walk.leaves(context_of(registry), names, Part.OFFSETS):
+        for group, nodes in _offset_nodes(block):
+            offsets[group].update(nodes)
+    return {group: SourceState(instances[group], offsets[group], unreadable[group]) for group in names}
+
+
+def _offset_nodes(block: Block[PartDirectory]) -> Iterator[tuple[str, Iterable[tuple[OffsetKey, OffsetNode]]]]:
+    """Yield the offset nodes of some groups."""
+    if (plain := tree_walk.plain_offsets(block)) is not None:
+        for part in plain:
+            nodes = map(tuple.__new__, repeat(OffsetNode), zip(part.zxids, part.offsets, strict=True))
+            yield part.group, zip(part.places, nodes, strict=True)
+        return
+    for place, name, node in tree_walk.nodes([block]):
         partition = parse_partition(name)
         if isinstance(node, ForbiddenNode):
-            offsets[place.group][place.topic or None, partition] = OffsetNode(None, None)
+            yield place.group, [((place.topic or None, partition), OffsetNode(None, None))]
         elif partition is not None:
-            offsets[place.group][place.topic, partition] = OffsetNode(node.mzxid, _offset(node))
-    return {group: SourceState(instances[group], offsets[group], unreadable[group]) for group in names}
+            yield place.group, [((place.topic, partition), OffsetNode(node.mzxid, _offset(node)))]
 
 
 def _offset(node: Node) -> int | None:
@@ -107,6 +123,7 @@ def active_members(group: NativeGroup) -> tuple[str, ...]:
 
 def read_topic_ids(brokers: Brokers, plans: Mapping[str, PlanRows]) -> TopicIds:
     """Read the current ids of the topics in these plans. Topics without an id in the plan are left out."""
-    topics = {row.topic for rows in plans.values() for row in rows if row.topic_id is not None}
-    names = [topic for topic in topics if topic is not None]
+    ids = (zip(column(rows, "topic"), column(rows, "topic_id"), strict=True) for rows in plans.values())
+    known = set(chain.from_iterable(ids))
+    names = [topic for topic, id in known if topic is not None and id is not None]
     return brokers.topic_ids(brokers.partitions(names)) if names else {}

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from ..core.kafka_values import OffsetRange
 from ..core.migration.offset_decision import NoLog
-from ..core.migration.source_and_target_state import TopicIds, is_recreated
+from ..core.migration.source_and_target_state import TopicIds
 from ..core.znodes.paths import broker_topic
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import NotConnectedError
@@ -51,10 +51,10 @@ class LogRanges:
         for at in new:
             self._found[at] = ranges.get(at) or _absent(at, known, hidden)
 
-    def range(self, at: TopicPartition | None) -> OffsetRange | None:
-        """Return the log start and end of a partition, if known."""
-        found = None if at is None else self._found.get(at)
-        return found if isinstance(found, OffsetRange) else None
+    def ranges(self, ats: Iterable[TopicPartition | None]) -> list[OffsetRange | None]:
+        """Return the log start and end of each partition, if known."""
+        found = (None if at is None else self._found.get(at) for at in ats)
+        return [each if isinstance(each, OffsetRange) else None for each in found]
 
     @property
     def topic_ids(self) -> TopicIds:
@@ -69,11 +69,14 @@ class LogRanges:
         """Return the log for `decide`, given the zxid of the offset and the topic id in the plan."""
         if at is None:
             return NoLog.NO_PARTITION
-        found, created = self._found.get(at, NoLog.NOT_CHECKED), self._created.get(at.topic)
-        if is_recreated(at.topic, topic_id, self._ids) and found is not NoLog.NOT_CHECKED:
+        topic, found = at.topic, self._found.get(at, NoLog.NOT_CHECKED)
+        is_known = isinstance(found, OffsetRange) or found is NoLog.NO_PARTITION or topic in self._ids
+        if topic_id is not None and is_known and self._ids.get(topic) != topic_id:
             return NoLog.RECREATED
+        created = self._created.get(topic)
         is_newer = created is not None and zxid is not None and zxid < created
-        return NoLog.NEWER if is_newer and found not in (NoLog.NO_TOPIC, NoLog.NO_PARTITION) else found
+        is_there = found is not NoLog.NO_TOPIC and found is not NoLog.NO_PARTITION
+        return NoLog.NEWER if is_newer and is_there else found
 
 
 def _absent(at: TopicPartition, known: Mapping[str, Sequence[int]], hidden: Container[str]) -> NoLog:

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, repeat
+from itertools import chain, groupby
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from ..core.columns import from_columns
+from ..core.columns import Columns, column
 from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.obstacles import GroupFacts, obstacles
 from ..core.migration.offset_decision import Decision, NoOffset, Rule, Unknown, decide
 from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow
 from ..core.migration.target_names import conflicts, name_error
-from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.topic_partition import TopicPartition, known_partition
 from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 from .current_state import active_members
 from .log_ranges import LogRanges
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceNode:
+class SourceNode(NamedTuple):
     """An offset node or a registration of a group; or their directory, if it may not be listed.
 
     - `group`, `target`: the name of the group, and its name on the brokers. All rows of a target are consecutive.
@@ -52,8 +51,7 @@ class SourceNode:
     @property
     def at(self) -> TopicPartition | None:
         """The partition, if it is known."""
-        known = self.topic is not None and self.partition is not None
-        return TopicPartition.checked(self.topic, self.partition) if known else None  # type: ignore[arg-type]
+        return known_partition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +100,7 @@ class Planner:
         self._brokers = brokers
         self._logs = LogRanges(brokers, settings.topics_created)
 
-    def plan(self, nodes: Sequence[SourceNode]) -> list[PlanRow]:
+    def plan(self, nodes: Sequence[SourceNode]) -> Sequence[PlanRow]:
         """Return the rows of these groups. All groups with the same target must be passed together."""
         groups = list(_groups(nodes))
         targets = {group.name: group.target for group in groups}
@@ -111,25 +109,30 @@ class Planner:
             group.native = answers.committed.get(group.target, {})
         self._logs.read(at for group in groups for at in group.partitions())
         rivals = conflicts(targets)
-        return [
-            row
-            for group in groups
-            for row in self._rows(group, answers.facts(group, rivals.get(group.target, [group.name])))
-        ]
+        facts = (answers.facts(group, rivals.get(group.target, [group.name])) for group in groups)
+        parts = [*map(self._columns, groups, facts)]
+        count = sum(len(part["group"]) for part in parts)
 
-    def _rows(self, group: _Group, facts: GroupFacts) -> list[PlanRow]:
-        offsets = group.offsets()
-        ats, nodes = [at for _, at in offsets], [node for node, _ in offsets]
-        before = [*map(group.before, ats)]
-        decisions = [*map(self._decide, nodes, ats, before)]
-        logs = [*map(self._logs.range, ats)]
+        def load(name: str) -> list[Any]:
+            same = name in self._fields
+            return [self._fields[name]] * count if same else [*chain.from_iterable(part[name] for part in parts)]
+
+        return Columns(PlanRow, count, load)
+
+    def _columns(self, group: _Group, facts: GroupFacts) -> dict[str, Sequence[Any]]:
+        nodes = group.offsets()
+        ats = [node.at for node in nodes]
+        before = group.before(ats)
+        stale = [*map(self._settings.is_stale, nodes)]
+        decisions = self._decisions(nodes, ats, before, stale)
+        logs = self._logs.ranges(ats)
         there = [each if isinstance(each, NativeOffset) else None for each in before]
         blocked = tuple(obstacles(facts, decisions))
-        same = {"group": group.name, "target": group.target, "obstacles": blocked} | self._fields
-        columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in same.items()}
-        columns |= {name: map(attrgetter(name), nodes) for name in _OF_THE_NODE}
-        columns |= {
-            "stale": map(self._settings.is_stale, nodes),
+        same = {"group": group.name, "target": group.target, "obstacles": blocked}
+        columns: dict[str, Sequence[Any]] = {name: [value] * len(nodes) for name, value in same.items()}
+        columns |= {name: column(nodes, name) for name in _OF_THE_NODE}
+        return columns | {
+            "stale": stale,
             "log_start": [None if log is None else log.start for log in logs],
             "log_end": [None if log is None else log.end for log in logs],
             "before": [None if each is None else each.offset for each in there],
@@ -138,15 +141,22 @@ class Planner:
             "action": [decision.action for decision in decisions],
             "reason": [decision.reason for decision in decisions],
             "planned": [decision.offset for decision in decisions],
-            "topic_id": [self._logs.topic_id(node.topic) for node in nodes],
+            "topic_id": [*map(self._logs.topic_id, column(nodes, "topic"))],
         }
-        return from_columns(PlanRow, len(nodes), columns)
 
-    def _decide(self, node: SourceNode, at: TopicPartition | None, before: NativeOffset | Unknown | None) -> Decision:
-        source = node.no_offset or (NoOffset.UNREADABLE if node.problem is not None else node.offset)
-        target = before.offset if isinstance(before, NativeOffset) else before
-        log = self._logs.log(at, node.zxid)
-        return decide(source, log, target, self._settings.rule, stale=self._settings.is_stale(node))
+    def _decisions(
+        self,
+        nodes: Sequence[SourceNode],
+        ats: Sequence[TopicPartition | None],
+        before: Sequence[NativeOffset | Unknown | None],
+        stale: Sequence[bool],
+    ) -> list[Decision]:
+        unreadable, rule = NoOffset.UNREADABLE, self._settings.rule
+        sources = (node.no_offset or (node.offset if node.problem is None else unreadable) for node in nodes)
+        logs = map(self._logs.log, ats, column(nodes, "zxid"))
+        targets = (each.offset if isinstance(each, NativeOffset) else each for each in before)
+        known = zip(sources, logs, targets, stale, strict=True)
+        return [decide(source, log, target, rule, stale=is_stale) for source, log, target, is_stale in known]
 
 
 _OF_THE_NODE: Final = ("topic", "partition", "offset", "zxid", "committed_ms", "problem")
@@ -161,28 +171,31 @@ class _Group:
         self.nodes = nodes
         self.target = nodes[0].target
         self.native: Mapping[TopicPartition, NativeOffset] | ZkgroupsException = {}
-        self._offsets = [(node, node.at) for node in nodes if not node.member]
+        self._offsets = [node for node in nodes if not node.member]
 
     def partitions(self) -> Iterator[TopicPartition]:
         """Yield the partitions with an offset on either side."""
-        yield from (at for _, at in self._offsets if at is not None)
+        yield from (at for node in self._offsets if (at := node.at) is not None)
         if not isinstance(self.native, ZkgroupsException):
             yield from self.native
 
-    def offsets(self) -> list[tuple[SourceNode, TopicPartition | None]]:
+    def offsets(self) -> list[SourceNode]:
         """Return the offsets of both sides in order. Offsets that only the target has get an empty node."""
-        known = {at for _, at in self._offsets}
-        only = [] if isinstance(self.native, ZkgroupsException) else [at for at in self.native if at not in known]
-        return sorted([*self._offsets, *((self._empty_node(at), at) for at in only)], key=_sort_key)
+        if isinstance(self.native, ZkgroupsException) or not self.native:
+            only = []
+        else:
+            known = {node.at for node in self._offsets}
+            only = [self._empty_node(at) for at in self.native if at not in known]
+        return sorted([*self._offsets, *only], key=_sort_key)
 
     def _empty_node(self, at: TopicPartition) -> SourceNode:
         return SourceNode(group=self.name, target=self.target, member=False, topic=at.topic, partition=at.partition)
 
-    def before(self, at: TopicPartition | None) -> NativeOffset | Unknown | None:
-        """Return the offset of the target."""
+    def before(self, ats: Sequence[TopicPartition | None]) -> list[NativeOffset | Unknown | None]:
+        """Return the offsets of the target."""
         if isinstance(self.native, ZkgroupsException):
-            return Unknown.TARGET
-        return None if at is None else self.native.get(at)
+            return [Unknown.TARGET] * len(ats)
+        return [None if at is None else self.native.get(at) for at in ats]
 
 
 def _groups(nodes: Sequence[SourceNode]) -> Iterator[_Group]:
@@ -193,8 +206,7 @@ def _groups(nodes: Sequence[SourceNode]) -> Iterator[_Group]:
             yield _Group(name, group)
 
 
-def _sort_key(offset: tuple[SourceNode, TopicPartition | None]) -> tuple[str, int]:
-    node, _ = offset
+def _sort_key(node: SourceNode) -> tuple[str, int]:
     return node.topic or "", -1 if node.partition is None else node.partition
 
 

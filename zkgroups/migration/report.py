@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from ..core.columns import Columns, column
 from ..core.kafka_values import NativeOffset
 from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
 from ..core.znodes.topic_partition import TopicPartition
@@ -23,8 +24,13 @@ class Report:
     """The rows of one call."""
 
     def __init__(self) -> None:
-        self.rows: list[ReportRow] = []
+        self._parts: list[Sequence[ReportRow]] = []
         self._now_ms = time.time_ns() // 1_000_000
+
+    @property
+    def rows(self) -> Sequence[ReportRow]:
+        """All rows."""
+        return Columns.joined(ReportRow, self._parts)
 
     def add(
         self,
@@ -37,21 +43,37 @@ class Report:
         detail: str = "",
     ) -> None:
         """Add the result for one row of the plan."""
-        self.rows.append(
-            ReportRow(
-                plan=row.plan,
-                step=step,
-                reported_ms=self._now_ms,
-                group=row.group,
-                topic=row.topic,
-                partition=row.partition,
-                target=row.target,
-                found=found,
-                written=written,
-                outcome=outcome,
-                detail=detail,
-            )
+        columns = {name: getattr(row, name) for name in _OF_THE_ROW}
+        result = ReportRow(
+            **columns,
+            step=step,
+            reported_ms=self._now_ms,
+            found=found,
+            written=written,
+            outcome=outcome,
+            detail=detail,
         )
+        self._parts.append([result])
+
+    def add_all(
+        self,
+        step: MigrationStep,
+        rows: Sequence[PlanRow],
+        outcomes: Sequence[Outcome],
+        *,
+        found: Sequence[int | None],
+        written: Sequence[int | None],
+        details: Sequence[str],
+    ) -> None:
+        """Add the results for some rows of the plan."""
+        columns: dict[str, Sequence[Any]] = {name: column(rows, name) for name in _OF_THE_ROW}
+        columns |= {"step": [step] * len(rows), "reported_ms": [self._now_ms] * len(rows)}
+        columns |= {"outcome": outcomes, "found": found, "written": written, "detail": details}
+        self._parts.append(Columns(ReportRow, len(rows), columns.__getitem__))
+
+
+_OF_THE_ROW: Final = ("plan", "group", "topic", "partition", "target")
+"""The fields of a report that are those of the plan."""
 
 
 def offset_or_none(found: NativeOffset | None) -> int | None:
@@ -59,11 +81,10 @@ def offset_or_none(found: NativeOffset | None) -> int | None:
     return None if found is None else found.offset
 
 
-def check_made_with_brokers(rows: Iterable[PlanRow]) -> None:
+def check_made_with_brokers(rows: Sequence[PlanRow]) -> None:
     """Raise an error for a plan that was made without brokers: the earlier offsets of its targets are unknown."""
-    plan = next((row.plan for row in rows if row.brokers is None), None)
-    if plan is not None:
-        raise GuardFailedError(f"plan {plan} {MADE_WITHOUT_BROKERS}")
+    if None in column(rows, "brokers"):
+        raise GuardFailedError(f"plan {column(rows, 'plan')[0]} {MADE_WITHOUT_BROKERS}")
 
 
 def check_cluster(planned: str | None, brokers: Brokers) -> None:

@@ -9,7 +9,6 @@ next run restores them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
 
 from ..core.migration.changes_since_plan import PlanRows, by_target, member_obstacles, recreated_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
@@ -275,7 +274,7 @@ class _Rollback(RunContext):
     def _report_target(self, rows: PlanRows, state: TargetState, todo: Restoration, answers: Answers) -> None:
         left = self._left.get(rows[0].target)
         known = {row.at for row in rows}
-        added = [replace(rows[0], topic=at.topic, partition=at.partition) for at in todo.removed if at not in known]
+        added = [rows[0]._replace(topic=at.topic, partition=at.partition) for at in todo.removed if at not in known]
         unrestorable = self._unrestorable.get(rows[0].target, ALL_RESTORABLE)
         for row in [*rows, *([] if left else added)]:
             at = row.at
@@ -317,4 +316,4 @@ def _with_mark_error(row: ReportRow, error: ZkgroupsException | None) -> ReportR
     if error is None or row.step is not MigrationStep.ROLLBACK:
         return row
     detail = str(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
-    return replace(row, outcome=Outcome.FAILED, detail=detail)
+    return row._replace(outcome=Outcome.FAILED, detail=detail)

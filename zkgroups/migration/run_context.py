@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+from ..core.columns import column
 from ..core.migration.changes_since_plan import PlanRows
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.target_names import name_error
@@ -43,7 +44,7 @@ class RunContext:
     def leave_invalid_names(self) -> None:
         """Leave groups with invalid names, as in a plan that was edited."""
         for target, rows in self._plans.items():
-            for name in (rows[0].group, target):
+            for name in (column(rows, "group")[0], target):
                 if (error := name_error(name)) is not None:
                     self.leave(target, [invalid_name(name, error)])
 

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import groupby
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from typing import Final, NamedTuple
 
 from ..core.migration.offset_decision import NoOffset
 from ..core.selection import Selection
 from ..core.times import LATEST_MS
-from ..core.znodes.names import is_topic, parse_partition
-from ..core.znodes.offset_codec import is_plain_offset
+from ..core.znodes.names import parse_partition
 from ..core.znodes.paths import Part
 from ..core.znodes.values import CommittedOffset, ForbiddenNode, UnreadableNode
 from ..zookeeper.reading import group_reader, tree_walk
-from ..zookeeper.reading.tree_walk import PartDirectory
+from ..zookeeper.reading.tree_walk import PartDirectory, PlainOffsets
 from ..zookeeper.registry import Registry
+from ..zookeeper.requests.bulk_read import Block
 from ..zookeeper.requests.node import Node
 from ..zookeeper.session.registry_context import context_of
 from .plan import SourceNode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedGroup:
+class NamedGroup(NamedTuple):
     """A group to plan, and its name on the brokers. All groups of a target are consecutive."""
 
     group: str
     target: str
 
-
-_is_topic = lru_cache(maxsize=256)(is_topic)
 
 MAX_NODES: Final = 20_000
 """The most nodes to keep in memory. The groups of one target may have more, because they are never split."""
@@ -58,9 +53,10 @@ def _by_target(registry: Registry, groups: Sequence[NamedGroup], topics: str | N
         if (member := _member(place.group, targets[place.group], name, node)) is not None:
             members.setdefault(place.group, []).append(member)
     wanted = Selection(topics=topics).has_topic
-    offsets = tree_walk.nodes(tree_walk.leaves(context, names, Part.OFFSETS, wanted))
-    for target, of_target in groupby(offsets, lambda found: targets[found[0].group]):
-        nodes = [_offset(target, *found) for found in of_target]
+    blocks = tree_walk.leaves(context, names, Part.OFFSETS, wanted)
+    offsets = chain.from_iterable(_offsets(block, targets) for block in blocks)
+    for _target, of_target in groupby(offsets, lambda found: found[0].target):
+        nodes = [*chain.from_iterable(of_target)]
         with_offsets = dict.fromkeys(node.group for node in nodes)
         yield nodes + [member for group in with_offsets for member in members.get(group, ())]
 
@@ -75,42 +71,37 @@ def _member(group: str, target: str, name: str, node: Node | ForbiddenNode) -> S
     )
 
 
-def _offset(target: str, place: PartDirectory, name: str, node: Node | ForbiddenNode) -> SourceNode:
-    group, topic, partition = place.group, place.topic or None, parse_partition(name)
-    if isinstance(node, Node):
-        if partition is not None and is_plain_offset(node.data) and _is_topic(place.topic):
-            return _committed(group, target, place.topic, partition, int(node.data), node)
-        found = group_reader.offset_named(group, place.topic, name, node)
-        if isinstance(found, CommittedOffset):
-            return _committed(group, target, place.topic, found.at.partition, found.offset, node)
-        zxid, modified_ms = node.mzxid, _time(node.modified_ms)
+def _offsets(block: Block[PartDirectory], targets: Mapping[str, str]) -> Iterator[list[SourceNode]]:
+    """Yield the offsets in a block, some of one group at a time."""
+    if (plain := tree_walk.plain_offsets(block)) is not None:
+        for part in plain:
+            yield _plain(part, targets[part.group])
     else:
-        found, zxid, modified_ms = node, None, None
-    return SourceNode(
-        group=group,
-        target=target,
-        member=False,
-        topic=topic,
-        partition=partition,
-        zxid=zxid,
-        committed_ms=modified_ms,
-        problem=_problem(found),
-        no_offset=NoOffset.of(found),
-        forbidden=isinstance(found, ForbiddenNode),
-    )
+        for found in tree_walk.nodes([block]):
+            yield [_offset(targets[found[0].group], *found)]
 
 
-def _committed(group: str, target: str, topic: str, partition: int, offset: int, node: Node) -> SourceNode:
-    return SourceNode(
-        group=group,
-        target=target,
-        member=False,
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        zxid=node.mzxid,
-        committed_ms=_time(node.modified_ms),
-    )
+def _plain(part: PlainOffsets, target: str) -> list[SourceNode]:
+    times = map(_time, part.modified_ms)
+    return [
+        SourceNode(part.group, target, False, None, at.topic, at.partition, offset, zxid, committed_ms)
+        for at, offset, zxid, committed_ms in zip(part.places, part.offsets, part.zxids, times, strict=True)
+    ]
+
+
+def _offset(target: str, place: PartDirectory, name: str, node: Node | ForbiddenNode) -> SourceNode:
+    topic, partition = place.topic or None, parse_partition(name)
+    known = SourceNode(group=place.group, target=target, member=False, topic=topic, partition=partition)
+    found: CommittedOffset | UnreadableNode
+    if isinstance(node, ForbiddenNode):
+        found = node
+    else:
+        found = group_reader.offset_named(place.group, place.topic, name, node)
+        known = known._replace(zxid=node.mzxid, committed_ms=_time(node.modified_ms))
+    if isinstance(found, CommittedOffset):
+        return known._replace(offset=found.offset)
+    forbidden = isinstance(found, ForbiddenNode)
+    return known._replace(problem=_problem(found), no_offset=NoOffset.of(found), forbidden=forbidden)
 
 
 def _time(ms: int) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,12 +19,9 @@ from ..exceptions import GuardFailedError, NotSharedError
 from ..input_errors import InvalidOptionError
 from ..kafka import BrokerOptions
 from ..zookeeper.connection_options import ConnectionOptions
-from .arrow_rows import rows
-from .engine import Engine, OnProgress, Rows
-from .plan_folder import PlanFolder
-from .report import MADE_WITHOUT_BROKERS
-from .summaries import last_steps
-from .tasks import (
+from .engines.arrow_rows import rows
+from .engines.engine import Engine, OnProgress, Rows
+from .engines.tasks import (
     ApplyOperation,
     ChunkOperation,
     ChunkTask,
@@ -33,6 +30,9 @@ from .tasks import (
     StatusOperation,
     VerifyOperation,
 )
+from .plan_folder import PlanFolder
+from .report import MADE_WITHOUT_BROKERS
+from .summaries import last_steps
 
 STEPS: Final = 2
 """The calls of `on_progress`: the work itself, and moving the report into place."""
@@ -155,7 +155,7 @@ def status(
 def _with_last_step(status: GroupStatus, last: str | None) -> GroupStatus:
     as_before = status.stage in (MigrationStage.NOT_BEGUN, MigrationStage.BLOCKED)
     rolled_back = as_before and last == MigrationStep.ROLLBACK
-    return replace(status, stage=MigrationStage.ROLLED_BACK) if rolled_back else status
+    return status._replace(stage=MigrationStage.ROLLED_BACK) if rolled_back else status
 
 
 # One run
@@ -181,7 +181,7 @@ class _StoredPlan:
             raise folder.without_rows()
         if first.brokers is None:
             raise GuardFailedError(f"the plan in {folder} {MADE_WITHOUT_BROKERS}")
-        columns = [name for name in PlanRow.__dataclass_fields__ if name not in OF_THE_PLAN]
+        columns = [name for name in PlanRow._fields if name not in OF_THE_PLAN]
         constants = {name: getattr(first, name) for name in OF_THE_PLAN}
         return cls(engine.read(PlanRow, path).select(*columns).by_target(count=count), constants)
 

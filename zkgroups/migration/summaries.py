@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,8 +27,8 @@ from ..core.migration.plan_rows import (
     PlanRow,
     ReportRow,
 )
-from .arrow_rows import arrow_schema, located, rows
-from .engine import Engine, Rows
+from .engines.arrow_rows import arrow_schema, located, rows
+from .engines.engine import Engine, Rows
 from .plan_folder import PlanFolder
 
 _ORDER: Final = ("target", "group", "topic", "partition")
@@ -74,15 +74,14 @@ def _differing(batches: Iterator[Any]) -> Iterator[Any]:
 # Plans by group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PlanCount:
+class _PlanCount(NamedTuple):
     """The rows of a group with one action and reason."""
 
     group: str
     target: str
     action: str
     reason: str
-    count: int
+    rows: int
     lag_before: int | None
     lag_after: int | None
     obstacles: tuple[Obstacle, ...]
@@ -112,7 +111,7 @@ def _count_plan(batches: Iterator[Any]) -> Iterator[Any]:
         commits = pc.equal(batch.column("action"), Action.COMMIT.value)
         after = pc.if_else(commits, batch.column("planned"), batch.column("before"))
         columns = {name: batch.column(name) for name in ("group", "target", "action", "reason")}
-        columns |= {"count": pa.repeat(1, len(batch)), "lag_before": _lag(offset, end), "lag_after": _lag(after, end)}
+        columns |= {"rows": pa.repeat(1, len(batch)), "lag_before": _lag(offset, end), "lag_after": _lag(after, end)}
         columns |= {"obstacles": batch.column("obstacles")}
         yield from _typed(_PlanCount, _merge_plan_counts(pa.table(columns)))
 
@@ -125,7 +124,7 @@ def _lag(offset: Any, end: Any) -> Any:
 
 def _merge_plan_counts(table: Any) -> Any:
     numbered = table.append_column("row", pa.array(range(len(table)), pa.int64()))
-    sums = [(name, "sum", pc.ScalarAggregateOptions(min_count=1)) for name in ("count", "lag_before", "lag_after")]
+    sums = [(name, "sum", pc.ScalarAggregateOptions(min_count=1)) for name in ("rows", "lag_before", "lag_after")]
     found = _aggregate(numbered, ("group", "target", "action", "reason"), [*sums, ("row", "min")])
     obstacles = table.column("obstacles").take(found.column("row"))
     return found.drop_columns("row").append_column("obstacles", obstacles)
@@ -134,7 +133,7 @@ def _merge_plan_counts(table: Any) -> Any:
 def _group_plan(counts: Sequence[_PlanCount]) -> GroupPlan:
     found: Counter[str] = Counter()
     for each in counts:
-        found.update({each.action: each.count, each.reason: each.count})
+        found.update({each.action: each.rows, each.reason: each.rows})
     return GroupPlan(
         group=counts[0].group,
         target=counts[0].target,
@@ -153,15 +152,14 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 # Reports by group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ResultCount:
+class _ResultCount(NamedTuple):
     """The rows of a group with one result. `detail` is set for the rows that explain it."""
 
     target: str
     group: str
     result: str
     detail: str | None
-    count: int
+    rows: int
 
 
 def group_results(engine: Engine, destination: str, name: str | None = None) -> Iterator[GroupResult]:
@@ -187,18 +185,18 @@ class _CountResults:
             explained = pc.is_in(results, pa.array([Outcome.LEFT.value, Outcome.OVERTAKEN.value]))
             details = pc.if_else(explained, batch.column("detail"), pa.scalar(None, pa.string()))
             columns = {"target": batch.column("target"), "group": batch.column("group"), "result": results}
-            table = pa.table(columns | {"detail": details, "count": pa.repeat(1, len(batch))})
+            table = pa.table(columns | {"detail": details, "rows": pa.repeat(1, len(batch))})
             yield from _typed(_ResultCount, _merge_result_counts(table))
 
 
 def _merge_result_counts(table: Any) -> Any:
-    return _aggregate(table, ("target", "group", "result", "detail"), [("count", "sum")])
+    return _aggregate(table, ("target", "group", "result", "detail"), [("rows", "sum")])
 
 
 def _group_result(counts: Sequence[_ResultCount], words: type[Outcome] | type[Match]) -> GroupResult:
     found: Counter[str] = Counter()
     for each in counts:
-        found[each.result] += each.count
+        found[each.result] += each.rows
     return GroupResult(
         group=counts[0].group,
         target=counts[0].target,
@@ -210,8 +208,7 @@ def _group_result(counts: Sequence[_ResultCount], words: type[Outcome] | type[Ma
 # The last step of each target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StepTime:
+class _StepTime(NamedTuple):
     """When a step has last written to a target."""
 
     target: str

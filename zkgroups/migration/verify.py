@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.migration.changes_since_plan import by_target
+from ..core.columns import Columns, column
+from ..core.migration.changes_since_plan import by_group, by_target
 from ..core.migration.comparison import compare_rows
 from ..core.migration.group_status import GroupStatus, group_status
 from ..core.migration.plan_rows import MatchRow, PlanRow
@@ -17,27 +18,17 @@ from .current_state import read_sources, read_targets, read_topic_ids
 from .report import check_made_with_brokers
 
 
-def verify_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None) -> list[MatchRow]:
+def verify_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None) -> Sequence[MatchRow]:
     """Compare all rows of these groups with both sides. Without a registry, compare only the target."""
     check_made_with_brokers(rows)
     plans = by_target(rows)
-    sources = {} if registry is None else read_sources(registry, (row.group for row in rows))
+    sources = {} if registry is None else read_sources(registry, column(rows, "group"))
     targets = read_targets(brokers, plans, members=False)
     ids = read_topic_ids(brokers, plans)
-    return [
-        match
-        for target, of_target in plans.items()
-        for group, of_group in _by_group(of_target).items()
-        for match in compare_rows(of_group, sources.get(group), targets[target], ids)
-    ]
-
-
-def _by_group(rows: Sequence[PlanRow]) -> dict[str, list[PlanRow]]:
-    """Group the rows of one target: if several groups have the same target, each is compared by itself."""
-    found: dict[str, list[PlanRow]] = {}
-    for row in rows:
-        found.setdefault(row.group, []).append(row)
-    return found
+    # If several groups have the same target, each is compared by itself.
+    groups = ((target, *each) for target, of_target in plans.items() for each in by_group(of_target).items())
+    matches = [compare_rows(rows, sources.get(group), targets[target], ids) for target, group, rows in groups]
+    return Columns.joined(MatchRow, matches)
 
 
 def status_of_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None) -> list[GroupStatus]:

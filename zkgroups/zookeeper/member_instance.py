@@ -62,9 +62,15 @@ class MemberInstance(Instance):
         return {at: self._stream(node.data) for at, node in own.items()}, others
 
     @property
-    def streams(self) -> dict[TopicPartition, int]:
-        """The partitions that this instance owns, with their streams. Sends no request."""
-        return {at: self._stream(node.data) for at, node in self._ownership.current().items()}
+    def streams(self) -> dict[TopicPartition, int] | None:
+        """The partitions that this instance owns, with their streams. Sends no request.
+
+        None after a claim or a release with an unknown outcome: then only `find_owners` can tell.
+        """
+        current = self._ownership.current()
+        if self._ownership.fence.leftovers.any or any(node.uncertain for node in current.values()):
+            return None
+        return {at: self._stream(node.data) for at, node in current.items()}
 
     def _stream(self, data: bytes) -> int:
         number = data.decode().removeprefix(f"{self.id}-")
@@ -81,6 +87,6 @@ class MemberInstance(Instance):
         """Return the claims on these partitions. Raise `NotClaimedError` if one is not held."""
         current = self._ownership.current()
         for at in partitions:
-            if at not in current:
+            if at not in current or current[at].uncertain:
                 raise NotClaimedError(at)
         return Claims(self._ownership, [current[at] for at in sorted(partitions)])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.testing.waiting import eventually
 from zkgroups import Member, Registry
 from zkgroups.exceptions import MemberClosedError
 from zkgroups.testing import TcpProxy
@@ -56,6 +57,51 @@ def test_failure_24_a_fork_of_a_member_closes_only_itself(crew: Crew) -> None:
     assert (done.stdout, done.returncode) == ("0 1\n", 0), done.stderr
     assert {offset.offset for offset in crew.group.offsets} == {7}  # type: ignore[union-attr]
     assert list(crew.group.owners()) == []
+
+
+FORKING_WHILE_WORKING = """
+import faulthandler, os, sys, threading, warnings
+warnings.simplefilter("ignore")
+from zkgroups import Member, Registry
+from zkgroups.exceptions import GenerationEndedError
+
+registry = Registry.connect(sys.argv[1], session_timeout=4)
+member = Member(registry.group("billing"), "orders", id="parent")
+generation = member.next_generation()
+at = next(iter(generation.partitions))
+
+def work():
+    for offset in range(10**9):
+        generation.mark(at, offset)
+        if offset % 100 == 0:
+            generation.commit()
+
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+
+def refused(call):
+    try:
+        call()
+    except GenerationEndedError:
+        return True
+
+statuses = set()
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        faulthandler.dump_traceback_later(20, exit=True)
+        assert refused(lambda: generation.mark(at, 1)) and refused(generation.commit) and generation.wait()
+        os._exit(0)
+    statuses.add(os.waitpid(child, 0)[1])
+print(statuses, generation.active, flush=True)
+os._exit(0)
+"""
+
+
+def test_failure_24_a_fork_cannot_use_the_generations_of_its_parent_and_does_not_hang(crew: Crew) -> None:
+    command = [sys.executable, "-c", FORKING_WHILE_WORKING, crew.hosts]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("{0} True\n", 0), done.stderr
 
 
 SEED = int(os.environ.get("ZKGROUPS_CLOSING_SEED", "24"))
@@ -171,3 +217,30 @@ def test_failure_24_closing_while_no_server_answers_ends_in_time(zookeeper: Any,
         finally:
             proxy.heal()
             registry.close()
+
+
+def test_failure_24_a_member_that_is_closed_while_its_session_may_have_expired_leaves_nothing_behind(
+    zookeeper: Any, zookeeper_hosts: str
+) -> None:
+    """The registry stays open, so the session lives on after the outage."""
+    plant_topics(zookeeper_hosts, TOPICS)
+    with TcpProxy(zookeeper.address) as proxy, Registry.connect(zookeeper_hosts) as observer:
+        hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+        with Registry.connect(hosts, session_timeout=6.0) as registry:
+            session, group = registry.session_id, observer.group("billing")
+            member = Member(registry.group("billing"), "orders", id="a", release_timeout=20.0)
+            generation = member.next_generation()
+            assert generation is not None
+            proxy.refuse()
+            proxy.cut()
+            generation.start(lambda _generation: eventually(lambda: not member.assignment, timeout=30))
+            closing = threading.Thread(target=member.close)
+            closing.start()
+            assert eventually(lambda: member.stats.lost, timeout=30)
+            proxy.heal()
+            proxy.accept()
+            closing.join(30)
+            assert not closing.is_alive()
+            assert eventually(lambda: not group.instances(), timeout=30)
+            assert list(group.owners()) == []
+            assert registry.session_id == session

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,7 +160,7 @@ def test_skipped_offsets_are_reported_and_refused_offsets_end_following_at_the_c
     rows = plan_of(registry, brokers, {name: name for name in names.values()}, topics="moved.*|not-there")
     skipped = {6: Reason.STALE, 8: Reason.NO_TOPIC}
     rows = [
-        replace(each, action=Action.SKIP, reason=skipped[each.offset]) if each.offset in skipped else each
+        each._replace(action=Action.SKIP, reason=skipped[each.offset]) if each.offset in skipped else each
         for each in rows
     ]
     rows = [each for each in rows if each.topic != "not-chosen"]
@@ -221,7 +220,7 @@ def test_offsets_that_are_older_than_their_topic_are_not_copied(
     found = run(rows).end()[name]
     assert (found.state, found.detail) == (LEFT, f"{at}: older than its topic")
     assert numbers(brokers, name) == {topic[1]: 3}
-    found = run([replace(row, action=Action.SKIP, reason=Reason.OLDER) for row in rows]).end()[name]
+    found = run([row._replace(action=Action.SKIP, reason=Reason.OLDER) for row in rows]).end()[name]
     assert (found.state, found.detail) == (DONE, "1 skipped: older than its topic"), "the plan says so"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from zkgroups import Registry, TopicPartition
@@ -101,7 +99,7 @@ def test_following_back_leaves_groups_that_this_plan_has_not_moved(
     rows = plan_of(registry, brokers, {name: name for name in names})
     mark_as_moved(registry, names[0])
     marks.put(registry._context, {names[2]: names[2]}, plan=PLAN, state=MarkState.MOVING)
-    rows[0] = replace(rows[0], obstacles=(Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["anna"]),))
+    rows[0] = rows[0]._replace(obstacles=(Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["anna"]),))
     for name in names:
         commit(brokers, name, {at: 8})
     found = run(rows, to_zookeeper=True).end()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,9 +16,9 @@ from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.exceptions import GuardFailedError, NotConnectedError
 from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
-from zkgroups.migration.follow import follow
+from zkgroups.migration.following.follow import follow
 from zkgroups.testing import KafkaBroker, TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
 
@@ -64,7 +63,7 @@ def test_marks_of_other_plans_and_obstacles_in_the_plan_are_reported(
         registry.group(name).offsets.set(at, 5)
     rows = plan_of(registry, brokers, {name: name for name in names})
     blocked = [
-        replace(each, obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),))
+        each._replace(obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),))
         for each in rows
         if each.group == names[2]
     ]
@@ -75,7 +74,7 @@ def test_marks_of_other_plans_and_obstacles_in_the_plan_are_reported(
     assert "another" in found[names[0]].detail
     assert found[names[2]].detail == "1 refused: past the end"
     with pytest.raises(GuardFailedError, match="without brokers"):
-        follow([replace(each, brokers=None) for each in rows], brokers, registry, execute=True)
+        follow([each._replace(brokers=None) for each in rows], brokers, registry, execute=True)
     for wrong in ({"every": 0.0}, {"rate": float("inf")}):
         with pytest.raises(InvalidOptionError):
             follow(rows, brokers, registry, execute=True, **wrong)

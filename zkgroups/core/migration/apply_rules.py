@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
+from ..columns import column
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
 from .changes_since_plan import PlanRows, is_as_planned
-from .offset_decision import Reason
+from .offset_decision import Action, Reason
+from .plan_rows import all_commit, places
 
 
 class WriteState(StrEnum):
@@ -43,6 +46,9 @@ def write_state(now: int | None, before: int | None, planned: int) -> WriteState
 
 def offsets_to_write(rows: PlanRows, committed: Mapping[TopicPartition, NativeOffset]) -> dict[TopicPartition, int]:
     """Return the offsets still to be written for a group without obstacles."""
+    ats = places(rows)
+    if not committed and None not in ats and all_commit(rows) and column(rows, "before").count(None) == len(rows):
+        return dict(zip(ats, column(rows, "planned"), strict=True))  # type: ignore[arg-type]  # as usual, and faster
     found = {}
     for row in rows:
         if row.planned is not None and row.is_commit and (at := row.at) is not None:
@@ -54,7 +60,13 @@ def offsets_to_write(rows: PlanRows, committed: Mapping[TopicPartition, NativeOf
 
 def needs_mark(rows: PlanRows) -> bool:
     """Return whether the group has, or will have, offsets on the target. If all are skipped, it does not move."""
-    return any(row.is_commit or row.reason in (Reason.ALREADY_THERE, Reason.TARGET_AHEAD) for row in rows)
+    if not _ARRIVED.isdisjoint(column(rows, "reason")):
+        return True
+    known = zip(column(rows, "action"), column(rows, "planned"), strict=True)
+    return any(action is Action.COMMIT and planned is not None for action, planned in known)
+
+
+_ARRIVED: Final = frozenset({Reason.ALREADY_THERE, Reason.TARGET_AHEAD})
 
 
 def is_begun(rows: PlanRows, committed: Mapping[TopicPartition, NativeOffset]) -> bool:

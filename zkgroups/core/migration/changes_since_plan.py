@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 
+from ..columns import column
 from ..kafka_values import NativeOffset, OffsetRange
 from ..znodes.topic_partition import TopicPartition
 from .obstacles import GroupFacts, Obstacle, ObstacleKind, obstacles
 from .offset_decision import NoLog, Reason
-from .plan_rows import PlanRow
+from .plan_rows import PlanRow, places
 from .source_and_target_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated, key_text
 
 PlanRows = Sequence[PlanRow]
@@ -24,12 +26,24 @@ LogOf = Callable[[TopicPartition | None, int | None, str | None], OffsetRange | 
 """Return the log of a partition, given the zxid of its offset and the topic id in the plan."""
 
 
-def by_target(rows: Iterable[PlanRow]) -> dict[str, list[PlanRow]]:
+def by_target(rows: PlanRows) -> dict[str, PlanRows]:
     """Group rows by target, keeping their order."""
-    found: defaultdict[str, list[PlanRow]] = defaultdict(list)
-    for row in rows:
-        found[row.target].append(row)
-    return dict(found)
+    return _by(rows, "target")
+
+
+def by_group(rows: PlanRows) -> dict[str, PlanRows]:
+    """Group the rows of one target, which several groups may have."""
+    return _by(rows, "group")
+
+
+def _by(rows: PlanRows, key: str) -> dict[str, PlanRows]:
+    found: dict[str, PlanRows] = {}
+    start = 0
+    for value, together in groupby(column(rows, key)):
+        stop = start + len(list(together))
+        found[value] = [*found[value], *rows[start:stop]] if value in found else rows[start:stop]
+        start = stop
+    return found
 
 
 class _Changes:
@@ -56,7 +70,9 @@ def is_of_source(row: PlanRow) -> bool:
 def source_obstacles(rows: PlanRows, state: SourceState) -> list[Obstacle]:
     """Return the obstacles that a group has in ZooKeeper: live instances, and offsets changed since the plan."""
     changes = _Changes()
-    planned = {(row.topic, row.partition): row.zxid for row in rows if is_of_source(row)}
+    keys = zip(column(rows, "topic"), column(rows, "partition"), strict=True)
+    known = zip(keys, column(rows, "zxid"), column(rows, "reason"), strict=True)
+    planned = {key: zxid for key, zxid, reason in known if reason is not Reason.ONLY_ON_TARGET}
     if planned == {key: node.zxid for key, node in state.offsets.items()}:
         return instance_obstacles(state)  # as usual, and faster
     for key, zxid in planned.items():
@@ -78,14 +94,16 @@ def instance_obstacles(state: SourceState) -> list[Obstacle]:
 
 def new_offsets(rows: PlanRows, state: SourceState) -> list[OffsetKey]:
     """Return the offset nodes that were created since the plan, of the topics that it covers."""
-    planned = {(row.topic, row.partition) for row in rows if is_of_source(row)}
+    keys = zip(column(rows, "topic"), column(rows, "partition"), strict=True)
+    known = zip(keys, column(rows, "reason"), strict=True)
+    planned = {key for key, reason in known if reason is not Reason.ONLY_ON_TARGET}
     is_chosen = _topic_filter(rows)
     return [key for key in state.offsets if key not in planned and is_chosen(key[0])]
 
 
 def _topic_filter(rows: PlanRows) -> Callable[[str | None], bool]:
     """Return a function that checks whether the plan covers a topic. It may cover a topic with a hidden name."""
-    expression = rows[0].topics
+    expression = column(rows, "topics")[0]
     if expression is None:
         return lambda _topic: True
     matches = re.compile(expression, re.DOTALL).fullmatch
@@ -99,6 +117,8 @@ def target_obstacles(rows: PlanRows, state: TargetState) -> list[Obstacle]:
     """Return the obstacles that a target has: active members, and commits since the plan."""
     if state.unreadable:  # its offsets are unknown
         return member_obstacles(state)
+    if not state.committed and column(rows, "before").count(None) == len(rows):
+        return member_obstacles(state)  # as usual, and faster
     changes = _Changes()
     planned = set()
     for row in rows:
@@ -120,12 +140,14 @@ def member_obstacles(state: TargetState) -> list[Obstacle]:
 
 def overwritten(rows: PlanRows, written: Mapping[TopicPartition, int], state: TargetState) -> list[Obstacle]:
     """Return the differences between a target and the offsets just written: another client writes to it, too."""
+    if written == {at: now.offset for at, now in state.committed.items()}:
+        return []  # as usual, and faster
     changes = _Changes()
     for at, offset in written.items():
         now = state.committed.get(at)
         if now is None or now.offset != offset:
             changes.add(ObstacleKind.TARGET_OVERWRITTEN, at)
-    for at in state.committed.keys() - {row.at for row in rows}:
+    for at in state.committed.keys() - set(places(rows)):
         changes.add(ObstacleKind.TARGET_OVERWRITTEN_ADDED, at)
     return changes.obstacles()
 
@@ -148,13 +170,14 @@ def is_as_planned(row: PlanRow, now: NativeOffset | None) -> bool:
 def log_obstacles(rows: PlanRows, log_of: LogOf) -> list[Obstacle]:
     """Return which planned offsets are no longer in their logs. Brokers report unknown partitions themselves."""
     changes = _Changes()
-    for row in rows:
-        log = log_of(row.at, row.zxid, row.topic_id)
+    keys = zip(column(rows, "topic"), column(rows, "partition"), strict=True)
+    logs = map(log_of, places(rows), column(rows, "zxid"), column(rows, "topic_id"))
+    for key, log, planned, end in zip(keys, logs, column(rows, "planned"), column(rows, "log_end"), strict=True):
         if isinstance(log, OffsetRange):
-            if row.log_end is not None and (row.planned or 0) not in log:
-                changes.add(ObstacleKind.OFFSETS_NOT_IN_LOG, key_text((row.topic, row.partition)))
+            if end is not None and (planned or 0) not in log:
+                changes.add(ObstacleKind.OFFSETS_NOT_IN_LOG, key_text(key))
         elif log in (NoLog.NEWER, NoLog.RECREATED):
-            changes.add(ObstacleKind.TOPICS_RECREATED, key_text((row.topic, row.partition)))
+            changes.add(ObstacleKind.TOPICS_RECREATED, key_text(key))
     return changes.obstacles()
 
 
@@ -166,8 +189,16 @@ def recreated_partitions(
     Brokers before 2.8 have no topic ids. `created` maps their topics to the zxids that created them, if the topics are
     in the ZooKeeper of the source.
     """
-    topics = {row.topic for row in rows if is_recreated(row.topic, row.topic_id, ids) or _is_older(row, created or {})}
-    return frozenset(row.at for row in rows if row.at is not None and row.topic in topics)
+    topics = recreated_topics(rows, ids)
+    if created:
+        topics |= {row.topic for row in rows if _is_older(row, created)}
+    return frozenset(at for at in places(rows) if at is not None and at.topic in topics) if topics else frozenset()
+
+
+def recreated_topics(rows: PlanRows, ids: TopicIds) -> set[str | None]:
+    """Return the topics that were recreated since the plan, by their ids."""
+    known = set(zip(column(rows, "topic"), column(rows, "topic_id"), strict=True))
+    return {topic for topic, id in known if is_recreated(topic, id, ids)}
 
 
 def _is_older(row: PlanRow, created: Mapping[str, int]) -> bool:
@@ -178,10 +209,10 @@ def _is_older(row: PlanRow, created: Mapping[str, int]) -> bool:
     return created.get(row.topic, 0) > row.zxid
 
 
-def recreated_obstacles(rows: Iterable[PlanRow], recreated: Container[TopicPartition]) -> list[Obstacle]:
+def recreated_obstacles(rows: PlanRows, recreated: Collection[TopicPartition]) -> list[Obstacle]:
     """Return one obstacle for all rows in recreated partitions. It blocks the group, which is written as a whole."""
     changes = _Changes()
-    for row in rows:
-        if row.at is not None and row.at in recreated:
-            changes.add(ObstacleKind.TOPICS_RECREATED, row.at)
+    for at in places(rows) if recreated else ():
+        if at is not None and at in recreated:
+            changes.add(ObstacleKind.TOPICS_RECREATED, at)
     return changes.obstacles()

@@ -17,15 +17,17 @@ without a partition describes a node that is not a partition. It is equal unless
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import cached_property
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from .changes_since_plan import PlanRows, is_of_source, new_offsets
+from ..columns import Columns, column
+from .changes_since_plan import PlanRows, is_of_source, new_offsets, recreated_topics
 from .offset_decision import Action
-from .plan_rows import Match, MatchRow, PlanRow
+from .plan_rows import Match, MatchRow, PlanRow, all_commit, expected_offsets
 from .rollback_rules import not_moved
-from .source_and_target_state import OffsetKey, SourceState, TargetState, TopicIds, is_recreated
+from .source_and_target_state import OffsetKey, SourceState, TargetState, TopicIds
 
 NO_TOPIC_IDS: Final[TopicIds] = MappingProxyType({})
 """For brokers without topic ids."""
@@ -33,12 +35,12 @@ NO_TOPIC_IDS: Final[TopicIds] = MappingProxyType({})
 
 def compare_rows(
     rows: PlanRows, source: SourceState | None, target: TargetState, ids: TopicIds = NO_TOPIC_IDS
-) -> list[MatchRow]:
+) -> Columns[MatchRow]:
     """Compare the rows of a group with both sides, and add rows for offsets that are not in the plan.
 
     Without a source only the target is compared.
     """
-    return list(_Comparison(rows, source, target, ids).matches())
+    return _Comparison(rows, source, target, ids).matches()
 
 
 class _Comparison:
@@ -46,42 +48,81 @@ class _Comparison:
 
     def __init__(self, rows: PlanRows, source: SourceState | None, target: TargetState, ids: TopicIds) -> None:
         self._rows = rows
-        self._ids = ids
         self._has_source = source is not None
         self._source = source or SourceState()
         self._unreadable = "; ".join(filter(None, [self._source.unreadable, target.unreadable]))
-        self._native: dict[OffsetKey, int] = {
-            (at.topic, at.partition): found.offset for at, found in target.committed.items()
+        self._native: dict[OffsetKey, int] = {at: found.offset for at, found in target.committed.items()}
+        self._recreated = recreated_topics(rows, ids)
+
+    def matches(self) -> Columns[MatchRow]:
+        keys: list[OffsetKey] = [*zip(column(self._rows, "topic"), column(self._rows, "partition"), strict=True)]
+        expected = expected_offsets(self._rows)
+        if self._are_equal(keys, expected):  # as usual, and faster
+            return self._match_rows(keys, expected, [Match.EQUAL] * len(keys), [""] * len(keys))
+        matches = [*map(self._match, self._rows, keys, expected)]
+        details = [*map(self._detail, self._rows, matches)]
+        planned = set(keys)
+        unplanned = [key for key in self._native | self._new if key not in planned]
+        return self._match_rows(
+            keys + unplanned,
+            expected + [None] * len(unplanned),
+            matches + [Match.AHEAD if key in self._native else Match.SOURCE_MOVED for key in unplanned],
+            details + ["not in the plan"] * len(unplanned),
+        )
+
+    def _are_equal(self, keys: Sequence[OffsetKey], expected: Sequence[int | None]) -> bool:
+        """Return whether all rows are equal, and no other offsets exist. If not, each row is compared by itself."""
+        if self._unreadable or self._recreated or not all_commit(self._rows):
+            return False
+        zxids = {key: node.zxid for key, node in self._source.offsets.items()}
+        planned = dict(zip(keys, column(self._rows, "zxid"), strict=True))
+        if len(planned) < len(keys) or (self._has_source and planned != zxids):
+            return False
+        return self._native == dict(zip(keys, expected, strict=True))
+
+    @cached_property
+    def _new(self) -> dict[OffsetKey, None]:
+        return dict.fromkeys(new_offsets(self._rows, self._source))
+
+    def _match_rows(
+        self,
+        keys: Sequence[OffsetKey],
+        expected: Sequence[int | None],
+        matches: Sequence[Match],
+        details: Sequence[str],
+    ) -> Columns[MatchRow]:
+        count = len(keys)
+        offsets = [None if node is None else node.offset for node in map(self._source.offsets.get, keys)]
+        native = [*map(self._native.get, keys)]
+        columns: dict[str, Sequence[Any]] = {
+            name: [column(self._rows, name)[0]] * count for name in ("plan", "group", "target")
+        } | {
+            "topic": [topic for topic, _ in keys],
+            "partition": [partition for _, partition in keys],
+            "offset": offsets,
+            "native": native,
+            "expected": expected,
+            "match": matches,
+            "dual_commit": [*map(dual_commit, offsets, native)] if self._has_source else [""] * count,
+            "detail": details,
         }
-        self._new = dict.fromkeys(new_offsets(rows, self._source))
+        return Columns(MatchRow, count, columns.__getitem__)
 
-    def matches(self) -> Iterator[MatchRow]:
-        planned = {(row.topic, row.partition) for row in self._rows}
-        yield from map(self._compare, self._rows)
-        for key in self._native | self._new:
-            if key not in planned:
-                yield self._unplanned(key)
+    def _detail(self, row: PlanRow, match: Match) -> str:
+        if match is Match.EQUAL:
+            return ""
+        if match is Match.UNKNOWN:
+            return self._unreadable or row.problem or "no such partition"
+        return f"{row.action}: {row.reason}"
 
-    def _compare(self, row: PlanRow) -> MatchRow:
-        key = (row.topic, row.partition)
-        match = self._match(row, key)
-        match match:
-            case Match.EQUAL:
-                detail = ""
-            case Match.UNKNOWN:
-                detail = self._unreadable or row.problem or "no such partition"
-            case _:
-                detail = f"{row.action}: {row.reason}"
-        return self._row(row, key, row.expected, match, detail)
-
-    def _match(self, row: PlanRow, key: OffsetKey) -> Match:
+    def _match(self, row: PlanRow, key: OffsetKey, expected: int | None) -> Match:
         if self._unreadable:
             return Match.UNKNOWN
         if None in key:
             return Match.EQUAL if self._is_not_a_partition(row, key) else Match.UNKNOWN
-        if is_recreated(row.topic, row.topic_id, self._ids):
+        if row.topic in self._recreated:
             return Match.RECREATED
-        return _compare_target(row, self._native.get(key)) or self._compare_source(row, key)
+        return _compare_target(row, expected, self._native.get(key)) or self._compare_source(row, key)
 
     def _is_not_a_partition(self, row: PlanRow, key: OffsetKey) -> bool:
         """Return whether a row without a partition describes a readable node that the plan skips."""
@@ -93,35 +134,14 @@ class _Comparison:
             return Match.SOURCE_MOVED if key in self._new else Match.EQUAL
         if not self._has_source:
             return Match.EQUAL
-        if key not in self._source.offsets:
-            return Match.SOURCE_GONE
-        return Match.EQUAL if self._source.offsets[key].zxid == row.zxid else Match.SOURCE_MOVED
-
-    def _unplanned(self, key: OffsetKey) -> MatchRow:
-        match = Match.AHEAD if key in self._native else Match.SOURCE_MOVED
-        return self._row(self._rows[0], key, None, match, "not in the plan")
-
-    def _row(self, like: PlanRow, key: OffsetKey, expected: int | None, match: Match, detail: str) -> MatchRow:
         node = self._source.offsets.get(key)
-        offset, native = None if node is None else node.offset, self._native.get(key)
-        return MatchRow(
-            plan=like.plan,
-            group=like.group,
-            topic=key[0],
-            partition=key[1],
-            target=like.target,
-            offset=offset,
-            native=native,
-            expected=expected,
-            match=match,
-            dual_commit=dual_commit(offset, native) if self._has_source else "",
-            detail=detail,
-        )
+        if node is None:
+            return Match.SOURCE_GONE
+        return Match.EQUAL if node.zxid == row.zxid else Match.SOURCE_MOVED
 
 
-def _compare_target(row: PlanRow, native: int | None) -> Match | None:
+def _compare_target(row: PlanRow, expected: int | None, native: int | None) -> Match | None:
     """Return how the target differs from the expected offset, or None if it does not."""
-    expected = row.expected
     if native == expected and row.action is not Action.REFUSE:
         return None
     if native == row.before:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..kafka_values import NativeOffset
 from ..znodes.topic_partition import TopicPartition
@@ -34,8 +34,7 @@ class MigrationStage(StrEnum):
     """The target could not be read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStatus:
+class GroupStatus(NamedTuple):
     """The progress of one group of a plan."""
 
     plan: str

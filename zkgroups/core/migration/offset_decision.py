@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from ..kafka_values import OffsetRange
 from ..znodes.offset_codec import is_negative_offset
@@ -135,8 +136,7 @@ class Rule:
         return ", ".join([f"on-out-of-range={self.on_out_of_range}", *(name for name in flags if flags[name])])
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The action for one offset, its reason, and the number to write (None if nothing is written)."""
 
     action: Action

@@ -1,17 +1,19 @@
 """The rows of a migration: the plan, the report of a run, and the comparison of both sides.
 
-Spark's tables have the same columns as these dataclasses.
+The rows are tuples, because a migration has millions. Spark's tables have the same columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
+from ..columns import column
 from ..kafka_values import NativeOffset
-from ..znodes.topic_partition import TopicPartition
+from ..znodes.topic_partition import TopicPartition, known_partition
 from .obstacles import Obstacle
 from .offset_decision import Action, Reason
 
@@ -19,15 +21,7 @@ PLAN_VERSION: Final = 2
 """The format of stored plans. Increase it when the fields of `PlanRow` or the stored words change."""
 
 
-class _WithPartition:
-    """Keeps the partition of a row, which every step uses many times."""
-
-    __slots__ = ("_at",)
-    _at: TopicPartition | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRow(_WithPartition):
+class PlanRow(NamedTuple):
     """
     The plan for one offset of one group.
 
@@ -81,13 +75,7 @@ class PlanRow(_WithPartition):
     @property
     def at(self) -> TopicPartition | None:
         """The partition, if it is known."""
-        try:
-            return self._at
-        except AttributeError:
-            known = self.topic is not None and self.partition is not None
-            at = TopicPartition.checked(self.topic, self.partition) if known else None  # type: ignore[arg-type]
-            object.__setattr__(self, "_at", at)
-            return at
+        return known_partition(self.topic, self.partition)
 
     @property
     def prior(self) -> NativeOffset | None:
@@ -106,6 +94,31 @@ class PlanRow(_WithPartition):
     def expected(self) -> int | None:
         """The offset of the target once the plan is applied."""
         return self.planned if self.is_commit else self.before
+
+
+def places(rows: Sequence[PlanRow]) -> Sequence[TopicPartition | None]:
+    """Return the partition of each row, if it is known."""
+    return _places(tuple(column(rows, "topic")), tuple(column(rows, "partition")))
+
+
+@lru_cache(maxsize=256)  # most groups have the same partitions
+def _places(topics: tuple[str | None, ...], partitions: tuple[int | None, ...]) -> tuple[TopicPartition | None, ...]:
+    return tuple(map(known_partition, topics, partitions))
+
+
+def all_commit(rows: Sequence[PlanRow]) -> bool:
+    """Return whether an offset is to be written for each of these rows."""
+    return None not in column(rows, "planned") and column(rows, "action").count(Action.COMMIT) == len(rows)
+
+
+def commit_rows(rows: Sequence[PlanRow]) -> Sequence[PlanRow]:
+    """Return the rows for which an offset is to be written."""
+    return rows if all_commit(rows) else [row for row in rows if row.is_commit]
+
+
+def expected_offsets(rows: Sequence[PlanRow]) -> list[int | None]:
+    """Return the offset of the target for each row, once the plan is applied."""
+    return list(column(rows, "planned")) if all_commit(rows) else [row.expected for row in rows]
 
 
 OF_THE_PLAN: Final = ("plan", "planned_ms", "source", "brokers", "cluster", "retention_seconds", "topics", "rule")
@@ -139,8 +152,7 @@ class Outcome(StrEnum):
     """The detail is the error that the brokers returned for this partition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportRow:
+class ReportRow(NamedTuple):
     """The result of a step for one row of the plan."""
 
     plan: str
@@ -179,8 +191,7 @@ class Match(StrEnum):
     """One side could not be read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchRow:
+class MatchRow(NamedTuple):
     """The comparison of one row of a plan with both sides."""
 
     plan: str

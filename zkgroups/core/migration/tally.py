@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from operator import attrgetter
 from typing import Any, Final
 
+from ..columns import column
 from .offset_decision import Action, Reason
 from .plan_rows import Match, MatchRow, Outcome, PlanRow, ReportRow
 
@@ -43,9 +43,9 @@ class Tally:
         """Count all rows of some groups."""
         found: dict[str, int] = {}
         for name, words in _COUNTED.get(kind, {}).items():
-            by_word = Counter(map(attrgetter(name), rows))
+            by_word = Counter(column(rows, name))
             found |= {word.value: by_word[word] for word in words if by_word[word]}
-        groups = set(map(attrgetter("group" if kind is PlanRow else "target"), rows))
+        groups = set(column(rows, "group" if kind is PlanRow else "target"))
         left, failed = _left_and_failed(kind, rows)
         return cls(len(rows), len(groups), len(left), len(failed), found)
 
@@ -64,8 +64,13 @@ class Tally:
 def _left_and_failed(kind: type[Any], rows: Sequence[Any]) -> tuple[set[str], set[str]]:
     """Return the groups that count as left, and as failed."""
     if kind is PlanRow:
-        return {row.group for row in rows if row.obstacles}, set()
+        return {group for group, found in _pairs(rows, "group", "obstacles") if found}, set()
     if kind is ReportRow:
-        left = {row.target for row in rows if row.outcome is Outcome.LEFT}
-        return left, {row.target for row in rows if row.outcome in _FAILURES}
+        found = _pairs(rows, "target", "outcome")
+        left = {target for target, outcome in found if outcome is Outcome.LEFT}
+        return left, {target for target, outcome in found if outcome in _FAILURES}
     return set(), set()
+
+
+def _pairs(rows: Sequence[Any], key: str, value: str) -> set[tuple[str, Any]]:
+    return set(zip(column(rows, key), column(rows, value), strict=True))

@@ -164,14 +164,16 @@ class Rebalance:
         return []
 
     def _drop_claims(self, _event: Event) -> list[Action]:
-        """Drop all claims at once. Unless the member is leaving, join again: register in a new session."""
+        """Drop all claims at once. Then register again, perhaps in a new session, unless the member is leaving.
+
+        A leaving member deregisters: the session may live on, with the registration and the claims.
+        """
         lost: list[Action] = [DropPartitions(self.held)] if self.held or self.running is not None else []
         self.held = self.wanted = self.waiting = self._requested = NOTHING
         self.running = None
         self._read_again, self._worker_finished, self._linger = False, False, _Linger.NOT_STARTED
         if self._destination is not None:
-            self.state, self._destination = self._destination, None
-            return lost
+            return [*lost, *self._leave()]
         self.state = RebalanceState.JOINING
         return [*lost, self._request(RegisterInstance)]
 

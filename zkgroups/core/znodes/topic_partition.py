@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
+from functools import lru_cache
+from typing import NamedTuple, Self
 
 from ...input_errors import InvalidNameError
 from .names import check_partition, check_topic
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """One partition of one topic: its name, and the number of the partition.
+class _Fields(NamedTuple):
+    topic: str
+    partition: int
+
+
+class TopicPartition(_Fields):
+    """One partition of one topic: its name, and the number of the partition. A tuple, so that millions are fast.
 
     Raises `InvalidNameError` if one of them is invalid.
 
@@ -21,23 +25,26 @@ class TopicPartition:
     orders/0
     """
 
-    topic: str
-    partition: int
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        check_topic(self.topic)
-        check_partition(self.partition)
+    def __new__(cls, topic: str, partition: int) -> Self:
+        return cls.checked(check_topic(topic), check_partition(partition))
 
     @classmethod
     def checked(cls, topic: str, partition: int) -> Self:
         """Create a partition from a name and a number that were checked before. Faster, for millions of them."""
-        made = object.__new__(cls)
-        object.__setattr__(made, "topic", topic)
-        object.__setattr__(made, "partition", partition)
-        return made
+        return tuple.__new__(cls, (topic, partition))
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}"
+
+
+def known_partition(topic: str | None, partition: int | None) -> TopicPartition | None:
+    """Return a partition whose name and number were checked before; None if one of them is not known."""
+    return None if topic is None or partition is None else _known(topic, partition)
+
+
+_known = lru_cache(maxsize=2**16)(TopicPartition.checked)  # most groups have the same partitions
 
 
 def check_at(at: object) -> TopicPartition:

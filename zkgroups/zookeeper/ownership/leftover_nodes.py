@@ -43,6 +43,11 @@ class LeftoverNodes:
         """Replace the lock in a fork: the thread that holds it may not exist there."""
         self._lock = threading.RLock()
 
+    @property
+    def any(self) -> bool:
+        """True if there may be leftover nodes."""
+        return bool(self._contents or self._versions)
+
     def remember(self, contents: Mapping[str, bytes], session_id: int) -> None:
         """Add nodes of this session, by path."""
         with self._lock:
@@ -60,6 +65,11 @@ class LeftoverNodes:
             for path in paths:
                 self._contents.pop(path, None)
                 self._versions.pop(path, None)
+
+    def discard_contents(self, path: str, data: bytes) -> None:
+        """Remove the nodes at this path with these contents, because such a node is in use."""
+        with self._lock:
+            self._contents[path] = {left for left in self._contents.get(path, ()) if left[1] != data}
 
     def clear(self) -> None:
         """Remove all nodes."""

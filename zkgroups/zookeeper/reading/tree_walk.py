@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from ...core.znodes.names import parse_partition
+from ...core.znodes.names import is_topic, parse_partition
 from ...core.znodes.owner_codec import decode_owned_topic
 from ...core.znodes.paths import CONSUMERS, Part, join
+from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import ForbiddenNode
 from ..requests.bulk_read import Block, Siblings, children_of, failed_read, read
 from ..requests.multiread_format import Kind
@@ -73,6 +74,41 @@ def nodes(blocks: Iterable[Block[PartDirectory]]) -> Iterator[tuple[PartDirector
                 node = failed_read(path, record) if isinstance(record, int) else Node(path, *record)
                 if node is not None:
                     yield directory, name, node
+
+
+class PlainOffsets(NamedTuple):
+    """The offsets of one topic of a group, or some of them, as columns."""
+
+    group: str
+    places: tuple[TopicPartition, ...]
+    offsets: Sequence[int]
+    zxids: Sequence[int]
+    modified_ms: Sequence[int]
+
+
+def plain_offsets(block: Block[PartDirectory]) -> list[PlainOffsets] | None:
+    """Return the offsets in a block, by directory. None unless all nodes are partitions with plain numbers."""
+    columns = block.plain_offsets()
+    if columns is None:
+        return None
+    found, start = [], 0
+    for siblings in block.parts:
+        directory = siblings.key
+        places = _places(directory.topic, tuple(siblings.names))
+        if places is None or directory.forbidden is not None:
+            return None
+        end = start + len(places)
+        found.append(PlainOffsets(directory.group, places, *(column[start:end] for column in columns)))
+        start = end
+    return found
+
+
+@lru_cache(maxsize=1024)  # most topics have the same partitions in all groups
+def _places(topic: str, names: tuple[str, ...]) -> tuple[TopicPartition, ...] | None:
+    partitions = [number for name in names if (number := parse_partition(name)) is not None]
+    if len(partitions) < len(names) or not is_topic(topic):
+        return None
+    return tuple(TopicPartition(topic, number) for number in partitions)
 
 
 def partitions(

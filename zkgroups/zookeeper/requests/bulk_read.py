@@ -38,7 +38,18 @@ from ..session.session import PIPELINE
 from . import multiread_support
 from .bulk_read_pace import FEW_READS, MAX_READ_REQUEST_BYTES, BulkReadPace
 from .bulk_read_requests import Sent, SentOneByOne, SentTogether
-from .multiread_format import DENIED, END, GONE, Kind, Record, listings, operations, records
+from .multiread_format import (
+    DENIED,
+    END,
+    GONE,
+    Kind,
+    PlainOffsets,
+    Record,
+    listings,
+    operations,
+    plain_offsets,
+    records,
+)
 from .node import Node
 from .request_limit import SMALLEST_LIMIT
 
@@ -84,6 +95,10 @@ class Block(Generic[K]):
     def records(self) -> Iterator[Record | int]:
         """Decode the nodes, in order. A failed read gives the error code."""
         return records(self.answer, self.count)
+
+    def plain_offsets(self) -> PlainOffsets | None:
+        """Decode the nodes as offsets. None unless all of them exist and contain plain numbers."""
+        return plain_offsets(self.answer, self.count)
 
 
 def read(context: RegistryContext, kind: Kind, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:
@@ -154,14 +169,15 @@ class _BulkRead(Generic[K]):
 
     def _split(self, asked: Iterable[Siblings[K]]) -> Iterator[Block[K]]:
         """Fill one block after the other. Siblings without names are part of a block, too."""
-        block = Block[K]()
+        block, limit = Block[K](), self._limit
         for siblings in asked:
             left = siblings.names
             while True:
-                names, questions = self._fitting(siblings.directory, left[: max(1, self._pace.size - block.count)])
-                if block.is_full(self._pace.size, len(questions), self._limit):
+                most = max(1, self._pace.size - block.count)
+                names, questions = self._fitting(siblings.directory, left[:most], limit)
+                if block.is_full(self._pace.size, len(questions), limit):
                     yield block
-                    block = Block[K]()
+                    block, limit = Block[K](), self._limit
                     continue
                 whole = len(names) == len(siblings.names)
                 block.add(siblings if whole else siblings._replace(names=names), questions)
@@ -171,11 +187,11 @@ class _BulkRead(Generic[K]):
         if block.parts:
             yield block
 
-    def _fitting(self, directory: str, names: Sequence[str]) -> tuple[Sequence[str], bytes]:
+    def _fitting(self, directory: str, names: Sequence[str], limit: int) -> tuple[Sequence[str], bytes]:
         """Return as many of the names as fit into one request, and the encoded reads of them."""
         path = self._absolute(directory)
         questions = operations(self._kind, path, names)
-        while len(questions) > self._limit and len(names) > 1:
+        while len(questions) > limit and len(names) > 1:
             names = names[: len(names) // 2]
             questions = operations(self._kind, path, names)
         return names, questions

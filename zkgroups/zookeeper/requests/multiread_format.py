@@ -20,12 +20,12 @@ from enum import IntEnum
 from functools import lru_cache
 from itertools import groupby
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol.serialization import Exists
 
-from ...core.znodes.offset_codec import is_plain_offset
+from ...core.znodes.offset_codec import MAX_OFFSET
 from ...exceptions import DamagedAnswerError
 from ..kazoo_compat.safe_decoding import decode_counted_names
 
@@ -176,26 +176,33 @@ def _damaged(error: Exception) -> DamagedAnswerError:
     return DamagedAnswerError(f"a server sent a damaged answer to many reads ({error})")
 
 
-def plain_offsets(answer: bytes, count: int) -> tuple[list[int], list[int]] | None:
-    """Return the mzxids and the offsets of nodes. None unless all of them exist and contain plain numbers."""
-    zxids: list[int] = []
-    offsets: list[int] = []
+class PlainOffsets(NamedTuple):
+    """The offsets in some nodes as columns, with the mzxid and the mtime of each node."""
+
+    offsets: Sequence[int]
+    zxids: Sequence[int]
+    modified_ms: Sequence[int]
+
+
+def plain_offsets(answer: bytes, count: int) -> PlainOffsets | None:
+    """Return the offsets of nodes as columns. None unless all nodes exist and contain plain numbers."""
+    found: list[tuple[Any, ...]] = []
     position = 0
-    for _ in range(count):
-        start = position + DATA_AT
-        if not answer.startswith(GOOD_HEAD, position) or start > len(answer):
-            return None
-        end = start + answer[start - 1]
-        data = answer[start:end]
-        position = end + STAT_BYTES
-        if not is_plain_offset(data) or position > len(answer):
-            return None
-        offsets.append(int(data))
-        zxids += _MZXID.unpack_from(answer, end)
-    return zxids, offsets
+    try:
+        for _ in range(count):
+            length = answer[position + DATA_AT - 1]
+            found.append(_PLAIN[length](answer, position))
+            position += DATA_AT + length + STAT_BYTES
+    except (IndexError, struct.error):
+        return None
+    heads, numbers, zxids, modified_ms = zip(*found, strict=True) if found else ((), (), (), ())
+    if position + len(END) != len(answer) or {*heads} - {GOOD_HEAD} or not all(map(bytes.isdigit, numbers)):
+        return None
+    return PlainOffsets([*map(int, numbers)], zxids, modified_ms)
 
 
-_MZXID: Final = Struct(">8xq")
+_PLAIN: Final = [Struct(f">{len(GOOD_HEAD)}sx{length}s8xq8xq36x").unpack_from for length in range(len(str(MAX_OFFSET)))]
+"""By the length of the data: read the head, the data, the mzxid and the mtime of a node. Longer data is not plain."""
 
 
 @lru_cache(maxsize=1024)

@@ -307,9 +307,13 @@ class Session:
         """
         from ..requests.run_transaction import run_transaction
 
+        self.require_writable()
+        return run_transaction(self, operations, session_id=session_id, deadline=deadline)
+
+    def require_writable(self) -> None:
+        """Raise `ReadOnlyError` if the connection was opened for reading only."""
         if self.read_only:
             raise ReadOnlyError("the connection was opened for reading only: connect without `read_only` to write")
-        return run_transaction(self, operations, session_id=session_id, deadline=deadline)
 
     def ensure_path(
         self, path: str, *, acl: tuple[Any, ...], session_id: int | None = None, deadline: Deadline
