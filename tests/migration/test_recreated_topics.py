@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -233,9 +235,9 @@ def test_a_topic_that_is_recreated_between_the_check_and_the_commit_is_reported(
     registry: Registry, broker: KafkaBroker, topic: str, move: Move
 ) -> None:
     class Raced(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
             recreate(broker, topic)
-            return super().commit(offsets)
+            return super().commit(offsets, **options)
 
     with Raced.connect(broker.address) as brokers:
         report = apply_groups(move.rows, brokers, registry, execute=True)

@@ -117,12 +117,12 @@ class Meddling(Brokers):
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
 
-    def commit(self, offsets: Offsets) -> Outcomes:
+    def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
         kind = type(self)
         before, kind.before = kind.before, None
         if before is not None:
             before()
-        found = super().commit(offsets)
+        found = super().commit(offsets, **options)
         after, kind.after = kind.after, None
         if after is not None:
             after()

@@ -25,7 +25,7 @@ from ..wire.error_codes import Code
 from ..wire.errors import WireError
 from .commit_requests import CommitRequest, Template, encode, read
 from .coordinators import Coordinators
-from .fetch_offsets import fetch
+from .fetch_offsets import Before, fetch
 from .lanes import send_all
 from .native_groups import in_use
 from .retry import LOOK, tries
@@ -41,12 +41,19 @@ _place = attrgetter("topic", "partition")
 
 
 async def commit(
-    cluster: Cluster, coordinators: Coordinators, offsets: Iterable[NativeOffset | PlainOffsets], timeout: float
+    cluster: Cluster,
+    coordinators: Coordinators,
+    offsets: Iterable[NativeOffset | PlainOffsets],
+    timeout: float,
+    before: Before | None = None,
 ) -> Outcomes:
-    """Commit these offsets, and return the outcome of each. Each 100,000 offsets have a timeout of their own."""
+    """Commit these offsets, and return the outcome of each. Each 100,000 offsets have a timeout of their own.
+
+    Without `before`, an offset may be sent again although another client has committed meanwhile.
+    """
     outcomes: _Outcomes = defaultdict(dict)
     for requests in _chunks(_requests(offsets)):
-        found = await _Commit(cluster, coordinators, requests, Deadline(timeout)).run()
+        found = await _Commit(cluster, coordinators, requests, Deadline(timeout), before).run()
         for group, those in found.items():
             outcomes[group].update(those)
     refused = {
@@ -115,17 +122,25 @@ class _Commit:
     """Some requests, and the outcome of each of their offsets."""
 
     def __init__(
-        self, cluster: Cluster, coordinators: Coordinators, requests: Sequence[CommitRequest], deadline: Deadline
+        self,
+        cluster: Cluster,
+        coordinators: Coordinators,
+        requests: Sequence[CommitRequest],
+        deadline: Deadline,
+        before: Before | None,
     ) -> None:
         self._cluster = cluster
         self._coordinators = coordinators
         self._left = list(requests)
         self._deadline = deadline
+        self._before = before
         self._outcomes: _Outcomes = defaultdict(dict)
         self._next: list[CommitRequest] = []
         """Requests with offsets that have no outcome after this attempt."""
         self._sent: set[tuple[str, TopicPartition]] = set()
         """Offsets that were sent and have no answer."""
+        self._unread: set[str] = set()
+        """Groups with such offsets that could not be read back. Nothing is sent again until they are."""
         self._reason = Code.words(Code.COORDINATOR_NOT_AVAILABLE)
 
     async def run(self) -> _Outcomes:
@@ -142,7 +157,7 @@ class _Commit:
     async def _send(self, timeout: float) -> None:
         """Send the remaining requests once."""
         try:
-            groups = list(dict.fromkeys(each.group for each in self._left))
+            groups = list(dict.fromkeys(each.group for each in self._left if each.group not in self._unread))
             where = await self._coordinators.find(groups, timeout)
         except WireError as error:
             self._reason = str(error)
@@ -231,25 +246,40 @@ class _Commit:
         if not unsure:
             return
         found = await fetch(self._cluster, self._coordinators, sorted(unsure), Deadline(timeout))
+        self._unread = {group for group, there in found.items() if isinstance(there, ZkgroupsException)}
         left = []
         for request in self._left:
             there = found.get(request.group, {})
-            if isinstance(there, ZkgroupsException):
-                there = {}
-            committed = {
-                each.at
-                for each in request.offsets
-                if (each.group, each.at) in self._sent and there.get(each.at) == each
-            }
-            self._finish(request.group, [each for each in request.offsets if each.at in committed], None)
-            rest = [each for each in request.offsets if each.at not in committed]
+            rest = list(request.offsets)
+            if not isinstance(there, ZkgroupsException):
+                rest = [each for each in rest if not self._resolved(each, there.get(each.at))]
             if rest:
                 left.append(CommitRequest(request.group, rest))
         self._left = left
 
+    def _resolved(self, each: NativeOffset, now: NativeOffset | None) -> bool:
+        """Note the outcome of an offset without an answer, unless it must be sent again."""
+        if (each.group, each.at) not in self._sent:
+            return False
+        if now == each:
+            self._finish(each.group, [each], None)
+            return True
+        if self._before is None or now == self._before.get(each.group, {}).get(each.at):
+            return False
+        there = "the group has none now" if now is None else f"the group has {now.offset} now"
+        error = OutcomeUnknownError(
+            f"it is not known whether {_shown(each)} was committed: {there}, so another client commits, too"
+        )
+        self._finish(each.group, [each], error)
+        return True
+
     def _unanswered(self, each: NativeOffset) -> ZkgroupsException:
-        what = f"offset {each.offset} for {each.at} of group {each.group!r}"
+        what = _shown(each)
         text = f"within {self._deadline.seconds:g} s: {self._reason}"
         if (each.group, each.at) in self._sent:
             return OutcomeUnknownError(f"it is not known whether {what} was committed {text}")
         return NotConnectedError(f"no broker accepted {what} {text}")
+
+
+def _shown(each: NativeOffset) -> str:
+    return f"offset {each.offset} for {each.at} of group {each.group!r}"

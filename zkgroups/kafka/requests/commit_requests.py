@@ -100,7 +100,8 @@ def read(version: int, answer: bytes, template: Template | None) -> Mapping[tupl
     codes = {
         (topic.name, each.partition_index): each.error_code for topic in decoded.topics for each in topic.partitions
     }
-    if template is not None and len(codes) == len(template.done) and not any(codes.values()):
+    asked = set() if template is None or any(codes.values()) else {(at.topic, at.partition) for at in template.shape}
+    if template is not None and codes.keys() == asked:
         template.good = answer[_ID.size :]
     return codes
 

@@ -21,6 +21,8 @@ _ALL_IS_NULL: Final = 2
 _GROUPS: Final = 50
 
 Committed = Mapping[TopicPartition, NativeOffset]
+Before = Mapping[str, Committed]
+"""The offsets that groups had when they were last read. An offset that differs was committed by another client."""
 
 
 async def fetch(

@@ -57,3 +57,10 @@ async def topic_ids(cluster: Cluster, topics: Iterable[str], deadline: Deadline)
         if topic.error not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
             raise error_of(topic.error, f"topic {name!r}")
     return {name: topic.id for name, topic in found.items() if topic.id is not None}
+
+
+async def hidden_topics(cluster: Cluster, topics: Iterable[str], deadline: Deadline) -> set[str]:
+    """Return the topics that brokers do not describe, although they may exist."""
+    found = (await metadata(cluster, topics, deadline)).topics
+    missing = (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
+    return {name for name, topic in found.items() if topic.error not in missing}

@@ -14,6 +14,7 @@ from ..wire.cluster import Cluster
 from ..wire.error_codes import Code
 from ..wire.errors import WireError
 from .coordinators import Coordinators
+from .fetch_offsets import Before, Committed, fetch
 from .group_requests import Asked, GroupCode, ask_groups
 from .retry import LOOK, tries
 
@@ -77,11 +78,16 @@ def state_of(name: str) -> NativeState:
 
 
 async def delete(
-    cluster: Cluster, coordinators: Coordinators, groups: Sequence[str], deadline: Deadline
+    cluster: Cluster,
+    coordinators: Coordinators,
+    groups: Sequence[str],
+    deadline: Deadline,
+    before: Before | None = None,
 ) -> dict[str, ZkgroupsException | None]:
     """Delete groups with all their offsets. Return None or the error for each.
 
-    If an answer is lost, the group is read, and the request is sent again only if the group is still there. Brokers of
+    If an answer is lost, the group is read, and the request is sent again only if the group is still there, with the
+    offsets that it had `before`: another client may have recreated it. Brokers of
     release 1.1 answer before the deletion is replicated: if another broker becomes the coordinator at that moment, the
     group comes back.
     """
@@ -100,18 +106,35 @@ async def delete(
             asked.reason = str(error)
         tried |= asked.sent
         unsure = [group for group in groups if group in asked.sent and group not in asked.found]
-        there = await describe(cluster, coordinators, unsure, Deadline(max(LOOK, timeout))) if unsure else {}
+        look = Deadline(max(LOOK, timeout))
+        there = await describe(cluster, coordinators, unsure, look) if unsure else {}
         asked.found |= {
             group: None for group, it in there.items() if isinstance(it, NativeGroup) and it.state is NativeState.DEAD
         }
-        left = [group for group in groups if group not in asked.found]
-        if not left:
+        unsure = [group for group in unsure if group not in asked.found]
+        now = await fetch(cluster, coordinators, unsure, look) if unsure and before is not None else {}
+        asked.found |= _recreated(now, before or {})
+        unread = {group for group, it in (there | now).items() if isinstance(it, ZkgroupsException)}
+        left = [group for group in groups if group not in asked.found and group not in unread]
+        if all(group in asked.found for group in groups):
             break
     outcomes: dict[str, ZkgroupsException | None] = {
         group: asked.found[group] if group in asked.found else _unanswered(group, asked, deadline) for group in groups
     }
     refused = [group for group, error in outcomes.items() if isinstance(error, GroupInUseError)]
     return outcomes | await in_use(cluster, coordinators, refused, deadline)
+
+
+def _recreated(now: Mapping[str, Committed | ZkgroupsException], before: Before) -> dict[str, ZkgroupsException]:
+    """Return the error for each group with other offsets than before."""
+    return {
+        group: OutcomeUnknownError(
+            f"it is not known whether group {group!r} was deleted: it has other offsets now, so another client "
+            "commits, too"
+        )
+        for group, it in now.items()
+        if not isinstance(it, ZkgroupsException) and it != before.get(group, {})
+    }
 
 
 async def in_use(

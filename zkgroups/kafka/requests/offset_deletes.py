@@ -6,15 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ...core.kafka_values import NativeOffset
 from ...core.znodes.topic_partition import TopicPartition
 from ...deadline import Deadline
+from ...exceptions import OutcomeUnknownError
 from ...input_errors import ZkgroupsException
 from ..errors import error as error_of
 from ..errors import is_temporary
 from ..wire import codec
 from ..wire.cluster import Cluster
 from ..wire.error_codes import Code
+from ..wire.errors import NotSentError
 from .coordinators import Coordinators
+from .fetch_offsets import Before, fetch
 from .group_requests import GroupCode, ask_groups
 from .metadata import versions
 
@@ -31,17 +35,26 @@ async def delete_offsets(
     coordinators: Coordinators,
     offsets: Mapping[str, Iterable[TopicPartition]],
     deadline: Deadline,
+    before: Before | None = None,
 ) -> dict[str, Outcomes]:
     """Delete offsets. Return None or the error for each: an offset that does not exist is deleted, too.
 
-    So a request whose answer was lost is sent again.
+    So a request whose answer was lost is sent again, but not for offsets that differ from those `before`.
     """
     wanted = {group: sorted(set(those)) for group, those in offsets.items()}
+    tried: set[str] = set()
 
     async def ask(node: int, names: Sequence[str], timeout: float) -> Mapping[str, Outcomes | GroupCode]:
         [group] = names
-        answer = await cluster.ask(node, _request(group, wanted[group]), timeout=timeout)
-        return {group: _read(group, wanted[group], answer)}
+        kept: Outcomes = {}
+        if before is not None and group in tried:
+            kept = await _kept(cluster, coordinators, group, wanted[group], before.get(group, {}), timeout)
+        tried.add(group)
+        left = [at for at in wanted[group] if at not in kept]
+        if not left:
+            return {group: kept}
+        found = _read(group, left, await cluster.ask(node, _request(group, left), timeout=timeout))
+        return {group: found if isinstance(found, GroupCode) else {**found, **kept}}
 
     found = await ask_groups(coordinators, [group for group, those in wanted.items() if those], 1, ask, deadline)
     outcomes: dict[str, Outcomes] = {}
@@ -49,6 +62,28 @@ async def delete_offsets(
         it = found.get(group, {})
         outcomes[group] = dict.fromkeys(those, it) if isinstance(it, ZkgroupsException) else it
     return outcomes
+
+
+async def _kept(
+    cluster: Cluster,
+    coordinators: Coordinators,
+    group: str,
+    those: Iterable[TopicPartition],
+    before: Mapping[TopicPartition, NativeOffset],
+    timeout: float,
+) -> Outcomes:
+    """Return the error for each offset that another client has committed since."""
+    now = (await fetch(cluster, coordinators, [group], Deadline(timeout)))[group]
+    if isinstance(now, ZkgroupsException):
+        raise NotSentError(str(now))
+    return {
+        at: OutcomeUnknownError(
+            f"it is not known whether the offset of {at} of group {group!r} was deleted: it is {now[at].offset} now, "
+            "so another client commits, too"
+        )
+        for at in those
+        if at in now and now[at] != before.get(at)
+    }
 
 
 def _request(group: str, those: Iterable[TopicPartition]) -> Any:

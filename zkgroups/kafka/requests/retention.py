@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ...deadline import Deadline
@@ -15,6 +16,7 @@ from .metadata import metadata
 from .retry import tries
 
 _SETTING: Final = "offsets.retention.minutes"
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 _BROKER: Final = 4
 """The type of the resource in requests about settings."""
 
@@ -51,7 +53,7 @@ async def _ask(cluster: Cluster, node: int, timeout: float) -> tuple[int, int | 
     answer = await cluster.ask(node, kind(resources=[resource]), timeout=timeout)
     for result in answer.results:
         for setting in result.configs:
-            if setting.name == _SETTING and setting.value is not None:
+            if setting.name == _SETTING and _NUMBER.fullmatch(setting.value or ""):
                 return Code.NONE, int(setting.value)
         return result.error_code, None
     return Code.NONE, None

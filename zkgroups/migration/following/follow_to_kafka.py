@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
-from ...core.kafka_values import NativeGroup
+from ...core.kafka_values import NativeGroup, NativeOffset
 from ...core.migration.changes_since_plan import member_obstacles
 from ...core.migration.follow_rules import FollowState, OffsetRule
 from ...core.migration.obstacles import Obstacle, ObstacleKind
@@ -40,6 +40,11 @@ only reports them earlier, and for groups without commits."""
 
 class FollowToKafka(Follower):
     """Follows groups from ZooKeeper to the brokers."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._before: dict[str, Mapping[TopicPartition, NativeOffset]] = {}
+        """The offsets of the targets at the last look."""
 
     def run_pass(self, limit: int) -> None:
         """Read all groups, write changed offsets, and cut over groups without instances."""
@@ -127,6 +132,7 @@ class FollowToKafka(Follower):
             if isinstance(found, ZkgroupsException):
                 _record_error(group, found)
                 continue
+            self._before[target] = found
             committed = {at: offset.offset for at, offset in found.items()}
             writes[target] = group.offsets.decide(self._offset_rule(group, logs), committed, left)
             left = None if left is None else left - len(writes[target])
@@ -136,7 +142,7 @@ class FollowToKafka(Follower):
         """Commit these offsets. Failed offsets stay due; leave groups whose errors are permanent."""
         locked = self.still_locked(target for target, of_target in writes.items() if of_target)
         offsets = {target: of_target for target, of_target in writes.items() if target in locked}
-        answered = self.brokers.commit(offsets) if offsets else {}
+        answered = self.brokers.commit(offsets, before=self._before) if offsets else {}
         for target, answers in answered.items():
             group = self.by_target[target]
             for at, error in answers.items():
