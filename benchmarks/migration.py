@@ -41,8 +41,8 @@ from benchmarks._trees import commit_all
 from zkgroups import Registry
 from zkgroups.core.znodes.paths import Part
 from zkgroups.kafka import BrokerOptions
-from zkgroups.migration.engine import Engine
-from zkgroups.migration.local_engine import LocalEngine
+from zkgroups.migration.engines.engine import Engine
+from zkgroups.migration.engines.local_engine import LocalEngine
 from zkgroups.migration.planning import plan
 from zkgroups.migration.steps import apply, verify
 from zkgroups.spark.migration.engine import SparkEngine

@@ -114,7 +114,7 @@ MAY_START_THREADS = (
     "zkgroups/aio.py",
     "zkgroups/consumer/",
     "zkgroups/kafka/wire/runner.py",
-    "zkgroups/migration/local_threads.py",
+    "zkgroups/migration/engines/local_threads.py",
     "zkgroups/spark/spark_thread.py",
     "zkgroups/testing/",
     "zkgroups/zookeeper/session/proof_sender.py",

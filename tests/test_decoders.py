@@ -28,7 +28,7 @@ from zkgroups.core.znodes.registration_codec import decode_registration, encode_
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import Broker, MalformedNode, Owner, Registration, Topic, UnevaluableRegistration
 from zkgroups.exceptions import InvalidInputError
-from zkgroups.kafka.properties import parse as parse_properties
+from zkgroups.kafka.settings.properties import parse as parse_properties
 from zkgroups.spark.snapshots.summary import Summary
 from zkgroups.zookeeper.session import session_record
 from zkgroups.zookeeper.session.credentials import SessionCredentials

@@ -32,7 +32,7 @@ from .tables import DONE, MATCHES, STATES, counts_text, done_row, plain
 
 if TYPE_CHECKING:
     from zkgroups.kafka import BrokerOptions
-    from zkgroups.migration.engine import Engine, OnProgress
+    from zkgroups.migration.engines.engine import Engine, OnProgress
     from zkgroups.migration.steps import ExecutionResult
     from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
 

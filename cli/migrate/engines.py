@@ -18,7 +18,7 @@ from ..shared.progress import ShowText, is_hidden, progress
 from ..shared.spark_options import SparkOptions, spark_installed
 
 if TYPE_CHECKING:
-    from zkgroups.migration.engine import Engine
+    from zkgroups.migration.engines.engine import Engine
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -82,7 +82,7 @@ class EngineOptions:
         """Start the engine, and stop it afterwards."""
         if local:
             with arrow_installed():
-                from zkgroups.migration.local_engine import LocalEngine
+                from zkgroups.migration.engines.local_engine import LocalEngine
             yield LocalEngine()
             return
         with spark_installed():
@@ -94,7 +94,7 @@ class EngineOptions:
 def has_few_offsets(destination: str) -> bool:
     """Return whether the plan in a folder is small. A missing or damaged plan counts as small: its error comes soon."""
     with arrow_installed():
-        from zkgroups.migration.local_engine import LocalEngine
+        from zkgroups.migration.engines.local_engine import LocalEngine
         from zkgroups.migration.plan_folder import PLAN
     engine, offsets = LocalEngine(), 0
     with suppress(ZkgroupsException):

@@ -88,7 +88,7 @@ def follow(
         refuse_read_only(options)
     rows = _read(options, destination, given)
     from zkgroups.core.migration.follow_rules import FollowState
-    from zkgroups.migration.follow import follow
+    from zkgroups.migration.following.follow import follow
 
     with (
         connected(options, writes=execute) as registry,

@@ -237,7 +237,7 @@ def test_the_target_must_be_as_before_or_as_planned(now: list[NativeOffset], wor
 def test_active_members_and_an_unreadable_target_are_obstacles() -> None:
     active, unreadable = TargetState(("anna",), {AT: BEFORE}), TargetState(unreadable="no answer")
     assert target_obstacles(ROWS, active) == [Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["anna"])]
-    assert target_obstacles(ROWS, unreadable)[0] == Obstacle(ObstacleKind.UNREADABLE, detail="no answer")
+    assert target_obstacles(ROWS, unreadable) == [Obstacle(ObstacleKind.UNREADABLE, detail="no answer")]
 
 
 def test_new_offsets_of_topics_outside_the_plan_are_ignored() -> None:

@@ -26,7 +26,7 @@ from zkgroups.core.doctor.all_checks import CHECKS
 from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.znodes.states import GroupState, InstanceState
-from zkgroups.kafka.properties import parse
+from zkgroups.kafka.settings.properties import parse
 from zkgroups.testing import missing
 
 from ..test_architecture import MUST_NOT_IMPORT, ORDER

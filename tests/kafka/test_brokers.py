@@ -13,7 +13,8 @@ from zkgroups.core.kafka_values import NativeOffset, OffsetRange
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import UnavailableError
 from zkgroups.input_errors import InvalidInputError, InvalidNameError, InvalidOptionError
-from zkgroups.kafka import Brokers, log_offsets
+from zkgroups.kafka import Brokers
+from zkgroups.kafka.requests import log_offsets
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker

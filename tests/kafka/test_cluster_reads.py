@@ -11,9 +11,9 @@ from tests.testing.waiting import eventually
 from zkgroups.core.kafka_values import NativeState
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import NoPermissionError, NotConnectedError
-from zkgroups.kafka.group_lists import list_groups
-from zkgroups.kafka.metadata import metadata, topic_ids
-from zkgroups.kafka.retention import offsets_retention
+from zkgroups.kafka.requests.group_lists import list_groups
+from zkgroups.kafka.requests.metadata import metadata, topic_ids
+from zkgroups.kafka.requests.retention import offsets_retention
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.kafka.wire.error_codes import Code
@@ -21,7 +21,7 @@ from zkgroups.testing import KafkaBroker
 
 from .conftest import Writer
 from .wire.conftest import with_brokers, with_cluster
-from .wire.fake_broker import Asked, Behaviour, FakeBroker, Send
+from .wire.fake_broker import HOST, Asked, Behaviour, FakeBroker, Send
 
 MakeTopic = Callable[..., str]
 OFFSETS = "__consumer_offsets"
@@ -184,10 +184,27 @@ def test_topics_that_a_user_may_not_see_are_an_error() -> None:
         async def refused(asked: Asked, send: Send) -> None:
             kind = codec.MetadataResponse
             topic = kind.MetadataResponseTopic(error_code=29, name="orders", topic_id=None, partitions=[])
-            await send(asked.frame(kind(brokers=[], topics=[topic], cluster_id=None, controller_id=-1)))
+            own = kind.MetadataResponseBroker(node_id=0, host=HOST, port=fakes[0].port)
+            await send(asked.frame(kind(brokers=[own], topics=[topic], cluster_id=None, controller_id=-1)))
 
         fakes[0].behaviours[codec.METADATA] = refused
         with pytest.raises(NoPermissionError, match="topic 'orders'"):
             await topic_ids(cluster, ["orders"], patience())
+
+    with_brokers(use)
+
+
+def test_a_broker_that_has_just_started_does_not_hide_topics() -> None:
+    """Until the controller has told it, a broker with ZooKeeper knows neither brokers nor topics."""
+
+    async def use(cluster: Cluster, fakes: Sequence[FakeBroker]) -> None:
+        async def empty(asked: Asked, send: Send) -> None:
+            await send(asked.frame(codec.MetadataResponse(brokers=[], topics=[], cluster_id=None, controller_id=-1)))
+            del fakes[0].behaviours[codec.METADATA]
+
+        fakes[0].behaviours[codec.METADATA] = empty
+        found = await metadata(cluster, ["orders"], patience())
+        assert (found.brokers.keys(), found.topics["orders"].leaders) == ({0, 1}, {0: 0, 1: 1})
+        assert codec.METADATA not in fakes[0].behaviours
 
     with_brokers(use)

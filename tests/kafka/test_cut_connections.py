@@ -13,21 +13,22 @@ from kio.serial import entity_reader
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState, OffsetRange
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
-from zkgroups.exceptions import BrokersTooOldError, GroupNotFoundError
-from zkgroups.kafka.commit_offsets import commit
-from zkgroups.kafka.coordinators import Coordinators
-from zkgroups.kafka.fetch_offsets import fetch
-from zkgroups.kafka.group_lists import list_groups
-from zkgroups.kafka.log_offsets import log_ranges, offsets_at
-from zkgroups.kafka.metadata import metadata, topic_ids
-from zkgroups.kafka.native_groups import delete, describe
-from zkgroups.kafka.offset_deletes import can_delete_offsets, delete_offsets
-from zkgroups.kafka.retention import offsets_retention
+from zkgroups.exceptions import BrokersTooOldError, GroupNotFoundError, OutcomeUnknownError
+from zkgroups.kafka.requests.commit_offsets import commit
+from zkgroups.kafka.requests.coordinators import Coordinators
+from zkgroups.kafka.requests.fetch_offsets import fetch
+from zkgroups.kafka.requests.group_lists import list_groups
+from zkgroups.kafka.requests.log_offsets import log_ranges, offsets_at
+from zkgroups.kafka.requests.metadata import metadata, topic_ids
+from zkgroups.kafka.requests.native_groups import delete, describe
+from zkgroups.kafka.requests.offset_deletes import can_delete_offsets, delete_offsets
+from zkgroups.kafka.requests.retention import offsets_retention
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.address import addresses
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker
 
+from .conftest import Writer
 from .wire.conftest import run
 from .wire.cutting_proxy import CuttingProxy, Exchange, Moment
 from .wire.test_codec import oracle, written
@@ -105,6 +106,38 @@ def test_every_answer_is_right_whichever_request_is_cut(
     for number in range(1, requests + 1):
         for moment in Moment if every else [[*Moment][number % len(Moment)]]:
             run(recorded(broker, topic, (number, moment)))
+
+
+@pytest.mark.parametrize("key", [codec.OFFSET_COMMIT, codec.OFFSET_DELETE, codec.DELETE_GROUPS])
+def test_a_request_without_an_answer_is_not_sent_again_over_the_commit_of_another_client(
+    broker: KafkaBroker, make_topic: Callable[..., str], writer: Writer, key: int
+) -> None:
+    """A consumer that ran for a moment, while this client had no connection."""
+    at = TopicPartition(make_topic(), 0)
+    group = f"shared-{at.topic}"
+    writer.commit(group, {(at.topic, 0): 3})
+
+    async def use() -> None:
+        [address] = addresses(broker.address)
+        async with CuttingProxy(address) as proxy, Cluster(str(proxy.address)) as cluster:
+            coordinators = Coordinators(cluster)
+            if key == codec.OFFSET_DELETE and not await can_delete_offsets(cluster, patience()):
+                return
+            before = await fetch(cluster, coordinators, [group], patience())
+            proxy.arm_after(key, lambda: writer.commit(group, {(at.topic, 0): 80}))
+            if key == codec.OFFSET_COMMIT:
+                found = (await commit(cluster, coordinators, [NativeOffset(group, at, 50)], 30, before))[group][at]
+            elif key == codec.OFFSET_DELETE:
+                found = (await delete_offsets(cluster, coordinators, {group: [at]}, patience(), before))[group][at]
+            else:
+                found = (await delete(cluster, coordinators, [group], patience(), before))[group]
+            assert proxy.cut
+            assert isinstance(found, OutcomeUnknownError)
+            now = (await fetch(cluster, coordinators, [group], patience()))[group]
+            assert isinstance(now, Mapping)
+            assert now[at].offset == 80
+
+    run(use())
 
 
 def test_everything_that_passes_has_the_bytes_of_the_oracle(

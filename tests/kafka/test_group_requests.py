@@ -11,13 +11,13 @@ from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import BrokersTooOldError, GroupNotFoundError, TooLargeError, UnknownPartitionError
-from zkgroups.kafka import commit_requests
-from zkgroups.kafka.commit_offsets import commit
-from zkgroups.kafka.commit_requests import CommitRequest
-from zkgroups.kafka.coordinators import Coordinators, partition_of
-from zkgroups.kafka.fetch_offsets import fetch
-from zkgroups.kafka.native_groups import delete, describe
-from zkgroups.kafka.offset_deletes import can_delete_offsets, delete_offsets
+from zkgroups.kafka.requests import commit_requests
+from zkgroups.kafka.requests.commit_offsets import commit
+from zkgroups.kafka.requests.commit_requests import CommitRequest
+from zkgroups.kafka.requests.coordinators import Coordinators, partition_of
+from zkgroups.kafka.requests.fetch_offsets import fetch
+from zkgroups.kafka.requests.native_groups import delete, describe
+from zkgroups.kafka.requests.offset_deletes import can_delete_offsets, delete_offsets
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker
@@ -45,14 +45,15 @@ def test_only_an_equal_answer_without_errors_is_not_decoded() -> None:
     _, template = commit_requests.encode(CommitRequest("g", [NativeOffset("g", at, 1)]), 8, 1, "another client")
     kind = codec.OffsetCommitResponse
 
-    def answer(*codes: int) -> bytes:
+    def answer(*codes: int, first: int = 0) -> bytes:
         part = kind.OffsetCommitResponseTopic.OffsetCommitResponsePartition
-        parts = [part(partition_index=number, error_code=code) for number, code in enumerate(codes)]
+        parts = [part(partition_index=number, error_code=code) for number, code in enumerate(codes, first)]
         response = kind(throttle_time_ms=0, topics=[kind.OffsetCommitResponseTopic(name="a", partitions=parts)])
         return b"\0\0\0\1\0" + bytes(response.encode(version=8))
 
     assert commit_requests.read(8, answer(), template) == {}
     assert commit_requests.read(8, answer(16), template) == {("a", 0): 16}
+    assert commit_requests.read(8, answer(0, first=7), template) == {("a", 7): 0}
     assert template is not None
     assert template.good is None
     assert commit_requests.read(8, answer(0), template) == {("a", 0): 0}

@@ -13,7 +13,7 @@ from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import BrokersTooOldError, NoPermissionError, NotConnectedError
-from zkgroups.kafka.log_offsets import log_ranges, offsets_at
+from zkgroups.kafka.requests.log_offsets import log_ranges, offsets_at
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.kafka.wire.error_codes import Code

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from zkgroups.core.kafka_values import OffsetRange
+from zkgroups.core.migration.offset_decision import NoLog
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import AuthenticationError, NoPermissionError, NotConnectedError, UnknownPartitionError
 from zkgroups.kafka import Brokers, read_properties
+from zkgroups.migration.log_ranges import LogRanges
 from zkgroups.testing import KafkaBroker
 
 from .conftest import PASSWORD
@@ -59,6 +61,17 @@ def test_a_forbidden_topic_is_unknown(own: KafkaBroker, tmp_path: Path) -> None:
     with Brokers.connect(own.sasl_address, properties=_login(tmp_path, "ben")) as brokers:
         assert brokers.partitions() == {}
         assert brokers.ranges([AT]) == {AT: None}
+
+
+@pytest.mark.parametrize(("user", "log"), [("ben", NoLog.UNKNOWN), ("anna", OffsetRange(0, 0))])
+def test_a_forbidden_topic_is_not_taken_for_a_missing_one(
+    own: KafkaBroker, tmp_path: Path, user: str, log: NoLog | OffsetRange
+) -> None:
+    with Brokers.connect(own.sasl_address, properties=_login(tmp_path, user)) as brokers:
+        assert brokers.hidden_topics([AT.topic, "no topic"]) == ({AT.topic} if user == "ben" else set())
+        logs = LogRanges(brokers, {})
+        logs.read([AT])
+        assert logs.log(AT, None) == log
 
 
 def test_reading_a_forbidden_group_is_an_error(own: KafkaBroker, tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from tests.testing.waiting import eventually
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
-from zkgroups.kafka.commit_offsets import commit
-from zkgroups.kafka.coordinators import Coordinators
-from zkgroups.kafka.fetch_offsets import fetch
-from zkgroups.kafka.group_lists import list_groups
-from zkgroups.kafka.native_groups import delete, describe
+from zkgroups.kafka.requests.commit_offsets import commit
+from zkgroups.kafka.requests.coordinators import Coordinators
+from zkgroups.kafka.requests.fetch_offsets import fetch
+from zkgroups.kafka.requests.group_lists import list_groups
+from zkgroups.kafka.requests.native_groups import delete, describe
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker, Server, fresh_chroot
 

@@ -11,7 +11,7 @@ import pytest
 
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers, read_properties
-from zkgroups.kafka.properties import parse
+from zkgroups.kafka.settings.properties import parse
 
 PASSWORD = 'the-s3cret; of "anna'
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required username=anna password='{}';"

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
 from zkgroups.input_errors import InvalidOptionError
-from zkgroups.kafka.settings import client_settings
+from zkgroups.kafka.settings.client_settings import client_settings
 from zkgroups.kafka.wire.sasl import Kerberos, OAuth, Plain, Scram
 
 PASSWORD = "the-s3cret;\\ \"of' anna"

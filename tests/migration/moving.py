@@ -18,7 +18,7 @@ from zkgroups.core.migration.offset_decision import Rule
 from zkgroups.core.migration.plan_rows import Match, Outcome, PlanRow, ReportRow
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
-from zkgroups.migration.follow import follow
+from zkgroups.migration.following.follow import follow
 from zkgroups.migration.log_ranges import topic_creation_zxids
 from zkgroups.migration.plan import Planner, PlanSettings, SourceNode
 from zkgroups.migration.rollback import rollback_groups

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from zkgroups import Registry, TopicPartition
@@ -12,7 +14,7 @@ from zkgroups.core.migration.plan_rows import Outcome
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError, UnknownPartitionError
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
@@ -201,8 +203,8 @@ def test_a_group_with_an_unknown_outcome_stays_marked(
     targets = {"unknown": f"unknown-{at.topic}"}
 
     class Silent(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
-            super().commit(offsets)
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
+            super().commit(offsets, **options)
             return {group: dict.fromkeys(those, OutcomeUnknownError("no answer")) for group, those in offsets.items()}
 
     with Silent.connect(broker.address) as brokers:
@@ -223,9 +225,9 @@ def test_a_repeated_run_finishes_or_leaves_the_group_of_a_killed_run(
         registry.group(name).offsets.set_many(wanted)
 
     class Killed(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
             some = dict(list(offsets[targets["first"]].items())[:1])
-            super().commit({targets["first"]: some})
+            super().commit({targets["first"]: some}, **options)
             raise KeyboardInterrupt
 
     with Killed.connect(broker.address) as dying, Brokers.connect(broker.address) as brokers:

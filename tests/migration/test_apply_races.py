@@ -12,7 +12,7 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.core.migration.plan_rows import Outcome, ReportRow
 from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
@@ -35,9 +35,9 @@ def test_an_instance_that_registers_during_the_write_is_reported_and_the_group_i
     target = {"raced": f"raced-{at.topic}"}
 
     class Raced(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
             registry.client.create("/consumers/raced/ids/scala-1", b"{}", ephemeral=True, makepath=True)
-            return super().commit(offsets)
+            return super().commit(offsets, **options)
 
     with Raced.connect(broker.address) as brokers:
         report = apply_groups(plan_of(registry, brokers, target), brokers, registry, execute=True)
@@ -58,10 +58,10 @@ def test_if_two_plans_write_to_one_target_at_once_only_one_writes(
     others: list[ReportRow] = []
 
     class Raced(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
             if not others:
                 others.extend(apply_groups(second, brokers, registry, execute=True))
-            return super().commit(offsets)
+            return super().commit(offsets, **options)
 
     with Raced.connect(broker.address) as raced, Brokers.connect(broker.address) as brokers:
         first = plan_of(registry, brokers, {"first": target}, plan="plan-1")
@@ -117,8 +117,8 @@ def test_offsets_overwritten_by_other_clients_are_reported_as_overtaken(
     target = {"over": f"over-{topic}"}
 
     class Raced(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
-            found = super().commit(offsets)
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
+            found = super().commit(offsets, **options)
             super().commit({target["over"]: {at: 9} if lost else {beside: 9}})
             return found
 
@@ -176,10 +176,10 @@ def test_an_apply_that_lost_its_lock_is_reported_as_overtaken(
                     MigrationTargetLocks(other._context, cluster=None, plan=PLAN).take([target])
                 return found
 
-            def commit(self, offsets: Offsets) -> Outcomes:
+            def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
                 if moment == "while":
                     paused()
-                return super().commit(offsets)
+                return super().commit(offsets, **options)
 
         with Paused.connect(broker.address) as brokers:
             report = apply_groups(rows, brokers, registry, execute=True)
@@ -255,11 +255,11 @@ def test_a_rollback_that_lost_its_lock_is_reported_as_overtaken(
     commits = []
 
     class Paused(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
             if len(commits) == nth:
                 MigrationTargetLocks(other._context, cluster=None, plan=PLAN).take([target])
             commits.append(offsets)
-            return super().commit(offsets)
+            return super().commit(offsets, **options)
 
     with Registry.connect(hosts_of(registry)) as other, Paused.connect(broker.address) as brokers:
         rows = plan_of(registry, brokers, {"paused": target})

@@ -23,7 +23,8 @@ from zkgroups.core.migration.plan_rows import Match, Outcome
 from zkgroups.exceptions import DamagedFileError, GuardFailedError, NotFoundError, RefusedError, StorageError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers
-from zkgroups.migration import chunks, local, source_nodes
+from zkgroups.migration import local, source_nodes
+from zkgroups.migration.engines import chunks
 from zkgroups.migration.local import ZooKeeperSource
 from zkgroups.storage.files import LocalFiles, local_path
 from zkgroups.testing import KafkaBroker
@@ -235,7 +236,8 @@ def test_a_report_that_cannot_be_written_is_detected_before_the_work_or_has_advi
 APPLY = """
 import os, signal, sys
 from zkgroups.kafka import BrokerOptions
-from zkgroups.migration import chunks, local, local_engine, tasks
+from zkgroups.migration import local
+from zkgroups.migration.engines import chunks, local_engine, tasks
 
 apply_groups, runs = tasks.apply_groups, []
 

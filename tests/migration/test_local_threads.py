@@ -9,7 +9,7 @@ from threading import Barrier
 
 import pytest
 
-from zkgroups.migration.local_threads import map_in_threads
+from zkgroups.migration.engines.local_threads import map_in_threads
 
 TOGETHER = 30.0
 

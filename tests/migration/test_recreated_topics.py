@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -12,7 +14,7 @@ from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.core.migration.follow_rules import FollowState
 from zkgroups.core.migration.plan_rows import Match, Outcome
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.testing import KafkaBroker
@@ -233,9 +235,9 @@ def test_a_topic_that_is_recreated_between_the_check_and_the_commit_is_reported(
     registry: Registry, broker: KafkaBroker, topic: str, move: Move
 ) -> None:
     class Raced(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
             recreate(broker, topic)
-            return super().commit(offsets)
+            return super().commit(offsets, **options)
 
     with Raced.connect(broker.address) as brokers:
         report = apply_groups(move.rows, brokers, registry, execute=True)

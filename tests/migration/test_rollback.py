@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,7 +17,7 @@ from zkgroups.core.migration.plan_rows import MigrationStep, Outcome
 from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
@@ -123,11 +123,11 @@ def test_changed_offsets_are_restored_without_deleting_the_group(moved: Moved) -
     rows = [row for row in moved.rows if row.at != moved.second]
 
     class NeverDeletes(Brokers):
-        def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
+        def delete_groups(self, names: Iterable[str], **_options: Any) -> dict[str, ZkgroupsException | None]:
             assert not list(names)
             return {}
 
-        def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]]) -> Outcomes:
+        def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]], **_options: Any) -> Outcomes:
             assert not offsets
             return {}
 
@@ -262,16 +262,16 @@ def test_a_rollback_killed_at_any_step_can_be_repeated(moved: Moved, step: str, 
         return found
 
     class Killed(Brokers):
-        def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
+        def delete_groups(self, names: Iterable[str], **options: Any) -> dict[str, ZkgroupsException | None]:
             some = list(names)
-            return act("delete", lambda: Brokers.delete_groups(self, some)) if some else {}
+            return act("delete", lambda: Brokers.delete_groups(self, some, **options)) if some else {}
 
-        def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]]) -> Outcomes:
-            return act("delete", lambda: Brokers.delete_offsets(self, offsets)) if offsets else {}
+        def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]], **options: Any) -> Outcomes:
+            return act("delete", lambda: Brokers.delete_offsets(self, offsets, **options)) if offsets else {}
 
-        def commit(self, offsets: Offsets) -> Outcomes:
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
             first = {target: dict(list(those.items())[:1]) for target, those in offsets.items()}
-            return act("commit", lambda: Brokers.commit(self, first if dies("while") else offsets))
+            return act("commit", lambda: Brokers.commit(self, first if dies("while") else offsets, **options))
 
     with Killed.connect(moved.broker.address) as dying, pytest.raises(KeyboardInterrupt):
         rollback_groups(moved.rows, dying, moved.registry, execute=True)
@@ -288,11 +288,11 @@ def test_a_group_that_cannot_be_restored_completely_is_not_deleted_and_stays_mar
     moved.apply()
 
     class Refusing(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
             wrong = {
                 target: {at: it for at, it in those.items() if at != moved.first} for target, those in offsets.items()
             }
-            found = super().commit(wrong)
+            found = super().commit(wrong, **options)
             refused = {moved.first: ZkgroupsException("no")}
             return {target: {**found[target], **refused} for target in offsets}
 
@@ -338,8 +338,8 @@ def test_a_commit_between_the_first_write_and_the_deletion_keeps_the_group(moved
     moved.apply()
 
     class Raced(Brokers):
-        def commit(self, offsets: Offsets) -> Outcomes:
-            found = super().commit(offsets)
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
+            found = super().commit(offsets, **options)
             moved.brokers.commit({moved.target: {moved.first: 95, moved.second: 96}})
             return found
 
@@ -359,9 +359,9 @@ def test_a_mark_that_cannot_be_removed_is_reported_in_each_row(moved: Moved) -> 
     moved.apply()
 
     class Raced(Brokers):
-        def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]]) -> Outcomes:
+        def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]], **options: Any) -> Outcomes:
             moved.registry.client.set(f"/consumers/{moved.group}/migration", b"scrambled")
-            return super().delete_offsets(offsets)
+            return super().delete_offsets(offsets, **options)
 
     with Raced.connect(moved.broker.address) as brokers:
         report = rollback_groups(moved.rows, brokers, moved.registry, execute=True)

@@ -24,7 +24,7 @@ from kazoo.client import KazooClient
 
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.connection import Connection
-from zkgroups.migration import chunks
+from zkgroups.migration.engines import chunks
 from zkgroups.testing import Op
 
 VARIABLE = "ZKGROUPS_FATAL"

@@ -18,8 +18,8 @@ from zkgroups.core.migration.plan_rows import MatchRow, PlanRow, ReportRow
 from zkgroups.core.migration.target_names import Renaming
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.migration import local, summaries
+from zkgroups.migration.engines.local_engine import LocalEngine
 from zkgroups.migration.local import ZooKeeperSource
-from zkgroups.migration.local_engine import LocalEngine
 from zkgroups.spark import migration as by_spark
 from zkgroups.spark.migration.engine import SparkEngine
 from zkgroups.testing import KafkaBroker

@@ -19,8 +19,8 @@ from zkgroups.core.migration.plan_rows import Match, MigrationStep
 from zkgroups.exceptions import GuardFailedError, NotConnectedError, NotFoundError, SparkJobError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers
+from zkgroups.migration.engines.tasks import MigrationConnections
 from zkgroups.migration.steps import STEPS
-from zkgroups.migration.tasks import MigrationConnections
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.migration import (
     apply,

@@ -22,13 +22,14 @@ from zkgroups.core.migration.target_names import Renaming
 from zkgroups.exceptions import NotFoundError, RefusedError, SparkJobError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions
-from zkgroups.migration import arrow_rows, chunks, planning
-from zkgroups.migration.chunks import group_chunks
+from zkgroups.migration import planning
+from zkgroups.migration.engines import arrow_rows, chunks
+from zkgroups.migration.engines.chunks import group_chunks
+from zkgroups.migration.engines.tasks import PlanGroups
 from zkgroups.migration.plan import PlanSettings, SourceNode
 from zkgroups.migration.plan_folder import PlanFolder
 from zkgroups.migration.source_nodes import NamedGroup
 from zkgroups.migration.summaries import plan_rows
-from zkgroups.migration.tasks import PlanGroups
 from zkgroups.spark import SourceOptions, take_snapshot
 from zkgroups.spark.migration import SnapshotSource, groups, plan, read_plan, summary
 from zkgroups.spark.migration.engine import SparkEngine, schema

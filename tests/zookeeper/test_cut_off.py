@@ -25,6 +25,7 @@ from tests.cutting import FOLLOWER, FORGOTTEN, ROLES, cut_off, restart, victim
 from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registry, TopicPartition
 from zkgroups.testing import TcpProxy, ZooKeeperEnsemble, ZooKeeperServer
+from zkgroups.zookeeper.kazoo_compat import close_client
 
 pytestmark = pytest.mark.zookeeper
 
@@ -148,6 +149,32 @@ def test_failure_25_no_claim_is_held_by_two_instances_while_a_server_is_cut_off(
     ensemble: ZooKeeperEnsemble, role: str
 ) -> None:
     run(ensemble, role)
+
+
+# The end of a session arrives late
+
+
+def test_failure_25_a_claim_is_not_lost_because_a_cut_off_server_ends_the_session_of_the_last_process_later(
+    ensemble: ZooKeeperEnsemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(close_client, "CLOSE_TIMEOUT", 0.5)
+    file, group, at = tmp_path / "session", uuid4().hex, TopicPartition("orders", 0)
+    node = victim(ensemble, FOLLOWER)
+    first = Registry.connect(node.address, session_timeout=20.0, session_file=file)
+    me = first.group(group).instance("me")
+    me.register(["orders"])
+    me.claim(at)
+    others = ",".join(each.address for each in ensemble.nodes if each is not node)
+    with ExitStack() as stack:
+        with cut_off(ensemble, node):
+            first.close()
+            second = stack.enter_context(Registry.connect(others, session_timeout=20.0, session_file=file))
+            me = second.group(group).instance("me")
+            me.register(["orders"])
+            claim = me.claims.get(at) or me.claim(at)
+        with Registry.connect(node.address) as registry:
+            registry.group("other").create()  # after all requests that the server had held back
+        assert claim.verify()
 
 
 # A new leader knows only the timeout at the creation of a session

@@ -14,15 +14,23 @@ import pytest
 
 from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registration, Registry
-from zkgroups.exceptions import NotClaimedError, NotConnectedError, NotRegisteredError, OutcomeUnknownError
+from zkgroups.exceptions import (
+    AlreadyRegisteredError,
+    NotClaimedError,
+    NotConnectedError,
+    NotRegisteredError,
+    OutcomeUnknownError,
+)
 from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper.ownership.registration_fence import RegistrationVersion
 from zkgroups.zookeeper.requests import request_size
 
 from .conftest import Connect
 from .events import attempt, expire
 from .late_answers import PATIENCE, Announcing, Late, a_look_at_the_registration, a_transaction
 from .leaving import OWNERS, left_behind
-from .rules import ME, OFFSET, P0, P1, member
+from .rules import ME, OFFSET, OWNER, P0, P1, member
+from .unknown import connected_again, unknown
 
 pytestmark = pytest.mark.zookeeper
 
@@ -276,6 +284,53 @@ def test_rule_2_deregistering_again_does_not_delete_the_registration_of_another_
     me.deregister()
     assert raw.exists(ME)
     claim.commit(1)
+
+
+def test_rule_2_deregistering_again_does_not_delete_the_claim_of_another_instance_with_the_same_id(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first instance does not know whether it has claimed P0, nor whether it is registered."""
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
+    me = member(registry)
+    me.claim(P0).release()
+    fault = proxy.cut_before_request(1)
+    proxy.refuse()
+    with pytest.raises(OutcomeUnknownError):
+        me.claim(P0)
+    assert fault.fired
+    connected_again(registry, proxy)
+    delete = me._ownership.fence.delete
+
+    def delete_unknown(registration: RegistrationVersion) -> None:
+        proxy.cut_before_reply(1)
+        proxy.refuse()
+        delete(registration)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(me._ownership.fence, "delete", delete_unknown)
+        with pytest.raises(OutcomeUnknownError):
+            me.deregister()
+    connected_again(registry, proxy)
+    claim = member(registry).claim(P0)
+    me.deregister()
+    assert raw.exists(OWNER)
+    assert claim.verify()
+
+
+def test_rule_2_an_instance_with_an_unknown_registration_does_not_delete_that_of_another_with_the_same_id(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
+    registry.group("billing").create()
+    first, second = registry.group("billing").instance("me"), registry.group("billing").instance("me")
+    subscription = Registration({"orders": 1})
+    unknown(lambda: first.register(subscription), registry, proxy)
+    second.register(subscription)
+    with pytest.raises(AlreadyRegisteredError):
+        first.register(subscription)
+    first.deregister()
+    assert raw.exists(ME)
+    second.claim(P0).commit(1)
 
 
 def test_rule_4_an_instance_that_could_not_read_its_claims_after_registering_again_commits_only_to_claims_it_holds(

@@ -23,10 +23,12 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer, zookeeper_configuration
 from zkgroups.zookeeper.member_instance import MemberInstance
+from zkgroups.zookeeper.session import connection
 
 from .conftest import Connect
 from .events import expire
 from .session_files import claimed, holder, kept, kept_session
+from .unknown import unknown
 
 pytestmark = pytest.mark.zookeeper
 
@@ -93,6 +95,19 @@ def test_register_takes_over_the_claims_of_its_session_after_an_unknown_outcome(
     me.register(subscription)
     assert list(me.claims) == [P0]
     assert me.claim(P0).verify()
+
+
+def test_a_resumed_claim_whose_release_has_an_unknown_outcome_is_claimed_again(
+    behind: str, proxy: TcpProxy, connect: Connect, file: Path
+) -> None:
+    first = connect(session_file=file)
+    claimed(first)
+    first.close(leave=False)
+    second = connect(behind, session_file=file, timeout=3.0)
+    me = second.group("billing").instance("me")
+    me.register(["orders"])
+    unknown(me.claims[P0].release, second, proxy)
+    assert me.claim(P0).held
 
 
 def test_register_takes_nothing_over_from_another_instance_of_its_process(registry: Registry, raw: Any) -> None:
@@ -215,15 +230,51 @@ def behind(proxy: TcpProxy, zookeeper_hosts: str) -> str:
     return proxy.address + "/" + zookeeper_hosts.partition("/")[2]
 
 
-def test_a_session_that_could_not_be_ended_stays_in_the_file(
+def test_a_session_whose_end_was_not_confirmed_is_ended_by_the_next_process_and_not_resumed(
+    connect: Connect, proxy: TcpProxy, behind: str, file: Path, raw: Any
+) -> None:
+    """The request to end it may arrive later."""
+    registry = connect(behind, session_file=file)
+    session = claimed(registry)
+    proxy.drop()
+    registry.close()
+    assert kept_session(file) is None
+    assert holder(raw) == session
+    second = connect(session_file=file)
+    assert kept_session(file) == second.session_id != session
+    assert raw.exists("/consumers/billing/owners/orders/0") is None
+    claimed(second)
+
+
+def test_a_session_that_cannot_be_ended_without_a_connection_stays_in_the_file(
     connect: Connect, proxy: TcpProxy, behind: str, file: Path
+) -> None:
+    registry = connect(behind, session_file=file)
+    session = claimed(registry)
+    proxy.refuse()
+    proxy.cut()
+    assert eventually(lambda: not registry.client.connected)
+    registry.close()
+    assert kept_session(file) == session
+    assert connect(session_file=file).session_id == session
+
+
+def test_a_process_that_cannot_end_the_session_of_the_last_one_starts_a_new_session(
+    connect: Connect, proxy: TcpProxy, behind: str, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = connect(behind, session_file=file)
     session = claimed(registry)
     proxy.drop()
     registry.close()
-    assert kept_session(file) == session
-    assert connect(session_file=file).session_id == session
+
+    def cannot_connect(*_: object) -> bool:
+        raise NotConnectedError("no answer")
+
+    monkeypatch.setattr(connection, "end_session", cannot_connect)
+    second = connect(session_file=file)
+    assert kept_session(file) == second.session_id != session
+    with pytest.raises(AlreadyRegisteredError):
+        claimed(second)
 
 
 @pytest.mark.parametrize("broken", ["drop", "refuse", "cut"])

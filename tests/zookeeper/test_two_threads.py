@@ -31,6 +31,7 @@ from .events import attempt, expire
 from .late_answers import PATIENCE, Announcing, Late, a_transaction
 from .leaving import left_behind
 from .rules import ME, OFFSET, OWNER, P0, P1, member
+from .unknown import connected_again, unknown
 
 pytestmark = pytest.mark.zookeeper
 
@@ -41,21 +42,6 @@ ORDERS = Registration({"orders": 1})
 def impatient(zookeeper_hosts: str, proxy: TcpProxy, connect: Connect) -> Registry:
     """A registry behind the proxy that gives up soon."""
     return connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-
-
-def unknown(call: Callable[[], object], registry: Registry, proxy: TcpProxy) -> None:
-    """Carry out the call, and lose the reply to its first request."""
-    proxy.cut_before_reply(1)
-    proxy.refuse()
-    with pytest.raises(OutcomeUnknownError):
-        call()
-    connected_again(registry, proxy)
-
-
-def connected_again(registry: Registry, proxy: TcpProxy) -> None:
-    proxy.heal()
-    while isinstance(attempt(registry.group("billing").create), NotConnectedError):
-        pass
 
 
 def after_the_next_read(act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +169,7 @@ def test_rule_2_a_release_does_not_touch_a_successor_if_another_thread_notices_t
     assert successors[0].verify()
 
 
-@pytest.mark.parametrize("call", [Instance.release_all, lambda me: attempt(lambda: me.claim(P0))])
+@pytest.mark.parametrize("call", [Instance.release_all, Instance.deregister, lambda me: attempt(lambda: me.claim(P0))])
 def test_rule_2_deleting_a_leftover_node_does_not_touch_a_successor_that_got_the_partition_meanwhile(
     impatient: Registry,
     proxy: TcpProxy,
@@ -214,6 +200,27 @@ def test_rule_1_a_claim_is_not_held_if_it_was_read_before_a_release_with_an_unkn
     find_owners(me._ownership, [P0], ["me"])
     assert raw.exists(OWNER) is None
     assert not claim.held
+
+
+def test_rule_2_an_instance_does_not_delete_the_claim_of_another_one_of_its_session_that_got_the_partition(
+    registry: Registry, connect: Connect, raw: Any, late: Late
+) -> None:
+    """The version of the first claim is unknown, because another thread has updated the registration meanwhile."""
+    me, successor = member(registry), member(registry, "successor")
+    other = me.claim(P1)
+    answer = late(registry, a_transaction)
+    with ThreadPoolExecutor() as pool:
+        claiming = pool.submit(attempt, lambda: me.claim(P0))
+        answer.wait()
+        me.update(["refunds"])
+        answer.deliver()
+        assert isinstance(claiming.result(PATIENCE), Claim)
+    connect().group("billing").release(P0, expected_owner="me")
+    claim = successor.claim(P0)
+    other.commit(3)  # finds that P0 was taken away
+    me.release_all()
+    assert raw.exists(OWNER)
+    assert claim.verify()
 
 
 def test_deregistering_deletes_a_registration_with_an_unknown_outcome_also_after_an_earlier_session_has_expired(

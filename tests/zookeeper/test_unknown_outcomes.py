@@ -22,6 +22,7 @@ from zkgroups.testing import TcpProxy, expire_session
 from .conftest import Connect
 from .events import attempt
 from .rules import ME, OFFSET, OWNER, P0, P1, member, session_of
+from .unknown import unknown
 
 pytestmark = pytest.mark.zookeeper
 
@@ -60,6 +61,19 @@ def test_rule_3_a_claim_is_kept_if_it_is_unknown_whether_claiming_it_again_succe
         me.claim(P0)
     assert claim.verify()
     assert raw.exists(OWNER).czxid == created
+    me.release_all()
+    assert raw.exists(OWNER) is None
+
+
+def test_rule_3_a_claim_with_other_contents_than_the_released_one_is_not_left_behind_if_both_outcomes_are_unknown(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
+    me = member(registry)
+    claim = me.claim(P0)
+    unknown(claim.release, registry, proxy)
+    unknown(lambda: me.claim_many([P0], streams={P0: 1}), registry, proxy)
+    assert raw.exists(OWNER)
     me.release_all()
     assert raw.exists(OWNER) is None
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ..core.kafka_values import NativeGroup, NativeMember, NativeOffset, NativeState
 from .brokers import Brokers
-from .options import BrokerOptions
-from .properties import read_properties
+from .settings.options import BrokerOptions
+from .settings.properties import read_properties
 
 __all__ = ["BrokerOptions", "Brokers", "NativeGroup", "NativeMember", "NativeOffset", "NativeState", "read_properties"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from ..core.kafka_values import NativeGroup, NativeOffset, OffsetRange, PlainOffsets
@@ -10,16 +11,16 @@ from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..deadline import Deadline
 from ..exceptions import BrokersTooOldError, UnknownPartitionError
 from ..input_errors import ZkgroupsException
-from .commit_offsets import Outcomes, commit
-from .coordinators import Coordinators
-from .fetch_offsets import fetch
-from .log_offsets import log_ranges, offsets_at
-from .metadata import metadata, topic_ids, versions
-from .native_groups import delete, describe
-from .offset_deletes import can_delete_offsets, delete_offsets
-from .retention import offsets_retention
+from .requests.commit_offsets import Outcomes, commit
+from .requests.coordinators import Coordinators
+from .requests.fetch_offsets import Before, fetch
+from .requests.log_offsets import log_ranges, offsets_at
+from .requests.metadata import hidden_topics, metadata, topic_ids, versions
+from .requests.native_groups import delete, describe
+from .requests.offset_deletes import can_delete_offsets, delete_offsets
+from .requests.retention import offsets_retention
 from .sendable import check_native_groups, check_offsets, check_partitions, check_time
-from .settings import client_settings
+from .settings.client_settings import client_settings
 from .wire import codec
 from .wire.cluster import Cluster
 from .wire.runner import Runner
@@ -61,6 +62,14 @@ class Brokers:
         names = sorted(known) if wanted is None else [name for name in wanted if name in known]
         return {name: tuple(sorted(known[name].leaders)) for name in names if known[name].leaders}
 
+    def hidden_topics(self, topics: Iterable[str]) -> set[str]:
+        """Return those of these topics that brokers do not describe, for example because this user may not see them.
+
+        Brokers before 0.11 describe them like topics that do not exist. Those are left out.
+        """
+        wanted = list(dict.fromkeys(topics))
+        return self._run(lambda deadline: hidden_topics(self._cluster, wanted, deadline)) if wanted else set()
+
     def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange | None]:
         """Return the log start and log end of each partition; None if it is unknown or has no leader."""
         wanted = check_partitions(partitions)
@@ -97,7 +106,7 @@ class Brokers:
         return self._about_groups(describe, wanted) if wanted else {}
 
     def commit(
-        self, offsets: Mapping[str, Mapping[TopicPartition, NativeOffset | int]]
+        self, offsets: Mapping[str, Mapping[TopicPartition, NativeOffset | int]], *, before: Before | None = None
     ) -> dict[str, Mapping[TopicPartition, ZkgroupsException | None]]:
         """Commit offsets for groups without active members. Return None or the error for each partition.
 
@@ -107,22 +116,30 @@ class Brokers:
 
         A group with active members is refused. An offset is a number, or a `NativeOffset` with metadata. All values are
         checked before anything is sent, but neither this method nor the brokers check that an offset is in its log.
+
+        `before` has the offsets that the groups had just now. If an answer is lost and a group has others by then, they
+        are not overwritten, and the outcome is an `OutcomeUnknownError`.
         """
         wanted = check_offsets(offsets)
-        found = self._about_groups(_commit, wanted) if wanted else {}
+        found = self._about_groups(partial(_commit, before=before), wanted) if wanted else {}
         return {group: _outcomes(those, found.get(group, {})) for group, those in offsets.items()}
 
-    def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
-        """Delete Kafka-native groups with all their offsets. Return None or the error for each group."""
+    def delete_groups(
+        self, names: Iterable[str], *, before: Before | None = None
+    ) -> dict[str, ZkgroupsException | None]:
+        """Delete Kafka-native groups with all their offsets. Return None or the error for each group.
+
+        `before` has the same meaning as for `commit`.
+        """
         wanted = check_native_groups(names)
-        return self._about_groups(delete, wanted) if wanted else {}
+        return self._about_groups(partial(delete, before=before), wanted) if wanted else {}
 
     def can_delete_offsets(self) -> bool:
         """Return whether the brokers can delete single offsets of a group, as they can since release 2.4."""
         return self._run(lambda deadline: can_delete_offsets(self._cluster, deadline))
 
     def delete_offsets(
-        self, offsets: Mapping[str, Iterable[TopicPartition]]
+        self, offsets: Mapping[str, Iterable[TopicPartition]], *, before: Before | None = None
     ) -> dict[str, Mapping[TopicPartition, ZkgroupsException | None]]:
         """Delete offsets of Kafka-native groups. Return None or the error for each partition.
 
@@ -130,7 +147,7 @@ class Brokers:
         """
         names = check_native_groups(offsets)
         wanted = {name: check_partitions(offsets[name]) for name in names}
-        return self._about_groups(delete_offsets, wanted) if wanted else {}
+        return self._about_groups(partial(delete_offsets, before=before), wanted) if wanted else {}
 
     def cluster_id(self) -> str | None:
         """Return the id of the cluster, or None if it has none."""
@@ -200,14 +217,18 @@ def _cluster(bootstrap: str, properties: Mapping[str, str]) -> Cluster:
 
 
 async def _commit(
-    cluster: Cluster, coordinators: Coordinators, wanted: Sequence[NativeOffset | PlainOffsets], deadline: Deadline
+    cluster: Cluster,
+    coordinators: Coordinators,
+    wanted: Sequence[NativeOffset | PlainOffsets],
+    deadline: Deadline,
+    before: Before | None,
 ) -> Outcomes:
     """Commit the offsets of partitions that exist. Old brokers would accept missing partitions, too."""
     places = _places(wanted)
     topics = (await metadata(cluster, {at.topic for at in places}, deadline)).topics
     unknown = {at for at in places if at.topic not in topics or at.partition not in topics[at.topic].leaders}
     known = [row for each in wanted for row in _without(each, unknown)] if unknown else wanted
-    return await commit(cluster, coordinators, known, deadline.seconds)
+    return await commit(cluster, coordinators, known, deadline.seconds, before)
 
 
 def _places(wanted: Iterable[NativeOffset | PlainOffsets]) -> set[TopicPartition]:

@@ -80,7 +80,8 @@ class _Apply(RunContext):
         offsets = {
             target: offsets_to_write(self._plans[target], states[target].committed) for target in self._remaining
         }
-        answers = self._brokers.commit(offsets) if self._execute else {}
+        before = {target: states[target].committed for target in offsets}
+        answers = self._brokers.commit(offsets, before=before) if self._execute else {}
         conflicts = self._check_after(offsets, answers)
         self._update_marks(states, conflicts, answers)
         for target, rows in self._plans.items():

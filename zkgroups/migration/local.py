@@ -18,8 +18,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ..zookeeper.zookeeper_source import ZooKeeperSource
 from . import planning, steps, summaries
-from .engine import Engine, signature_of
-from .local_engine import LocalEngine
+from .engines.engine import Engine, signature_of
+from .engines.local_engine import LocalEngine
 from .planning import PlanSummary
 from .steps import ExecutionResult
 

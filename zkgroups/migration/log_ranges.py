@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from ..core.kafka_values import OffsetRange
@@ -39,7 +39,9 @@ class LogRanges:
         new = [at for at in dict.fromkeys(partitions) if at not in self._found]
         if self._brokers is None or not new:
             return
-        known = self._brokers.partitions({at.topic for at in new})
+        topics = {at.topic for at in new}
+        known = self._brokers.partitions(topics)
+        hidden = self._brokers.hidden_topics(topics - known.keys())
         # Read the ids before the ranges, so that a range is never from an earlier topic than its id.
         self._ids |= self._brokers.topic_ids(topic for topic in known if topic not in self._ids)
         there = [at for at in new if at.partition in known.get(at.topic, ())]
@@ -47,8 +49,7 @@ class LogRanges:
         with suppress(NotConnectedError):  # no leader answers, although the cluster answered just now
             ranges = self._brokers.ranges(there)
         for at in new:
-            absent = NoLog.UNKNOWN if at.partition in known.get(at.topic, ()) else NoLog.NO_PARTITION
-            self._found[at] = ranges.get(at) or (absent if at.topic in known else NoLog.NO_TOPIC)
+            self._found[at] = ranges.get(at) or _absent(at, known, hidden)
 
     def ranges(self, ats: Iterable[TopicPartition | None]) -> list[OffsetRange | None]:
         """Return the log start and end of each partition, if known."""
@@ -69,10 +70,17 @@ class LogRanges:
         if at is None:
             return NoLog.NO_PARTITION
         topic, found = at.topic, self._found.get(at, NoLog.NOT_CHECKED)
-        is_known = found is not NoLog.NO_TOPIC and found is not NoLog.NOT_CHECKED
+        is_known = isinstance(found, OffsetRange) or found is NoLog.NO_PARTITION or topic in self._ids
         if topic_id is not None and is_known and self._ids.get(topic) != topic_id:
             return NoLog.RECREATED
         created = self._created.get(topic)
         is_newer = created is not None and zxid is not None and zxid < created
         is_there = found is not NoLog.NO_TOPIC and found is not NoLog.NO_PARTITION
         return NoLog.NEWER if is_newer and is_there else found
+
+
+def _absent(at: TopicPartition, known: Mapping[str, Sequence[int]], hidden: Container[str]) -> NoLog:
+    """Return why a partition has no range."""
+    if at.topic in hidden or at.partition in known.get(at.topic, ()):
+        return NoLog.UNKNOWN
+    return NoLog.NO_PARTITION if at.topic in known else NoLog.NO_TOPIC

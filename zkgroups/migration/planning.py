@@ -20,14 +20,14 @@ from ..input_errors import InvalidOptionError
 from ..kafka import BrokerOptions
 from ..storage.timestamps import timestamp_text
 from ..zookeeper.zookeeper_source import ZooKeeperSource
-from .engine import Engine, OnProgress, Rows
+from .engines.engine import Engine, OnProgress, Rows
+from .engines.tallies import TallySum
+from .engines.tasks import PlanGroups, PlanNodes
 from .log_ranges import topic_creation_zxids
 from .plan import PlanSettings
 from .plan_folder import PlanFolder
 from .source_nodes import NamedGroup
 from .summaries import first_row, groups, plan_totals
-from .tallies import TallySum
-from .tasks import PlanGroups, PlanNodes
 
 STEPS: Final = 2
 """The calls of `on_progress`: planning, and moving the plan into place."""

@@ -217,7 +217,12 @@ class _Rollback(RunContext):
         """
         if not self._execute:
             return {}
-        answers: dict[str, Answers] = {**self._brokers.commit({target: it.commits for target, it in todo.items()})}
+        answers: dict[str, Answers] = {
+            **self._brokers.commit(
+                {target: it.commits for target, it in todo.items()},
+                before={target: states[target].committed for target in todo},
+            )
+        }
         delete = {target: it for target, it in todo.items() if it.removed}
         kept: dict[str, Answers] = {
             target: dict.fromkeys(it.removed, _not_deleted(it, "not all of its earlier offsets can be restored"))
@@ -226,16 +231,20 @@ class _Rollback(RunContext):
         }
         kept |= self._check_before_delete({target: it for target, it in delete.items() if target not in kept}, states)
         left = {target: it for target, it in delete.items() if target not in kept}
+        before = {target: {**states[target].committed, **it.commits} for target, it in left.items()}
         kept |= self._brokers.delete_offsets(
-            {target: it.removed for target, it in left.items() if not it.deletes_group}
+            {target: it.removed for target, it in left.items() if not it.deletes_group}, before=before
         )
-        deleted = self._brokers.delete_groups(target for target, it in left.items() if it.deletes_group)
+        deleted = self._brokers.delete_groups(
+            (target for target, it in left.items() if it.deletes_group), before=before
+        )
         kept |= {
             target: dict.fromkeys(todo[target].removed, error)
             for target, error in deleted.items()
             if error is not None and not isinstance(error, GroupNotFoundError)
         }
-        answers |= self._brokers.commit({target: todo[target].commits for target in deleted if target not in kept})
+        again = {target: todo[target].commits for target in deleted if target not in kept}
+        answers |= self._brokers.commit(again, before={})
         return answers | {target: {**answers[target], **of_target} for target, of_target in kept.items()}
 
     def _check_before_delete(

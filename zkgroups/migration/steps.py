@@ -19,12 +19,9 @@ from ..exceptions import GuardFailedError, NotSharedError
 from ..input_errors import InvalidOptionError
 from ..kafka import BrokerOptions
 from ..zookeeper.connection_options import ConnectionOptions
-from .arrow_rows import rows
-from .engine import Engine, OnProgress, Rows
-from .plan_folder import PlanFolder
-from .report import MADE_WITHOUT_BROKERS
-from .summaries import last_steps
-from .tasks import (
+from .engines.arrow_rows import rows
+from .engines.engine import Engine, OnProgress, Rows
+from .engines.tasks import (
     ApplyOperation,
     ChunkOperation,
     ChunkTask,
@@ -33,6 +30,9 @@ from .tasks import (
     StatusOperation,
     VerifyOperation,
 )
+from .plan_folder import PlanFolder
+from .report import MADE_WITHOUT_BROKERS
+from .summaries import last_steps
 
 STEPS: Final = 2
 """The calls of `on_progress`: the work itself, and moving the report into place."""

@@ -27,8 +27,8 @@ from ..core.migration.plan_rows import (
     PlanRow,
     ReportRow,
 )
-from .arrow_rows import arrow_schema, located, rows
-from .engine import Engine, Rows
+from .engines.arrow_rows import arrow_schema, located, rows
+from .engines.engine import Engine, Rows
 from .plan_folder import PlanFolder
 
 _ORDER: Final = ("target", "group", "topic", "partition")

@@ -29,7 +29,7 @@ from ..exceptions import (
 )
 from .claim import Claim, Claims
 from .ownership.claim_partitions import claim_partitions
-from .ownership.instance_ids_in_use import free_id, take_id
+from .ownership.instance_ids_in_use import free_id, is_used_by_another, take_id
 from .ownership.ownership import Ownership
 from .ownership.registration_fence import RegistrationVersion
 from .ownership.release_partitions import release_partitions
@@ -131,6 +131,8 @@ class Instance:
         """Register with these data, or take over the registration that this session has. Return True for the latter."""
         ownership, fence = self._ownership, self._ownership.fence
         may_resume = not self.registered and take_id(ownership)
+        if is_used_by_another(ownership):
+            fence.leftovers.discard([fence.path])
         try:
             registered = fence.register(data)
         except AlreadyRegisteredError as error:
@@ -173,12 +175,19 @@ class Instance:
             nodes = list(ownership.nodes().values())
             with contextlib.suppress(SessionLostError):  # ZooKeeper has deleted all of it
                 release_partitions(ownership, nodes)
+            self._delete_leftovers()
+            with contextlib.suppress(SessionLostError):
                 self._delete_registration()
-            with contextlib.suppress(SessionLostError):  # they may be of a later session
-                ownership.fence.leftovers.delete_all()
             ownership.fence.forget()
             ownership.forget(nodes)
         free_id(ownership)
+
+    def _delete_leftovers(self) -> None:
+        """Delete leftover nodes before the registration: the next instance with this id would not know them."""
+        if is_used_by_another(self._ownership):
+            self._ownership.fence.leftovers.discard([self._ownership.fence.path])
+        with contextlib.suppress(SessionLostError):
+            self._ownership.fence.leftovers.delete_all()
 
     def _delete_registration(self) -> None:
         while (registered := self._ownership.fence.current) is not None:
@@ -234,8 +243,8 @@ class Instance:
     def release_all(self) -> None:
         """Release all partitions, and stay registered."""
         release_partitions(self._ownership, list(self._ownership.nodes().values()))
-        with self._ownership.registration_lock(), contextlib.suppress(SessionLostError):
-            self._ownership.fence.leftovers.delete_all()
+        with self._ownership.registration_lock():
+            self._delete_leftovers()
 
     # Leave
 

@@ -136,7 +136,7 @@ class Registry:
         if self._opened is None or self._pid != os.getpid():
             return
         file, ended = self._opened.file, False
-        if leave:
+        if leave and (file is None or (self._client.connected and file.begin_close())):
             ended = close_client(self._client)
         else:
             if file is not None:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 from cryptography.hazmat.primitives import serialization
 
-from zkgroups.kafka.settings import client_settings
+from zkgroups.kafka.settings.client_settings import client_settings
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker
 

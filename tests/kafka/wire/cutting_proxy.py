@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -53,6 +54,8 @@ class CuttingProxy:
         self._open: set[asyncio.Task[None]] = set()
         self._countdown = 0
         self._moment = Moment.BEFORE
+        self._key: int | None = None
+        self._meanwhile: Callable[[], None] = lambda: None
         self.passed: list[Exchange] = []
         self.cut = False
 
@@ -64,6 +67,10 @@ class CuttingProxy:
     def arm(self, request: int, moment: Moment) -> None:
         """Cut at this request, counted from 1."""
         self._countdown, self._moment = request, moment
+
+    def arm_after(self, key: int, meanwhile: Callable[[], None]) -> None:
+        """Cut after the next request of this kind was carried out, and after another client has done something."""
+        self._key, self._meanwhile = key, meanwhile
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -90,6 +97,8 @@ class CuttingProxy:
         exchange = Exchange(await _frame(reader))
         self._countdown -= 1
         moment = self._moment if self._countdown == 0 else None
+        if exchange.key == self._key:
+            self._key, moment = None, Moment.AFTER
         self.cut = self.cut or moment is not None
         if moment is Moment.BEFORE:
             return False
@@ -97,6 +106,7 @@ class CuttingProxy:
         up_writer.write(_SIZE.pack(len(exchange.request)) + exchange.request)
         exchange.answer = await _frame(up_reader)
         if moment is Moment.AFTER:
+            await asyncio.to_thread(self._meanwhile)
             return False
         answer = self._redirected(exchange) if exchange.key == codec.METADATA else exchange.answer
         data = _SIZE.pack(len(answer)) + answer

@@ -43,6 +43,7 @@ class FakeBroker:
         self._server: asyncio.Server | None = None
         self._served: set[asyncio.StreamWriter] = set()
         self.brokers: Mapping[int, Address] = {}
+        """The brokers of its cluster; itself if there are none."""
         self.leaders: Mapping[str, Mapping[int, int]] = {}
         """The topics, with the leader of each partition."""
         self.last_versions: dict[int, int] = {}
@@ -69,7 +70,10 @@ class FakeBroker:
             return codec.ApiVersionsResponse(api_keys=known)
         if asked.key == codec.METADATA:
             broker = codec.MetadataResponse.MetadataResponseBroker
-            known = [broker(node_id=node, host=it.host, port=it.port) for node, it in self.brokers.items()]
+            known = [
+                broker(node_id=node, host=it.host, port=it.port)
+                for node, it in (self.brokers or {1: self.address}).items()
+            ]
             topics = [_topic(name, leaders) for name, leaders in self.leaders.items()]
             return codec.MetadataResponse(brokers=known, topics=topics, cluster_id="fake", controller_id=-1)
         if asked.key == codec.SASL_HANDSHAKE:

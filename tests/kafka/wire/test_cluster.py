@@ -11,7 +11,7 @@ import pytest
 
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import NotConnectedError, UnavailableError
-from zkgroups.kafka.metadata import versions
+from zkgroups.kafka.requests.metadata import versions
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.address import Address, addresses
 from zkgroups.kafka.wire.cluster import Cluster, Topic

@@ -17,10 +17,10 @@ from kio.schema.errors import ErrorCode
 from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.input_errors import InvalidNameError
-from zkgroups.kafka import fetch_answers
-from zkgroups.kafka.fetch_answers import MANY
-from zkgroups.kafka.fetch_shapes import Committed, Shapes
-from zkgroups.kafka.group_requests import GroupCode
+from zkgroups.kafka.requests import fetch_answers
+from zkgroups.kafka.requests.fetch_answers import MANY
+from zkgroups.kafka.requests.fetch_shapes import Committed, Shapes
+from zkgroups.kafka.requests.group_requests import GroupCode
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.errors import DamagedAnswerError
 

@@ -79,6 +79,21 @@ def test_an_answer_to_another_request_is_an_error() -> None:
     run(use())
 
 
+def test_an_answer_that_lacks_a_value_is_an_error() -> None:
+    async def use() -> None:
+        async def lacking(asked: Asked, send: Send) -> None:
+            await send(asked.frame(codec.DescribeGroupsResponse(groups=None)))
+
+        async with FakeBroker() as fake:
+            fake.behaviours[DESCRIBE] = lacking
+            link = link_to(fake)
+            with pytest.raises(DamagedAnswerError, match="lacks a value"):
+                await name(link, "billing")
+            link.close()
+
+    run(use())
+
+
 def test_garbage_in_an_answer_is_an_error() -> None:
     async def use() -> None:
         async def lying(asked: Asked, send: Send) -> None:
@@ -231,6 +246,38 @@ def test_a_slow_broker_is_not_taken_for_an_old_one() -> None:
     run(use())
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("lost", [2, 3])
+def test_a_broker_whose_versions_are_lost_several_times_is_not_taken_for_an_old_one(lost: int, damaged: bool) -> None:
+    """An old broker is asked for offsets in a way that makes a newer broker report none."""
+
+    async def use() -> None:
+        async def losing(asked: Asked, send: Send) -> None:
+            if fake.asked.count(codec.API_VERSIONS) > lost:
+                await fake.answer(asked, send)
+                return
+            if damaged and fake.asked.count(codec.API_VERSIONS) > 1:
+                await send(struct.pack(">ii", 5, asked.id) + b"\0")
+            raise ConnectionError
+
+        async def lists(asked: Asked, send: Send) -> None:
+            await send(asked.frame(codec.ListGroupsResponse(groups=[])))
+
+        async with FakeBroker() as fake:
+            fake.behaviours = {codec.API_VERSIONS: losing, codec.LIST_GROUPS: lists}
+            link = link_to(fake)
+            for _ in range(2 * lost):
+                try:
+                    assert (await link.open()).release is None
+                    break
+                except NotSentError:
+                    pass
+            assert await name(link, "billing") == "billing"
+            link.close()
+
+    run(use())
+
+
 @pytest.mark.parametrize(("release", "answered"), [("0.9", (16, codec.METADATA)), ("0.8", (codec.METADATA,))])
 @pytest.mark.parametrize("closes", [True, False])
 def test_a_broker_that_reports_no_versions_is_known_by_its_answers(
@@ -251,7 +298,7 @@ def test_a_broker_that_reports_no_versions_is_known_by_its_answers(
                 fake.behaviours[16] = lists
             link = link_to(fake)
             assert (await link.open()).release == release
-            assert (await link.request(codec.MetadataRequest(topics=None))).brokers == []
+            assert len((await link.request(codec.MetadataRequest(topics=None))).brokers) == 1
             if release == "0.8":
                 with pytest.raises(BrokersTooOldError):
                     await name(link, "billing")

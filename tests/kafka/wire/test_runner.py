@@ -137,3 +137,27 @@ def test_a_forked_child_is_refused_and_leaves_the_parent_alone(runner: Runner) -
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert runner.run(number(3)) == 3
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_ctrl_c_while_the_thread_starts_leaves_no_thread(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    start = threading.Thread.start
+    threads: list[threading.Thread] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        threads.append(thread)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(asyncio.sleep(0))
+    if again:
+        assert runner.run(asyncio.sleep(0, 7)) == 7
+    runner.close()
+    [thread] = threads
+    thread.join(30)
+    assert not thread.is_alive()

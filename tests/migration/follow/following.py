@@ -18,9 +18,9 @@ from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
-from zkgroups.migration.follow import follow
+from zkgroups.migration.following.follow import follow
 from zkgroups.zookeeper.admin import migration_marks as marks
 
 from ..rows import PLAN
@@ -117,12 +117,12 @@ class Meddling(Brokers):
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
 
-    def commit(self, offsets: Offsets) -> Outcomes:
+    def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
         kind = type(self)
         before, kind.before = kind.before, None
         if before is not None:
             before()
-        found = super().commit(offsets)
+        found = super().commit(offsets, **options)
         after, kind.after = kind.after, None
         if after is not None:
             after()

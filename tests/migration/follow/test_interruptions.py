@@ -16,9 +16,9 @@ from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.exceptions import GuardFailedError, NotConnectedError
 from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
-from zkgroups.migration.follow import follow
+from zkgroups.migration.following.follow import follow
 from zkgroups.testing import KafkaBroker, TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
 
@@ -137,9 +137,9 @@ class Away(Brokers):
         self._first("groups")
         return super().groups(names)
 
-    def commit(self, offsets: Offsets) -> Outcomes:
+    def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
         self._first("commit")
-        return super().commit(offsets)
+        return super().commit(offsets, **options)
 
 
 @pytest.mark.parametrize("to_zookeeper", [False, True])
@@ -218,9 +218,9 @@ class Counted(Brokers):
         Counted.asked += 1
         return super().committed_or_error(groups)
 
-    def commit(self, offsets: Offsets) -> Outcomes:
+    def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
         Counted.asked += 1
-        return super().commit(offsets)
+        return super().commit(offsets, **options)
 
 
 def test_a_run_that_ends_keeps_the_mark_of_a_group_that_another_run_has_moved(

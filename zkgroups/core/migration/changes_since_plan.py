@@ -115,6 +115,8 @@ def _topic_filter(rows: PlanRows) -> Callable[[str | None], bool]:
 
 def target_obstacles(rows: PlanRows, state: TargetState) -> list[Obstacle]:
     """Return the obstacles that a target has: active members, and commits since the plan."""
+    if state.unreadable:  # its offsets are unknown
+        return member_obstacles(state)
     if not state.committed and column(rows, "before").count(None) == len(rows):
         return member_obstacles(state)  # as usual, and faster
     changes = _Changes()

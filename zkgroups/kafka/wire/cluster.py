@@ -144,7 +144,9 @@ class Cluster:
 
         with self._watched(link):
             version, answer = await link.exchange(codec.METADATA, frame, timeout=timeout)
-        found = _metadata(codec.decode(codec.MetadataRequest(), version, answer))
+            found = _metadata(codec.decode(codec.MetadataRequest(), version, answer))
+            if not found.brokers:  # it does not know the topics yet either
+                raise NotSentError(f"the broker at {link.address} has just started, and does not know its cluster yet")
         self._learn(found.brokers)
         return found if wanted is None else found.only(wanted)
 

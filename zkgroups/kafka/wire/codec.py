@@ -117,6 +117,8 @@ def decode(request: Any, version: int, frame: bytes) -> Any:
         raise DamagedAnswerError(f"an answer to {_of(request, version)} cannot be read") from error
     if end != len(frame):
         raise DamagedAnswerError(f"an answer to {_of(request, version)} has the wrong length")
+    if _lacks_value(answer, _required(response, version)):
+        raise DamagedAnswerError(f"an answer to {_of(request, version)} lacks a value")
     return answer
 
 
@@ -131,6 +133,36 @@ def _decoder(response: Any, version: int) -> Any:
     """Unlike the public `decode`, this function also returns where the message ends."""
     flexible = response.flexible_version_q(version)
     return response._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=response)
+
+
+Required = tuple[tuple[str, bool, Any], ...]
+"""Fields that can be null in bytes: the name, whether that is an error, and the same for the elements of an array."""
+
+
+@cache
+def _required(response: Any, version: int) -> Required:
+    return _required_of(response._struct, version)
+
+
+def _required_of(struct: Any, version: int) -> Required:
+    found = []
+    for field in struct.fields.values():
+        if field.for_version_q(version) and (field.is_array() or field.type_str in ("string", "bytes")):
+            inner = _required_of(field, version) if field.is_struct_array() else ()
+            found.append((field.name, not field.nullable_for_version_q(version), inner))
+    return tuple(found)
+
+
+def _lacks_value(message: Any, required: Required) -> bool:
+    """Return whether a value is null that must not be. The decoder of kafka-python accepts it."""
+    for name, is_needed, inner in required:
+        value = getattr(message, name)
+        if value is None:
+            if is_needed:
+                return True
+        elif inner and any(_lacks_value(each, inner) for each in value):
+            return True
+    return False
 
 
 def _header_size(response: Any, version: int, frame: bytes) -> int:

@@ -57,7 +57,7 @@ class Connection:
             )
         except ssl.SSLError as error:
             raise _tls_failed(address, error) from error
-        except UnicodeError as error:
+        except ValueError as error:  # for the name of a host
             raise NotSentError(f"no connection to {address}: {error}") from error
         except OSError as error:
             raise NotSentError(f"no connection to {address}: {_reason(error)}") from error

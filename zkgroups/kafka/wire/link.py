@@ -91,8 +91,12 @@ class Link:
     async def open(self) -> Versions:
         """Connect unless connected, and return the versions that the broker supports."""
         if not self.is_open:
-            async with self._turn:
-                await self._opened()
+            self._users += 1
+            try:
+                async with self._turn:
+                    await self._opened()
+            finally:
+                self._users -= 1
         return self._versions
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from ...deadline import Deadline
@@ -30,6 +31,7 @@ class Runner:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._starting: Future[asyncio.AbstractEventLoop] | None = None
         self._process = os.getpid()
         self._closed = False
 
@@ -57,14 +59,15 @@ class Runner:
 
     def close(self) -> None:
         """Cancel all tasks, and end the thread. Does nothing in a forked child."""
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
+        starting, thread = self._starting, self._thread
         self._closed = True
-        if loop is None or thread is None or os.getpid() != self._process:
+        if starting is None or os.getpid() != self._process:
             return
+        _stop(starting)
         self._abandoned.detach()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(_CLEAN_UP)
+        if thread is not None and thread.is_alive():
+            thread.join(_CLEAN_UP)
+        self._loop = self._starting = self._thread = None
 
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._closed:
@@ -72,13 +75,29 @@ class Runner:
         if os.getpid() != self._process:
             raise UnavailableError("the connection to the brokers belongs to the parent process: connect again")
         if self._loop is None:
-            started: Future[asyncio.AbstractEventLoop] = Future()
-            self._thread = threading.Thread(target=_serve, args=(started,), name="zkgroups-kafka", daemon=True)
-            self._thread.start()
-            self._loop = started.result()
-            self._abandoned = weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
-            self._abandoned.atexit = False
+            self._loop = self._start().result()
         return self._loop
+
+    def _start(self) -> Future[asyncio.AbstractEventLoop]:
+        """Start the thread, unless an interrupted call has. Every thread ends with the runner."""
+        if self._starting is None or self._thread is None or not self._thread.is_alive():
+            self._starting = Future()
+            self._abandoned = weakref.finalize(self, _stop, self._starting)
+            self._abandoned.atexit = False
+            self._thread = threading.Thread(target=_serve, args=(self._starting,), name="zkgroups-kafka", daemon=True)
+            self._thread.start()
+        return self._starting
+
+
+def _stop(starting: Future[asyncio.AbstractEventLoop]) -> None:
+    """Stop the event loop of a thread, or as soon as it has one."""
+
+    def stop(started: Future[asyncio.AbstractEventLoop]) -> None:
+        loop = started.result()
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(loop.stop)
+
+    starting.add_done_callback(stop)
 
 
 async def _run(

@@ -10,8 +10,9 @@ after a second without an answer, the first versions of two other requests are s
     | none        | none       | answer   | none               | 0.8                   |
     | none        | none       | none     |                    | unreachable, or not a broker |
 
-The second ApiVersions is for a broker that was only slow, or about to stop. No request here makes a broker create a
-topic.
+ApiVersions is sent again, in turn with the request that was answered, for a broker that was only slow, or about to
+stop, and for connections that broke. To a newer broker, the OffsetFetch request of release 0.9 is about no offsets: it
+would seem to have none. No request here makes a broker create a topic.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from .errors import DamagedAnswerError, WireError
 
 _PATIENCE: Final = 1.0
 """In seconds, for an answer from a broker that may be too old to give one."""
+_CONFIRMATIONS: Final = 3
+"""How often a broker must be silent again, and answer in between, before it counts as an old one."""
 _CLIENT: Final = "zkgroups"
 
 Connect = Callable[[], Awaitable[Connection]]
@@ -71,13 +74,15 @@ async def ask_versions(connection: Connection) -> Versions:
 
 async def old_versions(connect: Connect) -> Versions | None:
     """Return the versions of a broker that did not report them; None unless it is certainly an old one."""
-    if await _answers(connect, codec.ListGroupsRequest()):
-        found = _OLD_0_9
-    elif await _answers(connect, codec.MetadataRequest(topics=[])):
-        found = _OLD_0_8
-    else:
-        return None
-    return None if await _answers(connect, codec.ApiVersionsRequest()) else found
+    found, known = _OLD_0_9, codec.ListGroupsRequest()
+    if not await _answers(connect, known):
+        found, known = _OLD_0_8, codec.MetadataRequest(topics=[])
+        if not await _answers(connect, known):
+            return None
+    for _ in range(_CONFIRMATIONS):
+        if not await _is_silent(connect, codec.ApiVersionsRequest()) or not await _answers(connect, known):
+            return None
+    return found
 
 
 async def reported(connection: Connection, connect: Connect) -> Versions:
@@ -88,7 +93,8 @@ async def reported(connection: Connection, connect: Connect) -> Versions:
         await asyncio.wait({asked}, timeout=_PATIENCE)
         if asked.done() and not _is_silence(asked.exception()):
             return asked.result()
-        return await old_versions(connect) or await asked
+        found = await old_versions(connect)
+        return await asked if found is None or (asked.done() and not _is_silence(asked.exception())) else found
     finally:
         asked.cancel()
 
@@ -114,6 +120,25 @@ async def _answers(connect: Connect, request: Any) -> bool:
     except (WireError, TimeoutError):
         return False
     return True
+
+
+async def _is_silent(connect: Connect, request: Any) -> bool:
+    """Return whether a broker that can be connected does not answer. A damaged answer is no silence."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            connection = await connect()
+    except (WireError, TimeoutError):
+        return False
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await _ask(connection, request)
+    except TimeoutError:
+        return True
+    except WireError as error:
+        return _is_silence(error)
+    finally:
+        connection.close()
+    return False
 
 
 async def _ask(connection: Connection, request: Any) -> Any:

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ...core.migration.plan_rows import PlanRow
 from ...migration import planning, steps, summaries
-from ...migration.engine import Engine, signature_of
+from ...migration.engines.engine import Engine, signature_of
 from ...migration.planning import PlanSummary
 from ...migration.steps import ExecutionResult
 from .engine import SparkEngine

@@ -21,10 +21,10 @@ from pyspark.sql.types import (
 
 from ...core.migration.tally import Tally
 from ...input_errors import InvalidOptionError
-from ...migration.arrow_rows import arrow_schema, located, row, table
-from ...migration.engine import BatchFunction, OnProgress
+from ...migration.engines.arrow_rows import arrow_schema, located, row, table
+from ...migration.engines.engine import BatchFunction, OnProgress
+from ...migration.engines.tallies import TallyAddition, TallySum
 from ...migration.plan_folder import PlanFolder
-from ...migration.tallies import TallyAddition, TallySum
 from ...storage.atomic_folder import write_list
 from ..errors import translated
 from ..pyspark_internals import active_session, driver_interpreter, literal_paths, map_in_arrow

@@ -13,8 +13,8 @@ from ...core.migration.offset_decision import NoOffset
 from ...core.migration.target_names import Renaming
 from ...core.selection import Selection, check_expression
 from ...exceptions import InvalidOptionError
-from ...migration.arrow_rows import arrow_schema
-from ...migration.engine import Engine
+from ...migration.engines.arrow_rows import arrow_schema
+from ...migration.engines.engine import Engine
 from ...migration.plan import SourceNode
 from ..snapshots.choose_snapshot import LATEST, choose_snapshot
 from ..snapshots.snapshot import read_snapshot

@@ -38,7 +38,7 @@ def claim_partitions(
 def _claim_all(ownership: Ownership, contents: Mapping[TopicPartition, bytes]) -> list[OwnerNode]:
     ownership.fence.require()
     claimed: list[OwnerNode] = []
-    resumed = [node for node in ownership.current_at(contents) if node.resumed]
+    resumed = [node for node in ownership.current_at(contents) if node.resumed and not node.uncertain]
     partitions = [at for at in contents if at not in {node.at for node in resumed}]
     units = [[_create(ownership, at, contents[at])] for at in partitions]
 
@@ -83,10 +83,11 @@ def _claim_batch(
 def _keep(ownership: Ownership, held: Sequence[OwnerNode]) -> None:
     """After a claim with an unknown outcome, do not count nodes as leftovers that belong to known claims.
 
-    That includes claims whose release has an unknown outcome: releasing them again also deletes a node created here.
+    That includes claims whose release has an unknown outcome: releasing them again also deletes a node created here, if
+    it has the same contents.
     """
-    kept = ownership.current_among(held)
-    ownership.fence.leftovers.discard(ownership.paths.owner(node.at) for node in kept)
+    for node in ownership.current_among(held):
+        ownership.fence.leftovers.discard_contents(ownership.paths.owner(node.at), node.data)
 
 
 def _handle_failure(

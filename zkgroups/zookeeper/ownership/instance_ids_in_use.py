@@ -24,6 +24,13 @@ def is_in_use(session: Session, path: str) -> bool:
         return path in _USERS.get(session, {})
 
 
+def is_used_by_another(ownership: Ownership) -> bool:
+    """Return whether another object of this process uses the id, in this session. Then the registration is its own."""
+    with _LOCK:
+        users = _USERS.get(ownership.session, WeakValueDictionary())
+        return users.get(ownership.fence.path, ownership) is not ownership
+
+
 def take_id(ownership: Ownership, *, force: bool = False) -> bool:
     """Use the id in this session. Return False if another object uses it; with `force`, replace that one."""
     path = ownership.fence.path

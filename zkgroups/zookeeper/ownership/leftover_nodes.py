@@ -66,6 +66,13 @@ class LeftoverNodes:
                 self._contents.pop(path, None)
                 self._versions.pop(path, None)
 
+    def discard_contents(self, path: str, data: bytes) -> None:
+        """Remove the nodes at this path with these contents, because such a node is in use."""
+        with self._lock:
+            others = {left for left in self._contents.pop(path, ()) if left[1] != data}
+            if others:
+                self._contents[path] = others
+
     def clear(self) -> None:
         """Remove all nodes."""
         with self._lock:

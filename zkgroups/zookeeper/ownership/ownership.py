@@ -159,10 +159,10 @@ class Ownership:
     def is_overwritten(self, found: Node, known: OwnerNode | None) -> bool:
         """Return whether another client has overwritten an owner node. Then it is not a claim, and can be deleted.
 
-        If another instance of this session has recreated the node instead, its version is lower.
+        If another instance of this session has recreated the node instead, its version is not higher.
         """
         leftovers = self.fence.leftovers
-        if known is not None and found.session == known.session_id and found.version > known.version:
+        if known is not None and found.session == known.session_id and found.version > known.version != UNKNOWN:
             leftovers.remember_overwritten(found.path, known.version, known.session_id)
         return leftovers.is_overwritten(found)
 

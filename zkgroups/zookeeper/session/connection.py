@@ -22,6 +22,7 @@ from ...exceptions import (
     InvalidOptionError,
     NotConnectedError,
     UnreachableError,
+    ZkgroupsException,
 )
 from ..kazoo_compat import internals
 from ..kazoo_compat.client_log import ConnectionLog
@@ -30,6 +31,7 @@ from ..kazoo_compat.close_in_forks import close_in_forks
 from ..kazoo_compat.connect_and_login import correct_sasl_login, limit_connect_time
 from ..kazoo_compat.connect_failures import ConnectFailures
 from .chroot_check import no_chroot
+from .credentials import end_session
 from .errors import REJECTED
 from .options import check_hosts, check_session_timeout
 from .session import Session
@@ -84,6 +86,7 @@ def connect(
         _start(session, hosts, deadline, unreachable, failures)
         _send_first_request(session, hosts, deadline, failures)
         if file is not None:
+            _end_earlier_session(session, file, deadline)
             file.follow(client)
             session.is_resumable = True
             session.resumed = session.id if file.resumed else None
@@ -113,6 +116,17 @@ def _open_session_file(path: str | os.PathLike[str] | None, session: Session) ->
     if file.saved is not None and file.saved.timeout is not None:
         session.resume(file.saved.session_id, file.saved.credentials.password, timeout=file.saved.timeout)
     return file
+
+
+def _end_earlier_session(session: Session, file: SessionFile, deadline: Deadline) -> None:
+    """End the session that the last process has begun to close, so that its ids and partitions are free."""
+    if file.closing is None:
+        return
+    try:
+        ended = end_session(session.client, file.closing.credentials, deadline.remaining)
+        log.info("session %s from %s: %s", file.closing.hex, file.path, "ended" if ended else "had expired")
+    except ZkgroupsException as error:
+        log.warning("session %s from %s ends after its timeout: %s", file.closing.hex, file.path, error)
 
 
 def _warn_of_old_timeout(session: Session, file: SessionFile) -> None:

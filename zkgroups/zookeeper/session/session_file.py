@@ -14,6 +14,10 @@ twice. The lock does not prevent this, because the copy has its own lock. So the
 device and inode number, and the boot of the machine. On a cloned volume, in a restored backup, and after a reboot one
 of them differs. Then a new session is started.
 
+A session that its process has begun to close is not resumed either. A follower that is cut off from its leader may pass
+on the request later, and no server refuses it then, because the end of a session is not bound to a connection. So the
+record says so before the request is sent. The next process ends that session itself, and starts a new one.
+
 The record also contains the smallest timeout that the session was granted. A new leader uses the timeout at the
 creation of the session, and no server reports that one later. So a session is not resumed from a record without it.
 
@@ -30,6 +34,7 @@ import socket
 import stat
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 from weakref import WeakSet
@@ -58,11 +63,15 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SessionFile:
-    """A session file, open and locked. `saved` is the session that it contained when it was opened."""
+    """A session file, open and locked.
+
+    `saved` is the session to resume, and `closing` one to end, if the file contained one when it was opened.
+    """
 
     def __init__(self, path: Path, fd: int, chroot: str) -> None:
         self.path = path
         self.saved: SavedSession | None = None
+        self.closing: SavedSession | None = None
         self.resumed = False
         """True if the client has resumed the session that the file contained."""
         self._chroot = chroot
@@ -110,10 +119,11 @@ class SessionFile:
             raise SessionInUseError(str(self.path), pid_of_record(os.pread(fd, LONGEST_RECORD, 0))) from error
         self._length = os.fstat(fd).st_size  # the previous owner of the lock may have changed it after the first fstat
         self._identity = _identity(status)
-        self.saved = self._load(os.pread(fd, LONGEST_RECORD + 1, 0).strip(BLANK))
+        found = self._load(os.pread(fd, LONGEST_RECORD + 1, 0).strip(BLANK))
+        self.saved, self.closing = (None, found) if found is not None and found.closing else (found, None)
         if stat.S_IMODE(status.st_mode) != _MODE:
             self._restrict_access(fd, status.st_mode)
-        self._write(self.saved)
+        self._write(found)
 
     def _load(self, data: bytes) -> SavedSession | None:
         if not data:
@@ -195,6 +205,19 @@ class SessionFile:
         # Overwrite the rest with blanks. Truncating is a second step, before which the process may be killed.
         os.pwrite(self._fd, data.ljust(self._length), 0)
         self._written, self._length = session, max(self._length, len(data))
+
+    def begin_close(self) -> bool:
+        """Note that the session is about to be closed. Return False if that cannot be written."""
+        self.save()  # a new session may not be saved yet
+        try:
+            with self._lock:
+                self._client = None
+                if self._written is not None:
+                    self._write(replace(self._written, closing=True))
+        except OSError as error:
+            log.error("cannot write session file %s; the session ends after its timeout: %s", self.path, error)
+            return False
+        return True
 
     def close(self, *, ended: bool) -> None:
         """Release the lock. Truncate the file if the session has ended."""

@@ -26,6 +26,8 @@ class SavedSession:
 
     credentials: SessionCredentials
     timeout: float | None
+    closing: bool = False
+    """True if its process has begun to close it. The request may still arrive, so it must not be resumed."""
 
     @property
     def session_id(self) -> int:
@@ -40,9 +42,9 @@ class SavedSession:
 
 def encode_record(chroot: str, identity: str, session: SavedSession | None) -> bytes:
     """Encode the record of a session, or of none, as one line."""
-    credentials = None if session is None else session.credentials.dump()
-    record = {"zkgroups": 1, "chroot": chroot, "pid": os.getpid(), "place": identity, "session": credentials}
+    record = {"zkgroups": 1, "chroot": chroot, "pid": os.getpid(), "place": identity, "session": None}
     if session is not None:
+        record["closing" if session.closing else "session"] = session.credentials.dump()
         record["timeout"] = session.timeout
     return json.dumps(record).encode() + b"\n"
 
@@ -53,7 +55,9 @@ def decode_record(data: bytes) -> tuple[str, str, SavedSession | None] | None:
         fields = json.loads(data)
         if fields["zkgroups"] != 1:
             return None
-        credentials = None if fields["session"] is None else SessionCredentials.load(fields["session"])
+        closing = fields["session"] is None and fields.get("closing") is not None
+        text = fields["closing" if closing else "session"]
+        credentials = None if text is None else SessionCredentials.load(text)
         chroot, identity, timeout = str(fields["chroot"]), str(fields["place"]), fields.get("timeout")
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
@@ -63,7 +67,7 @@ def decode_record(data: bytes) -> tuple[str, str, SavedSession | None] | None:
         return None
     if timeout is not None and not _is_timeout(timeout):
         return None
-    return chroot, identity, SavedSession(credentials, timeout)
+    return chroot, identity, SavedSession(credentials, timeout, closing)
 
 
 def _is_timeout(value: object) -> bool:

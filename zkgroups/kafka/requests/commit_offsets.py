@@ -1,0 +1,285 @@
+"""Commit offsets for groups on the brokers, without joining the groups.
+
+A request has up to a thousand offsets of one group. The outcome for each partition is None if the offset is committed,
+or the error. If an answer is lost, the offset is read back, and sent again only if it is missing. If it cannot be read
+back, the outcome is OutcomeUnknownError.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+
+from ...core.kafka_values import NativeOffset, PlainOffsets
+from ...core.znodes.topic_partition import TopicPartition
+from ...deadline import Deadline
+from ...exceptions import GroupInUseError, NotConnectedError, OutcomeUnknownError
+from ...input_errors import ZkgroupsException
+from ..errors import error as error_of
+from ..errors import is_temporary
+from ..wire import codec
+from ..wire.cluster import Cluster
+from ..wire.error_codes import Code
+from ..wire.errors import WireError
+from .commit_requests import CommitRequest, Template, encode, read
+from .coordinators import Coordinators
+from .fetch_offsets import Before, fetch
+from .lanes import send_all
+from .native_groups import in_use
+from .retry import LOOK, tries
+
+Outcomes = dict[str, Mapping[TopicPartition, ZkgroupsException | None]]
+_Outcomes = defaultdict[str, dict[TopicPartition, ZkgroupsException | None]]
+
+_MOST_PER_REQUEST: Final = 1_000
+_MOST_AT_A_TIME: Final = 100_000
+
+_order = attrgetter("at.topic", "at.partition")
+_place = attrgetter("topic", "partition")
+
+
+async def commit(
+    cluster: Cluster,
+    coordinators: Coordinators,
+    offsets: Iterable[NativeOffset | PlainOffsets],
+    timeout: float,
+    before: Before | None = None,
+) -> Outcomes:
+    """Commit these offsets, and return the outcome of each. Each 100,000 offsets have a timeout of their own.
+
+    Without `before`, an offset may be sent again although another client has committed meanwhile.
+    """
+    outcomes: _Outcomes = defaultdict(dict)
+    for requests in _chunks(_requests(offsets)):
+        found = await _Commit(cluster, coordinators, requests, Deadline(timeout), before).run()
+        for group, those in found.items():
+            outcomes[group].update(those)
+    refused = {
+        group: [at for at, error in those.items() if isinstance(error, GroupInUseError)]
+        for group, those in outcomes.items()
+        if any(those.values())
+    }
+    live = [group for group, those in refused.items() if those]
+    for group, error in (await in_use(cluster, coordinators, live, Deadline(timeout))).items():
+        outcomes[group] |= dict.fromkeys(refused[group], error)
+    return dict(outcomes)
+
+
+def _requests(offsets: Iterable[NativeOffset | PlainOffsets]) -> Iterator[CommitRequest]:
+    groups: defaultdict[str, list[NativeOffset]] = defaultdict(list)
+    sorting = _Sorting()
+    for each in offsets:
+        if isinstance(each, NativeOffset):
+            groups[each.group].append(each)
+        else:
+            yield from _parts(sorting.sorted(each))
+    for group, those in groups.items():
+        those.sort(key=_order)
+        for first in range(0, len(those), _MOST_PER_REQUEST):
+            yield CommitRequest(group, those[first : first + _MOST_PER_REQUEST])
+
+
+def _parts(plain: PlainOffsets) -> Iterator[CommitRequest]:
+    group, places, offsets = plain
+    for first in range(0, len(places), _MOST_PER_REQUEST):
+        last = first + _MOST_PER_REQUEST
+        yield CommitRequest(group, PlainOffsets(group, places[first:last], offsets[first:last]))
+
+
+class _Sorting:
+    """Sorts the offsets of groups by partition. Most groups have the same partitions as the group before."""
+
+    def __init__(self) -> None:
+        self._places: Sequence[TopicPartition] = ()
+        self._sorted: Sequence[TopicPartition] = ()
+        self._order: list[int] = []
+
+    def sorted(self, plain: PlainOffsets) -> PlainOffsets:
+        """Return the offsets of a group, sorted by partition."""
+        if plain.places != self._places:
+            self._places = plain.places
+            self._order = sorted(range(len(plain.places)), key=lambda index: _place(plain.places[index]))
+            self._sorted = tuple(plain.places[index] for index in self._order)
+        return PlainOffsets(plain.group, self._sorted, [plain.offsets[index] for index in self._order])
+
+
+def _chunks(requests: Iterable[CommitRequest]) -> Iterator[list[CommitRequest]]:
+    chunk: list[CommitRequest] = []
+    size = 0
+    for request in requests:
+        if chunk and size + request.size > _MOST_AT_A_TIME:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(request)
+        size += request.size
+    if chunk:
+        yield chunk
+
+
+class _Commit:
+    """Some requests, and the outcome of each of their offsets."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        coordinators: Coordinators,
+        requests: Sequence[CommitRequest],
+        deadline: Deadline,
+        before: Before | None,
+    ) -> None:
+        self._cluster = cluster
+        self._coordinators = coordinators
+        self._left = list(requests)
+        self._deadline = deadline
+        self._before = before
+        self._outcomes: _Outcomes = defaultdict(dict)
+        self._next: list[CommitRequest] = []
+        """Requests with offsets that have no outcome after this attempt."""
+        self._sent: set[tuple[str, TopicPartition]] = set()
+        """Offsets that were sent and have no answer."""
+        self._unread: set[str] = set()
+        """Groups with such offsets that could not be read back. Nothing is sent again until they are."""
+        self._reason = Code.words(Code.COORDINATOR_NOT_AVAILABLE)
+
+    async def run(self) -> _Outcomes:
+        """Send the requests until all offsets have an outcome, or the deadline has passed."""
+        async for timeout in tries(self._deadline, lambda: sum(map(len, self._outcomes.values()))):
+            await self._send(timeout)
+            await self._read_back(max(LOOK, timeout))
+            if not self._left:
+                break
+        for request in self._left:
+            self._outcomes[request.group].update({each.at: self._unanswered(each) for each in request.offsets})
+        return self._outcomes
+
+    async def _send(self, timeout: float) -> None:
+        """Send the remaining requests once."""
+        try:
+            groups = list(dict.fromkeys(each.group for each in self._left if each.group not in self._unread))
+            where = await self._coordinators.find(groups, timeout)
+        except WireError as error:
+            self._reason = str(error)
+            return
+        self._reason = where.reason
+        self._next = []
+        done: set[int] = set()
+
+        async def send(node: int, request: CommitRequest) -> None:
+            codes, template = await self._exchange(node, request, timeout)
+            if codes is not None:
+                self._answered(request, codes)
+            elif template is not None:
+                self._outcomes[request.group].update(template.done)
+            done.add(id(request))
+
+        batches: dict[int, list[CommitRequest]] = {}
+        for request in self._left:
+            if request.group in where.nodes:
+                batches.setdefault(where.nodes[request.group], []).append(request)
+            elif request.group in where.errors:
+                self._finish(request.group, request.offsets, where.errors[request.group])
+                done.add(id(request))
+        for node, failure in (await send_all(batches, send)).items():
+            self._failed([request for request in batches[node] if id(request) not in done], failure, done)
+        self._left = self._next + [request for request in self._left if id(request) not in done]
+
+    def _failed(
+        self, requests: Sequence[CommitRequest], failure: WireError | ZkgroupsException, done: set[int]
+    ) -> None:
+        """Note why a broker did not answer these requests."""
+        if isinstance(failure, WireError):
+            self._reason = str(failure)
+            self._coordinators.forget(request.group for request in requests)
+            return
+        for request in requests:
+            if not any((each.group, each.at) in self._sent for each in request.offsets):
+                self._finish(request.group, request.offsets, failure)
+                done.add(id(request))
+
+    async def _exchange(
+        self, node: int, request: CommitRequest, timeout: float
+    ) -> tuple[Mapping[tuple[str, int], int] | None, Template | None]:
+        """Send a request. Return its error codes (None if there are none), and the template that encoded it."""
+        used: list[Template | None] = []
+
+        def build(version: int, correlation_id: int, client_id: str) -> bytes:
+            frame, template = encode(request, version, correlation_id, client_id)
+            used.append(template)
+            return frame
+
+        try:
+            version, answer = await self._cluster.exchange(node, codec.OFFSET_COMMIT, build, timeout=timeout)
+        except WireError as error:
+            if error.sent:
+                self._sent.update((each.group, each.at) for each in request.offsets)
+            raise
+        return read(version, answer, used[-1]), used[-1]
+
+    def _answered(self, request: CommitRequest, codes: Mapping[tuple[str, int], int]) -> None:
+        left = []
+        for each in request.offsets:
+            code = codes.get((each.at.topic, each.at.partition))
+            if code is None or is_temporary(code):
+                # An error does not prove that nothing was written: a broker may write and then lose its role.
+                left.append(each)
+                self._sent.add((each.group, each.at))
+                self._reason = "no answer for this partition" if code is None else Code.words(code)
+                if code is not None and code != Code.COORDINATOR_LOAD_IN_PROGRESS:
+                    self._coordinators.forget([each.group])
+            else:
+                what = f"{each.at} of group {each.group!r}"
+                error = None if code == Code.NONE else error_of(code, what, group=each.group, at=each.at)
+                self._outcomes[each.group][each.at] = error
+        if left:
+            self._next.append(CommitRequest(request.group, left))
+
+    def _finish(self, group: str, offsets: Iterable[NativeOffset], outcome: ZkgroupsException | None) -> None:
+        self._outcomes[group].update(dict.fromkeys((each.at for each in offsets), outcome))
+
+    async def _read_back(self, timeout: float) -> None:
+        """Find out which offsets without an answer were committed."""
+        unsure = {
+            each.group for request in self._left for each in request.offsets if (each.group, each.at) in self._sent
+        }
+        if not unsure:
+            return
+        found = await fetch(self._cluster, self._coordinators, sorted(unsure), Deadline(timeout))
+        self._unread = {group for group, there in found.items() if isinstance(there, ZkgroupsException)}
+        left = []
+        for request in self._left:
+            there = found.get(request.group, {})
+            rest = list(request.offsets)
+            if not isinstance(there, ZkgroupsException):
+                rest = [each for each in rest if not self._resolved(each, there.get(each.at))]
+            if rest:
+                left.append(CommitRequest(request.group, rest))
+        self._left = left
+
+    def _resolved(self, each: NativeOffset, now: NativeOffset | None) -> bool:
+        """Note the outcome of an offset without an answer, unless it must be sent again."""
+        if (each.group, each.at) not in self._sent:
+            return False
+        if now == each:
+            self._finish(each.group, [each], None)
+            return True
+        if self._before is None or now == self._before.get(each.group, {}).get(each.at):
+            return False
+        there = "the group has none now" if now is None else f"the group has {now.offset} now"
+        error = OutcomeUnknownError(
+            f"it is not known whether {_shown(each)} was committed: {there}, so another client commits, too"
+        )
+        self._finish(each.group, [each], error)
+        return True
+
+    def _unanswered(self, each: NativeOffset) -> ZkgroupsException:
+        what = _shown(each)
+        text = f"within {self._deadline.seconds:g} s: {self._reason}"
+        if (each.group, each.at) in self._sent:
+            return OutcomeUnknownError(f"it is not known whether {what} was committed {text}")
+        return NotConnectedError(f"no broker accepted {what} {text}")
+
+
+def _shown(each: NativeOffset) -> str:
+    return f"offset {each.offset} for {each.at} of group {each.group!r}"

@@ -1,0 +1,1 @@
+"""How to connect to brokers: options, and the properties of Kafka clients."""
