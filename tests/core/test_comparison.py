@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.migration.rows import row
@@ -123,6 +123,29 @@ def test_dual_commit_names_the_side_with_the_higher_offset(offset: int | None, n
 
 
 SECOND = row("legacy", TARGET, OTHER, Decision(Action.COMMIT, Reason.UNCHANGED, 5), None, 5, 105)
+THIRD = SECOND._replace(partition=2)
+
+
+@given(
+    st.lists(st.sampled_from([COMMIT, COMMIT, SECOND, SECOND, THIRD, COMMIT._replace(planned=6), AHEAD]), min_size=1),
+    st.lists(st.sampled_from([COMMIT, SECOND, THIRD]), unique=True),
+    st.lists(st.sampled_from([COMMIT, SECOND, THIRD]), unique=True),
+    st.sampled_from([None, COMMIT, SECOND]),
+)
+@example([COMMIT._replace(planned=6), COMMIT], [COMMIT], [COMMIT], None)  # a plan that was edited
+def test_each_row_of_a_group_is_compared_as_by_itself(
+    rows: list[PlanRow], in_zookeeper: list[PlanRow], in_kafka: list[PlanRow], changed: PlanRow | None
+) -> None:
+    nodes: dict[OffsetKey, OffsetNode] = {
+        (each.topic, each.partition): OffsetNode(1 if each is changed else each.zxid, each.planned)
+        for each in in_zookeeper
+    }
+    now = TargetState((), {each.at: NativeOffset(TARGET, each.at, each.planned or 0) for each in in_kafka if each.at})
+    for source in (SourceState((), nodes), None):
+        found = compare_rows(rows, source, now)
+        assert [*found][: len(rows)] == [compare_rows([each], source, now)[0] for each in rows]
+
+
 PLANNED = NativeOffset(TARGET, AT, 7)
 PLANNED_SECOND = NativeOffset(TARGET, OTHER, 5)
 

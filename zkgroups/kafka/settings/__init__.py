@@ -1,1 +1,1 @@
-"""How to connect to brokers: properties of Kafka clients, and their conversion to settings of our links."""
+"""How to connect to brokers: options, and the properties of Kafka clients."""
