@@ -116,21 +116,20 @@ def test_closing_from_another_thread_ends_a_call_with_our_error() -> None:
     closing.join(LONGEST)
 
 
-def test_threads_that_call_for_the_first_time_together_share_one_loop() -> None:
-    async def loop() -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
-
-    with ThreadPoolExecutor(8) as threads:
+def test_threads_that_call_for_the_first_time_together_start_one_loop() -> None:
+    before = set(threading.enumerate())
+    with ThreadPoolExecutor(8) as callers:
         for _ in range(20):
             runner, begin = Runner(), threading.Barrier(8)
 
-            def call(runner: Runner, begin: threading.Barrier) -> asyncio.AbstractEventLoop:
+            def call(value: int, runner: Runner, begin: threading.Barrier) -> int:
                 begin.wait(LONGEST)
-                return runner.run(loop())
+                return runner.run(number(value))
 
-            calls = [threads.submit(call, runner, begin) for _ in range(8)]
-            assert len({each.result() for each in calls}) == 1
+            calls = [callers.submit(call, value, runner, begin) for value in range(8)]
+            assert [each.result() for each in calls] == [*range(8)]
             runner.close()
+            assert [each.name for each in {*threading.enumerate()} - before if each.name == "zkgroups-kafka"] == []
 
 
 def test_a_forgotten_connection_stays_open_until_the_loop_ends(caplog: pytest.LogCaptureFixture) -> None:
