@@ -69,7 +69,9 @@ class LeftoverNodes:
     def discard_contents(self, path: str, data: bytes) -> None:
         """Remove the nodes at this path with these contents, because such a node is in use."""
         with self._lock:
-            self._contents[path] = {left for left in self._contents.get(path, ()) if left[1] != data}
+            others = {left for left in self._contents.pop(path, ()) if left[1] != data}
+            if others:
+                self._contents[path] = others
 
     def clear(self) -> None:
         """Remove all nodes."""
