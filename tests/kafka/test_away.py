@@ -85,6 +85,13 @@ except NotConnectedError:
     assert (result.stdout, result.stderr) == ("away\n", "")
 
 
+def test_nothing_is_printed_at_the_end_of_a_process_that_does_not_close(own: KafkaBroker) -> None:
+    program = f"from zkgroups.kafka import Brokers; brokers = Brokers.connect({own.address!r}); brokers.partitions()"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_connecting_sends_no_request() -> None:
     started = time.monotonic()
     with Brokers.connect("127.0.0.1:1", timeout=15) as brokers:

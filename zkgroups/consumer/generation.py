@@ -283,9 +283,10 @@ class Generation:
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit these offsets now, by default all marked offsets. An offset is the next message to read.
 
-        An error means that nothing was changed. If the partitions may belong to another member, the error is
-        `GenerationEndedError`, `SessionLostError` or `NotClaimedError`. If an offset would go back, the error is
-        `OffsetWouldGoBackError`.
+        An error means that nothing was changed, with two exceptions. `OutcomeUnknownError` means that the offsets may
+        have been committed. Thousands of offsets may need several transactions, and then the first ones may have been
+        committed. If the partitions may belong to another member, the error is `GenerationEndedError`,
+        `SessionLostError` or `NotClaimedError`. If an offset would go back, the error is `OffsetWouldGoBackError`.
         """
         if not isinstance(offsets, Mapping | None):
             raise InvalidOptionError("offsets", offsets, "it must be a mapping of TopicPartition to offset")

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -104,6 +105,32 @@ def test_closing_cancels_all_work_and_ends_the_thread() -> None:
     with pytest.raises(UnavailableError, match="closed"):
         runner.run(number(1))
     runner.close()
+
+
+def test_closing_from_another_thread_ends_a_call_with_our_error() -> None:
+    work, runner = Work(), Runner()
+    closing = threading.Thread(target=lambda: work.begun.wait(LONGEST) and runner.close())
+    closing.start()
+    with pytest.raises(UnavailableError, match="closed during the call"):
+        runner.run(work.run())
+    closing.join(LONGEST)
+
+
+def test_threads_that_call_for_the_first_time_together_share_one_loop() -> None:
+    async def loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(20):
+            runner, begin = Runner(), threading.Barrier(8)
+
+            def call(runner: Runner, begin: threading.Barrier) -> asyncio.AbstractEventLoop:
+                begin.wait(LONGEST)
+                return runner.run(loop())
+
+            calls = [threads.submit(call, runner, begin) for _ in range(8)]
+            assert len({each.result() for each in calls}) == 1
+            runner.close()
 
 
 def test_a_forgotten_connection_stays_open_until_the_loop_ends(caplog: pytest.LogCaptureFixture) -> None:

@@ -39,6 +39,8 @@ class Connection:
         self._answers = 0
         self._reason: WireError | CertificateError | None = None
         self._reading = asyncio.create_task(self._read())
+        # Otherwise asyncio prints an error at the end of a process that has not closed its connections.
+        self._reading._log_destroy_pending = False  # type: ignore[attr-defined]
         _READING.add(self._reading)
         self._reading.add_done_callback(_READING.discard)
 

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Runner:
-    """Runs coroutines on its own event loop, in a daemon thread that the first call starts. Not thread-safe.
+    """Runs coroutines on its own event loop, in a daemon thread that the first call starts.
 
     The thread also ends if nobody refers to the runner anymore.
 
@@ -32,6 +32,7 @@ class Runner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._starting: Future[asyncio.AbstractEventLoop] | None = None
+        self._lock = threading.RLock()  # a signal handler may call while the thread starts
         self._process = os.getpid()
         self._closed = False
 
@@ -50,6 +51,8 @@ class Runner:
         running = asyncio.run_coroutine_threadsafe(_run(coroutine, deadline, begun, ended), loop)
         try:
             return running.result()
+        except CancelledError:
+            raise UnavailableError("the connection to the brokers was closed during the call: connect again") from None
         except BaseException:
             if not running.done():
                 begun.wait(_CLEAN_UP)  # a task that is cancelled before it begins leaves its coroutine open
@@ -75,7 +78,9 @@ class Runner:
         if os.getpid() != self._process:
             raise UnavailableError("the connection to the brokers belongs to the parent process: connect again")
         if self._loop is None:
-            self._loop = self._start().result()
+            with self._lock:
+                starting = self._start()
+            self._loop = starting.result()
         return self._loop
 
     def _start(self) -> Future[asyncio.AbstractEventLoop]:
