@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator
 from itertools import count
@@ -69,3 +70,15 @@ def test_a_consumer_that_stops_ends_the_work() -> None:
     assert next(results) in range(3)
     results.close()
     assert processed
+
+
+def test_an_error_of_the_consumer_ends_the_work_at_once() -> None:
+    """As when a report cannot be written, or after Ctrl-C: no group is begun afterwards."""
+
+    def consume() -> None:
+        for _result in (each for each in map_in_threads(lambda items: items, count(), 3)):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        consume()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("zkgroups-migration")]

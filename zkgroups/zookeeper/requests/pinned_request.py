@@ -22,6 +22,7 @@ from ...core.znodes.session_ids import session_hex
 from ...deadline import uptime
 from ...exceptions import TooLargeError
 from ..kazoo_compat import internals
+from ..kazoo_compat.transaction_results import transaction_results
 from .request_limit import MAX_REQUEST_BYTES
 from .request_size import ENVELOPE_BYTES
 from .transaction import Check, Create, Delete, Operation, Set, first_failure
@@ -66,7 +67,7 @@ class PinnedRequest:
 
     def deserialize(self, answer: bytes, offset: int) -> list[Any]:
         """Called by kazoo. Raise ValueError for results that cannot belong to these operations."""
-        results: list[Any] = wire.Transaction.deserialize(answer, offset)
+        results = transaction_results(answer, offset)
         if not self.refused:
             _check_results(self._operations, results)
         return results

@@ -8,6 +8,8 @@ from typing import Final
 from kazoo.exceptions import BadVersionError, NoAuthError, NoNodeError
 from kazoo.protocol.serialization import CheckVersion, Transaction
 
+from ..kazoo_compat.transaction_results import transaction_results
+
 _FROM_THE_LEADER: Final = frozenset(error.code for error in (NoNodeError, NoAuthError, BadVersionError))
 """Errors that a leader returns only after it has found the session alive."""
 
@@ -28,7 +30,7 @@ class ProofRequest:
     """
 
     type = Transaction.type
-    deserialize = staticmethod(Transaction.deserialize)
+    deserialize = staticmethod(transaction_results)
 
     def serialize(self) -> bytes:
         """Return a check of the root, which always exists. Version -1 needs no more than permission to read it."""
