@@ -13,13 +13,21 @@ from typing import Any
 import pytest
 
 import zkgroups
+import zkgroups.coordinator
 import zkgroups.kafka
 import zkgroups.migration
 import zkgroups.spark
 import zkgroups.spark.migration
 from zkgroups import exceptions
 
-PACKAGES = (zkgroups, zkgroups.kafka, zkgroups.migration, zkgroups.spark, zkgroups.spark.migration)
+PACKAGES = (
+    zkgroups,
+    zkgroups.coordinator,
+    zkgroups.kafka,
+    zkgroups.migration,
+    zkgroups.spark,
+    zkgroups.spark.migration,
+)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
