@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .group.events import (
     CommitReceived,
     GroupEvent,
@@ -32,10 +34,20 @@ class MemberRequests:
             return
         admitted = admit(group, request_id, request)
         if isinstance(admitted, KafkaError):
+            if admitted is KafkaError.GROUP_MAX_SIZE_REACHED:
+                self._give_place_up(group, request.member_id)
+                request = replace(request, member_id="")
             self._refuse(request_id, request, admitted)
             return
         self._groups.create(group)
         group.receive(admitted)
+
+    def _give_place_up(self, group: Group, member_id: str) -> None:
+        """Remove a member for which there is no room, so that the others do not wait for it."""
+        if member_id in group.members.pending_ids:
+            group.receive(PendingIdDropped(member_id))
+        elif member_id in group.members:
+            group.receive(MemberLeft(member_id))
 
     def sync(self, request_id: int, request: SyncRequest, group: Group) -> None:
         self._pass_on(group, check_sync(group, request), request_id, request, MemberSynced(request_id, request))
