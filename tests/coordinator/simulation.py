@@ -138,7 +138,6 @@ class Simulation:
             assert outcome.request_id in self.unanswered, "answered twice"
             self.unanswered.discard(outcome.request_id)
             self.mail.append((outcome.request_id, outcome.answer))
-        self.check()
 
     def deliver(self, position: int) -> None:
         """Let a consumer read one of the answers."""
@@ -148,7 +147,6 @@ class Simulation:
             if consumer.alive and consumer.awaits == id:
                 consumer.awaits = None
                 getattr(self, f"_on_{type(answer).__name__.removesuffix('Answer').lower()}")(consumer, request, answer)
-                self.check()
 
     def wait(self, seconds: float) -> None:
         """Let time pass, deadline by deadline."""
@@ -251,6 +249,8 @@ class Simulation:
         for at in consumer.owned:
             holder = self.given[consumer.generation].setdefault(at, consumer.instance_id or consumer.member_id)
             assert holder == (consumer.instance_id or consumer.member_id), f"{at} was given to two members"
+        if consumer.owned - before:
+            self.check()
         if before - consumer.owned:
             self.join(consumer)  # a cooperative member that gave partitions up
 
@@ -269,6 +269,7 @@ class Simulation:
     # What must always hold
 
     def check(self) -> None:
+        """Called when a consumer got partitions: only then, two can have the same."""
         group = self.coordinator.group(GROUP)
         if group is None:
             self.last_generation = 0
@@ -281,6 +282,11 @@ class Simulation:
             if consumer.member_id in valid:
                 for at in consumer.owned:
                     assert holders.setdefault(at, consumer.name) == consumer.name, f"{at} is held by two members"
+
+    def forget_generations(self) -> None:
+        """The group is loaded again. If its last generation could not be stored, its number comes again."""
+        self.given.clear()
+        self.last_generation = 0
 
     # The end
 

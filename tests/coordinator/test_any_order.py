@@ -76,6 +76,8 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(event=st.sampled_from([MembershipLost(), MembershipLost(GROUP), GroupMoved(GROUP)]))
     def lose(self, event: MembershipLost | GroupMoved) -> None:
         self.group.receive(event)
+        if isinstance(event, GroupMoved):
+            self.group.forget_generations()
 
     def teardown(self) -> None:
         if hasattr(self, "group"):
@@ -85,7 +87,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=25, stateful_step_count=25)
+TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 @pytest.mark.parametrize("by_coordinator", [True, False])
