@@ -93,7 +93,7 @@ def test_a_commit_of_a_stranger_is_refused() -> None:
     assert clients.commit(member_id="x", generation=1) == "UNKNOWN_MEMBER_ID"
     clients.leave(member)
     assert clients.commit(member_id=member, generation=1) == "UNKNOWN_MEMBER_ID"
-    assert clients.commit(member_id="x") == "UNKNOWN_MEMBER_ID"
+    assert clients.commit(member_id="x", generation=-1) == "NONE"  # no generation: a simple consumer
 
 
 def test_a_commit_of_a_generation_is_refused_by_a_group_that_does_not_exist() -> None:
@@ -140,6 +140,12 @@ def test_a_commit_is_answered_when_it_is_stored() -> None:
     assert clients.is_parked(commit)
     clients.receive_work(*storage.take())
     assert clients.answer(commit).errors == {ORDERS: KafkaError.NONE}
+
+
+def test_a_commit_with_nothing_to_store_is_answered_at_once() -> None:
+    clients, storage = slow_commits()
+    assert clients.commit(metadata="x" * 4097) == "OFFSET_METADATA_TOO_LARGE"
+    assert storage.open == []
 
 
 def test_the_storage_may_refuse_single_partitions() -> None:

@@ -23,6 +23,17 @@ def test_a_group_without_members_and_offsets_is_removed_after_its_timeout() -> N
     assert clients.coordinator.next_deadline is None
 
 
+def test_a_group_is_removed_exactly_when_its_timeout_has_elapsed() -> None:
+    clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, empty_group_timeout=100))
+    [member] = clients.stable("a", session_timeout=300)
+    clients.wait(50)
+    clients.leave(member)
+    clients.wait(99)
+    assert clients.state == "Empty"
+    clients.wait(1)
+    assert clients.coordinator.groups() == []
+
+
 def test_a_group_with_offsets_is_not_removed() -> None:
     clients = Clients()
     clients.commit()
@@ -64,6 +75,16 @@ def test_offsets_of_a_simple_consumer_expire_by_the_time_of_their_commit() -> No
     clients.wait(DAY)
     assert clients.fetch() == {}
     assert clients.coordinator.groups() == []
+
+
+def test_offsets_of_a_simple_consumer_expire_by_their_commit_also_if_the_group_was_loaded_since() -> None:
+    clients = Clients()
+    clients.commit(1, ORDERS)
+    later = Clients(storage=clients.storage)
+    later.now = WEEK - 10
+    later.commit(2, PAYMENTS)
+    later.wait(700)
+    assert later.fetch() == {"payments/0": 2}
 
 
 def test_offsets_of_an_empty_group_expire_by_the_time_when_it_became_empty() -> None:

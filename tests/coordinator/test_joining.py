@@ -102,6 +102,16 @@ def test_the_initial_delay_is_extended_while_members_come_up_to_the_rebalance_ti
     assert {clients.answer(join).generation for join in joins} == {1}
 
 
+def test_a_group_that_became_empty_waits_for_the_initial_delay_again() -> None:
+    clients = Clients(CoordinatorConfig(initial_rebalance_delay=DELAY))
+    clients.leave(*clients.stable("a"))
+    join = clients.join(**OLD)
+    clients.wait(DELAY - 0.1)
+    assert clients.is_parked(join)
+    clients.wait(0.1)
+    assert clients.answer(join).generation == 3
+
+
 def test_the_initial_delay_is_not_extended_when_nobody_came() -> None:
     clients = Clients(CoordinatorConfig(initial_rebalance_delay=DELAY))
     joins = [clients.join(**OLD), clients.join(**OLD)]
@@ -183,6 +193,24 @@ def test_a_member_expires_while_the_others_wait_for_it() -> None:
     assert clients.members == [first]
     assert clients.reported == ["MEMBER_EXPIRED"]
     assert second not in clients.members
+
+
+def test_the_session_of_a_new_member_begins_with_its_first_generation() -> None:
+    clients = Clients()
+    clients.joined("a")
+    clients.wait(SESSION - 0.1)
+    assert clients.members == ["a-1"]
+    clients.wait(0.1)
+    assert clients.members == []
+
+
+def test_the_deadline_of_a_new_id_ends_when_it_is_used() -> None:
+    clients = Clients()
+    given = clients.new_id()
+    clients.wait(SESSION / 2)
+    clients.settle([clients.answer(clients.join(given)).member_id])
+    clients.wait(SESSION / 2)
+    assert clients.coordinator.next_deadline == SESSION * 1.5
 
 
 def test_a_member_that_has_joined_does_not_expire_while_it_waits() -> None:

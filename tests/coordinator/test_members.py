@@ -15,8 +15,9 @@ from zkgroups.coordinator import (
     RebalanceNeeded,
     SyncRequest,
 )
+from zkgroups.coordinator.storage.work import ReleaseMembers
 
-from .clients import GROUP, REBALANCE, SESSION, Clients, join_request
+from .clients import GROUP, REBALANCE, SESSION, Clients, SlowStorage, join_request
 
 OLD = {"requires_known_member_id": False}
 
@@ -256,6 +257,17 @@ def test_parked_syncs_of_others_are_answered_when_a_member_leaves() -> None:
     assert clients.answer(sync).error == KafkaError.REBALANCE_IN_PROGRESS
 
 
+def test_a_sync_renews_the_session() -> None:
+    clients = Clients()
+    first, second = clients.joined("a", "b")
+    clients.answer(clients.sync(first, {}))
+    clients.wait(SESSION - 1)
+    clients.beat(first)
+    clients.answer(clients.sync(second))
+    clients.wait(SESSION - 1)
+    assert second in clients.members
+
+
 # Changes from outside
 
 
@@ -308,6 +320,30 @@ def test_all_members_join_anew_when_the_storage_lost_them() -> None:
     assert clients.beat(first) == "UNKNOWN_MEMBER_ID"
 
 
+def test_also_ids_that_wait_to_be_used_are_lost() -> None:
+    clients = Clients()
+    clients.stable("a")
+    given = clients.new_id()
+    clients.receive(MembershipLost())
+    assert clients.members == []
+    assert clients.ask(join_request(given)).error == KafkaError.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_members_that_were_lost_are_not_released_but_those_of_a_stuck_rebalance_are(lost: bool) -> None:
+    storage = SlowStorage()
+    clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, stuck_rebalance_timeout=20), storage)
+    members = clients.joined("a", "b", session_timeout=300, rebalance_timeout=1)
+    if lost:
+        clients.receive(MembershipLost())
+    for _ in range(25):
+        for member in members:
+            clients.join(member, session_timeout=300, rebalance_timeout=5)
+        clients.wait(1)
+    released = [work.members for work in storage.done if isinstance(work, ReleaseMembers)]
+    assert released == ([] if lost else [tuple(members)])
+
+
 def test_the_members_of_other_groups_stay_when_one_is_lost() -> None:
     clients = Clients()
     clients.stable("a")
@@ -328,26 +364,40 @@ def test_a_group_that_moved_answers_its_parked_requests() -> None:
 # Stuck rebalances
 
 
-def test_a_rebalance_that_does_not_end_loses_all_members_and_is_reported() -> None:
-    clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, stuck_rebalance_timeout=100))
-    members = clients.joined("a", "b", rebalance_timeout=40, session_timeout=300)
-    clients.wait(15)
-    while "STUCK_REBALANCE_ENDED" not in clients.reported:  # both join again and again, and the leader never syncs
-        joins = [clients.join(member, rebalance_timeout=40, session_timeout=300) for member in members]
-        clients.join(members[0], protocols=(), rebalance_timeout=40, session_timeout=300)
-        clients.wait(5)
-        for id in joins:
-            clients.answers.pop(id, None)
+def rebalance_forever(clients: Clients, until: float, rebalance_timeout: float) -> None:
+    """Two members join again and again, and the one that leads never syncs."""
+    timeouts = {"session_timeout": 300, "rebalance_timeout": rebalance_timeout}
+    members = clients.joined("a", "b", **timeouts)
+    while clients.now < until:
         clients.receive(RebalanceNeeded(GROUP))
-        assert clients.now < 200
-    assert clients.now == 100
+        for member in members:
+            clients.join(member, **timeouts)
+        clients.wait(5)
+
+
+@pytest.mark.parametrize(("rebalance_timeout", "limit"), [(10, 100), (80, 160)])
+def test_a_rebalance_that_does_not_end_loses_all_members_and_is_reported(
+    rebalance_timeout: float, limit: float
+) -> None:
+    clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, stuck_rebalance_timeout=100))
+    rebalance_forever(clients, limit - 5, rebalance_timeout)
+    assert clients.reported == []
+    clients.wait(4.9)
+    assert clients.reported == []
+    clients.wait(0.1)
+    assert clients.reported == ["STUCK_REBALANCE_ENDED"]
     assert (clients.state, clients.members) == ("Empty", [])
 
 
-def test_a_stable_group_is_not_stuck() -> None:
+def test_a_group_that_was_stable_or_empty_in_between_is_not_stuck() -> None:
     clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, stuck_rebalance_timeout=100))
     [member] = clients.stable("a", session_timeout=300, rebalance_timeout=10)
-    for _ in range(5):
-        clients.wait(50)
-        assert clients.beat(member) == "NONE"
-    assert clients.reported == []
+    clients.wait(95)
+    rejoined = clients.answer(clients.join(member, session_timeout=300, rebalance_timeout=10))
+    clients.wait(6)
+    assert clients.beat(rejoined.member_id) == "NONE"
+    clients.leave(member)
+    clients.wait(95)
+    clients.joined("b", rebalance_timeout=10)
+    clients.wait(6)
+    assert (clients.members, clients.reported) == (["b-2"], [])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from zkgroups.coordinator import HeartbeatRequest, KafkaError, MemberIdentity, SyncRequest
+from zkgroups.coordinator import HeartbeatRequest, KafkaError, MemberIdentity, RebalanceNeeded, SyncRequest
 from zkgroups.coordinator.storage.work import StoreGeneration, WorkFailed
 
 from .clients import AT_ONCE, GROUP, REBALANCE, SESSION, Clients, SlowStorage, join_request, protocols, subscribed
@@ -12,11 +14,11 @@ from .clients import AT_ONCE, GROUP, REBALANCE, SESSION, Clients, SlowStorage, j
 OLD = {"requires_known_member_id": False}
 
 
-def static_pair(clients: Clients) -> tuple[str, str]:
+def static_pair(clients: Clients, **fields: Any) -> tuple[str, str]:
     """A stable group of two static members: `i` leads, `j` follows."""
-    first = clients.ask(join_request(instance_id="i")).member_id
-    second = clients.join(instance_id="j")
-    rejoined = clients.join(first, instance_id="i")
+    first = clients.ask(join_request(instance_id="i", **fields)).member_id
+    second = clients.join(instance_id="j", **fields)
+    rejoined = clients.join(first, instance_id="i", **fields)
     members = clients.answer(rejoined).member_id, clients.answer(second).member_id
     clients.settle(list(members))
     return members
@@ -131,16 +133,34 @@ def test_a_restart_that_changes_the_protocol_begins_a_rebalance() -> None:
 
 def test_a_static_member_that_does_not_join_in_time_stays_until_its_session_expires() -> None:
     clients = Clients()
-    first = clients.ask(join_request(instance_id="i", session_timeout=200)).member_id
-    second = clients.join(instance_id="j", session_timeout=200)
-    clients.answer(clients.join(first, instance_id="i", session_timeout=200))
-    second_id = clients.answer(second).member_id
-    clients.settle([first, second_id])
+    first, second_id = static_pair(clients, session_timeout=200)
     join = clients.join(first, instance_id="i", session_timeout=200)
     clients.wait(REBALANCE)
     assert clients.answer(join).generation == 3
     assert clients.members == [first, second_id]
     assert clients.reported == []
+
+
+def test_a_static_leader_that_does_not_join_in_time_no_longer_leads() -> None:
+    clients = Clients()
+    first, second = static_pair(clients, session_timeout=300)
+    clients.receive(RebalanceNeeded(GROUP))
+    join = clients.join(second, instance_id="j", session_timeout=300)
+    clients.wait(REBALANCE)
+    answer = clients.answer(join)
+    assert (answer.leader, len(answer.members)) == (second, 2)
+    assert clients.members == [first, second]
+
+
+def test_no_generation_begins_without_any_member() -> None:
+    clients = Clients()
+    _first, second = static_pair(clients, session_timeout=300)
+    clients.receive(RebalanceNeeded(GROUP))
+    clients.wait(REBALANCE * 2)
+    assert (clients.state, clients.group.generation) == ("PreparingRebalance", 2)
+    join = clients.join(second, instance_id="j", session_timeout=300)
+    clients.wait(REBALANCE)
+    assert clients.answer(join).generation == 3
 
 
 def test_a_rebalance_without_any_joined_member_goes_on_until_sessions_expire() -> None:

@@ -161,8 +161,7 @@ def _fetched(offsets: Mapping[TopicPartition, CommittedValue] | KafkaError) -> F
 def _is_subscribed(group: Group, at: TopicPartition) -> bool:
     if group.state is GroupState.EMPTY:
         return False
-    topics = group.subscribed_topics()
-    return topics is None or at.topic in topics
+    return group.topics is None or at.topic in group.topics
 
 
 def _error_of(result: Result) -> KafkaError:

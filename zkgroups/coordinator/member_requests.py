@@ -15,7 +15,7 @@ from .group.events import (
 from .group.group import Group
 from .groups_in_memory import GroupsInMemory
 from .outbox import Outbox
-from .rules.admission import admit, check_commit, check_heartbeat, check_member, check_sync, is_simple
+from .rules.admission import admit, check_commit, check_heartbeat, check_member, check_sync
 from .values.answers import LeaveAnswer, refusal
 from .values.kafka_errors import KafkaError
 from .values.requests import CommitRequest, HeartbeatRequest, JoinRequest, LeaveRequest, MemberIdentity, SyncRequest
@@ -61,8 +61,7 @@ class MemberRequests:
             if request.generation >= 0:
                 self._refuse(request_id, request, KafkaError.ILLEGAL_GENERATION)
                 return
-            if is_simple(request):
-                self._groups.create(group)
+            self._groups.create(group)
         self._pass_on(group, check_commit(group, request), request_id, request, CommitReceived(request_id, request))
 
     def leave(self, request_id: int, request: LeaveRequest, group: Group) -> None:

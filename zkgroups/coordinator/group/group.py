@@ -64,6 +64,8 @@ class Group:
         self.protocol: str | None = None
         self.members = Members()
         self.members.protocol_type = protocol_type
+        self.topics: frozenset[str] | None = None
+        """The topics to which the members of the generation subscribe; None if they are unknown."""
         self.exists = False
         """False until a member joins or an offset is committed, for a group that the storage does not know."""
         self.leaving: set[str] = set()
@@ -100,8 +102,8 @@ class Group:
         return MemberState.LEAVING if member_id in self.leaving else None
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics of all members; None if they are unknown, as before the first generation."""
-        if self.protocol_type != CONSUMER or self.protocol is None:
+        """Read the topics of all members; None if one cannot be read."""
+        if self.protocol_type != CONSUMER:
             return None
         topics: frozenset[str] = frozenset()
         for member in self.members:

@@ -110,7 +110,6 @@ class Members:
             self.protocol_type = protocol_type
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.id
-        self.pending_ids.discard(member.id)
         self._by_id[member.id] = member
         self._supporters.update(_names(member.protocols))
         if self.leader is None:

@@ -35,15 +35,13 @@ def check_sync(group: Group, request: SyncRequest) -> KafkaError:
 
 
 def check_commit(group: Group, request: CommitRequest) -> KafkaError:
-    """Check that offsets are committed by a member of the current generation, or that the group has no members."""
-    if is_simple(request):
-        return KafkaError.NONE if group.state is GroupState.EMPTY else KafkaError.UNKNOWN_MEMBER_ID
+    """Check that offsets are committed by a member of the current generation, or that the group has no members.
+
+    A commit without a generation comes from a simple consumer, or from an administrator.
+    """
+    if request.generation < 0 and group.state is GroupState.EMPTY:
+        return KafkaError.NONE
     return check_member(group, request.member_id, request.instance_id) or _check_generation(group, request.generation)
-
-
-def is_simple(request: CommitRequest) -> bool:
-    """True for a commit that names no member: of a simple consumer, or of an administrator."""
-    return request.generation < 0 and not request.member_id and request.instance_id is None
 
 
 def _check_generation(group: Group, generation: int) -> KafkaError:

@@ -32,8 +32,7 @@ def expired_offsets(group: Group) -> ExpireOffsets:
             if limit is not None and group.protocol_type and group.since > limit:
                 limit = None
         case GroupState.STABLE:
-            topics = group.subscribed_topics()
-            limit, keep = (None, keep) if topics is None else (limit, topics)
+            limit, keep = (None, keep) if group.topics is None else (limit, group.topics)
         case _:
             limit = None
     return ExpireOffsets(group.name, limit, keep)

@@ -25,8 +25,6 @@ def begin_rebalance(group: Group) -> None:
     """Begin a rebalance. Parked sync requests are answered: their members must join again."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         _answer_syncs(group, KafkaError.REBALANCE_IN_PROGRESS)
-    for member in group.members:
-        member.must_sync = False
     group.cancel_deadline(DeadlineKind.SYNC)
     if not group.has_deadline(DeadlineKind.STUCK):
         limit = max(group.config.stuck_rebalance_timeout, 2 * group.members.rebalance_timeout)
@@ -150,6 +148,7 @@ def _start_generation(group: Group) -> None:
         return
     group.members.elect_joined_leader()
     group.protocol = group.members.choose_protocol(group.config.preferred_protocols)
+    group.topics = group.subscribed_topics()
     group.change_state(GroupState.COMPLETING_REBALANCE)
     for member in group.members:
         group.answer_join(member, group.generation_answer(member))
@@ -162,7 +161,7 @@ def _start_generation(group: Group) -> None:
 
 def _become_empty(group: Group) -> None:
     group.cancel_deadline(DeadlineKind.STUCK)
-    group.protocol = None
+    group.protocol = group.topics = None
     group.change_state(GroupState.EMPTY)
     schedule_cleanup(group)
 
