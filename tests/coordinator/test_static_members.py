@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from zkgroups.coordinator import HeartbeatRequest, KafkaError, MemberIdentity, RebalanceNeeded, SyncRequest
+from zkgroups.coordinator import (
+    CoordinatorConfig,
+    HeartbeatRequest,
+    KafkaError,
+    MemberIdentity,
+    RebalanceNeeded,
+    SyncRequest,
+)
 from zkgroups.coordinator.storage.work import StoreGeneration, WorkFailed
 
 from .clients import AT_ONCE, GROUP, REBALANCE, SESSION, Clients, SlowStorage, join_request, protocols, subscribed
@@ -200,6 +207,44 @@ def test_the_new_member_id_is_stored_before_the_answer() -> None:
     stored = storage.done[-1]
     assert isinstance(stored, StoreGeneration)
     assert stored.members[answer.member_id].instance_id == "j"
+
+
+@pytest.mark.parametrize("failure", [KafkaError.COORDINATOR_NOT_AVAILABLE, None])
+def test_a_restarted_static_member_expires_like_any_other(failure: KafkaError | None) -> None:
+    storage = SlowStorage()
+    clients = Clients(AT_ONCE, storage)
+    first, _second = static_pair(clients)
+    storage.slow = (StoreGeneration,)
+    clients.join(instance_id="j")
+    clients.wait(1)
+    clients.receive_work(*(storage.take() if failure is None else (storage.open.pop()[0], WorkFailed(failure))))
+    clients.wait(SESSION - 2)
+    clients.beat(first)
+    clients.wait(1.9)
+    assert len(clients.members) == 2
+    clients.wait(0.1)
+    assert clients.members == [first]
+
+
+def test_a_static_member_that_restarts_twice_is_fenced_once() -> None:
+    storage = SlowStorage()
+    clients = Clients(AT_ONCE, storage)
+    static_pair(clients)
+    storage.slow = (StoreGeneration,)
+    joins = [clients.join(instance_id="j") for _ in range(2)]
+    assert clients.answer(joins[0]).error == KafkaError.FENCED_INSTANCE_ID
+    clients.receive_work(*storage.take())
+    assert clients.is_parked(joins[1])
+    clients.receive_work(*storage.take())
+    assert clients.answer(joins[1]).error == 0
+
+
+def test_a_rebalance_that_no_static_member_joins_is_stuck_in_the_end() -> None:
+    clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, stuck_rebalance_timeout=10))
+    static_pair(clients, session_timeout=300)
+    clients.receive(RebalanceNeeded(GROUP))
+    clients.wait(2 * REBALANCE)
+    assert (clients.state, clients.reported) == ("Empty", ["STUCK_REBALANCE_ENDED"])
 
 
 def test_a_new_member_id_that_cannot_be_stored_is_refused() -> None:

@@ -137,7 +137,6 @@ class GenerationFailed:
 class ReplacementStored:
     """The new id of a static member that has restarted is stored, or could not be stored."""
 
-    request_id: int
     member_id: str
     leader_before: str
     skips_assignment: bool

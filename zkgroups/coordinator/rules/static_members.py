@@ -52,8 +52,9 @@ def answer_replacement(group: Group, event: ReplacementStored) -> None:
     If it leads, it must not assign anew. Old clients are told so by the name of their old member id as the leader.
     """
     member = group.members.get(event.member_id)
-    if member is None or member.parked_join != event.request_id:
+    if member is None:
         return
+    group.renew_session(member)
     if event.error:
         group.answer_join(member, JoinAnswer(event.error))
         return
@@ -63,7 +64,6 @@ def answer_replacement(group: Group, event: ReplacementStored) -> None:
     else:
         answer = replace(answer, leader=event.leader_before, members=())
     group.answer_join(member, answer)
-    group.renew_session(member)
 
 
 def _replace(group: Group, event: StaticMemberReturned) -> Member:
@@ -74,7 +74,6 @@ def _replace(group: Group, event: StaticMemberReturned) -> Member:
     group.members.change_id(member, new_member_id(group, request))
     update_member(group, member, request)
     group.park_join(member, event.request_id)
-    group.renew_session(member)
     return member
 
 
@@ -91,6 +90,6 @@ def _store_replacement(group: Group, member: Member, event: StaticMemberReturned
 
     def stored(result: Result) -> None:
         error = result.error if isinstance(result, WorkFailed) else KafkaError.NONE
-        group.receive(ReplacementStored(event.request_id, member_id, leader_before, skips, error))
+        group.receive(ReplacementStored(member_id, leader_before, skips, error))
 
     group.outbox.start(work, stored)
