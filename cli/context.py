@@ -29,7 +29,9 @@ _OPTIONS: Final = Table("options", key="option", columns=(Column("OPTION", "opti
 
 def _checked_name(_ctx: click.Context, _param: click.Parameter, name: str) -> str:
     if not name or name != name.strip() or "]" in name or not name.isprintable():
-        raise click.BadParameter(f"{name!r} cannot be the name of a context")
+        raise click.BadParameter(
+            f"{name!r} cannot be the name of a context: use printable characters except ], and no spaces at the ends"
+        )
     return name
 
 
@@ -85,9 +87,7 @@ def add(options: Options, name: str) -> None:
     }
     if not values:
         raise click.UsageError("no options to save: give at least one, e.g. -z HOST:PORT", click.get_current_context())
-    contexts = Contexts()
-    replaced = name in contexts.names()
-    contexts.put(name, values)
+    replaced = Contexts().put(name, values)
     say(options, f"{'replaced' if replaced else 'added'} context {name} in {file()}")
 
 

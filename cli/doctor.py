@@ -59,12 +59,12 @@ def doctor(
 ) -> None:
     """Find problems in the named groups, or in all groups. Show the severity, the node and the problem of each.
 
-    The exit code is 10 if there are errors or warnings; info alone leaves it at 0. With -o wide, FIX has the command
-    to run, or what else to do.
+    The exit code is 10 for any error or warning; findings of severity info do not change it. With -o wide, FIX shows
+    the command to run, or another remedy.
 
-    --repair shows which findings can be repaired without harm to any client, and --repair --execute repairs them:
-    empty directories of groups and of deleted topics, registrations without a session, owner nodes without a session
-    that name no registered instance, and whitespace around an offset. Each repair first checks that nothing has
+    --repair shows which findings can be repaired without harm to any client; --repair --execute repairs them. These
+    are empty directories of groups and of deleted topics, registrations without a session, owner nodes without a
+    session that name no registered instance, and whitespace around an offset. Each repair first checks that nothing has
     changed. All other findings need your decision.
 
     \b

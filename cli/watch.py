@@ -84,9 +84,9 @@ def watch(options: Options, group: str, seconds: float | None, everything: bool)
     """Print the changes in a group as they happen: members, claims and commits.
 
     The events are join, leave, subscribe (a changed subscription), claim, release, commit, and forget (a deleted
-    offset). The time of an event is that of the node, by the server's clock; if a node is gone, by the clock of this
-    machine. After a lost connection the command reconnects and prints the changes since then; several changes of one
-    node are then one event.
+    offset). The time of an event is by the server's clock; the time of a deletion is by the clock of this machine.
+    After a lost connection the command reconnects and prints the changes since then; several changes of one node are
+    then one event.
 
     \b
     Example:

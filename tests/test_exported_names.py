@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import dataclasses
 import inspect
 import re
 import subprocess
@@ -54,6 +56,28 @@ zkgroups.TopicPartition
 assert "zkgroups.core.znodes.topic_partition" in sys.modules and "kazoo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+EXPORTED = [(f"{package.__name__}.{name}", getattr(package, name)) for package in PACKAGES for name in package.__all__]
+
+
+@pytest.mark.parametrize("found", [pytest.param(found, id=name) for name, found in EXPORTED if callable(found)])
+def test_the_signature_of_an_exported_name_has_no_private_parameters(found: Any) -> None:
+    with contextlib.suppress(ValueError):  # an alias of a type has no signature
+        assert not [name for name in inspect.signature(found).parameters if name.startswith("_")]
+
+
+@pytest.mark.parametrize(
+    "found", [pytest.param(found, id=name) for name, found in EXPORTED if dataclasses.is_dataclass(found)]
+)
+def test_the_docstring_of_an_exported_value_explains_every_field(found: Any) -> None:
+    words = {_plain(word) for word in re.findall(r"\w+", found.__doc__ or "")}
+    assert not {field.name for field in dataclasses.fields(found) if _plain(field.name) not in words}
+
+
+def _plain(name: str) -> str:
+    """Spark's options are in camel case."""
+    return name.replace("_", "").lower()
 
 
 def test_a_name_that_is_not_exported_is_an_attribute_error() -> None:

@@ -9,6 +9,27 @@
 ...             claim.commit((committed.offset if committed else 0) + 100)
 ...     print(registry.group("billing").offsets.fetch(TopicPartition("orders", 0)).offset)
 100
+
+Where to begin. `help(zkgroups.Registry)` explains a name:
+
+    Registry              connect to ZooKeeper; list, describe, check and repair groups
+    Consumergroup         one group, `registry.group("billing")`: describe, watch, copy or delete it
+    Offsets               `group.offsets`: read offsets, and change them as an administrator
+    Instance              `group.instance()`: register, and claim partitions that you choose
+    Claim, Claims         the claimed partitions: commit and release them
+    Member, Generation    a consumer that shares partitions with other members, and rebalances
+    LoneMember            a consumer of all partitions, without a group
+    Watch, Change         the changes of a group as they happen
+
+    zkgroups.exceptions   all errors, as a tree
+    zkgroups.aio          `Member` for asyncio
+    zkgroups.kafka        the brokers: log ranges for lag, offsets at a time, Kafka-native groups
+    zkgroups.migration    move whole groups to Kafka's offsets, and back
+    zkgroups.spark        groups as Spark tables; snapshots, audits and migrations of thousands of groups
+    zkgroups.testing      temporary servers for tests
+
+`help` cannot explain three types. An `UnreadableNode` is a `MalformedNode` or a `ForbiddenNode`. An `Assignor` is a
+function from `Members` to an `Assignment`, which is a dict from each `TopicPartition` to the `Stream` that reads it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias
@@ -121,7 +121,9 @@ class Generation:
         raises the task's error again. If the generation has already ended, nothing is started.
         """
         if not Deadline.after("grace", grace).seconds < self._release_timeout:
-            raise InvalidOptionError("grace", grace, f"it must be less than release_timeout, {self._release_timeout:g}")
+            raise InvalidOptionError(
+                "grace", grace, f"it must be less than release_timeout ({self._release_timeout:g})"
+            )
         if self._inner.over:
             return
         coroutine = work(self) if callable(work) else None
@@ -157,7 +159,7 @@ class Generation:
         """Record that everything before `offset` is processed: see `zkgroups.Generation.mark`."""
         self._inner.mark(at, offset)
 
-    async def commit(self, offsets: Offsets | None = None) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit these offsets now, by default all marked offsets: see `zkgroups.Generation.commit`.
 
         A cancellation takes effect only after the commit has ended.
@@ -195,7 +197,7 @@ class Member:
         for name in CALLBACKS:
             if callable(options.get(name)):
                 options[name] = self._home.called_here(options[name])
-        self._member = consumer.Member(*arguments, _run=self._home.run, _notify=self._notify, **options)
+        self._member = _MemberThread(self._home, self._notify, *arguments, **options)
         self._home.member = self._member
         self.group = self._member.group
         self.id = self._member.id
@@ -258,10 +260,11 @@ class Member:
     # Generations
 
     async def generations(self) -> AsyncGenerator[Generation, None]:
-        """Iterate over the generations until the member is closed. Errors of the member are raised here.
+        """Iterate over the generations until the member is closed.
 
-        The body of the loop must end when its generation ends. The member waits for the body as it does for a task, but
-        does not cancel it.
+        Errors of tasks and of the member are raised here. Call this again to receive the next generation. The body of
+        the loop must end when its generation ends. The member waits for the body as it does for a task, but does not
+        cancel it.
         """
         await self.start()
         while True:
@@ -301,16 +304,31 @@ class Member:
 
     @property
     def state(self) -> InstanceState:
-        """The state of this member, as other clients see it."""
+        """The state of this member, as other clients see it: Joining, AwaitingSync, Stable or Leaving."""
         return self._member.state
 
     @property
     def stats(self) -> MemberStats:
-        """A copy of the statistics since the member was created."""
+        """A copy of the `MemberStats` since the member was created."""
         return self._member.stats
 
     def __repr__(self) -> str:
-        return repr(self._member)
+        return f"<Member {self._member._membership}, {self.state}, {len(self.assignment)} partitions>"
+
+
+class _MemberThread(consumer.Member):
+    """The member on its own thread. `notify` is called there when something is new; callbacks run in the event loop."""
+
+    def __init__(self, home: _Home, notify: Callable[[], None], *arguments: Any, **options: Any) -> None:
+        self._home = home
+        self._tell = notify
+        super().__init__(*arguments, **options)
+
+    def _queue_changed(self) -> None:
+        self._tell()
+
+    def _await_callback(self, awaitable: Any) -> None:
+        self._home.run(awaitable)
 
 
 class _Home:
@@ -340,7 +358,7 @@ class _Home:
             self._sentry = self._stand_sentry()
             await anext(self._sentry)
         elif self._loop is not asyncio.get_running_loop():
-            raise RuntimeError("this member was started in another event loop")
+            raise RuntimeError("this member was started in another event loop: use it there")
 
     async def _stand_sentry(self) -> AsyncGenerator[None, None]:
         """Wait for the shutdown of the loop, which closes this generator. An open member then leaves its group."""
@@ -378,6 +396,7 @@ class _Home:
             await asyncio.shield(future)
         except asyncio.CancelledError:
             await asyncio.wait([future])
+            future.exception()  # nobody else asks for it, and asyncio would log that
             raise
 
     # From other threads
@@ -432,7 +451,7 @@ class _Home:
 
     def _log_failure(self, future: Future[None]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
-            log.error("a callback of %r failed", self.member, exc_info=error)
+            log.error("a callback of member %s failed", self.member._membership, exc_info=error)
 
     def _wait_for(self, future: Future[None], loop: asyncio.AbstractEventLoop) -> None:
         deadline = Deadline(self.member._options.rebalance_timeout)

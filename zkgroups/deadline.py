@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 import threading
 import time
 from typing import Self
@@ -30,7 +30,7 @@ class Deadline:
     @classmethod
     def after(cls, option: str, seconds: float) -> Self:
         """Return a deadline from a user's option. Raise `InvalidOptionError` unless it is a number, 0 or more."""
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= sys.float_info.max:
             raise InvalidOptionError(option, seconds, "it must be a number of seconds, 0 or more")
         return cls(float(seconds))
 

@@ -1,6 +1,8 @@
 """All errors of zkgroups: `from zkgroups.exceptions import ClaimedByOtherError`.
 
-Catch a class in the middle of the tree to handle a whole kind of failure.
+Catch a class in the middle of the tree to handle a whole kind of failure. The attribute `retriable` is True if the same
+call may succeed later. The objects that an error is about are attributes, too, such as `group` and `instances` of a
+`GroupInUseError`.
 
 ZkgroupsException
 ├── InvalidInputError (ValueError)      an argument is invalid; no request was sent
@@ -91,7 +93,7 @@ class GroupNotFoundError(NotFoundError):
     """The group has no znode."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(f"group {group!r} does not exist")
+        super().__init__(f"group {group!r} does not exist: check the name and the address")
         self.group = group
 
 
@@ -99,7 +101,8 @@ class NotRegisteredError(NotFoundError):
     """The instance has no registration that belongs to this session."""
 
     def __init__(self, group: str, instance: str) -> None:
-        super().__init__(f"instance {instance!r} is not registered in group {group!r}")
+        cure = "register it first, or give the id of a registered instance"
+        super().__init__(f"instance {instance!r} is not registered in group {group!r}: {cure}")
         self.group = group
         self.instance = instance
 
@@ -113,11 +116,11 @@ class NotClaimedError(NotFoundError):
     def __init__(
         self,
         at: TopicPartition,
-        reason: str = "is not claimed by this instance",
+        reason: str = "is not claimed by this instance: stop working on it",
         *,
         also: Collection[TopicPartition] = (),
     ) -> None:
-        super().__init__(f"{at} {reason}{_and_more(also)}")
+        super().__init__(f"{at}{_and_more(also)} {reason}")
         self.at = at
         self.also = frozenset(also)
 
@@ -134,7 +137,7 @@ class GenerationEndedError(NotFoundError):
     """The generation has ended, so other members may hold its partitions. Nothing was changed."""
 
     def __init__(self, group: str, number: int) -> None:
-        super().__init__(f"generation {number}{_of_group(group)} has ended")
+        super().__init__(f"generation {number}{_of_group(group)} has ended: use the next generation")
         self.group = group
         self.number = number
 
@@ -162,7 +165,7 @@ class GroupInUseError(RefusedError):
 
 
 class GroupExistsError(RefusedError):
-    """The group exists, and its offsets would be mixed with others."""
+    """The group already exists. Copying offsets into it would mix them with its own."""
 
     def __init__(self, group: str) -> None:
         super().__init__(f"group {group!r} already exists: choose another name")
@@ -185,8 +188,10 @@ class OffsetWouldGoBackError(RefusedError):
         cure: str = "",
         also: Collection[TopicPartition] = (),
     ) -> None:
-        text = f"offset of {at} in group {group!r} is {committed} and would go back to {offset}{_and_more(also)}"
-        super().__init__(f"{text}: {cure}" if cure else text)
+        cure = cure or f"continue at {committed}; only a call with backward=True may go back"
+        super().__init__(
+            f"offset of {at} in group {group!r} is {committed} and would go back to {offset}{_and_more(also)}: {cure}"
+        )
         self.group = group
         self.at = at
         self.committed = committed
@@ -258,25 +263,30 @@ class InterruptedDeleteError(RefusedError):
 
     def __init__(self, group: str, left: Sequence[str], because: str) -> None:
         topics = "1 topic" if len(left) == 1 else f"{len(left)} topics"
-        super().__init__(f"group {group!r} is partly deleted, with {topics} remaining: {because}")
+        super().__init__(
+            f"group {group!r} is partly deleted, with {topics} remaining ({because}); delete the group again to finish"
+        )
         self.group = group
         self.left = tuple(left)
 
 
 class ConflictError(ZkgroupsException):
-    """Another client was faster, or changed the object meanwhile."""
+    """Another client has the object, or changed it meanwhile."""
 
     retriable = True
 
 
-_NO_SESSION = "a node that belongs to no session; `zkgroups doctor --repair --execute` can delete it"
+_DOCTOR = "run `zkgroups doctor`"
+
+_NO_SESSION = "a node that belongs to no session: `zkgroups doctor --repair --execute` can delete it"
 
 
 class AlreadyRegisteredError(ConflictError):
     """The id is already registered, by another session or by another object of this session."""
 
     def __init__(self, group: str, instance: str, session: int) -> None:
-        holder = f"session {session & 0xFFFF_FFFF_FFFF_FFFF:#x}" if session else _NO_SESSION
+        shown = f"session {session & 0xFFFF_FFFF_FFFF_FFFF:#x}: stop that instance, or choose another id"
+        holder = shown if session else _NO_SESSION
         super().__init__(f"instance {instance!r} is already registered in group {group!r} by {holder}")
         self.group = group
         self.instance = instance
@@ -290,7 +300,7 @@ class AlreadyClaimedError(ConflictError):
     retriable = False
 
     def __init__(self, at: TopicPartition) -> None:
-        super().__init__(f"{at} is already claimed by this instance")
+        super().__init__(f"{at} is already claimed by this instance: use the claim in instance.claims")
         self.at = at
 
 
@@ -298,7 +308,8 @@ class ClaimedByOtherError(ConflictError):
     """Another instance holds the partition. `owner` has its id, its session and the time of the claim."""
 
     def __init__(self, at: TopicPartition, owner: Owner | UnreadableNode) -> None:
-        super().__init__(f"{at} is claimed by {owner.holder}")
+        cure = "wait for its release, or claim another partition" if owner.session else _DOCTOR
+        super().__init__(f"{at} is claimed by {owner.holder}: {cure}")
         self.at = at
         self.owner = owner
 
@@ -307,7 +318,8 @@ class SessionInUseError(ConflictError):
     """Another process uses the session in this file. Two processes would keep taking it from each other."""
 
     def __init__(self, path: str, pid: int | None) -> None:
-        super().__init__(f"the session in {path} is in use by {f'process {pid}' if pid else 'another process'}")
+        user = f"process {pid}" if pid else "another process"
+        super().__init__(f"the session in {path} is in use by {user}: give each process a file of its own")
         self.path = path
         self.pid = pid
 
@@ -333,7 +345,7 @@ class OffsetConflictError(ConflictError):
 
     def __init__(self, at: TopicPartition, found: CommittedOffset | UnreadableNode | None) -> None:
         change = "deleted by another client" if found is None else f"changed by another client and is now {found.shown}"
-        super().__init__(f"offset of {at} was {change}")
+        super().__init__(f"offset of {at} was {change}: check it before you try again")
         self.at = at
         self.found = found
 
@@ -350,12 +362,12 @@ class NoPermissionError(AccessError):
     """The ACL of the node does not allow the operation."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"no permission on {path}")
+        super().__init__(f"no permission on {path}: log in as a user whom its ACL allows")
         self.path = path
 
 
 class UnavailableError(ZkgroupsException):
-    """No answer, no quorum, no session, or only a stale log end; or the outcome of the request is unknown."""
+    """No server could carry out the request, the session is lost, the log end is stale, or the outcome is unknown."""
 
     retriable = True
 
@@ -365,7 +377,7 @@ class NotConnectedError(UnavailableError):
 
 
 class UnreachableError(NotConnectedError):
-    """Every host was unknown or refused connections for `unreachable_timeout`, so the timeout was not waited out."""
+    """Every host was unknown or refused connections for `unreachable_timeout`. zkgroups did not wait any longer."""
 
 
 class DamagedAnswerError(NotConnectedError):
@@ -377,7 +389,7 @@ class ReadOnlyError(UnavailableError):
 
 
 class PastLogEndError(UnavailableError):
-    """A position is past the log end. Read the log end again, to find out whether it was stale."""
+    """A position is past the log end, which may be stale. Read the log end again."""
 
     def __init__(self, group: str, at: TopicPartition, position: int, end: int) -> None:
         super().__init__(
@@ -404,7 +416,7 @@ class MemberClosedError(ZkgroupsException):
     """The member is closed: it has left its group and starts no more generations."""
 
     def __init__(self, group: str, member: str) -> None:
-        super().__init__(f"member {member!r}{_of_group(group)} is closed")
+        super().__init__(f"member {member!r}{_of_group(group)} is closed: create a new one")
         self.group = group
         self.member = member
 
@@ -416,7 +428,8 @@ class ClaimTimeout(ZkgroupsException):
 
     def __init__(self, at: TopicPartition, owner: Owner | UnreadableNode | None, timeout: float) -> None:
         reason = "other instances claimed it repeatedly" if owner is None else f"claimed by {owner.holder}"
-        super().__init__(f"{at} was not free within {timeout:g} s: {reason}")
+        cure = "wait longer, or stop its owner" if owner is None or owner.session else _DOCTOR
+        super().__init__(f"{at} was not free within {timeout:g} s: {reason}; {cure}")
         self.at = at
         self.owner = owner
         self.timeout = timeout
@@ -436,10 +449,8 @@ class DamagedDataError(ZkgroupsException):
     """Files of a ZooKeeper server are damaged or missing. `last_zxid` is the last intact transaction, if known."""
 
     def __init__(self, path: str, reason: str, *, last_zxid: int | None = None) -> None:
-        intact = (
-            "" if last_zxid is None else f"; the data is intact up to zxid 0x{last_zxid:x}, and can be read up to it"
-        )
-        super().__init__(f"{path}: {reason}{intact}")
+        intact = "" if last_zxid is None else f"the data is intact up to zxid 0x{last_zxid:x}: read up to it, or "
+        super().__init__(f"{path}: {reason}; {intact}use the files of another server, or a backup")
         self.path = path
         self.reason = reason
         self.last_zxid = last_zxid

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 
 class ZkgroupsException(Exception):
-    """The root of every error of this library."""
+    """The root of every error of this library.
+
+    `retriable` is True if the same call may succeed later, without any change by the caller. The objects that an error
+    is about are attributes, named like the parameters: `error.group`, `error.at`, `error.owner`, ...
+    """
 
     retriable: bool = False
-    """True if the same call may succeed later, without any change by the caller."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """Restore an unpickled error from its fields: Spark workers and process pools send errors back."""

@@ -117,7 +117,9 @@ class Child:
         kill_descendants()
         self._guardian.wait()
         self._result = CommandResult(128 + signal.SIGKILL, by_itself=False)
-        raise ZkgroupsException("the process that supervised the command was killed, and the command with it")
+        raise ZkgroupsException(
+            "the process that supervises the command was killed, and so was the command: run it again"
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

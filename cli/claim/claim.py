@@ -8,7 +8,6 @@ from typing import Final
 import click
 
 from zkgroups import Registry
-from zkgroups.core.session_lifetime import PROOF_LIFETIME
 from zkgroups.exceptions import InvalidOptionError
 
 from ..shared.arguments import group_argument, instance_option, partitions_argument, partitions_of, topic_argument
@@ -44,7 +43,7 @@ class _WithCommand(Command):
 
 def _known(command: list[str]) -> list[str]:
     if shutil.which(command[0]) is None:
-        raise click.UsageError(f"command {command[0]!r} was not found", click.get_current_context(silent=True))
+        raise click.UsageError(f"command {command[0]!r} was not found in PATH", click.get_current_context(silent=True))
     return command
 
 
@@ -69,9 +68,9 @@ def claim(
 ) -> None:
     """Hold partitions, all or none, until Ctrl-C or while COMMAND runs.
 
-    The command registers an instance without subscriptions, so that other members assign no partitions to it. But if a
-    Scala member is assigned a partition that this instance holds, it releases all its partitions. So if live members
-    subscribe to the topic, --force is needed.
+    The command registers an instance without subscriptions, so that other members assign no partitions to it. But a
+    Scala member that is assigned one of the held partitions releases all of its own. So if live members subscribe to
+    the topic, --force is needed.
 
     COMMAND has these environment variables:
 
@@ -81,9 +80,9 @@ def claim(
       ZKGROUPS_PARTITIONS  the partitions: 0,1
       ZKGROUPS_OFFSETS     committed offsets: 0:1200,1: (none committed for 1)
       ZKGROUPS_INSTANCE    the registered instance id
-      ZKGROUPS_TOKEN       a fencing token: greater with every later claim of
-                           these partitions (the zxid of the owner node), so
-                           that a store can refuse writes with an older one
+      ZKGROUPS_TOKEN       a fencing token (the zxid of the newest owner node):
+                           it grows with every claim of these partitions, so a
+                           store can refuse writes with a lower token
 
     ZKGROUPS_PASSWORD and ZKGROUPS_TLS_KEY_PASSWORD are removed from the environment of COMMAND. If COMMAND runs
     zkgroups, give the passwords in files: --password-file or ZKGROUPS_PASSWORD_FILE.
@@ -98,16 +97,16 @@ def claim(
 
     \b
       SIGKILL  On Linux, any two of zkgroups and its helpers may be killed at
-               once. If all three are killed, COMMAND is killed, too, but the
-               processes that it has started are not. On other systems,
-               COMMAND then continues as well.
+               once. If all three are killed, COMMAND is killed, but processes
+               that it has started continue. On other systems, COMMAND
+               continues, too.
       SIGSTOP  If all three are suspended at once, COMMAND continues until one
                of them is resumed, even if another instance owns the partitions
-               by then. So whoever suspends all three must suspend COMMAND, too.
+               by then. If you suspend all three, suspend COMMAND, too.
       others   Processes that COMMAND runs as another user or on another machine
                are not stopped.
 
-    If the name of the group begins with a dash, write another -- before it.
+    If the name of the group begins with a dash, write -- before it, too.
 
     \b
     Example:
@@ -133,8 +132,7 @@ def _check_grace(registry: Registry, grace: float, command: object) -> None:
     if command is None or timeout is None or grace < longest_margin(timeout):
         return
     reason = (
-        f"it must be less than {longest_margin(timeout):g} s: with a session of {timeout:g} s, a claim is certain for "
-        f"{PROOF_LIFETIME * timeout:g} s after each proof that the session lives; give a shorter time, or a longer "
-        "--session-timeout"
+        f"it must be less than {longest_margin(timeout):g} s with a session timeout of {timeout:g} s: give a shorter "
+        "time, or a longer --session-timeout"
     )
     raise InvalidOptionError("--grace", grace, reason)

@@ -56,7 +56,9 @@ class Lease:
         deadline = Deadline(timeout)
         while not self.lost and self.owners.keys() != set(self._at.values()):
             if deadline.passed:
-                raise UnavailableError(f"the owner nodes of the claims could not be read within {timeout:g} s")
+                raise UnavailableError(
+                    f"the owner nodes of the claims could not be read within {timeout:g} s: give a longer --timeout"
+                )
             self.wait(min(deadline.remaining, 1.0))
         if self.lost:
             raise UnavailableError(self.lost)
@@ -101,7 +103,7 @@ class Lease:
         self._connection.__exit__(kind, error, trace)
 
 
-_NO_ANSWER: Final = "no server answered for as long as the claim would last"
+_NO_ANSWER: Final = "no server answered before the claim ended"
 _UNPROVED: Final = (
     "no proof in time that the session is alive: this process was suspended, or the server is cut off from its leader"
 )

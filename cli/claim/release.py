@@ -40,7 +40,7 @@ def _session(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 def release(
     options: Options, group: str, topic: str, partitions: tuple[int, ...], owner: str, session: int | None
 ) -> None:
-    """Take partitions away from an owner that does not release them itself.
+    """Take partitions away from an owner that does not release them. This command has no dry run.
 
     A partition with another owner than the expected one is left unchanged. If the owner uses zkgroups, its next commit
     for the partition is refused. Other clients do not notice the release and continue, so stop them first. `zkgroups

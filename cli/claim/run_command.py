@@ -37,14 +37,14 @@ def run_command(
         lease.read_owners(options.timeout)
         environment = {**_without_secrets(os.environ), **_environment(group, instance, request, lease)}
         with Child(command, environment, grace=grace, until=lease.until) as child:
-            result = _attend(options, child, lease, recorded)
+            result = _wait_or_stop(options, child, lease, recorded)
         raise_recorded(recorded)
         if not result.by_itself:
             raise UnavailableError(f"the command was stopped because the claim may be lost: {_reason(lease)}")
     return result.code
 
 
-def _attend(options: Options, child: Child, lease: Lease, recorded: Sequence[int]) -> CommandResult:
+def _wait_or_stop(options: Options, child: Child, lease: Lease, recorded: Sequence[int]) -> CommandResult:
     """Wait for the end of the command. Stop it if a signal arrives or the claim may be lost."""
     while (result := child.result()) is None and not (recorded or lease.lost or lease.disturbed):
         lease.wait(_CHECK_INTERVAL)
@@ -67,7 +67,7 @@ def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _environment(group: Consumergroup, instance: Instance, request: ClaimRequest, lease: Lease) -> Mapping[str, str]:
-    """Return the variables that the help lists. The token is the greatest of all partitions."""
+    """Return the variables that the help lists. The token is the greatest zxid of the owner nodes."""
     offsets = group.offsets.fetch_many(request.partitions)
     return {
         "ZKGROUPS_GROUP": group.name,

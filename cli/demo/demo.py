@@ -61,7 +61,7 @@ def demo(options: Options) -> None:
     Three instances of a group claim partitions and commit offsets. One claim is refused, one partition is released,
     and one session expires. Then Spark takes a snapshot and reads it back. Finally the group is moved to a temporary
     Kafka broker. Kafka is downloaded meanwhile, if it is not in the cache yet; without it, the tour ends before this
-    step. The demo touches no servers of yours, and leaves only the downloaded files.
+    step. The demo does not contact your servers, and leaves only the downloaded files.
 
     \b
     Example:

@@ -50,7 +50,9 @@ def delete(options: Options, names: tuple[str, ...]) -> None:
     with connected(options, writes=True) as registry:
         for name in names:
             with tally.attempt():
-                with partly(f"interrupted in group {name!r}: some of its offsets may be deleted"):
+                with partly(
+                    f"interrupted in group {name!r}: some of its offsets may be deleted; run the command again"
+                ):
                     registry.group(name).delete()
                 say(options, f"deleted {name}")
     tally.finish()

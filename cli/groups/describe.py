@@ -44,6 +44,14 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
     fields. With -o csv, there is one line for each partition.
 
     \b
+    The states of a group:
+      Empty                no instance is registered
+      PreparingRebalance   instances are registered, but own nothing
+      CompletingRebalance  some partitions are owned, others not
+      Stable               every partition of every subscribed topic is owned
+      Unknown              the permission to read some nodes is missing
+
+    \b
     NOTE has the problems of a partition:
       orphan        the owner is not a registered instance
       unowned       the topic is subscribed to, but no instance owns the partition
@@ -51,7 +59,7 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
       past end      the offset is past the log end
       before start  the messages at the offset have been deleted
 
-    --watch redraws the screen on a terminal, and prints everything again elsewhere. It ends with Ctrl-C, or when a
+    On a terminal, --watch redraws the screen; elsewhere it prints everything again. It ends with Ctrl-C, or when a
     group can no longer be shown.
 
     \b

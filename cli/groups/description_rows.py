@@ -85,7 +85,7 @@ def description_row(group: GroupDescription, logs: LogRanges | None = None) -> R
         "unowned": [_at(at) for at in group.unowned],
         "blocked": [_blocked_row(blocked) for blocked in group.blocked],
         "migration": [_migration_row(group.mark)] if isinstance(group.mark, Mark) else [],
-        "malformed": [_malformed_row(node) for node in _malformed(group)],
+        "malformed": [_unreadable_row(node) for node in _unreadable(group)],
     }
 
 
@@ -135,7 +135,7 @@ def _lag_row(lag: PartitionLag) -> dict[str, Any]:
 
 
 def _log_note(lag: PartitionLag) -> str | None:
-    """Return the text of a note about the lag. A missing offset needs none, as the OFFSET is empty."""
+    """Return the note about the lag. A partition without a commit needs none: its OFFSET is empty."""
     return None if lag.note is None or lag.note is LagNote.NEVER_COMMITTED else lag.note.value
 
 
@@ -144,7 +144,7 @@ def _joined(*notes: str | None) -> str | None:
 
 
 def _notes(group: GroupDescription) -> dict[TopicPartition, str]:
-    """Return the problem of each partition. If there are several, the last one in this list is shown."""
+    """Return the problem of each partition. Of several, the last one added below is shown."""
     orphans = [(orphan.at, "orphan") for orphan in group.orphans]
     two = [(partition.at, "two owners") for partition in group.partitions if len(partition.owners) > 1]
     blocked = [(blocked.at, "blocked") for blocked in group.blocked]
@@ -169,12 +169,12 @@ def _migration_row(mark: Mark) -> Row:
     return {"target": mark.target, "state": mark.state.value, "plan": mark.plan, "since_ms": to_ms(mark.since)}
 
 
-def _malformed(group: GroupDescription) -> list[UnreadableNode]:
-    """Return the unreadable nodes, including an unreadable migration mark, which keeps members out, too."""
+def _unreadable(group: GroupDescription) -> list[UnreadableNode]:
+    """Return the unreadable nodes. A mark of a migration is one of them: even unreadable, it keeps members out."""
     return [*group.unreadable, *([group.mark] if isinstance(group.mark, UnreadableNode) else [])]
 
 
-def _malformed_row(node: UnreadableNode) -> Row:
+def _unreadable_row(node: UnreadableNode) -> Row:
     data = node.data if isinstance(node, MalformedNode) else None
     return {
         "path": node.path,

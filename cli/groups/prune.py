@@ -170,8 +170,9 @@ def _delete_groups(options: Options, registry: Registry, groups: Iterable[_Unuse
     for each in groups:
         with tally.attempt():
             offsets = [partition.offset for partition in each.group.partitions if partition.offset is not None]
+            name = each.group.group
             with partly(
-                f"interrupted in group {each.group.group!r}: some of its offsets may be deleted; the file has them"
+                f"interrupted in group {name!r}: some of its offsets may be deleted; the --export file has all"
             ):
                 registry.group(each.group.group).prune(offsets)
             say(options, f"deleted {each.group.group}")

@@ -120,7 +120,7 @@ def _may_apply(options: Options, registry: Registry, plan: GroupChanges, apply: 
         say(
             options,
             f"group {plan.group!r} is in use by {', '.join(living)}: they keep reading from their own positions, and "
-            "their next commit overwrites the new offsets",
+            "their next commit may overwrite the new offsets",
         )
     return True
 

@@ -226,7 +226,7 @@ def _expected(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 @click.option(
     "--force",
     is_flag=True,
-    help="Set it even if the group has registered instances. Their next commit overwrites it.",
+    help="Set it even if the group has registered instances. Their next commit may overwrite it.",
 )
 @click.pass_obj
 def set_offset(

@@ -57,11 +57,15 @@ def export(
 ) -> None:
     """Write the offsets of groups to stdout, for `zkgroups offsets import` and other tools.
 
-    json, jsonl and csv have the fields group, topic, partition and offset. In csv, a name that begins with =, +, - or @
-    gets a leading apostrophe, so that spreadsheets do not take it for a formula; the import removes it. kafka-csv is
-    the format of kafka-consumer-groups.sh --reset-offsets --from-file. path has lines like
-    /consumers/billing/offsets/orders/0:5, the format of Kafka's ExportZkOffsets. spark is the option startingOffsets of
-    Spark's Kafka source, for one group.
+    \b
+    The formats:
+      json, jsonl, csv  the fields group, topic, partition and offset
+      kafka-csv         for kafka-consumer-groups.sh --reset-offsets --from-file
+      path              lines as of Kafka's ExportZkOffsets: /consumers/billing/offsets/orders/0:5
+      spark             for the option startingOffsets of Spark's Kafka source; one group only
+
+    In csv, a name that begins with =, +, - or @ gets a leading apostrophe, so that spreadsheets do not take it for a
+    formula; the import removes it.
 
     Nodes without a valid offset are left out and reported; the exit code is then 9. With --from-snapshot, the offsets
     come from a snapshot, and ZooKeeper is not contacted. The latest snapshot is used unless --at chooses another.

@@ -160,7 +160,10 @@ class AuditSource:
         name = ensemble.cluster
         if self.cluster is not None:
             if self.cluster != name:
-                raise RefusedError(f"the audit in {journal} is of cluster {name}, not of {self.cluster}")
+                raise RefusedError(
+                    f"the audit in {journal} is of cluster {name}, not of {self.cluster}: "
+                    "choose another audit, or correct --cluster"
+                )
             return
         address = cluster_address(options)
         with connected(options) as registry:

@@ -81,6 +81,8 @@ def reset(
 ) -> None:
     """Move the offsets of groups, forward or back. The groups must have no registered instances.
 
+    Choose topics with --topic or --all-topics, and one target: --to-..., --by-duration, --shift-by or --from-file.
+
     Without --execute, the command only shows what it would change. With it, an offset is written only if it is
     unchanged since it was shown. With brokers (-b), the new offset is always within the log, and --topic also sets an
     offset for partitions that have none yet.
@@ -145,7 +147,7 @@ def _groups(registry: Registry, request: ResetRequest, wanted: OffsetsByGroup | 
         return chosen
     missing = [name for name in chosen if name not in wanted]
     if missing and request.is_from_file:
-        raise usage_error(f"the file has no offsets of group {missing[0]!r}")
+        raise usage_error(f"{source_name(request.value)} has no offsets of group {missing[0]!r}")
     for name in missing:
         if name not in request.selection.names:  # for names, `saved_offsets` has reported it
             tally.failed(NotFoundError(f"no offsets of group {name!r} are recorded"))
@@ -169,7 +171,7 @@ def _read_file(request: ResetRequest) -> OffsetsByGroup:
         return offsets_by_group(records, None)
     names = request.selection.names
     if len(names) != 1 or request.selection.matching is not None:
-        raise usage_error("the file names no groups: give exactly one GROUP")
+        raise usage_error(f"{source_name(request.value)} names no groups: give exactly one GROUP")
     return offsets_by_group(records, names[0])
 
 

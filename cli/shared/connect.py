@@ -40,7 +40,7 @@ def connected(options: Options, *, writes: bool = False, creates: bool = False) 
 def refuse_read_only(options: Options) -> None:
     """Raise an error if `--read-only` was given."""
     if options.read_only:
-        raise RefusedError("this command writes, but --read-only was given")
+        raise RefusedError("this command writes, but --read-only was given: leave it out to write")
 
 
 UNREACHABLE_TIMEOUT: Final = 1.0

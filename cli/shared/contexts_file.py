@@ -19,6 +19,7 @@ from click.core import ParameterSource
 from .global_options import parameter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from configparser import ConfigParser
     from pathlib import Path
 
@@ -44,20 +45,24 @@ def file() -> Path:
 
 
 class Contexts:
-    """The saved contexts, read when created. Each change rewrites the file."""
+    """The saved contexts, read when created. Each change reads the file again and rewrites it, under a lock."""
 
     def __init__(self) -> None:
+        self._file = file()
+        self._parser = self._read()
+
+    def _read(self) -> ConfigParser:
         from configparser import ConfigParser, Error
 
-        self._file = file()
-        self._parser: ConfigParser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+        parser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
         try:
             with contextlib.suppress(FileNotFoundError), self._file.open(encoding="utf-8") as saved:
-                self._parser.read_file(saved)  # `read` would ignore a forbidden file
+                parser.read_file(saved)  # `read` would ignore a forbidden file
         except UnicodeDecodeError as error:
             raise click.UsageError(f"{self._file} cannot be read: it is not UTF-8 at byte {error.start}") from None
         except (Error, OSError) as error:
             raise click.UsageError(f"{self._file} cannot be read: {str(error).splitlines()[0]}") from error
+        return parser
 
     def names(self) -> list[str]:
         """Return the names of all contexts, sorted."""
@@ -74,32 +79,48 @@ class Contexts:
             raise click.UsageError(f"context {name!r} does not exist; `zkgroups context list` shows all")
         return dict(self._parser[_PREFIX + name])
 
-    def put(self, name: str, values: dict[str, str]) -> None:
-        """Save a context. Replace one of the same name."""
-        self._parser[_PREFIX + name] = values
-        self._save()
+    def put(self, name: str, values: dict[str, str]) -> bool:
+        """Save a context. Return True if it replaced one of the same name."""
+        with self._changing():
+            replaced = name in self.names()
+            self._parser[_PREFIX + name] = values
+        return replaced
 
     def use(self, name: str) -> None:
         """Use a context from now on."""
-        self.get(name)
-        self._parser[_CHOICE] = {_CURRENT: name}
-        self._save()
+        with self._changing():
+            self.get(name)
+            self._parser[_CHOICE] = {_CURRENT: name}
 
     def delete(self, name: str) -> None:
         """Delete a context."""
-        self.get(name)
-        self._parser.remove_section(_PREFIX + name)
-        if self.current == name:
-            self._parser.remove_section(_CHOICE)
-        self._save()
+        with self._changing():
+            self.get(name)
+            self._parser.remove_section(_PREFIX + name)
+            if self.current == name:
+                self._parser.remove_section(_CHOICE)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Read the contexts again, and save them at the end. Other processes wait, so that no change is lost."""
+        import fcntl
+
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._beside("lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._parser = self._read()
+            yield
+            self._save()
 
     def _save(self) -> None:
         """Replace the file atomically: a process that is killed leaves the old file or the new one."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self._file.with_name(f".{self._file.name}.{os.getpid()}")
+        scratch = self._beside(str(os.getpid()))
         with scratch.open("w", encoding="utf-8") as out:
             self._parser.write(out)
         scratch.replace(self._file)
+
+    def _beside(self, suffix: str) -> Path:
+        return self._file.with_name(f".{self._file.name}.{suffix}")
 
 
 def apply_context(options: Options) -> None:
@@ -124,7 +145,7 @@ def apply_context(options: Options) -> None:
 def _value(name: str, key: str, text: str) -> Any:
     """Convert the text of an option to its type."""
     if key in NOT_SAVED or (found := parameter(key)) is None:
-        raise click.UsageError(f"{file()}: context {name!r} has an unknown option {key!r}")
+        raise click.UsageError(f"{file()}: context {name!r} has an unknown option {key!r}: delete that line")
     try:
         return found.type.convert(text, found, None)
     except click.UsageError as error:

@@ -75,7 +75,8 @@ def sentence(error: BaseException) -> str:
         case Terminated():
             return "terminated"
         case OffsetWouldGoBackError():
-            return f"{error}: --backward allows it"
+            values, cure = (error.group, error.at, error.committed, error.offset), "--backward allows it"
+            return str(OffsetWouldGoBackError(*values, cure=cure, also=error.also))
         case ZkgroupsException():
             return "; ".join([str(error), *getattr(error, "__notes__", ())])
         case OSError(strerror=str(reason)):

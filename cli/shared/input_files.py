@@ -1,6 +1,6 @@
-"""Files on the command line: their parameter types, and reading and writing them.
+"""Files on the command line: their parameter types, and reading and writing them as UTF-8.
 
-`click.File` would not report text that is not UTF-8.
+`click.File` is not used: it does not report text that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .escape import printable
 
 
 class FilePath(click.Path):
-    """A path. An empty one, e.g. from an unset variable, is an error: click takes it for the current folder."""
+    """A path that is not empty. click takes an empty path, e.g. from an unset variable, for the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert as click does, after the check."""
@@ -24,7 +24,7 @@ class FilePath(click.Path):
 
 
 class FolderUri(click.types.StringParamType):
-    """A folder on any file system of Spark. An empty one is an error."""
+    """A folder on any file system of Spark, with a name that is not empty."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert as click does, after the check."""
@@ -42,8 +42,8 @@ def read_text(file: Path) -> str:
     try:
         return _read(file).decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"is not UTF-8 at byte {error.start}"
-        raise click.UsageError(f"{source_name(file)}: {reason}", click.get_current_context()) from error
+        reason = error.strerror if isinstance(error, OSError) else f"it is not UTF-8 at byte {error.start}"
+        raise click.UsageError(f"{source_name(file)} cannot be read: {reason}", click.get_current_context()) from error
 
 
 def source_name(file: Path) -> str:

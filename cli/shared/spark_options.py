@@ -69,7 +69,7 @@ def writing_options(command: Decorated) -> Decorated:
         is_eager=True,
         expose_value=False,
         callback=_shared,
-        help="With --master: this folder is mounted on all machines of Spark.",
+        help="With --master: declare that all machines of Spark have mounted the folder.",
     )
     return shared(spark_options(command))
 
@@ -101,9 +101,9 @@ def moment_option(default: str = "latest by default") -> Callable[[Decorated], D
     """`--at`, as `at`: it chooses one of the snapshots in a folder, with the same words in every command."""
     return click.option(
         "--at",
-        metavar="MOMENT",
+        metavar="SNAPSHOT",
         callback=checked_moment,
-        help=f"The snapshot: its name, latest, previous, or a time (the last one started by that time); {default}.",
+        help=f"latest, previous, a name, or a time, which chooses the last snapshot started by then; {default}.",
     )
 
 
@@ -112,7 +112,7 @@ def cluster_option(command: Decorated) -> Decorated:
     return click.option(
         "--cluster",
         metavar="NAME",
-        help="The cluster to use, if DEST has data of several clusters; by default the cluster of -z.",
+        help="The cluster to use if DEST has data of several; by default the cluster of -z.",
     )(command)
 
 
@@ -122,7 +122,9 @@ def checked_moment(_ctx: click.Context, _param: click.Parameter, text: str | Non
         with spark_installed():
             from zkgroups.spark.snapshots.moments import is_moment
         if not is_moment(text):
-            raise click.BadParameter(f"{text!r} is neither latest, previous, a name, nor a time as 2026-01-31T12:00")
+            raise click.BadParameter(
+                f"{text!r} is neither latest, previous, the name of a snapshot, nor a time such as 2026-01-31T12:00"
+            )
     return text
 
 

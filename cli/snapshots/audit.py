@@ -65,8 +65,8 @@ _COMMITS: Final = Table(
 @click.option(
     "--start-over",
     is_flag=True,
-    help="Continue although ZooKeeper was replaced or wiped: record all of its offsets. From then on, only --show "
-    "uses the earlier commits.",
+    help="Continue although ZooKeeper was replaced or wiped: record all of its offsets. Earlier commits then "
+    "appear only in --show.",
 )
 @click.option("--show", is_flag=True, help="Print the recorded commits, and exit.")
 @click.option(
@@ -87,18 +87,18 @@ def audit(
 ) -> None:
     """Record every commit as Parquet: the previous and the new offset, the time and the transaction.
 
-    The command reads all offsets every ten seconds, and records changed ones. The first run records all of
-    them. If a partition has several commits within ten seconds, only the last is recorded. COUNT in `-o wide` is the
-    number of commits since the node was created, so it shows how many were missed. Deletions are not recorded.
+    The command reads all offsets every ten seconds, and records changed ones. The first run records all of them. If a
+    partition has several commits within ten seconds, only the last is recorded. COUNT in `--show -o wide` is the number
+    of commits since the node was created, so it shows how many were missed. Deletions are not recorded.
 
     DEST is a folder or any other location that Spark can write to. It holds the audit of one ZooKeeper, with the same
     groups and topics in each run. An audit that was interrupted in any way continues where it stopped. Without a
     connection to ZooKeeper it retries, unless --once is given.
 
     The command reports the number of forbidden nodes, and --once then exits with code 9. The last commit of such a node
-    is recorded once the node can be read. If ZooKeeper was replaced or wiped, the command refuses to continue. It
-    cannot detect that ZooKeeper was restored from its own backup if ZooKeeper has processed as many transactions as
-    before by then; the audit then lacks the commits in between. So use a new DEST after a restore.
+    is recorded once the node can be read. If ZooKeeper was replaced or wiped, the command refuses to continue. After
+    ZooKeeper was restored from its own backup, use a new DEST: the command may not detect the restore, and would then
+    miss commits.
 
     \b
     Example:

@@ -41,9 +41,9 @@ _SNAPSHOTS: Final = Table(
 def list_(options: Options, /, destination: str, master: str | None, settings: dict[str, str]) -> None:
     """List the snapshots in DEST, oldest first, with the number of groups, offsets, owners and members.
 
-    ZXID is the transaction after which a snapshot from a data directory was taken. The numbers come from the summary of
-    each snapshot; use `snapshots verify` to check them. Snapshots of earlier versions have no summary: their rows are
-    counted, and the number of groups is unknown.
+    The numbers come from the summary of each snapshot; `snapshots verify` checks them. Snapshots of earlier versions
+    have no summary: their rows are counted, and the number of groups is unknown. ZXID is the last transaction in a
+    snapshot that was read from a data directory.
 
     \b
     Example:

@@ -41,7 +41,7 @@ def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dat
 @click.option(
     "--by",
     type=click.Choice(["topic", "partition"]),
-    help="One line per topic or partition; by default per partition if they are few or of one topic.",
+    help="One line per topic or partition; by default per partition for few partitions or one topic.",
 )
 @click.option(
     "--since", metavar="TIME", callback=_time, help="Only snapshots at or after this time, e.g. 2026-01-31T12:00:00."

@@ -97,10 +97,10 @@ def snapshot(
 
     With --from-data-dir, the command reads the files of a ZooKeeper server: its latest intact snapshot, and the
     transactions after it. It reports the files that it skips. If the logs are damaged or incomplete, it writes nothing
-    and exits with code 10; use --zxid to read an earlier state. If the directory has no usable snapshot, or no log for
-    it (--data-log-dir), the exit code is 3. In an ensemble, read the files of the server with the highest zxid. The new
-    snapshot counts as the latest in DEST, even if other snapshots have a later state: `snapshots list` shows the zxid
-    of each.
+    and exits with code 10; use --zxid to read an earlier state. If the directory has no snapshot to start from, or no
+    log after it, the exit code is 3: use --data-log-dir if the logs are elsewhere. In an ensemble, read the files of
+    the server with the highest zxid. The new snapshot counts as the latest in DEST, even if other snapshots have a
+    later state: `snapshots list` shows the zxid of each.
 
     \b
     Example:

@@ -163,7 +163,7 @@ def test_a_missing_command_is_exit_code_2_before_anything_is_claimed(
     not_executable.write_text("no script")
     for name in ("no-such-command", str(not_executable), str(tmp_path / "nothing")):
         done = zkgroups("claim", "invoices", "orders", "0", "-z", "127.0.0.1:1", "--", name)
-        assert (done.code, done.err.splitlines()[0]) == (2, f"zkgroups: command {name!r} was not found")
+        assert (done.code, done.err.splitlines()[0]) == (2, f"zkgroups: command {name!r} was not found in PATH")
 
 
 def test_a_command_that_cannot_be_started_is_exit_code_2_and_the_claim_is_released(
@@ -207,7 +207,7 @@ def test_a_grace_time_longer_than_a_proof_of_the_session_is_refused(
 ) -> None:
     done = zkgroups("claim", "invoices", "orders", "0", "--session-timeout", "4", "--grace", "1.6", "--", "echo", "ran")
     assert (done.code, done.out) == (2, "")
-    assert "it must be less than 1.6 s: with a session of 4 s, a claim is certain for 2.4 s" in done.err
+    assert "it must be less than 1.6 s with a session timeout of 4 s" in done.err
 
 
 # In the foreground
@@ -414,7 +414,11 @@ def test_a_registered_id_is_a_conflict(zkgroups: Zkgroups, billing: Any) -> None
 @pytest.mark.usefixtures("cluster")
 def test_a_missing_group_is_exit_code_3_and_is_not_created(zkgroups: Zkgroups, registry: Registry) -> None:
     done = zkgroups("claim", "nobody", "orders", "0", "--", "echo", "ran")
-    assert (done.code, done.out, done.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
+    assert (done.code, done.out, done.err) == (
+        3,
+        "",
+        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
+    )
     assert registry.groups() == []
 
 

@@ -344,7 +344,8 @@ def test_a_sasl_login_needs_the_right_password_and_a_wrong_one_is_one_sentence()
         assert run(*arguments, env={"ZKGROUPS_PASSWORD": "sesame"}).code == 0
         wrong = run(*arguments, env={"ZKGROUPS_PASSWORD": "wrong"})
         assert (wrong.code, wrong.out) == (6, "")
-        assert wrong.err == f"zkgroups: {server.address} rejected the credentials, or requires some\n"
+        rejected = "rejected the credentials, or requires some: check the user and the password"
+        assert wrong.err == f"zkgroups: {server.address} {rejected}\n"
         assert run("groups", "list", "-z", server.address).code == 6
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.shared.contexts_file import FILE_VARIABLE, Contexts
+
 from .running import Argument, Ended, run
 
 Run = Callable[..., Ended]
@@ -110,6 +112,15 @@ def test_an_unreadable_contexts_file_is_one_sentence_that_names_the_file(
     assert ended.code == 2
     assert str(file) in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_contexts_that_two_processes_add_at_once_are_both_saved(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FILE_VARIABLE, str(file))
+    one, two = Contexts(), Contexts()
+    one.put("a", {"zookeeper": "zk1:2181"})
+    two.put("b", {"zookeeper": "zk2:2181"})
+    one.use("b")
+    assert (Contexts().names(), Contexts().current) == (["a", "b"], "b")
 
 
 def test_neither_passwords_nor_options_from_the_environment_are_saved(with_contexts: Run, file: Path) -> None:

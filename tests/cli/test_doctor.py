@@ -46,7 +46,10 @@ def test_every_planted_problem_is_found_and_nothing_is_changed(zkgroups: Zkgroup
     assert {finding["group"] for finding in found} == set(tree.client.get_children("/consumers")) - {"healthy"}
     assert {finding["code"] for finding in found} == {check.code for check in CHECKS} - {"stale-offset"}
     assert all(finding.keys() == FIELDS for finding in found)
-    assert (ended.code, ended.err.splitlines()[0]) == (9, "zkgroups: no permission on /consumers/hidden/offsets")
+    assert (ended.code, ended.err.splitlines()[0]) == (
+        9,
+        "zkgroups: no permission on /consumers/hidden/offsets: log in as a user whom its ACL allows",
+    )
     assert dump(tree.client) == before
 
 
@@ -210,7 +213,7 @@ def test_the_suggested_command_for_an_unreadable_offset_works(
 def test_a_missing_group_is_exit_code_3_and_hides_no_other(zkgroups: Zkgroups, tree: Tree) -> None:
     missing = zkgroups("doctor", "nobody", "-o", "json")
     assert (missing.code, missing.json) == (3, {"schema": 1, "findings": []})
-    assert missing.err == "zkgroups: group 'nobody' does not exist\nFindings: 0.\n"
+    assert missing.err == "zkgroups: group 'nobody' does not exist: check the name and the address\nFindings: 0.\n"
     tree.put("billing/offsets/orders/0", b"5")
     assert (zkgroups("doctor", "nobody", "billing", "-o", "name").code) == 9
 
@@ -222,7 +225,12 @@ def test_a_topic_hidden_from_several_groups_is_reported_once(zkgroups: Zkgroups,
         kazoo.create(f"/consumers/{name}/offsets/orders/0", b"7", makepath=True)
     for command in (("doctor",), ("groups", "list", "-o", "wide")):
         ended = zkgroups(*command)
-        assert (ended.code, ended.err.count("zkgroups: no permission on /brokers/topics/orders\n")) == (6, 1)
+        assert (
+            ended.code,
+            ended.err.count(
+                "zkgroups: no permission on /brokers/topics/orders: log in as a user whom its ACL allows\n"
+            ),
+        ) == (6, 1)
 
 
 @pytest.mark.parametrize("more", [[], ["--repair", "--execute"]], ids=["look", "repair"])

@@ -154,7 +154,10 @@ def test_a_flag_is_taken_from_the_environment(zkgroups: Zkgroups) -> None:
 @pytest.mark.zookeeper
 def test_quiet_shows_only_errors(zkgroups: Zkgroups) -> None:
     assert zkgroups("groups", "create", "billing", "-q").err == ""
-    assert zkgroups("groups", "describe", "nobody", "-q").err == "zkgroups: group 'nobody' does not exist\n"
+    assert (
+        zkgroups("groups", "describe", "nobody", "-q").err
+        == "zkgroups: group 'nobody' does not exist: check the name and the address\n"
+    )
 
 
 @pytest.mark.zookeeper

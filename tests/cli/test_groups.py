@@ -234,7 +234,11 @@ def test_a_pattern_is_shown_as_one(zkgroups: Zkgroups, kazoo: KazooClient) -> No
 @pytest.mark.usefixtures("cluster")
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
     ended = zkgroups("groups", "describe", "nobody")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
+    assert (ended.code, ended.out, ended.err) == (
+        3,
+        "",
+        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
+    )
     missing = zkgroups("groups", "describe", "nobody", "-o", "json")
     assert (missing.code, missing.json) == (3, {"schema": 1, "groups": []})
 
@@ -242,7 +246,11 @@ def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
 def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups) -> None:
     zkgroups("groups", "create", "a", "c")
     ended = zkgroups("groups", "describe", "a", "b", "c", "-o", "name")
-    assert (ended.code, ended.lines, ended.err) == (9, ["a", "c"], "zkgroups: group 'b' does not exist\n")
+    assert (ended.code, ended.lines, ended.err) == (
+        9,
+        ["a", "c"],
+        "zkgroups: group 'b' does not exist: check the name and the address\n",
+    )
 
 
 # create
@@ -383,13 +391,20 @@ def test_with_permission_a_group_is_read_and_deleted(zkgroups: Zkgroups, secret:
 def test_a_listing_without_permission_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
     kazoo.set_acls("/consumers", kazoo.get_acls("/consumers/secret/ids")[0])
     ended = zkgroups("groups", "list")
-    assert (ended.code, ended.out, ended.err) == (6, "", "zkgroups: no permission on /consumers\n")
+    assert (ended.code, ended.out, ended.err) == (
+        6,
+        "",
+        "zkgroups: no permission on /consumers: log in as a user whom its ACL allows\n",
+    )
 
 
 def test_an_invisible_group_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
     kazoo.set_acls("/consumers/secret", kazoo.get_acls("/consumers/secret/ids")[0])
     ended = zkgroups("groups", "describe", secret)
-    assert (ended.code, ended.err) == (6, "zkgroups: no permission on /consumers/secret/ids\n")
+    assert (ended.code, ended.err) == (
+        6,
+        "zkgroups: no permission on /consumers/secret/ids: log in as a user whom its ACL allows\n",
+    )
     assert ended.out.splitlines()[1].split() == ["secret", *"-------"]  # it exists, but nothing is known about it
 
 

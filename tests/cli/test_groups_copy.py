@@ -81,7 +81,7 @@ def test_malformed_offsets_are_left_out_and_reported(
     [
         ("invoices", "taken", 4, "group 'taken' already exists"),
         ("invoices", "invoices", 4, "group 'invoices' already exists"),
-        ("nobody", "blue", 3, "group 'nobody' does not exist"),
+        ("nobody", "blue", 3, "group 'nobody' does not exist: check the name and the address"),
         ("secret", "blue", 6, "no permission on /consumers/secret/offsets"),
         ("invoices", "a/b", 2, "group 'a/b' contains a slash"),
         ("a/ids", "blue", 2, "group 'a/ids' contains a slash"),

@@ -193,7 +193,11 @@ def test_a_forbidden_group_is_not_pruned(zkgroups: Zkgroups, kazoo: KazooClient,
 
 def test_a_named_group_that_is_missing_is_exit_code_3(zkgroups: Zkgroups, old: Registry) -> None:
     ended = zkgroups("groups", "prune", "nobody", "--older-than", "0s")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
+    assert (ended.code, ended.out, ended.err) == (
+        3,
+        "",
+        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
+    )
     some = zkgroups("groups", "prune", "nobody", "litter", "--older-than", "0s", "-o", "name")
     assert (some.code, some.lines) == (9, ["litter"])
 

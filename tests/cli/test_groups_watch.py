@@ -106,7 +106,7 @@ def test_it_ends_when_the_group_is_deleted(registry: Registry, offsets: Any, add
         next(found)
         registry.group("billing").delete()
         assert watch.wait(30) == 3
-        assert watch.stderr.read() == "zkgroups: group 'billing' does not exist\n"
+        assert watch.stderr.read() == "zkgroups: group 'billing' does not exist: check the name and the address\n"
 
 
 def test_a_closed_pipe_ends_it_at_once_even_if_nothing_changes(offsets: Any, address: dict[str, str]) -> None:

@@ -77,7 +77,7 @@ def test_a_subscription_that_cannot_be_evaluated_is_marked_everywhere(zkgroups: 
     assert group["unevaluable"] == ["m"]
     assert (member["state"], member["dialect"], member["subscription"]["pattern"]) == ("Unknown", "scala", "white_list")
     assert member["subscription"]["streams"] == HOSTILE["java-only"]
-    assert "only Java knows" in member["subscription"]["unevaluable"]
+    assert "only Java supports" in member["subscription"]["unevaluable"]
     assert (owner["state"], owner["reason"]) == ("live", "the subscription of 'm' cannot be evaluated")
     assert "unevaluable-subscription" in findings
     assert "blocked-partition" not in findings

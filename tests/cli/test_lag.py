@@ -230,7 +230,11 @@ def test_without_groups_the_data_is_empty_and_a_message_goes_to_stderr(lag: Any)
 
 def test_a_missing_group_is_exit_code_3_and_does_not_hide_the_others(lag: Any, late: Any) -> None:
     ended = lag("nobody")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
+    assert (ended.code, ended.out, ended.err) == (
+        3,
+        "",
+        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
+    )
     some = lag("nobody", "billing", "-o", "name")
     assert (some.code, some.lines) == (9, ["billing"])
 

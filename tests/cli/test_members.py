@@ -101,9 +101,17 @@ def test_without_instances_the_data_is_empty_and_a_message_goes_to_stderr(
 def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.member("billing", "anna")
     ended = zkgroups("members", "list", "nobody")
-    assert (ended.code, ended.out, ended.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
+    assert (ended.code, ended.out, ended.err) == (
+        3,
+        "",
+        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
+    )
     ended = zkgroups("members", "list", "nobody", "billing", "-o", "name")
-    assert (ended.code, ended.lines, ended.err) == (9, ["anna"], "zkgroups: group 'nobody' does not exist\n")
+    assert (ended.code, ended.lines, ended.err) == (
+        9,
+        ["anna"],
+        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
+    )
 
 
 # show
@@ -187,7 +195,10 @@ def test_an_unregistered_instance_is_exit_code_3(zkgroups: Zkgroups, tree: Tree)
     tree.owner("billing", "orders", "0", "leaving")
     for instance in ("nobody", "leaving"):
         ended = zkgroups("members", "show", "billing", instance)
-        sentence = f"zkgroups: instance '{instance}' is not registered in group 'billing'\n"
+        sentence = (
+            f"zkgroups: instance '{instance}' is not registered in group 'billing': register it first, or give "
+            "the id of a registered instance\n"
+        )
         assert (ended.code, ended.out, ended.err) == (3, "", sentence)
 
 
@@ -198,7 +209,11 @@ def test_an_unregistered_instance_is_exit_code_3(zkgroups: Zkgroups, tree: Tree)
 @pytest.mark.parametrize("arguments", [["list", "nobody"], ["show", "nobody", "anna"]], ids=["list", "show"])
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups, arguments: list[str]) -> None:
     ended = zkgroups("members", *arguments)
-    assert (ended.code, ended.out, ended.err.splitlines()[0]) == (3, "", "zkgroups: group 'nobody' does not exist")
+    assert (ended.code, ended.out, ended.err.splitlines()[0]) == (
+        3,
+        "",
+        "zkgroups: group 'nobody' does not exist: check the name and the address",
+    )
 
 
 @pytest.mark.parametrize("arguments", [["list", "a/ids"], ["show", "a/ids", "anna"], ["show", "billing", "a/b"]])
@@ -220,5 +235,5 @@ def test_without_permission_it_is_exit_code_6(
     before = dump(kazoo)
     ended = zkgroups("members", *arguments)
     assert (ended.code, ended.out) == (6, "")
-    assert "zkgroups: no permission on /consumers/secret/ids\n" in ended.err
+    assert "zkgroups: no permission on /consumers/secret/ids: log in as a user whom its ACL allows\n" in ended.err
     assert dump(kazoo) == before

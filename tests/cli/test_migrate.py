@@ -446,7 +446,7 @@ def test_writing_commands_are_refused_with_read_only(command: str) -> None:
     arguments = {"group": ("g", "x", "--execute"), "unmark": ("g",)}.get(command, ("x", "--execute"))
     ended = run("migrate", command, *arguments, "--read-only", "-z", NOWHERE, "-b", NOWHERE)
     assert (ended.code, ended.out) == (4, "")
-    assert ended.err == "zkgroups: this command writes, but --read-only was given\n"
+    assert ended.err == "zkgroups: this command writes, but --read-only was given: leave it out to write\n"
 
 
 @pytest.mark.parametrize(("module", "extra"), [("pyspark", "spark"), ("confluent_kafka", "kafka")])

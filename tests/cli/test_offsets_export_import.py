@@ -120,7 +120,7 @@ def test_malformed_offsets_are_not_exported_but_reported(
     assert ended.code == 9
     assert [each["partition"] for each in ended.json["offsets"]] == [0, 1]
     assert "zkgroups: /consumers/invoices/offsets/orders/2 is malformed: not a plain" in ended.err
-    assert "zkgroups: group 'nobody' does not exist" in ended.err
+    assert "zkgroups: group 'nobody' does not exist: check the name and the address" in ended.err
     alone = zkgroups("offsets", "export", "invoices", "--topic", "orders:2")
     assert (alone.code, alone.json["offsets"]) == (10, [])
 

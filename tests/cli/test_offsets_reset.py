@@ -69,7 +69,10 @@ def test_forbidden_offsets_are_not_reported_as_missing(
     for directory in {"secret/ids", "secret/offsets"} - {denied}:
         kazoo.set_acls(f"/consumers/{directory}", OPEN_ACL_UNSAFE)
     ended = zkgroups("offsets", command[0], secret, which, *command[1:])
-    assert (ended.code, ended.err) == (6, f"zkgroups: no permission on /consumers/{denied}\n")
+    assert (ended.code, ended.err) == (
+        6,
+        f"zkgroups: no permission on /consumers/{denied}: log in as a user whom its ACL allows\n",
+    )
 
 
 @pytest.mark.parametrize("target", ["--to-offset=90", "--shift-by=5", "--to-latest", "--to-current"])
@@ -119,7 +122,7 @@ def test_many_groups_are_reset_by_an_expression_and_one_in_use_does_not_stop_the
         "offsets", "reset", "--groups", "bill.*", "nobody", "--topic", "orders", "--to-offset", "9", "--execute"
     )
     assert ended.code == 9
-    assert "zkgroups: group 'nobody' does not exist\n" in ended.err
+    assert "zkgroups: group 'nobody' does not exist: check the name and the address\n" in ended.err
     assert "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n" in ended.err
     assert [line.split()[0] for line in ended.lines[1:]] == ["bill", "billions"]
     assert numbers(registry.group("bill")) == numbers(registry.group("billions")) == {"orders/0": 9}
@@ -167,7 +170,7 @@ def test_a_malformed_offset_can_be_set_but_not_shifted(
             ("invoices", "--all-topics", "--to-datetime", "2026-01-31T12:00:00.000"),
             "--to-datetime needs the Kafka brokers",
         ),
-        (("invoices", "--from-file", "/nowhere/plan.csv"), "/nowhere/plan.csv: No such file"),
+        (("invoices", "--from-file", "/nowhere/plan.csv"), "/nowhere/plan.csv cannot be read: No such file"),
     ],
 )
 def test_an_ambiguous_command_line_is_wrong_usage_and_changes_nothing(
@@ -265,7 +268,8 @@ def test_an_offset_changed_since_the_dry_run_is_not_overwritten_and_is_reported(
     ]
     assert (
         seen.err
-        == "zkgroups: offset of orders/0 was changed by another client and is now 51\nChanged: 2. Unchanged: 1.\n"
+        == "zkgroups: offset of orders/0 was changed by another client and is now 51: check it before you try again\n"
+        "Changed: 2. Unchanged: 1.\n"
     )
     assert numbers(invoices) == {"orders/0": 51, "orders/1": 1, "refunds/0": 1}
 

@@ -65,7 +65,10 @@ def test_without_an_address_nothing_is_restored_and_spark_is_not_started(argumen
 @pytest.mark.zookeeper
 def test_read_only_is_refused_before_spark_starts(zkgroups: Zkgroups) -> None:
     ended = zkgroups("offsets", "import", "--from-snapshot", "d", "--execute", "--read-only", **WITHOUT_JAVA)
-    assert (ended.code, ended.err) == (4, "zkgroups: this command writes, but --read-only was given\n")
+    assert (ended.code, ended.err) == (
+        4,
+        "zkgroups: this command writes, but --read-only was given: leave it out to write\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,10 @@ def test_an_impossible_plot_is_wrong_usage(arguments: tuple[str, ...], said: str
 def test_an_invalid_moment_is_wrong_usage(arguments: tuple[str, ...]) -> None:
     ended = run(*arguments, "-z", "127.0.0.1:1", env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (2, "")
-    assert "'yesterday' is neither latest, previous, a name, nor a time as 2026-01-31T12:00" in ended.err
+    assert (
+        "'yesterday' is neither latest, previous, the name of a snapshot, nor a time such as 2026-01-31T12:00"
+        in ended.err
+    )
 
 
 @pytest.mark.soak

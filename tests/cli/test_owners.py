@@ -127,9 +127,17 @@ def test_without_owners_the_data_is_empty_and_a_message_goes_to_stderr(zkgroups:
 
 def test_a_missing_group_is_exit_code_3_and_does_not_hide_the_others(zkgroups: Zkgroups, billing: Any) -> None:
     done = zkgroups("owners", "list", "nobody")
-    assert (done.code, done.out, done.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
+    assert (done.code, done.out, done.err) == (
+        3,
+        "",
+        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
+    )
     done = zkgroups("owners", "list", "nobody", "billing", "-o", "name")
-    assert (done.code, done.lines, done.err) == (9, ["anna"], "zkgroups: group 'nobody' does not exist\n")
+    assert (done.code, done.lines, done.err) == (
+        9,
+        ["anna"],
+        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
+    )
 
 
 def test_a_bad_name_is_exit_code_2(zkgroups: Zkgroups) -> None:

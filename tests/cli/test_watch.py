@@ -244,7 +244,11 @@ def test_a_group_that_is_deleted_and_recreated_is_followed_further(registry: Reg
 @pytest.mark.usefixtures("cluster")
 def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
     done = zkgroups("watch", "nobody")
-    assert (done.code, done.out, done.err) == (3, "", "zkgroups: group 'nobody' does not exist\n")
+    assert (done.code, done.out, done.err) == (
+        3,
+        "",
+        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
+    )
 
 
 @pytest.mark.parametrize("arguments", [["a/b"], ["billing", "--for", "-1"], ["billing", "--for", "nan"], []])

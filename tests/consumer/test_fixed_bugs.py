@@ -143,6 +143,68 @@ def test_an_overwritten_registration_is_restored(run: Run, registry: Registry, o
     assert len(a.generations) <= 2
 
 
+@pytest.mark.parametrize("data", [b"somebody else", b"a"])
+def test_a_partition_whose_owner_node_was_overwritten_is_lost_and_claimed_again(
+    run: Run, group: Consumergroup, registry: Registry, orders: Partitions, data: bytes
+) -> None:
+    a = run(id="a", reconcile_every=0.5).until_holding(orders)
+    path = "/consumers/billing/owners/orders/0"
+    registry.client.set(path, data)
+    a.until(lambda: any(event.kind is EventKind.LOST and event.at == {P0} for event in a.events), "the loss")
+    a.until_holding(orders)
+    assert registry.client.get(path)[0] == b"a-0"
+    a.generations[-1].commit({P0: 5})
+
+
+def test_a_claim_with_an_unknown_outcome_is_released_if_the_plan_has_changed_since(
+    run: Run, connect: Connect, registry: Registry, zookeeper: Any, zookeeper_hosts: str
+) -> None:
+    client, owners = registry.client, "/consumers/billing/owners/orders"
+    plant_topic(client, "orders", 0)
+    with TcpProxy(zookeeper.address) as proxy:
+        hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+        a = run(on=connect(hosts, session_timeout=10.0).group("billing"), id="a").until_holding()
+        client.ensure_path(owners)
+        claimed = threading.Event()
+        client.get_children(owners, watch=lambda _event: claimed.set())
+        proxy.delay(0.5, direction="replies")
+        plant_topic(client, "orders", 2)
+        assert claimed.wait(40)
+        proxy.refuse()
+        proxy.cut()
+        b = run(id="b")
+        a.until(lambda: any("not restored in time" in event.detail for event in a.events), "the unknown outcome")
+        proxy.heal()
+        proxy.accept()
+        a.until_holding(P0)
+        b.until_holding(P1)
+        a.close()
+
+
+def test_a_registration_that_was_deleted_and_recreated_with_an_unknown_outcome_is_used(
+    run: Run, connect: Connect, registry: Registry, orders: Partitions, zookeeper: Any, zookeeper_hosts: str
+) -> None:
+    client, path = registry.client, "/consumers/billing/ids/a"
+    with TcpProxy(zookeeper.address) as proxy:
+        hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+        a = run(on=connect(hosts, session_timeout=10.0).group("billing"), id="a").until_holding(orders)
+        recreated = threading.Event()
+        proxy.delay(0.3, direction="replies")
+        client.delete(path)
+        client.exists(path, watch=lambda _event: recreated.set())
+        assert recreated.wait(40)
+        proxy.refuse()
+        proxy.cut()
+        a.until(lambda: any("not restored in time" in event.detail for event in a.events), "the unknown outcome")
+        proxy.heal()
+        proxy.accept()
+        looks = a.member.stats.looks
+        a.until(lambda: a.member.stats.looks > looks)
+        a.until_holding(orders)
+        a.generations[-1].commit({P0: 5})
+        a.close()
+
+
 def test_a_member_whose_id_another_session_registers_releases_everything_and_returns_after_it(
     run: Run, connect: Connect, registry: Registry, orders: Partitions
 ) -> None:

@@ -55,7 +55,8 @@ def test_a_commit_that_is_fenced_is_a_warning_logged_once(
         (
             "zkgroups.member",
             "WARNING",
-            "member 'a' of group 'billing' could not commit: orders/0 is not claimed by this instance",
+            "member 'a' of group 'billing' could not commit: orders/0 is not claimed by this instance: "
+            "stop working on it",
         )
     ]
 

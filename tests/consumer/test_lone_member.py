@@ -306,7 +306,7 @@ def test_closing_it_waits_for_its_workers_and_ends_its_generations(registry: Reg
         assert begun.wait(LONGEST)
     assert ended.is_set()
     assert not generation.active
-    with pytest.raises(MemberClosedError, match=r"^member '.*' is closed$"):
+    with pytest.raises(MemberClosedError, match=r"^member '.*' is closed: create a new one$"):
         member.next_generation()
     member.close()
 
@@ -325,8 +325,8 @@ def test_stop_ends_a_lone_member_within_its_timeout(registry: Registry, client: 
     ("options", "told"),
     [
         ({"registry": None}, "registry is not given, but it must be a Registry"),
-        ({"topics": ()}, "topics is {}, but a member needs at least one topic, or a pattern"),
-        ({"pattern": "o.*"}, "pattern is 'o.*', but give either topics or a pattern"),
+        ({"topics": ()}, "topics is {}, but a member needs at least one topic or a pattern"),
+        ({"pattern": "o.*"}, "pattern is 'o.*', but topics are given, too"),
         ({"topics": (), "pattern": "("}, "topic pattern is"),
         ({"release_timeout": 0}, "release_timeout is 0"),
         ({"reconcile_every": -1}, "reconcile_every is -1"),

@@ -74,7 +74,7 @@ def test_out_of_range_moves_an_offset_past_the_end_of_the_log_once_and_reports_i
     one.close()
     [event] = [event for event in one.events if event.kind is EventKind.RESET]
     assert event.at == {P0}
-    assert event.detail == f"committed offset 5558 is outside of the log (3 to 20), begins at {chosen}"
+    assert event.detail == f"committed offset 5558 is outside of the log (3 to 20); starting at {chosen}"
     [logged] = [record for record in caplog.records if "5558" in record.getMessage()]
     assert (logged.levelname, logged.name) == ("WARNING", "zkgroups.member")
 
@@ -205,7 +205,7 @@ def test_a_mark_below_the_log_start_only_moves_forward(
     assert generation.marked == {P0: chosen}
     one.close()
     [event] = [event for event in one.events if event.kind is EventKind.RESET]
-    assert event.detail == f"marked offset 7000 is outside of the log (8000 to 10000), begins at {chosen}"
+    assert event.detail == f"marked offset 7000 is outside of the log (8000 to 10000); starting at {chosen}"
 
 
 # How far an offset may go back

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from zkgroups import Consumergroup, Generation, Member, Registry
+from zkgroups import Consumergroup, Generation, Member, Registry, TopicPartition
 from zkgroups.exceptions import OffsetWouldGoBackError
 
-from .conftest import ats, plant_topic
+from .conftest import Run, ats, plant_topic
 
 pytestmark = pytest.mark.zookeeper
 
@@ -50,6 +50,25 @@ def test_a_member_leaves_soon_if_all_its_offsets_were_moved_ahead(registry: Regi
     assert not list(group.instances())
     assert not list(group.owners())
     assert {offset.offset for offset in group.offsets.fetch_many(EVERYTHING).values()} == {100}
+
+
+def test_a_member_continues_if_another_client_has_committed_further(
+    run: Run, registry: Registry, group: Consumergroup
+) -> None:
+    """As a suspended Scala member does when it continues."""
+    at = TopicPartition(TOPIC, 0)
+    plant_topic(registry.client, TOPIC, 1)
+    one = run(auto_commit_every=0.05).until_holding(ats(TOPIC, 0))
+    [generation] = one.generations
+    generation.commit({at: 5})
+    registry.client.set(group.paths.offset(at), b"10")
+    generation.mark(at, 7)
+    one.until(lambda: any("would go back" in event.detail for event in one.events), "the refused commit")
+    generation.mark(at, 12)
+    one.until(lambda: registry.client.get(group.paths.offset(at))[0] == b"12", "the commit")
+    plant_topic(registry.client, TOPIC, 2)
+    one.until_holding(ats(TOPIC, 0, 1))  # errors are raised between two generations
+    assert one.errors == []
 
 
 def test_a_member_continues_if_all_its_owner_nodes_were_deleted(registry: Registry, group: Consumergroup) -> None:

@@ -35,7 +35,7 @@ def at(text: str) -> TopicPartition:
 def instance(id: str, session: int, topics: Iterable[str] | ReadRegistration = ("orders",)) -> RegisteredInstance:
     if not isinstance(topics, ReadRegistration):
         topics = Registration(dict.fromkeys(topics, 1))
-    return RegisteredInstance(id, session, topics, _registered_ms=1000 + session)
+    return RegisteredInstance(id, session, topics, registered_ms=1000 + session)
 
 
 def owner(partition: str, id: str, session: int, path: str = "") -> Owner:
@@ -43,7 +43,7 @@ def owner(partition: str, id: str, session: int, path: str = "") -> Owner:
 
 
 def offset(partition: str, offset: int = 5, committed_ms: int = 0) -> CommittedOffset:
-    return CommittedOffset("billing", at(partition), offset, _committed_ms=committed_ms)
+    return CommittedOffset("billing", at(partition), offset, committed_ms=committed_ms)
 
 
 def described(

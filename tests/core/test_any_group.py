@@ -42,7 +42,7 @@ VIEWS = st.builds(
     instances=st.lists(st.builds(instance, IDS, SESSIONS, SUBSCRIPTIONS), unique_by=lambda node: node.id).map(tuple),
     owners=st.lists(st.builds(Owner, PARTITIONS, IDS, SESSIONS), max_size=8).map(tuple),
     offsets=st.lists(
-        st.builds(CommittedOffset, st.just("billing"), PARTITIONS, st.integers(0, 9), _committed_ms=st.integers(0, 9)),
+        st.builds(CommittedOffset, st.just("billing"), PARTITIONS, st.integers(0, 9), committed_ms=st.integers(0, 9)),
         unique_by=lambda node: node.at,
     ).map(tuple),
     partitions=st.fixed_dictionaries({"orders": st.just((0, 1)), "refunds": st.just((0,))}),

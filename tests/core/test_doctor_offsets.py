@@ -140,6 +140,6 @@ def test_a_padded_offset_is_not_rewritten_if_the_group_may_be_in_use(fields: dic
 
 
 def test_a_topic_is_stale_when_its_youngest_offset_is() -> None:
-    old = [CommittedOffset("billing", TopicPartition("orders", n), 5, _committed_ms=1000 * n) for n in range(3)]
+    old = [CommittedOffset("billing", TopicPartition("orders", n), 5, committed_ms=1000 * n) for n in range(3)]
     assert codes(group(offsets=tuple(old), now_ms=5000, stale_ms=3000)) == []
     assert codes(group(offsets=tuple(old), now_ms=5001, stale_ms=3000)) == ["stale-offset"]

@@ -107,7 +107,9 @@ def test_an_expression_only_java_can_evaluate_is_not_a_scala_blocker() -> None:
     nodes = group(member("java", data))
     assert codes(nodes) == ["unevaluable-subscription"]
     found = the("unevaluable-subscription", nodes)
-    assert found.what.startswith(r"the white_list '\\p{Lu}+' cannot be evaluated: it has a part that only Java knows")
+    assert found.what.startswith(
+        r"the white_list '\\p{Lu}+' cannot be evaluated: it has a part that only Java supports"
+    )
     assert (found.severity, found.repair) == (Severity.WARNING, None)
 
 

@@ -54,9 +54,14 @@ BROKEN = MalformedNode("/consumers/billing/owners/orders/3", b"\xff", "not UTF-8
 BUILT = [
     (InvalidNameError("group", "a/b", "contains a slash"), "group 'a/b' contains a slash"),
     (InvalidOptionError("offset", -1, "it must be more"), "offset is -1, but it must be more"),
-    (GroupNotFoundError("billing"), "group 'billing' does not exist"),
-    (NotRegisteredError("billing", "me"), "instance 'me' is not registered in group 'billing'"),
-    (NotClaimedError(AT), "orders/3 is not claimed by this instance"),
+    (GroupNotFoundError("billing"), "group 'billing' does not exist: check the name and the address"),
+    (
+        NotRegisteredError("billing", "me"),
+        "instance 'me' is not registered in group 'billing': register it first, or give the id of a registered "
+        "instance",
+    ),
+    (NotClaimedError(AT), "orders/3 is not claimed by this instance: stop working on it"),
+    (NotClaimedError(AT, also=[AT]), "orders/3 (and 1 more) is not claimed by this instance: stop working on it"),
     (NotClaimedError(AT, "was taken away"), "orders/3 was taken away"),
     (UnknownPartitionError(AT), "the brokers have no partition orders/3"),
     (
@@ -81,7 +86,12 @@ BUILT = [
     ),
     (
         OffsetWouldGoBackError("billing", AT, 9, 5),
-        "offset of orders/3 in group 'billing' is 9 and would go back to 5",
+        "offset of orders/3 in group 'billing' is 9 and would go back to 5: continue at 9; only a call with "
+        "backward=True may go back",
+    ),
+    (
+        OffsetWouldGoBackError("billing", AT, 9, 5, cure="start at 9", also=[AT]),
+        "offset of orders/3 in group 'billing' is 9 and would go back to 5 (and 1 more): start at 9",
     ),
     (OffsetOutOfRangeError(AT, 9, 1, 5), "offset 9 of orders/3 is outside 1 to 5"),
     (
@@ -98,50 +108,68 @@ BUILT = [
     (TooLargeError("lost twice over 40000 bytes", size=40_000), "lost twice over 40000 bytes"),
     (
         InterruptedDeleteError("billing", ["orders"], "somebody registered"),
-        "group 'billing' is partly deleted, with 1 topic remaining: somebody registered",
+        "group 'billing' is partly deleted, with 1 topic remaining (somebody registered); delete the group again "
+        "to finish",
     ),
     (
         AlreadyRegisteredError("billing", "me", 0x1A),
-        "instance 'me' is already registered in group 'billing' by session 0x1a",
+        "instance 'me' is already registered in group 'billing' by session 0x1a: stop that instance, or choose "
+        "another id",
     ),
-    (AlreadyClaimedError(AT), "orders/3 is already claimed by this instance"),
+    (AlreadyClaimedError(AT), "orders/3 is already claimed by this instance: use the claim in instance.claims"),
     (
         ClaimedByOtherError(AT, OWNER),
-        "orders/3 is claimed by 'other-0' of session 0x1a since 2026-11-21T09:59:30Z",
+        "orders/3 is claimed by 'other-0' of session 0x1a since 2026-11-21T09:59:30Z: wait for its release, or claim "
+        "another partition",
     ),
     (
         ClaimedByOtherError(AT, BROKEN),
-        "orders/3 is claimed by a malformed node, /consumers/billing/owners/orders/3 of session 0x1a (not UTF-8)",
+        "orders/3 is claimed by a malformed node, /consumers/billing/owners/orders/3 of session 0x1a (not UTF-8): "
+        "wait for its release, or claim another partition",
     ),
-    (OffsetConflictError(AT, None), "offset of orders/3 was deleted by another client"),
+    (
+        ClaimedByOtherError(AT, MalformedNode("/o", b"", "empty")),
+        "orders/3 is claimed by a malformed node, /o of session 0x0 (empty): run `zkgroups doctor`",
+    ),
+    (OffsetConflictError(AT, None), "offset of orders/3 was deleted by another client: check it before you try again"),
     (
         OffsetConflictError(AT, CommittedOffset("billing", AT, 7)),
-        "offset of orders/3 was changed by another client and is now 7",
+        "offset of orders/3 was changed by another client and is now 7: check it before you try again",
     ),
     (
         OffsetConflictError(AT, MalformedNode("/o", b"x", "no number")),
-        "offset of orders/3 was changed by another client and is now b'x'",
+        "offset of orders/3 was changed by another client and is now b'x': check it before you try again",
     ),
-    (SessionInUseError("/run/session", 1234), "the session in /run/session is in use by process 1234"),
-    (SessionInUseError("/run/session", None), "the session in /run/session is in use by another process"),
+    (
+        SessionInUseError("/run/session", 1234),
+        "the session in /run/session is in use by process 1234: give each process a file of its own",
+    ),
+    (
+        SessionInUseError("/run/session", None),
+        "the session in /run/session is in use by another process: give each process a file of its own",
+    ),
     (
         ReentrantCallError("generation 7"),
         "generation 7 is in use by a call that this signal handler interrupted: set a flag or raise an exception in "
         "the handler instead",
     ),
-    (NoPermissionError("/consumers/billing"), "no permission on /consumers/billing"),
+    (
+        NoPermissionError("/consumers/billing"),
+        "no permission on /consumers/billing: log in as a user whom its ACL allows",
+    ),
     (
         ClaimTimeout(AT, OWNER, 2.5),
-        "orders/3 was not free within 2.5 s: claimed by 'other-0' of session 0x1a since 2026-11-21T09:59:30Z",
+        "orders/3 was not free within 2.5 s: claimed by 'other-0' of session 0x1a since 2026-11-21T09:59:30Z; wait "
+        "longer, or stop its owner",
     ),
     (
         ClaimTimeout(AT, None, 30.0),
-        "orders/3 was not free within 30 s: other instances claimed it repeatedly",
+        "orders/3 was not free within 30 s: other instances claimed it repeatedly; wait longer, or stop its owner",
     ),
-    (GenerationEndedError("billing", 17), "generation 17 of group 'billing' has ended"),
-    (GenerationEndedError("", 17), "generation 17 has ended"),
-    (MemberClosedError("billing", "me"), "member 'me' of group 'billing' is closed"),
-    (MemberClosedError("", "me"), "member 'me' is closed"),
+    (GenerationEndedError("billing", 17), "generation 17 of group 'billing' has ended: use the next generation"),
+    (GenerationEndedError("", 17), "generation 17 has ended: use the next generation"),
+    (MemberClosedError("billing", "me"), "member 'me' of group 'billing' is closed: create a new one"),
+    (MemberClosedError("", "me"), "member 'me' is closed: create a new one"),
     (NoGroupError(), "this member has no group to commit offsets to: store them elsewhere, or use a Member"),
     (
         MalformedNodeError(BROKEN),
@@ -152,10 +180,14 @@ BUILT = [
         "file:/data was not written: the workers may have a file system of their own; use hdfs://, s3a:// or a mount "
         "that all machines share",
     ),
-    (DamagedDataError("/data", "it has no snapshot"), "/data: it has no snapshot"),
+    (
+        DamagedDataError("/data", "it has no snapshot"),
+        "/data: it has no snapshot; use the files of another server, or a backup",
+    ),
     (
         DamagedDataError("log.1", "a record in it is not what was written", last_zxid=0x1F),
-        "log.1: a record in it is not what was written; the data is intact up to zxid 0x1f, and can be read up to it",
+        "log.1: a record in it is not what was written; the data is intact up to zxid 0x1f: read up to it, or use "
+        "the files of another server, or a backup",
     ),
 ]
 

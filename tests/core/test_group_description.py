@@ -114,7 +114,7 @@ def test_an_instance_with_an_unevaluable_subscription_blocks_nothing() -> None:
     ],
 )
 def test_a_malformed_owner_node_blocks_its_partition(path: str, found: bool) -> None:
-    node = MalformedNode(f"/consumers/billing/{path}", b"", "empty", session=9, _created_ms=17)
+    node = MalformedNode(f"/consumers/billing/{path}", b"", "empty", session=9, created_ms=17)
     description = described(instance("me", 1), node)
     assert [(each.holder, each.obstacle, to_ms(each.since)) for each in description.blocked] == (
         [(node, Obstacle.OWNER_UNREADABLE, 17)] if found else []
@@ -122,7 +122,7 @@ def test_a_malformed_owner_node_blocks_its_partition(path: str, found: bool) -> 
 
 
 def test_a_partition_is_blocked_since_its_owner_node_was_created() -> None:
-    holder = Owner(at("orders/0"), "gone", 9, _claimed_ms=1234)
+    holder = Owner(at("orders/0"), "gone", 9, claimed_ms=1234)
     [found] = described(instance("me", 1), holder).blocked
     assert found == BlockedPartition(at("orders/0"), holder, Obstacle.NOT_REGISTERED)
     assert found.since == from_ms(1234)

@@ -13,7 +13,7 @@ from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import (
     Owner,
 )
-from zkgroups.exceptions import InvalidNameError
+from zkgroups.exceptions import InvalidNameError, InvalidOptionError
 
 from . import old_clients
 from .assertions import malformed
@@ -28,6 +28,12 @@ def test_kazoo_go_recognizes_its_encoded_owner(instance: str) -> None:
     data = encode_owner(instance)
     assert old_clients.kazoo_go_owns(instance, data)
     assert decode_owner("/p", T6_3, data, session=7) == Owner(T6_3, instance, 7, path="/p")
+
+
+@pytest.mark.parametrize("stream", ["0", -1, True, 1.0, 2**31])
+def test_a_stream_that_members_could_not_read_is_refused(stream: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="stream is"):
+        encode_owner("h:1", stream)
 
 
 @given(instance=NAMES, stream=st.integers(0, 99))

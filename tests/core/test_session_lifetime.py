@@ -42,6 +42,18 @@ def test_each_regular_proof_lasts_as_long_as_promised() -> None:
     assert lifetime.due(last) == last + PROOF_PERIOD * T
 
 
+def test_a_session_is_certain_without_interruption_if_each_proof_is_answered_in_time() -> None:
+    delay, gaps = PROOF_TIMEOUT * T, []
+    lifetime = SessionLifetime(T)
+    lifetime.connected(0.0)
+    for sent in (n * PROOF_PERIOD * T for n in range(100)):
+        answered, until = sent + delay, lifetime.until
+        lifetime.answered(sent, answered)
+        lifetime.proved(sent)
+        gaps.append(answered - until)
+    assert max(gaps[1:]) < 1e-6
+
+
 def test_other_answers_than_proofs_do_not_extend_the_certainty() -> None:
     lifetime = SessionLifetime(T)
     lifetime.connected(0.0)

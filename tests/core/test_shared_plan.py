@@ -15,7 +15,7 @@ from zkgroups.core.rebalance.members import Members, Stream
 from zkgroups.core.rebalance.planner_election import PlannerElection
 from zkgroups.core.rebalance.roster import Roster, has_patterns, topics_named
 from zkgroups.core.rebalance.shared_plan import (
-    LARGEST,
+    LARGEST_DECOMPRESSED,
     SharedPlan,
     agreed_strategy,
     decode_plan,
@@ -252,4 +252,4 @@ def test_a_small_plan_is_plain_json_and_a_compression_bomb_is_none() -> None:
     plan = SharedPlan("f", "sticky", FITTING)
     assert b'"t":{"0":1' in encode_plan(plan)
     assert decode_plan(zlib.compress(encode_plan(plan))) == plan
-    assert decode_plan(zlib.compress(encode_plan(plan) + b" " * LARGEST)) is None
+    assert decode_plan(zlib.compress(encode_plan(plan) + b" " * LARGEST_DECOMPRESSED)) is None

@@ -143,7 +143,7 @@ def test_a_damage_error_names_the_last_readable_state(small: Small) -> None:
         tree_in_files(small.folder)
     last = zxid_of(data, first)
     assert caught.value.last_zxid == last
-    assert f"the data is intact up to zxid 0x{last:x}, and can be read up to it" in str(caught.value)
+    assert f"the data is intact up to zxid 0x{last:x}: read up to it" in str(caught.value)
     assert tree_in_files(small.folder, last) == small.states[last]
 
 
@@ -172,7 +172,7 @@ def test_the_named_state_is_readable_even_if_a_snapshot_reaches_beyond_the_damag
         tree_in_files(small.folder)
     last = caught.value.last_zxid
     assert last == named(missing) - 1
-    assert f"the data is intact up to zxid 0x{last:x}, and can be read up to it" in str(caught.value)
+    assert f"the data is intact up to zxid 0x{last:x}: read up to it" in str(caught.value)
     assert tree_in_files(small.folder, last) == small.states[last]
 
 

@@ -113,16 +113,21 @@ def directory(folder: Path, snapshot: bytes, log: bytes = framed(*RECORDS), *, s
 
 
 def read(data: DataDir) -> object:
-    """Return the value, read in each way, or the error."""
+    """Return the value, read in each way, or the error. An error must name a file that exists."""
     options = [SourceOptions(data_dir=data.folder, table=table) for table in Table]
     try:
         state = data.state()
         nodes = sorted(map(str, tree_walk.nodes(data.groups(state, set(Part)).blocks())))
         counts = count(options[0], state)
         rows = [sum(batch.num_rows for batch in read_batches(each, Selection(), state)) for each in options]
-    except (DamagedDataError, NotFoundError) as error:
+    except NotFoundError as error:
         return error
-    return nodes, counts, rows
+    except DamagedDataError as error:
+        damaged = error
+    else:
+        return nodes, counts, rows
+    assert Path(damaged.path).exists(), f"the damaged file is not named: {damaged}"
+    return damaged
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError
 from zkgroups.input_errors import ZkgroupsException
 from zkgroups.kafka import Brokers, worker
-from zkgroups.testing import KafkaBroker, kafka
+from zkgroups.testing import KafkaBroker, kafka_broker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
@@ -168,7 +168,7 @@ def _only_lists_topics(admin: AdminClient) -> bool:
 
 def test_a_commit_waits_for_a_broker_that_never_had_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker has yet to create the topic for groups, and may not answer the first request."""
-    monkeypatch.setattr(kafka, "_serves", _only_lists_topics)
+    monkeypatch.setattr(kafka_broker, "serves", _only_lists_topics)
     with KafkaBroker() as fresh, Brokers.connect(fresh.address, timeout=60) as brokers:
         fresh.create_topic("orders")
         assert "__consumer_offsets" not in brokers.partitions()

@@ -64,8 +64,8 @@ def test_a_broker_that_cannot_start_reports_the_reason_and_leaves_nothing_behind
         ("", None, "must be a release of Kafka"),
         ("4.3", None, "must be a release of Kafka"),
         ("../4.3.1", None, "must be a release of Kafka"),
-        ("1.1.1", None, "needs a ZooKeeper"),
-        ("4.3.1", "127.0.0.1:2181", "takes no ZooKeeper"),
+        ("1.1.1", None, "before 3.3 need a ZooKeeper"),
+        ("4.3.1", "127.0.0.1:2181", "since 4.0 cannot use a ZooKeeper"),
     ],
 )
 def test_impossible_options_of_a_broker_are_refused(release: str, zookeeper: str | None, words: str) -> None:

@@ -241,7 +241,7 @@ def test_a_group_that_another_run_rolls_back_before_it_is_marked_as_moved_is_rep
 
         assert (outcomes(runs[0]), outcomes(report)) == ({"written"}, {"overtaken"})
         [detail] = details(report, target)
-        assert detail.endswith("the mark of group 'undone' was removed meanwhile: run migrate status")
+        assert detail.endswith("the mark of group 'undone' was removed meanwhile: run `zkgroups migrate status`")
         assert (numbers(brokers, target), states(registry, {"undone": ""})) == ({}, {})
 
 

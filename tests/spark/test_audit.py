@@ -103,7 +103,7 @@ def test_each_commit_has_the_previous_offset_and_offsets_at_a_time_are_found(
     assert round(again["committed_at"].timestamp() * 1000) == stat.mtime
     assert found[4]["problem"].startswith("/consumers/h/offsets/t/0: ")
 
-    looked = Journal(spark, str(tmp_path)).last_look_ms()
+    looked = Journal(spark, str(tmp_path)).last_read_ms()
     assert looked is not None
 
     def standing(ms: int, group: str | None = None) -> list[tuple[Any, ...]]:

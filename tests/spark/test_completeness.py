@@ -169,7 +169,7 @@ def test_an_audit_with_a_missing_file_is_neither_read_nor_continued(
 
     with pytest.raises(DamagedFileError, match=r"part-\S+ is missing: restore it from a backup, or start a new"):
         read_audit(spark, str(tmp_path))
-    looked = Journal(spark, str(tmp_path)).last_look_ms()
+    looked = Journal(spark, str(tmp_path)).last_read_ms()
     assert looked is not None
     at = datetime.fromtimestamp(looked / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
     commands = (
@@ -222,7 +222,7 @@ def test_an_audit_without_its_description_refuses_other_groups(
     with pytest.raises(RefusedError, match=r"is of groups \.\*, topics \.\*, not of groups g1"):
         run_audit(spark, str(tmp_path), SourceOptions(zookeeper=hosts, groups="g1"), once=True)
     assert run_audit(spark, str(tmp_path), hosts, once=True).commits == 0
-    Journal(spark, str(tmp_path)).write_last_look(1)
+    Journal(spark, str(tmp_path)).write_last_read(1)
     assert {file.name for file in tmp_path.glob("_[al]*")} == {"_audit.json.new", "_lock", "_looked"}
 
 
@@ -230,11 +230,11 @@ def test_a_small_file_of_an_audit_can_be_read_at_every_step_of_its_replacement(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     journal = Journal(spark, str(tmp_path))
-    journal.write_last_look(1)
+    journal.write_last_read(1)
     looked: list[int | None] = []
-    journal._files = Steps(journal._files, lambda: looked.append(Journal(spark, str(tmp_path)).last_look_ms()))
+    journal._files = Steps(journal._files, lambda: looked.append(Journal(spark, str(tmp_path)).last_read_ms()))
 
-    journal.write_last_look(2)
+    journal.write_last_read(2)
 
     assert looked == [1, 1, 2, 2]
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from zkgroups_cli.snapshots.verify import verify as command
 
-from zkgroups.exceptions import NotFoundError
+from zkgroups.exceptions import NotFoundError, SparkJobError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, take_snapshot, verify_snapshots
 from zkgroups.spark.snapshots.layout import Layout
 from zkgroups.spark.snapshots.summary import Summary, TableSummary, columns_of, digest
@@ -259,8 +259,11 @@ def test_a_snapshot_without_summary_is_checked_for_being_readable(spark: SparkSe
     assert found(spark, destination) == [(None, "no-summary")]
     added(destination)
     assert found(spark, destination) == [(None, "no-summary"), ("offsets", "duplicate")]
-    rewrite(file_of(destination, Table.OWNERS), lambda t: with_column(t, "zxid", t["zxid"].cast(pa.string())))
+    for file in files(destination, Table.OWNERS, name_of(destination)):
+        rewrite(file, lambda t: with_column(t, "zxid", t["zxid"].cast(pa.string())))
     assert ("owners", "unreadable") in found(spark, destination)
+    with pytest.raises(SparkJobError, match=f"snapshot {name_of(destination)} in .* has a column zxid of type string"):
+        read_snapshot(spark, str(destination), table=Table.OWNERS)
 
 
 # The command

@@ -37,18 +37,18 @@ def test_members_of_many_groups_are_divided_among_all_tasks() -> None:
 
 @pytest.mark.parametrize("kind", ["groups", "topics"])
 def test_an_expression_must_match_a_whole_name(kind: str) -> None:
-    def find_moment(expression: str | None) -> set[str]:
+    def selected(expression: str | None) -> set[str]:
         selection = Selection(**{kind: expression})
         has = selection.has_group if kind == "groups" else lambda topic: selection.has_topic("g", topic)
         return {name for name in SOME if has(name)}
 
-    assert find_moment("or") == {"or"}
-    assert find_moment("or.*") == {"orders", "or", "or\nders", "ordersü"}
-    assert find_moment("orders|or") == {"orders", "or"}
-    assert find_moment("^or$") == {"or"}
-    assert find_moment("(?i)ORDERS") == {"orders"}
-    assert find_moment(None) == set(SOME)
-    assert find_moment("nothing") == set()
+    assert selected("or") == {"or"}
+    assert selected("or.*") == {"orders", "or", "or\nders", "ordersü"}
+    assert selected("orders|or") == {"orders", "or"}
+    assert selected("^or$") == {"or"}
+    assert selected("(?i)ORDERS") == {"orders"}
+    assert selected(None) == set(SOME)
+    assert selected("nothing") == set()
 
 
 def test_rows_without_topic_match_every_expression() -> None:

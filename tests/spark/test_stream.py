@@ -164,7 +164,7 @@ def test_a_stale_server_is_refused(zookeeper_hosts: str, registry: Registry) -> 
             reader.partitions(begin, ahead)
         [share] = reader.partitions(begin, reader.latestOffset(begin))
         object.__setattr__(share, "until", decode_position(ahead))
-        with pytest.raises(NotConnectedError, match="the server is at zxid 0x"):
+        with pytest.raises(NotConnectedError, match=r"a server of .* is at zxid 0x"):
             list(reader.read(share))
     finally:
         reader.stop()

@@ -17,6 +17,7 @@ from zkgroups import (
 )
 from zkgroups.core.times import to_ms
 from zkgroups.exceptions import (
+    ConflictError,
     GroupExistsError,
     GroupInUseError,
     GroupNotFoundError,
@@ -24,6 +25,7 @@ from zkgroups.exceptions import (
     InvalidNameError,
 )
 from zkgroups.testing import Op, TcpProxy
+from zkgroups.zookeeper.admin import copy_group
 from zkgroups.zookeeper.admin.delete_group import Deletion
 from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import Operation
@@ -229,6 +231,29 @@ def test_a_copy_has_the_offsets_without_members_and_returns_the_malformed_nodes(
     assert (copy.instances(), list(copy.owners())) == ([], [])
     assert sorted(raw.get_children("/consumers/copy")) == ["ids", "offsets", "owners"]
     assert dump(raw, GROUP) == before
+
+
+def test_a_group_that_fits_into_one_transaction_is_copied_at_once(group: Consumergroup, raw: Any) -> None:
+    """A member that joins the new group finds all offsets."""
+    group.offsets.set_many({TopicPartition("orders", number): 5 for number in range(50)})
+    group.copy("copy")
+    paths = ["", "/ids", "/owners", "/offsets/orders", "/offsets/orders/0", "/offsets/orders/49"]
+    assert len({raw.exists(f"/consumers/copy{path}").czxid for path in paths}) == 1
+
+
+def test_an_instance_that_joins_before_all_offsets_are_copied_is_reported(
+    group: Consumergroup, registry: Registry, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_by_one(_session: Any, units: Sequence[Any], transact: Callable[[list[Any]], object]) -> None:
+        for unit in units:
+            transact([unit])
+            if not registry.group("copy").instances():
+                raw.create("/consumers/copy/ids/early", b"{}", ephemeral=True, makepath=True)
+
+    monkeypatch.setattr(copy_group, "in_batches", one_by_one)
+    group.offsets.set_many({P0: 5, P1: 6})
+    with pytest.raises(ConflictError, match="an instance joined group 'copy' before all offsets were copied"):
+        group.copy("copy")
 
 
 def test_a_copy_to_an_existing_group_is_refused_even_if_it_is_empty(group: Consumergroup, raw: Any) -> None:

@@ -57,7 +57,8 @@ def test_without_permission_to_create_locks_a_plan_continues_without_them_and_lo
     with caplog.at_level(logging.WARNING, "zkgroups"):
         assert take(registry, "a") == {"a": None}
 
-    assert "targets are not locked against other plans: no permission on /zkgroups" in caplog.text
+    assert "targets a are not locked (no permission on /zkgroups/targets: log in" in caplog.text
+    assert "run no other plan that writes to them" in caplog.text
 
 
 def test_a_lock_of_an_earlier_session_of_the_plan_is_replaced_and_survives_that_session(

@@ -47,6 +47,21 @@ def test_rule_1_a_claim_whose_node_was_recreated_by_another_session_with_my_id_d
     assert not claim.verify()
 
 
+def test_rule_1_a_claim_whose_node_was_overwritten_is_refused_and_can_be_claimed_again(
+    registry: Registry, raw: Any
+) -> None:
+    me = member(registry)
+    claim = me.claim(P0)
+    raw.set(OWNER, b"somebody else")
+    with pytest.raises(NotClaimedError):
+        claim.commit(5)
+    me.claim(P0).commit(6)
+    raw.set(OWNER, b"somebody else")
+    assert not me.claims[P0].verify()
+    me.deregister()
+    assert not raw.exists(OWNER)
+
+
 def test_rule_1_my_id_registered_by_another_session_is_not_my_registration(registry: Registry, raw: Any) -> None:
     raw.create(ME, b"{}", ephemeral=True, makepath=True)
     me = registry.group("billing").instance("me")

@@ -9,7 +9,7 @@ import struct
 import sys
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
@@ -136,6 +136,41 @@ def test_a_server_that_does_not_answer_proofs_is_left_for_another(
         assert eventually(lambda: other.connections > before)
         assert eventually(lambda: registry._context.session.connected)
         assert (registry.session_id, claim.held, claim.verify()) == (session, True, True)
+
+
+@pytest.mark.parametrize("addresses", [1, 2])
+def test_servers_that_answer_later_than_a_proof_should_still_answer(
+    zookeeper: Any, zookeeper_hosts: str, connect: Connect, addresses: int
+) -> None:
+    """If the connection were closed each time, no commit would ever be answered."""
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(TcpProxy(zookeeper.address)) for _ in range(addresses)]
+        hosts = ",".join(proxy.address for proxy in proxies)
+        registry = connect(f"{hosts}/{zookeeper_hosts.partition('/')[2]}", session_timeout=2.0, timeout=30.0)
+        me = registry.group("billing").instance("me")
+        me.register(["orders"])
+        claim, session = me.claim(P0), registry.session_id
+        claim.commit(0)
+        connections = sum(proxy.connections for proxy in proxies)
+        for proxy in proxies:
+            proxy.delay(0.9, direction="replies")
+        for offset in range(1, 4):
+            claim.commit(offset)
+        assert sum(proxy.connections for proxy in proxies) <= connections + 3
+        for proxy in proxies:
+            proxy.heal()
+        assert (registry.session_id, claim.verify()) == (session, True)
+
+
+def test_a_proof_does_not_wait_for_the_answer_to_the_last_one(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
+) -> None:
+    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=6.0)
+    me = registry.group("billing").instance("me")
+    me.register(["orders"])
+    proxy.delay(1.2, direction="replies")
+    assert eventually(lambda: proxy.requests - proxy.replies >= 2)
+    proxy.heal()
 
 
 class SlowLink:

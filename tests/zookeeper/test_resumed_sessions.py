@@ -20,8 +20,7 @@ from zkgroups.exceptions import (
     InvalidOptionError,
     NotConnectedError,
 )
-from zkgroups.testing import TcpProxy, ZooKeeperServer
-from zkgroups.testing import server as server_side
+from zkgroups.testing import TcpProxy, ZooKeeperServer, zookeeper_configuration
 from zkgroups.zookeeper.member_instance import MemberInstance
 
 from .conftest import Connect
@@ -317,7 +316,7 @@ def test_a_session_is_resumed_with_a_digest_login(zookeeper_hosts: str, file: Pa
 
 @pytest.mark.parametrize("enforce", [False, True])
 def test_a_session_is_resumed_with_a_sasl_login(file: Path, enforce: bool) -> None:
-    with ZooKeeperServer(sasl=server_side.Sasl({"alice": SECRET}, enforce=enforce)) as server:
+    with ZooKeeperServer(sasl=zookeeper_configuration.Sasl({"alice": SECRET}, enforce=enforce)) as server:
         go_on(server.address, file, auth=[Sasl("alice", SECRET)])
 
 
@@ -329,5 +328,5 @@ def test_a_session_is_resumed_over_tls(tmp_path: Path, file: Path) -> None:
         key = load_pem_private_key(made.private_key_pem.bytes(), None)
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())  # a format that Java reads
         (tmp_path / f"{name}.pem").write_bytes(pem + b"".join(each.bytes() for each in made.cert_chain_pems))
-    with ZooKeeperServer(tls=server_side.Tls(tmp_path / "server.pem", tmp_path / "ca.pem")) as server:
+    with ZooKeeperServer(tls=zookeeper_configuration.Tls(tmp_path / "server.pem", tmp_path / "ca.pem")) as server:
         go_on(server.secure_address, file, tls=Tls(tmp_path / "ca.pem", tmp_path / "client.pem"))

@@ -63,7 +63,9 @@ def test_a_second_process_with_the_same_file_is_refused_at_once_and_the_first_is
         if stopped:
             first.send_signal(signal.SIGSTOP)
         start = time.monotonic()
-        with pytest.raises(SessionInUseError, match=f"{file} is in use by process {first.pid}$") as caught:
+        with pytest.raises(
+            SessionInUseError, match=f"{file} is in use by process {first.pid}: give each process a file of its own$"
+        ) as caught:
             Registry.connect(zookeeper_hosts, session_file=file)
         assert time.monotonic() - start < 5
         assert (caught.value.pid, caught.value.path) == (first.pid, str(file))
@@ -104,7 +106,7 @@ def test_a_fork_cannot_end_the_session(zookeeper_hosts: str, file: Path, raw: An
         while said[-1] and not said[-1].startswith("the fork"):
             said.append(line(parent))
         assert said[-1] == "the fork ended with 0 True"
-        assert said[0] == "NotConnectedError the connection is closed"
+        assert said[0] == "NotConnectedError the connection to ZooKeeper is closed: connect again"
         assert line(parent) == f"committed in {session}"
         assert str(holder(raw)) == session
         with pytest.raises(SessionInUseError):

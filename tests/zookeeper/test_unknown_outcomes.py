@@ -41,6 +41,29 @@ def test_rule_3_a_refusal_whose_reply_is_lost_is_still_a_refusal(proxied: Regist
     assert fault.fired
 
 
+def test_rule_3_a_claim_is_kept_if_it_is_unknown_whether_claiming_it_again_succeeded(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    """Its node is not a leftover of the second claim, which would be deleted although the first one is held."""
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
+    me = member(registry)
+    claim = me.claim(P0)
+    created = raw.exists(OWNER).czxid
+    proxy.cut_before_reply(1)
+    proxy.refuse()
+    with pytest.raises(OutcomeUnknownError):
+        me.claim(P0)
+    proxy.heal()
+    while isinstance(attempt(registry.group("billing").create), NotConnectedError):
+        pass  # until it is connected again
+    with pytest.raises(AlreadyClaimedError):
+        me.claim(P0)
+    assert claim.verify()
+    assert raw.exists(OWNER).czxid == created
+    me.release_all()
+    assert raw.exists(OWNER) is None
+
+
 def test_rule_3_a_part_of_a_lost_commit_does_not_count_as_the_whole(
     zookeeper: Any, proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:

@@ -42,7 +42,7 @@ def test_a_watch_begins_with_rescanned_and_all_current_nodes(group: Consumergrou
     group.offsets.set_many({P0: 5, TopicPartition("refunds", 10): 6, TopicPartition("refunds", 9): 7})
     with group.watch(Watched.MEMBERS) as members, group.watch(Watched.OWNERS) as owners:
         assert seen(change := told(members)) == ("rescanned", IDS)
-        assert change.reason == "the watch begins"
+        assert change.reason == "the watch has begun"
         joined = told(members)
         assert seen(joined) == ("appeared", f"{IDS}/me")
         assert isinstance(joined.now, RegisteredInstance)
@@ -214,7 +214,7 @@ def test_a_group_that_is_deleted_and_recreated_is_followed_further(
         assert Counter(map(seen, changes)) == Counter(
             [("rescanned", OFFSETS), ("vanished", f"{OFFSETS}/orders/0"), ("vanished", f"{OFFSETS}/orders/1")]
         )
-        assert "it was deleted" in {change.reason for change in changes}
+        assert "the directory was deleted" in {change.reason for change in changes}
 
 
 def test_a_directory_recreated_between_two_reads_is_read_again_after_a_rescan_change(
@@ -226,7 +226,7 @@ def test_a_directory_recreated_between_two_reads_is_read_again_after_a_rescan_ch
     members = watch(Watched.MEMBERS)
     group.offsets.reset({P0: 1})
     again = told(members)
-    assert (seen(again), again.reason) == (("rescanned", IDS), "it was deleted and recreated")
+    assert (seen(again), again.reason) == (("rescanned", IDS), "the directory was deleted and recreated")
     group.instance("me").register(["orders"])
     assert seen(told(members)) == ("appeared", f"{IDS}/me")
 

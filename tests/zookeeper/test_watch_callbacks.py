@@ -109,7 +109,7 @@ def test_a_callback_of_a_closed_registry_ends_with_a_log_line(
         assert members._thread is not None
         members._thread.join(30)
         assert not members._thread.is_alive()
-    assert "stopped watching members of group billing: the connection is closed" in caplog.text
+    assert "stopped watching members of group billing: the connection to ZooKeeper is closed" in caplog.text
 
 
 def test_a_watch_has_one_callback(group: Consumergroup) -> None:

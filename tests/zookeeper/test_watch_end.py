@@ -157,4 +157,4 @@ def test_a_watch_of_a_closed_registry_raises_an_error(connect: Connect) -> None:
         thread.start()
         registry.close()
         thread.join(30)
-        assert [str(error) for error in outcome] == ["the connection is closed"]
+        assert [str(error) for error in outcome] == ["the connection to ZooKeeper is closed: connect again"]

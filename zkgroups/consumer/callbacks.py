@@ -62,10 +62,13 @@ def _shown(at: Partitions) -> str:
 class Callbacks:
     """Reports the events of one member, on its own thread; commits are reported on the thread that commits."""
 
-    def __init__(self, name: str, options: Options, number: Callable[[], int]) -> None:
+    def __init__(
+        self, name: str, options: Options, number: Callable[[], int], await_callback: Callable[[Any], object]
+    ) -> None:
         self._name = name
         self._options = options
         self._number = number
+        self._await = await_callback
         self._noted: dict[EventKind, str] = {}
         self._failing: dict[str, set[str]] = {}
 
@@ -114,19 +117,8 @@ class Callbacks:
         try:
             result = callback(argument)
             if inspect.isawaitable(result):
-                self._run(result)
+                self._await(result)
         except KeyboardInterrupt:
             raise
         except BaseException:  # including SystemExit and a cancelled coroutine: the member goes on
             log.exception("a callback of member %s failed, called with %s", self._name, argument)
-
-    def _run(self, awaitable: Awaitable[None]) -> None:
-        if self._options.run is not None:
-            self._options.run(awaitable)
-            return
-        import asyncio  # slow to import, and rarely needed
-
-        async def wait() -> None:
-            await awaitable
-
-        asyncio.run(wait())

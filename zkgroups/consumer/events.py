@@ -49,7 +49,13 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemberEvent:
-    """One event: its partitions, the number of the plan in force, and details as text."""
+    """One event of a member, for `on_event`.
+
+    - `kind`: the kind of the event.
+    - `at`: the partitions that it concerns; empty if it concerns none.
+    - `number`: the number of the plan in force, as `Generation.number`.
+    - `detail`: details as text, for people.
+    """
 
     kind: EventKind
     at: Partitions = frozenset()
@@ -59,26 +65,29 @@ class MemberEvent:
 
 @dataclass(slots=True)
 class MemberStats:
-    """Totals since the member was created."""
+    """Totals since the member was created.
+
+    - `looks`: reads of the group.
+    - `rebalances`: rounds in which partitions were claimed.
+    - `generations`: generations that have begun.
+    - `interruptions`: generations that have ended, for any reason.
+    - `gained`: partitions claimed.
+    - `lost`: partitions released or lost.
+    - `conflicts`: partitions that another instance claimed first.
+    - `waits`: partitions that another instance still held when the member wanted them.
+    - `commits`: offsets committed.
+    - `failures`: steps that failed and were retried.
+    - `last_rebalance`: seconds from the report of a change until the next generation began.
+    """
 
     looks: int = 0
-    """Reads of the group."""
     rebalances: int = 0
-    """Rounds in which partitions were claimed."""
     generations: int = 0
     interruptions: int = 0
-    """Generations that have ended, for any reason."""
     gained: int = 0
-    """Partitions claimed."""
     lost: int = 0
-    """Partitions released or lost."""
     conflicts: int = 0
-    """Partitions that another instance claimed first."""
     waits: int = 0
-    """Partitions that another instance still held when the member wanted them."""
     commits: int = 0
-    """Offsets committed."""
     failures: int = 0
-    """Steps that failed and were retried."""
     last_rebalance: float = 0.0
-    """Seconds from the report of a change until the next generation began."""

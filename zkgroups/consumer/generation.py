@@ -30,7 +30,7 @@ log = logging.getLogger("zkgroups.member")
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
-_CURE: Final = "ask generation.start_offset where to begin; it applies the member's out_of_range"
+_CURE: Final = "start at the offset that generation.start_offset returns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Reset:
     chosen: int
 
     def back_from(self, offset: int) -> int | None:
-        """Return the committed offset from which a commit of `offset` may go back, or None."""
+        """Return the committed offset, if a commit of `offset` may go back from it. Otherwise None."""
         return self.committed if self.chosen <= offset and self.chosen < (self.committed or 0) else None
 
     def __str__(self) -> str:
         kind = "committed" if self.position == self.committed else "marked"
         found = f"{kind} offset {self.position} is outside of the log ({self.log.start} to {self.log.end})"
-        return f"{found}, begins at {self.chosen}"
+        return f"{found}; starting at {self.chosen}"
 
 
 class Generation:
@@ -109,20 +109,18 @@ class Generation:
         self._stored = {at: start for at, start in partitions.items() if isinstance(start, int)}  # in ZooKeeper
         self._starts = dict(self._stored)  # a reset changes them
         self._floors = dict(self._stored)  # a lower offset could never be committed
-        self._first_starts: dict[
-            TopicPartition, int
-        ] = {}  # the first answers for partitions without a committed offset
+        self._first_starts: dict[TopicPartition, int] = {}  # where partitions without a committed offset start
         self._resets: dict[TopicPartition, Reset] = {}  # each lets one commit go back
-        self._busy = threading.Condition()
+        self._condition = threading.Condition()
         self._workers: list[object] = []  # threads and tasks that have not ended yet
-        self._to_tell: list[Callable[[], object]] = []  # called at the end
-        self._last_sign = uptime()
+        self._at_end: list[Callable[[], object]] = []  # called at the end
+        self._last_activity = uptime()
 
     # For the workers
 
     @property
     def active(self) -> bool:
-        """True until the generation ends, while the session is certain to be alive."""
+        """True until the generation ends, while the session is certain to be alive. Sends no request."""
         return not self._over.is_set() and self._alive()
 
     @property
@@ -137,13 +135,14 @@ class Generation:
     def start(self, work: Callable[[Generation], object]) -> None:
         """Run `work(generation)` on a new thread. When it returns or raises, the generation ends.
 
-        `Member.generations` raises the error again. If the generation has already ended, nothing is started.
+        Several workers may be started. `Member.generations` raises their errors again. If the generation has already
+        ended, nothing is started.
         """
         if not callable(work) or inspect.iscoroutinefunction(work):
             raise InvalidOptionError("work", work, "it must be a function; `zkgroups.aio` has members for coroutines")
         name = f"zkgroups-work-{self.group}-{self.number:x}"
         thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
-        with self._busy:
+        with self._condition:
             if self._over.is_set():
                 return
             thread.start()
@@ -176,17 +175,19 @@ class Generation:
         return self._over.wait(None if timeout is None else Deadline.after("timeout", timeout).remaining)
 
     def start_offset(self, at: TopicPartition, *, log_start: int, log_end: int) -> int:
-        """Return the offset at which to start reading a partition. `log_end` is the next offset to be written.
+        """Return the offset at which to start reading a partition.
+
+        `log_start` is the first offset that a broker still has, `log_end` the offset of the next message.
 
         This is the position of the partition: the highest offset that is committed, or marked in this generation.
         Without one, the member's `start_at` decides. If the position is outside of the log, the member's
         `out_of_range` decides: raise `CommittedOutOfRangeError`, or start at the start or the end of the log. The
-        chosen offset is then marked. If it is lower than the committed one, one commit may go back to it, but only if
-        the committed offset is still the one found here.
+        chosen offset is then marked. If it is lower than the committed offset, one commit may go back to it, unless the
+        committed offset has changed meanwhile.
 
         Read the range from a broker (not from a client's cache) after the generation began. A position past the log end
-        raises `PastLogEndError` until a reading at least a second later shows the same. Catch it and ask again, or let
-        the worker fail: the member then starts another generation.
+        raises `PastLogEndError`, until a call at least a second later confirms it. Catch the error and call again, or
+        let the worker fail: `Member.generations` raises the error, and the member starts another generation.
         """
         self._check_mine(at)
         log = OffsetRange(check_offset(log_start), check_offset(log_end))
@@ -206,18 +207,18 @@ class Generation:
 
     def _position(self, at: TopicPartition) -> int | None:
         """Return the offset up to which a partition is processed; None if nothing is committed or marked."""
-        with self._busy:
+        with self._condition:
             found = (known.get(at) for known in (self._starts, self._committed, self._marked))
             return max((offset for offset in found if offset is not None), default=None)
 
     def _first_start(self, at: TopicPartition, log: OffsetRange) -> int:
-        """Apply `start_at` once. A later answer only moves into the log: "latest" would skip messages each time."""
-        with self._busy:
+        """Apply `start_at` once. Later calls only move the result into the log: "latest" would skip new messages."""
+        with self._condition:
             first = self._first_starts.setdefault(at, start_offset(self.partitions[at], log) or 0)
         return min(max(first, log.start), log.end)
 
     def _check_outside(self, at: TopicPartition, position: int, log: OffsetRange) -> None:
-        """Raise an error unless the position is certainly outside of the log, and `out_of_range` has a cure."""
+        """Raise an error if the log end may be stale, or if `out_of_range` is "error"."""
         if position > log.end and not self._past_end.is_confirmed(at, position, uptime()):
             if self.over:
                 raise GenerationEndedError(self.group, self.number)
@@ -228,7 +229,7 @@ class Generation:
     def _reset(self, at: TopicPartition, position: int, log: OffsetRange) -> Reset | None:
         """Move the position to the offset that `out_of_range` chooses. None if the position has changed meanwhile."""
         chosen = start_offset(self._out_of_range or StartAt.EARLIEST, log) or 0
-        with self._commits(), self._busy:  # a commit under way would bring the old position back
+        with self._commits(), self._condition:  # a commit under way would bring the old position back
             if self._position(at) != position:
                 return None
             reset = self._resets[at] = Reset(at, position, self._stored.get(at), log, chosen)
@@ -239,11 +240,13 @@ class Generation:
         return reset
 
     def mark(self, at: TopicPartition, offset: int) -> None:
-        """Record that everything before `offset` is processed. It is committed by auto-commit and before a hand-over.
+        """Record that everything before `offset` is processed: `offset` is the next message to read.
 
-        An offset lower than the last one marked in this generation only shows that the worker is alive. An offset lower
-        than the committed one raises `OffsetWouldGoBackError`, as it could never be committed, unless it is at least
-        the offset that `start_offset` chose instead of the committed one.
+        It is committed every `auto_commit_every` seconds, when the generation ends, and by `commit`.
+
+        A lower offset than the last mark changes nothing: it only shows that the worker is alive. An offset lower than
+        the committed one raises `OffsetWouldGoBackError`. If `start_offset` chose an offset lower than the committed
+        one, only offsets lower than the chosen one raise it.
         """
         self._check_mine(at)
         if self._closed:
@@ -251,27 +254,27 @@ class Generation:
         check_offset(offset)
         if self.group and offset < self._floors.get(at, 0):
             raise OffsetWouldGoBackError(self.group, at, self._floors[at], offset, cure=_CURE)
-        with self._busy:
+        with self._condition:
             self._marked[at] = max(offset, self._marked.get(at, 0))
-        self._last_sign = uptime()
+        self._last_activity = uptime()
 
     def _check_mine(self, at: object) -> None:
         if check_at(at) in self.unreadable:
-            raise NotClaimedError(check_at(at), "is ignored: its committed offset is unreadable")
+            raise NotClaimedError(check_at(at), "is ignored until its unreadable committed offset is repaired")
         if at not in self.partitions:
-            raise NotClaimedError(check_at(at), "does not belong to this generation")
+            raise NotClaimedError(check_at(at), "does not belong to this generation: use generation.partitions only")
 
     @property
     def marked(self) -> Offsets:
         """For each partition, the highest offset that was marked in this generation, committed or not."""
-        with self._busy:
+        with self._condition:
             return dict(self._marked)
 
-    def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit these offsets now, by default all marked offsets.
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit these offsets now, by default all marked offsets. An offset is the next message to read.
 
-        An error means that nothing was changed. Once the partitions may belong to another member, it is
-        `GenerationEndedError`, `SessionLostError` or `NotClaimedError`. If an offset would go back, it is
+        An error means that nothing was changed. If the partitions may belong to another member, the error is
+        `GenerationEndedError`, `SessionLostError` or `NotClaimedError`. If an offset would go back, the error is
         `OffsetWouldGoBackError`.
         """
         if not isinstance(offsets, Mapping | None):
@@ -283,49 +286,49 @@ class Generation:
                 raise GenerationEndedError(self.group, self.number)
             chosen = self._unsaved() if offsets is None else dict(offsets)
             self._save(chosen)
-        self._last_sign = uptime()
+        self._last_activity = uptime()
         if chosen:
             self._tell_committed(chosen)
 
     def _commits(self) -> Any:
-        """The lock for commits. `ReentrantCallError` if a signal handler has interrupted one."""
+        """Return the lock for commits. Raise `ReentrantCallError` in a signal handler that interrupted one."""
         return not_held(self._committing, f"generation {self.number}")
 
     # For the member
 
     @property
     def over(self) -> bool:
-        """True after the end."""
+        """True after the end of the generation."""
         return self._over.is_set()
 
     def _end(self) -> None:
         """End the generation: `active` becomes False."""
-        with self._busy:
+        with self._condition:
             self._over.set()
-            to_tell, self._to_tell = self._to_tell, []
-        for tell in to_tell:
-            tell()
+            callbacks, self._at_end = self._at_end, []
+        for callback in callbacks:
+            callback()
 
-    def _call_at_end(self, tell: Callable[[], object]) -> None:
-        """Call `tell` at the end, on the thread that ends the generation; at once if it has ended."""
-        with self._busy:
+    def _call_at_end(self, callback: Callable[[], object]) -> None:
+        """Call `callback` on the thread that ends the generation, or at once if it has ended."""
+        with self._condition:
             if not self._over.is_set():
-                self._to_tell.append(tell)
+                self._at_end.append(callback)
                 return
-        tell()
+        callback()
 
     def _enter(self, worker: object = None) -> None:
         """Count the current thread (or this task) as a worker until `_leave`."""
-        with self._busy:
+        with self._condition:
             self._workers.append(worker or threading.get_ident())
 
     def _leave(self, worker: object = None) -> None:
         """Stop counting the current thread (or this task) as a worker."""
         worker = worker or threading.get_ident()
-        with self._busy:
+        with self._condition:
             if worker in self._workers:
                 self._workers.remove(worker)
-            self._busy.notify_all()
+            self._condition.notify_all()
 
     @property
     def _at_work(self) -> bool:
@@ -334,8 +337,8 @@ class Generation:
 
     def _wait_for_workers(self, deadline: Deadline) -> bool:
         """Wait until all workers have ended. Return False if the deadline passes first."""
-        with self._busy:
-            return self._busy.wait_for(lambda: not self._workers, deadline.remaining)
+        with self._condition:
+            return self._condition.wait_for(lambda: not self._workers, deadline.remaining)
 
     def _commit_marked(self, among: frozenset[TopicPartition]) -> int:
         """Commit the marked offsets of these partitions, after any commit under way. Return how many."""

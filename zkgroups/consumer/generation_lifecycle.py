@@ -90,7 +90,12 @@ class GenerationLifecycle:
         start_at = StartAt(self._options.start_at)
         unreadable = {at: value for at, value in found.items() if isinstance(value, UnreadableNode)}
         for node in unreadable.values():
-            log.error("member %s ignores a partition with a bad offset: %s: %s", self._name, node.path, node.reason)
+            log.error(
+                "member %s ignores a partition: %s is unreadable: %s",
+                self._name,
+                node.path,
+                node.reason,
+            )
         starts: dict[TopicPartition, int | StartAt] = {
             at: value.offset if isinstance(value, CommittedOffset) else start_at
             for at, value in sorted(found.items())

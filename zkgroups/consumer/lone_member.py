@@ -11,7 +11,7 @@ from ..zookeeper.session.registry_context import context_of
 from .events import MemberStats
 from .lone_membership import LoneMembership
 from .member import BaseMember
-from .options import LONGEST, OnEvent, OnPartitions, Options, subscription
+from .options import LONGEST_DURATION, OnEvent, OnPartitions, Options, subscription
 
 
 class LoneMember(BaseMember):
@@ -19,11 +19,12 @@ class LoneMember(BaseMember):
 
     >>> with LoneMember(registry, ["orders"]) as member:  # doctest: +SKIP
     ...     for generation in member.generations():
-    ...         generation.start(work)
+    ...         generation.start(work)  # as for a `Member`
     ...         generation.wait()
 
     A new generation begins when partitions or topics appear or disappear. Nothing is committed: the first generation
-    begins at `start_at`, each later one at the marked offsets. `Generation.commit` raises `NoGroupError`.
+    begins at `start_at`, each later one at the marked offsets. To continue after a restart, your program must store
+    `Generation.marked` itself. `Generation.commit` raises `NoGroupError`.
 
     It has no claims, so it loses nothing when the session expires. Work goes on without a connection, and changes are
     seen after the reconnect. `on_lost` does not exist. The other options are those of `Member`.
@@ -53,7 +54,7 @@ class LoneMember(BaseMember):
             start_at=start_at,
             out_of_range=out_of_range,
             release_timeout=release_timeout,
-            rebalance_timeout=LONGEST,  # it never waits for others
+            rebalance_timeout=LONGEST_DURATION,  # it never waits for others
             join_backoff=join_backoff,
             reconcile_every=reconcile_every,
             on_assigned=on_assigned,

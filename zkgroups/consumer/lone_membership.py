@@ -15,12 +15,12 @@ from ..zookeeper.session.registry_context import RegistryContext
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
 from .group_notes import unreadable_nodes
-from .membership import Holder, Outlook, Partitions, in_a_hurry, is_cut_off
+from .membership import GroupLook, Holder, Partitions, is_cut_off, with_short_timeout
 from .recreated_topics import RecreatedTopics
 
 
 class LoneMembership:
-    """Has the methods of `Membership`, for a member that shares with nobody."""
+    """Has the methods of `Membership`, for a member that shares partitions with no other member."""
 
     group_name = ""
     alive = True
@@ -38,7 +38,7 @@ class LoneMembership:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
-        context = in_a_hurry(context)
+        context = with_short_timeout(context)
         self.id = f"{socket.gethostname()}:{uuid.uuid4()}"
         self.timeout = context.timeout
         self._session = context.session
@@ -75,8 +75,8 @@ class LoneMembership:
         """Stop watching the topics."""
         self._observer.close()
 
-    def look(self) -> Outlook:
-        """Read the topics, and want all their partitions. The plan number counts the changes."""
+    def look(self) -> GroupLook:
+        """Read the topics, and return all their partitions as wanted. The plan number counts the changes."""
         self._stats.looks += 1
         found = self._observer.topics(self._registration)
         outlived = self._topics.outlived_by(self._held, found.created, found.unreadable)
@@ -86,7 +86,7 @@ class LoneMembership:
         if wanted != self._wanted:
             self._number, self._wanted = self._number + 1, wanted
         notes = {EventKind.MALFORMED: unreadable_nodes(found.unreadable)}
-        return Outlook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
+        return GroupLook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
 
     def skip(self, _awaited: AwaitedPlan) -> list[str]:
         """Return nothing: a lone member waits for no plan."""

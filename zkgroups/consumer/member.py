@@ -36,18 +36,18 @@ log = logging.getLogger("zkgroups.member")
 GRACE: Final = 2.0
 """How long `close` may take, in seconds, beyond the timeouts of the steps it waits for."""
 
-_KEPT: Final = 16
-"""How many errors are kept for the caller. Later ones are dropped."""
+_LONGEST_QUEUE: Final = 16
+"""How many errors are kept for the caller. Later errors are dropped."""
 
 
-class _Sign:
+class _Signal:
     """A signal in the queue of generations."""
 
 
-_CANCEL, _CLOSED = _Sign(), _Sign()
+_CANCEL, _CLOSED = _Signal(), _Signal()
 
 
-def _is_stale(found: Handed | _Sign) -> bool:
+def _is_stale(found: Handed | _Signal) -> bool:
     """Return True for a generation that has ended, and for a failure that is resolved."""
     return isinstance(found, Generation | StepFailure) and found.over
 
@@ -60,16 +60,15 @@ class BaseMember:
         membership: AnyMembership,
         options: Options,
         stats: MemberStats,
-        *,
-        notify: Callable[[], object] | None = None,
     ) -> None:
         self._membership = membership
         self._options = options
         self._stats = stats
         self.id = membership.id
-        self._ready: SimpleQueue[Handed | _Sign] = SimpleQueue()
-        self._notify = notify  # for `zkgroups.aio`: called when the queue has something
-        self._loop = RebalanceLoop(membership, options, stats, self._offer)
+        self._ready: SimpleQueue[Handed | _Signal] = SimpleQueue()
+        self._loop = RebalanceLoop(
+            membership, options, stats, hand_out=self._offer, await_callback=self._await_callback
+        )
         self._thread: threading.Thread | None = None
         self._asked_to_stop = False
         self._closed = False
@@ -78,17 +77,28 @@ class BaseMember:
 
     def _offer(self, found: Handed) -> None:
         """Put a generation or an error into the queue, and drop stale ones from it."""
-        kept: list[Handed | _Sign] = []
+        kept: list[Handed | _Signal] = []
         with suppress(Empty):
-            while len(kept) < _KEPT:
+            while len(kept) < _LONGEST_QUEUE:
                 kept.append(self._ready.get_nowait())
         for waiting in kept:
             if not _is_stale(waiting):
                 self._ready.put(waiting)
-        if self._ready.qsize() < _KEPT or isinstance(found, Generation):
+        if self._ready.qsize() < _LONGEST_QUEUE or isinstance(found, Generation):
             self._ready.put(found)
-        if self._notify is not None:
-            self._notify()
+        self._queue_changed()
+
+    def _queue_changed(self) -> None:
+        """Called when the queue has something. `zkgroups.aio` overrides it."""
+
+    def _await_callback(self, awaitable: Any) -> None:
+        """Wait for the result of a callback that is a coroutine function. `zkgroups.aio` overrides it."""
+        import asyncio  # slow to import, and rarely needed
+
+        async def wait() -> None:
+            await awaitable
+
+        asyncio.run(wait())
 
     def _tell_changed(self, free: frozenset[TopicPartition] | None) -> None:
         self._loop.tell_changed(free)
@@ -115,8 +125,7 @@ class BaseMember:
             self._closed = True
             self._ready.put(_CLOSED)
             self._left.set()
-            if self._notify is not None:
-                self._notify()
+            self._queue_changed()
         self._loop.clear_up()
 
     def stop(self, *, leave: bool = True) -> None:
@@ -159,9 +168,11 @@ class BaseMember:
     # Generations
 
     def generations(self) -> Iterator[Generation]:
-        """Iterate over the generations as they begin, until the member is closed. Errors of the member are raised here.
+        """Iterate over the generations as they begin, until the member is closed. Start it if it is not started.
 
-        The body of the loop must end when its generation ends. The member waits for the body as it does for a worker.
+        Errors of workers and of the member are raised here. The member goes on, unless it is closed: call this again to
+        receive its next generation. The body of the loop must end when its generation ends, for example with
+        `generation.wait()`. The member waits for the body as it does for a worker.
         """
         if self._asked_to_stop:
             return  # `stop` was called before the first iteration
@@ -180,7 +191,10 @@ class BaseMember:
                 generation._leave()
 
     def next_generation(self, timeout: float | None = None) -> Generation | None:
-        """Wait for the next generation. Return None after the timeout, or after `cancel`."""
+        """Wait for the next generation. Return None after the timeout, or after `cancel`.
+
+        Errors are raised as in `generations`. Raise `MemberClosedError` if the member is closed.
+        """
         if not self._closed:  # a closed member first returns what is still queued
             self.start()
         deadline = None if timeout is None else Deadline.after("timeout", timeout)
@@ -216,12 +230,12 @@ class BaseMember:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that the member holds now."""
+        """The partitions that the member holds now. Workers use `Generation.partitions` instead."""
         return self._loop.machine.held if self._membership.alive else frozenset()
 
     @property
     def state(self) -> InstanceState:
-        """The state of this member, as other clients see it."""
+        """The state of this member, as other clients see it: Joining, AwaitingSync, Stable or Leaving."""
         machine = self._loop.machine
         if self._thread is None and not self._closed:
             return InstanceState.JOINING
@@ -233,7 +247,7 @@ class BaseMember:
 
     @property
     def stats(self) -> MemberStats:
-        """A copy of the statistics since the member was created."""
+        """A copy of the `MemberStats` since the member was created."""
         return replace(self._stats)
 
     def __repr__(self) -> str:
@@ -243,33 +257,51 @@ class BaseMember:
 class Member(BaseMember):
     """A member of a group. It shares the partitions of its topics with all members, including those of other clients.
 
-    >>> with Member(group, ["orders"]) as member:  # doctest: +SKIP
-    ...     for generation in member.generations():
-    ...         generation.start(work)
-    ...         generation.wait()
+        def work(generation):
+            reader = open_reader(generation.partitions)  # yours: it reads from Kafka
+            while generation.active:
+                if (message := reader.poll(0.2)) is not None:
+                    process(message)
+                    generation.mark(TopicPartition(message.topic, message.partition), message.offset + 1)
 
-    A member starts with the `with` block, or with `start`. All durations are in seconds.
+        with Registry.connect("zk1:2181/kafka") as registry:
+            with Member(registry.group("billing"), ["orders"], auto_commit_every=5.0) as member:
+                signal.signal(signal.SIGTERM, lambda *_: member.stop())  # ends the loop
+                for generation in member.generations():
+                    generation.start(work)
+                    generation.wait()
+
+    A member starts with the `with` block, or with `start`. The end of the block stops the workers, commits what they
+    have marked, and leaves the group. All durations are in seconds.
 
     `Generation.partitions` maps each `TopicPartition` to its committed offset, or to `start_at` without one.
     `work(generation)` runs on a thread. It reads messages, and calls `generation.mark(at, next_offset)` for each: the
     offset of the next message to read. It returns soon after `generation.active` becomes False.
 
-    - `topics`: the names of topics, or a mapping from names to numbers of streams.
+    If a rebalance gives the member partitions, or takes some away, its generation ends, the marked offsets are
+    committed, and the loop receives the next generation. If a worker raises an error, the loop raises it too. Call
+    `generations` again to go on.
+
+    - `topics`: the name of a topic, the names of several, or a mapping from names to numbers of streams.
+    - `streams`: the number of streams of each topic. A stream counts as one reader: a member with two streams gets two
+      shares of the partitions. `Generation.streams` says which stream reads each partition.
     - `pattern`: a regular expression that chooses topics, instead of `topics`. It leaves out Kafka's own topics unless
-      `include_internal` is true. `zkgroups.core.java_regex.topic_filter` lists the
-      syntax; other expressions are refused.
-    - `id`: the id to register, by default `host:uuid4`. With a `session_file` (see `Registry.connect`), use the same id
-      after each restart. A process that restarts within the session timeout then keeps its partitions.
+      `include_internal` is true. `zkgroups.core.java_regex.topic_filter` lists the syntax; other expressions are
+      refused.
+    - `id`: the id to register, by default `host:uuid4`; also an attribute. With a `session_file` (see
+      `Registry.connect`), use the same id after each restart. A process that restarts within the session timeout then
+      keeps its partitions.
     - `assignors`: the strategies this member supports, by name or as functions, the preferred one first. The group uses
       a strategy that all members support. The member with the lowest id decides.
     - `foreign_assignor`: the `partition.assignment.strategy` of Scala members in the group. It is not visible in
       ZooKeeper, so all zkgroups members must be given the same value.
     - `partitions`: a function that returns the partitions of a topic, instead of reading them from ZooKeeper.
-    - `start_at`: where to start a partition without a committed offset.
+    - `start_at`: where to start a partition without a committed offset: "earliest" or "latest".
     - `out_of_range`: where to start if the committed offset is outside of the log, because the topic was recreated or
       messages were deleted unread: "earliest", "latest" or "error". zkgroups does not ask the brokers. So call
-      `generation.start_offset(at, log_start=..., log_end=...)`, and read from the offset it returns. It logs a warning
-      when it applies this policy, and lets the offset go back as far as the policy chose.
+      `generation.start_offset(at, log_start=..., log_end=...)`, and read from the offset it returns. Your Kafka client,
+      or `zkgroups.kafka.Brokers.ranges`, has the range of the log. When `start_offset` applies this policy, it logs a
+      warning, and the next commit may go back to the chosen offset.
     - `release_timeout`: how long workers may take to end. Scala members try for about six seconds to claim their
       partitions, and then give up.
     - `rebalance_timeout`: how long other members may take to release partitions before this member logs a warning. It
@@ -277,13 +309,14 @@ class Member(BaseMember):
       written a plan within a third of `rebalance_timeout` (or `release_timeout`, if longer), another member does.
     - `join_backoff`: the longest pause before a failed step is retried.
     - `reconcile_every`: how often to read the group even if no watch has reported a change.
-    - `auto_commit_every`: how often to commit the marked offsets. They are always committed before a hand-over.
+    - `auto_commit_every`: how often to commit the marked offsets; by default only when a generation ends, and when you
+      call `generation.commit`.
     - `max_idle`: release everything if no offset is marked or committed for this long, and join again when the workers
       have ended. Where there is nothing to read, mark the last offset again to show that the worker is alive.
-    - `on_assigned`, `on_revoked`, `on_lost`: called with the partitions that the member has received, must release (it
-      still holds them), or no longer holds.
-    - `on_event`: called with each `MemberEvent`. All callbacks may be coroutine functions. They run on its thread;
-      a commit is reported on the thread that commits. A slow callback delays only this member.
+    - `on_assigned`, `on_revoked`, `on_lost`: called with the frozenset of the partitions that the member has received,
+      must release (it still holds them), or no longer holds.
+    - `on_event`: called with each `MemberEvent`. All callbacks may be coroutine functions. They run on the
+      member's thread; a commit is reported on the thread that commits. A slow callback delays only this member.
 
     While no server answers, the member logs a warning, waits, and joins when a server answers. `Registry.connect` does
     not wait for ever: it raises `NotConnectedError` after its `timeout`. The member waits for each answer for at most
@@ -315,8 +348,6 @@ class Member(BaseMember):
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
         on_event: OnEvent | None = None,
-        _run: Callable[[Any], object] | None = None,
-        _notify: Callable[[], object] | None = None,
     ) -> None:
         if not isinstance(group, Consumergroup):
             raise InvalidOptionError("group", group, "it must be a Consumergroup: registry.group(name)")
@@ -336,9 +367,8 @@ class Member(BaseMember):
             on_revoked=on_revoked,
             on_lost=on_lost,
             on_event=on_event,
-            run=_run,
         )
-        known = chosen.by_name()
+        known = chosen.strategies()
         self.group = group
         stats = MemberStats()
         membership = Membership(
@@ -358,4 +388,4 @@ class Member(BaseMember):
             tell=self._tell_changed,
             stats=stats,
         )
-        super().__init__(membership, chosen, stats, notify=_notify)
+        super().__init__(membership, chosen, stats)

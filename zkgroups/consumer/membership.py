@@ -40,7 +40,7 @@ SHORTEST: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class GroupLook:
     """The result of one look at the group."""
 
     number: int
@@ -68,7 +68,7 @@ class Membership:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
-        self.group = Consumergroup(group.name, in_a_hurry(context_of(group)))
+        self.group = Consumergroup(group.name, with_short_timeout(context_of(group)))
         self._instance = MemberInstance(self.group.paths, context_of(self.group), id)
         self.id = self._instance.id
         self._registration = registration
@@ -115,12 +115,12 @@ class Membership:
         """Register, or adopt the registration that this session has made before."""
         if not self._instance.resume():
             self._instance.register(self._registration, timeout=SLICE)
-        elif not self._is_as_it_should_be():
+        elif not self._subscription_is_unchanged():
             self._instance.update(self._registration)
 
-    def _is_as_it_should_be(self) -> bool:
+    def _subscription_is_unchanged(self) -> bool:
         try:
-            return _says(self._instance.registration()) == _says(self._registration)
+            return _same_subscription(self._instance.registration(), self._registration)
         except MalformedNodeError:
             return False
 
@@ -144,7 +144,7 @@ class Membership:
 
     # Planning
 
-    def look(self) -> Outlook:
+    def look(self) -> GroupLook:
         """Read the group. Compute which partitions this member should have, and who holds them now."""
         self._stats.looks += 1
         awaited, self._plan_awaited = self._plan_awaited, False
@@ -152,8 +152,8 @@ class Membership:
         self._ids = [instance.id for instance in roster.instances]
         self._unused_registrations.deregister(roster.instances)
         self._together = frozenset(id for id, registration in roster.participants.items() if registration.assignors)
-        if not self._has_its_place(roster):
-            return Outlook(0, {}, frozenset(self._instance.claims), {}, oddities(roster))
+        if not self._ensure_registered(roster):
+            return GroupLook(0, {}, frozenset(self._instance.claims), {}, oddities(roster))
         number, planned = self._plan.share(roster)
         # A plan for another state of the group: this look may be outdated.
         self._plan_awaited = planned is None and not awaited
@@ -169,7 +169,7 @@ class Membership:
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
         self.await_free(self._signals.without_signal(self.holders))
         notes = {**missing_topics(self._registration, roster), **oddities(roster)}
-        return Outlook(number, wanted, frozenset(mine), self.holders, notes)
+        return GroupLook(number, wanted, frozenset(mine), self.holders, notes)
 
     def _holding(
         self, planned: Iterable[TopicPartition]
@@ -182,14 +182,17 @@ class Membership:
             return self._instance.streams, {}
         return self._instance.find_owners(planned, self._ids)
 
-    def _has_its_place(self, roster: Roster) -> bool:
+    def _ensure_registered(self, roster: Roster) -> bool:
         """Return True if the registration exists and is its own, and False if another session has the id.
 
         If it was deleted or overwritten, register again and raise `NotRegisteredError`, so that the look is repeated.
         """
         own = next((instance for instance in roster.instances if instance.id == self.id), None)
         if own is not None and own.session == self._instance.session_id:
-            if isinstance(own.registration, Registration) and _says(own.registration) == _says(self._registration):
+            if not self._instance.registered:  # it was created by a request whose reply was lost
+                self._instance.resume()
+            found = own.registration
+            if isinstance(found, Registration) and _same_subscription(found, self._registration):
                 return True
             self._instance.update(self._registration)
         elif self._is_registered():
@@ -304,12 +307,12 @@ def is_cut_off(session: Session) -> bool:
     return False
 
 
-def in_a_hurry(context: RegistryContext) -> RegistryContext:
-    """Return the context with a shorter timeout, which leaves time for a second attempt before the claims end."""
+def with_short_timeout(context: RegistryContext) -> RegistryContext:
+    """Return the context with a timeout that leaves time for a second attempt before the claims end."""
     session_timeout = context.session.granted_timeout or context.timeout
     return context._replace(timeout=min(context.timeout, max(session_timeout * PROOF_LIFETIME / 2, SHORTEST)))
 
 
-def _says(registration: Registration) -> Registration:
-    """Return the registration without the time when it was written."""
-    return replace(registration, timestamp=None)
+def _same_subscription(found: Registration, own: Registration) -> bool:
+    """Return whether two registrations differ only in the time when they were written."""
+    return replace(found, timestamp=own.timestamp) == own

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from ..core.offsets.start_offset import OUT_OF_RANGE
 from ..core.rebalance.assignors import ASSIGNORS
@@ -22,12 +22,12 @@ Topics: TypeAlias = str | Iterable[str] | Mapping[str, int]
 OnPartitions: TypeAlias = Callable[[frozenset[TopicPartition]], Awaitable[None] | None]
 OnEvent: TypeAlias = Callable[[MemberEvent], Awaitable[None] | None]
 
-_KAFKAS: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
+_KAFKA_TOPIC: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
 
 MOST_STREAMS: Final = 10_000
 """The most streams of one topic. A larger number is a mistake."""
 
-LONGEST: Final = 86_400.0
+LONGEST_DURATION: Final = 86_400.0
 """The longest duration, in seconds. A larger number is probably in milliseconds."""
 
 
@@ -50,8 +50,6 @@ class Options:
     on_revoked: OnPartitions | None = None
     on_lost: OnPartitions | None = None
     on_event: OnEvent | None = None
-    run: Callable[[Awaitable[Any]], object] | None = None
-    """For `zkgroups.aio` only: runs coroutines."""
 
     def __post_init__(self) -> None:
         for option in ("release_timeout", "rebalance_timeout", "join_backoff", "reconcile_every"):
@@ -60,7 +58,9 @@ class Options:
             if getattr(self, option) is not None:
                 _check_seconds(option, getattr(self, option))
         if self.rebalance_timeout <= self.release_timeout:
-            reason = f"it must be more than release_timeout ({self.release_timeout:g}): others need it to release"
+            reason = (
+                f"it must be more than release_timeout ({self.release_timeout:g}), so that other members can release"
+            )
             raise InvalidOptionError("rebalance_timeout", self.rebalance_timeout, reason)
         for option in ("partitions", "on_assigned", "on_revoked", "on_lost", "on_event"):
             value = getattr(self, option)
@@ -73,7 +73,7 @@ class Options:
         if self.foreign_assignor not in ("range", "roundrobin"):
             reason = "it must be range or roundrobin, the strategies of other clients"
             raise InvalidOptionError("foreign_assignor", self.foreign_assignor, reason)
-        self.by_name()
+        self.strategies()
 
     @property
     def planning_timeout(self) -> float:
@@ -82,19 +82,21 @@ class Options:
 
     @property
     def when_out_of_range(self) -> StartAt | None:
-        """Where to start if a committed offset is outside of the log; None means an error."""
+        """Where to start if a committed offset is outside of the log. None means to raise an error."""
         return None if self.out_of_range == "error" else StartAt(self.out_of_range)
 
-    def by_name(self) -> dict[str, Assignor]:
-        """The strategies by their announced names, the preferred one first."""
+    def strategies(self) -> dict[str, Assignor]:
+        """Return the strategies by the names that are announced, the preferred one first."""
         if isinstance(self.assignors, str) or not isinstance(self.assignors, Sequence) or not self.assignors:
-            raise InvalidOptionError("assignors", self.assignors, 'it must be a list of at least one, e.g. ["range"]')
+            raise InvalidOptionError("assignors", self.assignors, 'it must be a list of strategies, e.g. ["range"]')
         return {_name(assignor): _assignor(assignor) for assignor in self.assignors}
 
 
 def _check_seconds(option: str, seconds: object) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST:
-        raise InvalidOptionError(option, seconds, f"it must be a number of seconds above 0 and at most {LONGEST:g}")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_DURATION:
+        raise InvalidOptionError(
+            option, seconds, f"it must be a number of seconds above 0 and at most {LONGEST_DURATION:g}"
+        )
 
 
 def _name(assignor: object) -> str:
@@ -131,7 +133,7 @@ def subscription(
         if not pattern:
             raise InvalidOptionError("pattern", pattern, "it must not be empty")
         if topics:
-            raise InvalidOptionError("pattern", pattern, "give either topics or a pattern, not both")
+            raise InvalidOptionError("pattern", pattern, "topics are given, too: give only one of them")
         chosen, kind = {check_expression(pattern): streams}, Pattern.WHITE_LIST
     else:
         chosen, kind = _with_streams(topics, streams), Pattern.STATIC
@@ -150,9 +152,9 @@ def _with_streams(topics: Topics, streams: int) -> dict[str, int]:
         raise InvalidOptionError("topics", topics, "it must be one or more names of topics")
     chosen = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, streams)
     if not chosen:
-        raise InvalidOptionError("topics", chosen, "a member needs at least one topic, or a pattern")
+        raise InvalidOptionError("topics", chosen, "a member needs at least one topic or a pattern")
     for topic in chosen:
-        if not _KAFKAS.fullmatch(check_topic(topic)):
-            reason = "names of topics consist of letters, digits, '.', '_' and '-'"
+        if not _KAFKA_TOPIC.fullmatch(check_topic(topic)):
+            reason = "it must consist of letters, digits, '.', '_' and '-'"
             raise InvalidOptionError("topic", topic, reason)
     return chosen

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..core.rebalance.actions import (
     Action,
@@ -55,6 +55,7 @@ from ..exceptions import (
     GenerationEndedError,
     NoPermissionError,
     NotClaimedError,
+    OffsetWouldGoBackError,
     ZkgroupsException,
 )
 from .callbacks import Callbacks
@@ -77,7 +78,7 @@ TICK: Final = 1.0
 LINGER: Final = 0.5
 """How long to wait, in seconds, for other members to release before work begins on the partitions at hand."""
 
-BRIEF: Final = 1.0
+BRIEF_GENERATION: Final = 1.0
 """In seconds. If a worker ends its generation sooner than this, the next generation begins after a pause."""
 
 _BEGIN: Final = "read its committed offsets"
@@ -97,10 +98,20 @@ class WorkerEnded:
 
 
 class RebalanceLoop:
-    """Run one member from `JoinRequested` until it is closed. `hand_out` receives generations, and errors to raise."""
+    """Run one member from `JoinRequested` until it is closed.
+
+    `hand_out` receives generations, and errors to raise. `await_callback` waits for the result of a
+    callback that is a coroutine function.
+    """
 
     def __init__(
-        self, membership: AnyMembership, options: Options, stats: MemberStats, hand_out: Callable[[Handed], object]
+        self,
+        membership: AnyMembership,
+        options: Options,
+        stats: MemberStats,
+        *,
+        hand_out: Callable[[Handed], object],
+        await_callback: Callable[[Any], object],
     ) -> None:
         self._membership = membership
         self._options = options
@@ -109,7 +120,7 @@ class RebalanceLoop:
         self._name = str(membership)
         self.machine = Rebalance()
         self._timers = Timers()
-        self._callbacks = Callbacks(self._name, options, lambda: self.machine.number)
+        self._callbacks = Callbacks(self._name, options, lambda: self.machine.number, await_callback)
         self._stuck_alarm = StuckAlarm(options, self._timers, self._callbacks, self._holders, self._skip_planner)
         self._lifecycle = GenerationLifecycle(
             membership,
@@ -148,7 +159,7 @@ class RebalanceLoop:
         self._inbox.put(event)
 
     def tell_changed(self, free: Partitions | None) -> None:
-        """Note that these partitions were released (None: anything else changed). Called on kazoo's threads."""
+        """Note that these partitions were released, or with None, that anything else changed. For kazoo's threads."""
         if free is None:
             self._changes.changed()
         else:
@@ -237,7 +248,7 @@ class RebalanceLoop:
 
     def _worker_ended(self, ended: WorkerEnded) -> None:
         """Begin another generation: at once, or after a pause if workers end as soon as they begin."""
-        brief = self._lifecycle.age < BRIEF
+        brief = self._lifecycle.age < BRIEF_GENERATION
         self._failed_briefly = self._failed_briefly + 1 if brief and ended.failed else 0
         pause = self._failures.pause(max(self._failed_briefly, 1)) if brief else 0.0
         self._timers.later(pause, lambda: self._end(ended.generation))
@@ -251,7 +262,7 @@ class RebalanceLoop:
         return min(max(due - uptime(), 0.0), TICK)
 
     def _hurry(self, event: Event) -> None:
-        """If the member is to leave, deliver a failure now that would otherwise be delivered after a pause."""
+        """If the member shall leave, deliver a failure at once that is waiting for the end of a pause."""
         if isinstance(event, CloseRequested | WithdrawRequested) and self._failed is not None:
             self.tell(self._failed)
 
@@ -268,7 +279,7 @@ class RebalanceLoop:
             self._to_receive.append(SessionLost())
 
     def _receive(self, event: Event) -> None:
-        """Pass an event to the state machine, and carry out its actions and all that follows from them."""
+        """Pass an event to the state machine, carry out its actions, and handle the events that they cause."""
         self._notice_loss()
         self._to_receive.append(event)
         self._receive_all()
@@ -315,7 +326,7 @@ class RebalanceLoop:
         if self._withdrawn is not None:
             if self.machine.state is RebalanceState.OUT:
                 self._stay_out(self._withdrawn)
-        elif limit is not None and generation is not None and uptime() - generation._last_sign > limit:
+        elif limit is not None and generation is not None and uptime() - generation._last_activity > limit:
             self._withdrawn = generation
             self._callbacks.event(
                 EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s"
@@ -454,6 +465,8 @@ class RebalanceLoop:
         is_new = self._callbacks.failed(_COMMIT_DENIED if denied else "commit", error)
         if isinstance(error, MENDED_BY_LOOKING):
             self._changes.changed()
+        elif isinstance(error, OffsetWouldGoBackError) and not self.machine.leaving:
+            return  # another client has committed further: later marks, or the next generation, pass its offset
         elif not error.retriable and is_new:
             self._hand_out(error)
 

@@ -10,32 +10,49 @@ from .znodes.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class NativeOffset:
-    """The next message to read of one partition, as committed to a Kafka-native group."""
+    """The committed offset of one partition in a Kafka-native group.
+
+    - `group`, `at`: the name of the group, and the partition.
+    - `offset`: the next message to read.
+    - `metadata`: the free text that the consumer committed with the offset.
+    - `leader_epoch`: the epoch of the partition's leader, if the consumer committed it.
+    """
 
     group: str
     at: TopicPartition
     offset: int
     metadata: str | None = None
-    """The free text that the consumer committed with the offset."""
     leader_epoch: int | None = None
 
 
 class NativeState(StrEnum):
-    """The state of a Kafka-native group, in Kafka's words."""
+    """The state of a Kafka-native group, in Kafka's words.
+
+    Dead                 the group does not exist
+    Empty                it has no members; it may have offsets
+    PreparingRebalance   members are joining
+    CompletingRebalance  members wait for their partitions
+    Stable               every member has its partitions
+    Unknown              a state that was added in a later release of Kafka
+    """
 
     DEAD = "Dead"
-    """The group does not exist."""
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     UNKNOWN = "Unknown"
-    """A state that was added in a later release of Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
 class NativeMember:
-    """A member of a Kafka-native group, as reported by the group coordinator."""
+    """A member of a Kafka-native group, as reported by the group coordinator.
+
+    - `id`: the id that the coordinator gave it.
+    - `client_id`: the `client.id` of its configuration.
+    - `host`: the address of its machine.
+    - `instance_id`: its `group.instance.id`, if it is a static member.
+    """
 
     id: str
     client_id: str
@@ -48,7 +65,7 @@ class NativeMember:
 
 @dataclass(frozen=True, slots=True)
 class NativeGroup:
-    """A Kafka-native group. A group that does not exist has the state Dead."""
+    """A Kafka-native group: its `name`, `state` and `members`. A group that does not exist has the state Dead."""
 
     name: str
     state: NativeState
@@ -62,7 +79,13 @@ class NativeGroup:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets of a partition's log: from the log start up to the log end, the offset of the next message."""
+    """The offsets of a partition's log.
+
+    - `start`: the log start, the first offset that a broker still has.
+    - `end`: the log end, the offset of the next message. The lag of a group is `end` minus its committed offset.
+
+    `offset in range` is true for every offset at which a consumer can start, `end` included.
+    """
 
     start: int
     end: int

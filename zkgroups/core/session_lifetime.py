@@ -8,8 +8,8 @@ answer to a transaction: it needs the leader, and the leader needs a majority. I
 transaction was sent, because the answer may have been delayed.
 
 A proof shows that the leader had not expired the session at that moment. It does not prolong the session. The leader
-prolongs a session when a follower reports it, in the answer to the leader's ping every half tick. So the leader may
-know only of an older request:
+prolongs a session when a follower reports it, in the answer to the leader's ping every half tick. So the last request
+that the leader knows of may be an older one:
 
     request sent         answered      reported             proof sent      proof answered
     |-- follower hears it --|--- half a tick at most ---|---------|---------------|
@@ -25,10 +25,10 @@ every `PROOF_PERIOD`, a session is certain for `PROOF_LIFETIME` after each proof
 A new leader, or a server that restarts, gives every session a full timeout, and it gets its majority only after the old
 leader's last proof. So the rule also holds if a leader is cut off.
 
-That is the timeout which the session was granted at its creation, because ZooKeeper stores no other. At each reconnect
-the client is granted a timeout again. It may differ, if the server's limits have changed, or if another process has
-resumed the session and requested another one. That timeout lasts until there is a new leader. So T is the smallest of
-them, and a longer timeout needs a new session.
+This full timeout is the one granted at the creation of the session, because ZooKeeper stores no other. At each
+reconnect a server grants a timeout again, which holds until there is a new leader. It may differ, if the server's
+limits have changed, or if another process has resumed the session and requested another timeout. So T is the smallest
+of them, and a longer timeout needs a new session.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ PROOF_LIFETIME: Final = 1 - REPORT_DELAY - PROOF_PERIOD - SAFETY_MARGIN
 
 PROOF_TIMEOUT: Final = 0.25
 """A fraction of the session timeout: if a server has not answered a proof after that time, the client connects to
-another server. `PROOF_LIFETIME - PROOF_PERIOD - PROOF_TIMEOUT` is left for that."""
+another server. `PROOF_LIFETIME - PROOF_PERIOD - PROOF_TIMEOUT` is left for that.
+
+If every answer takes less than that, the session is certain without interruption, because
+`PROOF_LIFETIME - PROOF_TIMEOUT` is not less than `PROOF_PERIOD + PROOF_TIMEOUT`."""
 
 _GAP: Final = 0.01
 """A fraction of the session timeout: requests in quicker succession are not recorded one by one."""
@@ -114,9 +117,9 @@ class SessionLifetime:
         self.sent = max(self.sent, sent)
         self.until = max(self.until, self._reported + (1 - SAFETY_MARGIN) * self.timeout)
 
-    def due(self, asked: float) -> float:
-        """When to send the next proof, if the last one was asked for at `asked`."""
-        last = max(self.sent, asked)
+    def due(self, last_sent: float) -> float:
+        """Return when to send the next proof. The last one was sent at `last_sent`, and may not be answered yet."""
+        last = max(self.sent, last_sent)
         regular = last + PROOF_PERIOD * self.timeout
         if self.until - last < PROOF_LIFETIME * self.timeout and self._answered:
             return min(regular, max(self._answered[0][1] + REPORT_DELAY * self.timeout, last + _GAP * self.timeout))

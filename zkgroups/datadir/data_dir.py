@@ -84,7 +84,7 @@ class DataDir:
             base = _base(files, zxid, notes)
             if base is not None and not files.logs and zxid is None:
                 reason = f"{self.folder} has no log for {base.path.name}"
-                raise NotFoundError(f"{reason}: if the server used a dataLogDir, give it, too")
+                raise NotFoundError(f"{reason}: if the server has a dataLogDir, give it, too")
             log = _log(files, base, zxid)
             for _transaction in log:
                 pass
@@ -160,7 +160,8 @@ def _is_within(files: DataFiles, whole: IntactSnapshot, zxid: int) -> bool:
     """
     if whole.digest is not None and whole.digest.zxid != zxid:
         return whole.digest.zxid < zxid
-    scan = SnapshotScan(read_chunks(whole.file.path), ReplayedChanges(), _NO_ROOT, digest=False)
+    file = whole.file.path
+    scan = SnapshotScan(read_chunks(file), ReplayedChanges(), _NO_ROOT, file=str(file), digest=False)
     for _run in scan.runs():
         pass
     return scan.newest <= zxid and (whole.digest is not None or _has_no_later_deletion(files, whole.file, zxid))
@@ -217,14 +218,15 @@ class DataDirReading:
             base = self._base(files)
             changes = self._changes(files, base)
             found = read_chunks(base.file.path) if base else iter([_EMPTY_TREE])
-            expected = self._expected_digest(base, changes)
+            file = str(base.file.path) if base else self._data.folder
+            expected = self._expected_digest(base, changes, file)
             root = f"{self._data.chroot}{CONSUMERS}".encode()
-            scan = SnapshotScan(found, changes, root, digest=expected is not None)
+            scan = SnapshotScan(found, changes, root, file=file, digest=expected is not None)
             groups = GroupScanner(scan, changes, root, self._parts, self._has_group, self._wanted)
             yield from groups.blocks()
         self._check(scan, expected)
         if self._data.chroot and not scan.has_above:
-            raise NotFoundError(f"{self._data.folder} has no nodes below the chroot {self._data.chroot}")
+            raise NotFoundError(f"{self._data.folder} has no nodes below the chroot {self._data.chroot}: correct it")
         self.groups = groups.names
 
     def _base(self, files: DataFiles) -> IntactSnapshot | None:
@@ -233,7 +235,7 @@ class DataDirReading:
         named = (file for file in files.snapshots if file.path.name == self._state.snapshot)
         whole = next((whole for file in named if (whole := check_snapshot(file)) is not None), None)
         if whole is None:
-            raise DamagedDataError(self._state.snapshot, "it changed while it was read")
+            raise DamagedDataError(self._data.folder, f"{self._state.snapshot} changed while it was read")
         return whole
 
     def _changes(self, files: DataFiles, base: IntactSnapshot | None) -> ReplayedChanges:
@@ -248,11 +250,11 @@ class DataDirReading:
         changes.finish()
         return changes
 
-    def _expected_digest(self, base: IntactSnapshot | None, changes: ReplayedChanges) -> int | None:
+    def _expected_digest(self, base: IntactSnapshot | None, changes: ReplayedChanges, file: str) -> int | None:
         """Return the digest that the server logged for this state, if any."""
         found = base.digest if base else None
         if found is not None and found.zxid > self._state.zxid:
-            raise _too_new(self._state, found.zxid)
+            raise _too_new(file, found.zxid, self._state)
         if changes.digest is not None:
             return None if changes.unlisted else changes.digest
         return found.value if found is not None and found.zxid == self._state.zxid else None
@@ -260,15 +262,15 @@ class DataDirReading:
     def _check(self, scan: SnapshotScan, expected: int | None) -> None:
         zxid = self._state.zxid
         if scan.newest > zxid:
-            raise _too_new(self._state, scan.newest)
+            raise _too_new(scan.file, scan.newest, self._state)
         if expected is not None and scan.digest % 2**64 != expected:
             reason = f"the tree differs from the server's tree at 0x{zxid:x}: their digests differ"
             raise DamagedDataError(self._data.folder, reason)
 
 
-def _too_new(state: DataDirState, zxid: int) -> DamagedDataError:
+def _too_new(file: str, zxid: int, state: DataDirState) -> DamagedDataError:
     reason = f"it contains changes up to 0x{zxid:x}, but the logs end with 0x{state.zxid:x}"
-    return DamagedDataError(str(state.snapshot), reason)
+    return DamagedDataError(file, reason)
 
 
 @contextmanager

@@ -82,14 +82,14 @@ class GroupScanner:
         self._scan.finish()
 
     def _add_groups(self, run: SiblingRun) -> None:
-        self.names += filter(self._has_group, map(_text, run.names))
+        self.names += filter(self._has_group, map(self._text, run.names))
 
     def _begin(self, group: bytes) -> None:
         if group in self._done:
-            raise DamagedDataError("the snapshot", f"the nodes of group {_text(group)!r} are not consecutive")
+            raise DamagedDataError(self._scan.file, f"the nodes of group {self._text(group)!r} are not consecutive")
         self._done.add(group)
         self._group = group
-        self._is_wanted = self._has_group(_text(group))
+        self._is_wanted = self._has_group(self._text(group))
         self._in_owners = False
         self._owners_are_complete = Part.OWNERS not in self._parts
 
@@ -138,13 +138,14 @@ class GroupScanner:
         part = _PARTS.get(names[0]) if names else None
         if part not in self._parts or part is None or len(names) != (1 if part is Part.IDS else 2):
             return None
-        group, topic = _text(self._group or b""), _text(names[-1]) if part is not Part.IDS else ""
+        group, topic = self._text(self._group or b""), self._text(names[-1]) if part is not Part.IDS else ""
         known = decode_owned_topic(topic) if part is Part.OWNERS else topic
         if not self._is_wanted or not self._wanted(group, known):
             return None
         block: Block[PartDirectory] = Block()
-        directory = CONSUMERS + _text(run.directory[len(self._root) :])
-        block.add(Siblings(PartDirectory(group, part, topic), directory, _text(b"/".join(run.names)).split("/")), b"")
+        directory = CONSUMERS + self._text(run.directory[len(self._root) :])
+        names_in_it = self._text(b"/".join(run.names)).split("/")
+        block.add(Siblings(PartDirectory(group, part, topic), directory, names_in_it), b"")
         block.answer = run.answer() + END
         return block
 
@@ -165,12 +166,12 @@ class GroupScanner:
             while blocks.tell() < end:
                 yield pickle.load(blocks)
 
-
-def _text(name: bytes) -> str:
-    try:
-        return name.decode()
-    except UnicodeDecodeError as error:
-        raise DamagedDataError("the snapshot or the log", f"a node name is not UTF-8: {name[:200]!r}") from error
+    def _text(self, name: bytes) -> str:
+        try:
+            return name.decode()
+        except UnicodeDecodeError as error:
+            reason = f"a node name is not UTF-8, in this file or in a log after it: {name[:200]!r}"
+            raise DamagedDataError(self._scan.file, reason) from error
 
 
 def _by_group(changes: ReplayedChanges, root: bytes) -> dict[bytes, dict[bytes, list[list[bytes]]]]:

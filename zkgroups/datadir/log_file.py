@@ -38,13 +38,14 @@ _MOST_SEARCHED: Final = 2**30
 
 
 class Transaction(NamedTuple):
-    """The session, zxid, time and type of a transaction, and the whole record, which begins with them."""
+    """The session, zxid, time and type of a transaction, the whole record, which begins with them, and its file."""
 
     session: int
     zxid: int
     time_ms: int
     kind: int
     record: bytes
+    log: Path
 
 
 @dataclass(slots=True)
@@ -108,7 +109,7 @@ class TransactionLog:
         while (record := _next(stream, path, self.zxid)) is not None:
             session, _cxid, zxid, time_ms, kind = _HEAD.unpack_from(record)
             at += _FRAME.size + len(record) + len(_END_OF_RECORD)
-            yield Transaction(session, zxid, time_ms, kind, record)
+            yield Transaction(session, zxid, time_ms, kind, record, path)
         self._end(path, stream, at)
 
     def _end(self, path: Path, stream: BinaryIO, at: int) -> None:

@@ -10,6 +10,7 @@ that they are found by the session in each node.
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from struct import Struct
 from struct import error as StructError
 from typing import Final
@@ -44,13 +45,15 @@ _EVERYBODY: Final = b"\0\0\0\1\0\0\0\x1f\0\0\0\5world\0\0\0\6anyone"
 class NodeUpdate:
     """New values of a node in the snapshot."""
 
-    __slots__ = ("aversion", "body", "mtime", "mzxid", "version", "zxid")
+    __slots__ = ("aversion", "body", "log", "mtime", "mzxid", "version", "zxid")
 
-    def __init__(self) -> None:
+    def __init__(self, log: Path) -> None:
         self.body: bytes | None = None
         self.mzxid = self.mtime = self.version = 0
         self.zxid = 0
         """The zxid of the last transaction that changed the node."""
+        self.log = log
+        """The file with the first of these transactions."""
         self.aversion: int | None = None
 
     def applied_to(self, record: bytes) -> bytes:
@@ -198,7 +201,7 @@ class ReplayedChanges:
         directory, _, name = path.rpartition(b"/")
         siblings = self.nodes[directory]
         if name not in siblings:
-            siblings[name] = NodeUpdate()
+            siblings[name] = NodeUpdate(transaction.log)
         found = siblings[name]
         if found is None:
             raise _unreadable(transaction, f"it updates {path.decode(errors='replace')}, which was deleted before")
@@ -264,4 +267,6 @@ def _digest(record: bytes, at: int) -> int | None:
 
 def _unreadable(transaction: Transaction, reason: str) -> DamagedDataError:
     zxid = transaction.zxid
-    return DamagedDataError("the log", f"transaction 0x{zxid:x} cannot be read: {reason}", last_zxid=zxid - 1)
+    return DamagedDataError(
+        str(transaction.log), f"transaction 0x{zxid:x} cannot be read: {reason}", last_zxid=zxid - 1
+    )

@@ -58,7 +58,11 @@ class SnapshotScan:
     snapshot that are not in the logs.
     """
 
-    def __init__(self, chunks: Iterator[bytes], changes: ReplayedChanges, root: bytes, *, digest: bool) -> None:
+    def __init__(
+        self, chunks: Iterator[bytes], changes: ReplayedChanges, root: bytes, *, file: str, digest: bool
+    ) -> None:
+        self.file = file
+        """The name of the snapshot in errors."""
         self._chunks = chunks
         self._changes = changes
         self._root = root
@@ -117,7 +121,7 @@ class SnapshotScan:
                 run.records.append(_with_visible_session(record))
             elif isinstance(change, NodeUpdate) and change.zxid > self._changes.unlisted:  # else its session was closed
                 where = path.decode(errors="replace")
-                raise DamagedDataError("the log", f"it updates {where}, which does not exist", last_zxid=None)
+                raise DamagedDataError(str(change.log), f"it updates {where}, which does not exist")
             if len(run.names) >= MAX_SIBLINGS:
                 yield run
                 run = SiblingRun(directory, [], [])
@@ -174,7 +178,7 @@ class SnapshotScan:
             path_at, end = at + 4, at + 5
             if path_at <= size:
                 if not path_at <= (data_at := path_at + int_at(buffer, at)[0]) <= path_at + LONGEST:
-                    raise _damaged(f"a path has a length of {data_at - path_at}")
+                    raise self._damaged(f"a path has a length of {data_at - path_at}")
                 end = data_at + 4
                 if end <= size:
                     [length] = int_at(buffer, data_at)
@@ -184,7 +188,8 @@ class SnapshotScan:
                 if buffer.startswith(END_OF_NODES, at):
                     return
                 if end <= size or end - at > LONGEST:
-                    raise _damaged(f"a node has {end - at} bytes" if end > size else "a path has only one character")
+                    reason = f"a node has {end - at} bytes" if end > size else "a path has only one character"
+                    raise self._damaged(reason)
                 buffer, at = self._more(buffer, at, end - at), 0
                 size = len(buffer)
                 continue
@@ -211,7 +216,7 @@ class SnapshotScan:
             buffer, at = self._more(buffer, at, 4), 0
         [number] = _INT.unpack_from(buffer, at)
         if number < -1:
-            raise _damaged(f"a count is {number}")
+            raise self._damaged(f"a count is {number}")
         return max(0, number), buffer, at + 4
 
     def _skip(self, buffer: bytes, at: int, length: int) -> tuple[bytes, int]:
@@ -228,14 +233,13 @@ class SnapshotScan:
         while not size or size < wanted:
             chunk = next(self._chunks, b"")
             if not chunk:
-                raise _damaged("it ends within the nodes")
+                raise self._damaged("it ends within the nodes")
             parts.append(chunk)
             size += len(chunk)
         return b"".join(parts)
 
-
-def _damaged(reason: str) -> DamagedDataError:
-    return DamagedDataError("the snapshot", reason)
+    def _damaged(self, reason: str) -> DamagedDataError:
+        return DamagedDataError(self.file, reason)
 
 
 def _with_visible_session(record: bytes) -> bytes:

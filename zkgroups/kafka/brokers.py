@@ -16,7 +16,7 @@ from ..exceptions import BrokersTooOldError, NotConnectedError, UnavailableError
 from ..input_errors import InvalidOptionError, ZkgroupsException
 from .broker_configs import retention_minutes
 from .client import Client
-from .commit_offsets import Offsets, Outcomes, checked, commit
+from .commit_offsets import checked, commit
 from .errors import error_of, is_retriable, translate, words
 from .fetch_offsets import check_native_group, committed
 from .native_groups import delete, described
@@ -31,9 +31,14 @@ _LAST_TIME = 2**63 - 1
 
 class Brokers:
     """
-    The brokers of one cluster; a context manager. Use it from one thread at a time.
+    The brokers of one cluster. Make it with `Brokers.connect`; leaving the `with` block closes it.
 
-    Each call retries until `timeout` seconds have passed, unless an error is permanent.
+    - `bootstrap`: the addresses, e.g. "kafka1:9092,kafka2:9092".
+    - `properties`: settings of a Kafka client, e.g. for TLS and SASL. `read_properties` reads them from a file.
+    - `timeout`: each call retries until so many seconds have passed, unless an error is permanent. Then it raises
+      `NotConnectedError`, or returns None or the error for the partitions or groups that it could not reach.
+
+    Use it from one thread at a time.
     """
 
     def __init__(self, bootstrap: str, *, properties: Mapping[str, str] | None = None, timeout: float = 15.0) -> None:
@@ -56,7 +61,7 @@ class Brokers:
         return {topic: tuple(sorted(known[topic])) for topic in wanted if known.get(topic)}
 
     def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange | None]:
-        """Return the log start and end of each partition; None if it or its leader is unknown."""
+        """Return the range of the log of each partition. None if the brokers do not know it, or it has no leader."""
         wanted = _checked(partitions)
         # In this order, because a log start that moves up meanwhile must not be beyond the end.
         starts = self._offsets(dict.fromkeys(wanted, _EARLIEST))
@@ -64,9 +69,10 @@ class Brokers:
         return {at: _range(starts[at], ends[at]) for at in wanted}
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after a time in milliseconds; the log end if there is none, None if unknown.
+        """Return for each partition the first offset at or after a time, in milliseconds since 1970.
 
-        Raise BrokersTooOldError if the brokers store no message times, as before 0.10.1.
+        It is the log end if there is no such message, and None if the brokers do not know the partition, or it has no
+        leader. Raise `BrokersTooOldError` if the brokers store no message times, as before 0.10.1.
         """
         specs = {check_at(at): OffsetSpec.for_timestamp(_checked_time(ms)) for at, ms in times.items()}
         # The ends come first, so that a message written between the two answers is not skipped.
@@ -87,7 +93,7 @@ class Brokers:
             )
 
     def committed(self, groups: Iterable[str]) -> dict[str, Mapping[TopicPartition, NativeOffset]]:
-        """Return the committed offsets of these groups; empty for an unknown group."""
+        """Return the committed offsets of these Kafka-native groups; empty for an unknown group."""
         found = {}
         for group, answer in self.committed_or_error(groups).items():
             if isinstance(answer, ZkgroupsException):
@@ -98,21 +104,26 @@ class Brokers:
     def committed_or_error(
         self, groups: Iterable[str]
     ) -> dict[str, Mapping[TopicPartition, NativeOffset] | ZkgroupsException]:
-        """Return the committed offsets of these groups; for a group that cannot be read, the error."""
+        """Return the committed offsets of these Kafka-native groups; for a group that cannot be read, the error."""
         wanted = _checked_groups(groups)
         return committed(self._reached(), wanted, self._timeout) if wanted else {}
 
     def groups(self, names: Iterable[str]) -> dict[str, NativeGroup | ZkgroupsException]:
-        """Return the state and the members of these groups. An unknown group is Dead."""
+        """Return the state and the members of these Kafka-native groups. An unknown group is Dead."""
         wanted = _checked_groups(names)
         return described(self._reached(), wanted, self._timeout) if wanted else {}
 
-    def commit(self, offsets: Offsets) -> Outcomes:
+    def commit(
+        self, offsets: Mapping[str, Mapping[TopicPartition, NativeOffset | int]]
+    ) -> dict[str, Mapping[TopicPartition, ZkgroupsException | None]]:
         """Commit offsets for groups without active members. Return None or the error for each partition.
 
-        A group with active members is refused. An offset that is given as a plain number is committed without metadata.
-        All values are checked before anything is sent, but neither this method nor the brokers check that an offset is
-        in its log.
+        `offsets` has for each group a mapping from partitions to offsets. The result has the same keys:
+
+            brokers.commit({"billing": {TopicPartition("orders", 0): 100}})
+
+        A group with active members is refused. An offset is a number, or a `NativeOffset` with metadata. All values are
+        checked before anything is sent, but neither this method nor the brokers check that an offset is in its log.
         """
         wanted = checked(offsets)
         if not wanted:
@@ -127,7 +138,7 @@ class Brokers:
         }
 
     def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
-        """Delete groups with all their offsets. Return None or the error for each group."""
+        """Delete Kafka-native groups with all their offsets. Return None or the error for each group."""
         wanted = _checked_groups(names)
         return delete(self._reached(), wanted, self._timeout) if wanted else {}
 
@@ -155,7 +166,7 @@ class Brokers:
 
     def _open(self) -> Client:
         if self._client is None:
-            raise UnavailableError("the connection to the brokers is closed")
+            raise UnavailableError("the connection to the brokers is closed: connect again")
         return self._client
 
     def _reached(self) -> Asker:

@@ -93,25 +93,25 @@ _RETRIABLE: Final = frozenset(
 
 
 def is_retriable(error: KafkaError) -> bool:
-    """Whether the same request may be answered later."""
+    """Return whether the same request may succeed later."""
     return error.code() in _RETRIABLE
 
 
 def error_of(error: KafkaException) -> KafkaError:
-    """What an exception of confluent_kafka is about."""
+    """Return the error that an exception of confluent_kafka contains."""
     found = error.args[0]
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(found))
 
 
 def words(error: KafkaError) -> str:
-    """What happened, without what only librdkafka's authors need."""
+    """Return the text of an error, without the details for developers of librdkafka."""
     return _STATE.sub("", error.str())
 
 
 def translate(
     error: KafkaError, what: str, *, group: str | None = None, at: TopicPartition | None = None
 ) -> ZkgroupsException:
-    """Our error for one of confluent_kafka's, met on `what`: a group, perhaps, or a partition of one."""
+    """Return the public error for an error of confluent_kafka. `what` names the group, partition or request."""
     if group is not None and error.code() in _IN_USE:
         return GroupInUseError(group, ())
     if group is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:

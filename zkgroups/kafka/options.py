@@ -11,9 +11,12 @@ from .properties import read_properties
 @dataclass(frozen=True, slots=True)
 class BrokerOptions:
     """
-    The addresses of brokers, and the path of a Kafka client's properties file.
+    How to connect to brokers, as a value that can be sent to Spark workers.
 
-    The file is read when the connection is made, on the machine that connects. So its secrets are never in this value.
+    - `bootstrap`: the addresses, e.g. "kafka1:9092,kafka2:9092".
+    - `properties`: the path of a Kafka client's properties file, for example with TLS and SASL settings. The file is
+      read by `connect`, on the machine that connects. So its secrets are never in this value.
+    - `timeout`: how long each call may take, in seconds.
     """
 
     bootstrap: str

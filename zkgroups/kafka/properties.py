@@ -79,7 +79,7 @@ _WITHOUT_EFFECT: Final = re.compile(
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
-    """Read the settings in a Kafka client's properties file."""
+    """Read the settings in a properties file of a Java client, e.g. `security.protocol=SASL_SSL`, for `Brokers`."""
     try:
         data = read_secret_file(path)
     except OSError as error:

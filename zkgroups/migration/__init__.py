@@ -1,6 +1,6 @@
 """Move whole groups to Kafka's committed offsets, and back, without Spark. Needs the extra `zkgroups[kafka]`.
 
-All functions take the rows of a plan (`core/migration/plan_rows.py`), all rows of each group:
+All functions take the rows of a plan, `zkgroups.core.migration.plan_rows.PlanRow`, all rows of each group:
 
     rows = Planner(settings, brokers).plan(nodes)
     for row in apply_groups(rows, brokers, registry, execute=True): print(row.group, row.outcome, row.detail)

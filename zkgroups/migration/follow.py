@@ -44,7 +44,7 @@ def follow(
     rule: Rule | None = None,
     every: float = 1.0,
     rate: float = 20_000.0,
-    on_progress: OnProgress = lambda _: None,
+    on_progress: OnProgress | None = None,
     stop: threading.Event | None = None,
 ) -> list[FollowedGroup]:
     """Follow all groups of a plan until each is done or left, or `stop` is set.
@@ -53,7 +53,7 @@ def follow(
     registered; with `to_zookeeper`, back while native members are active, for groups that this plan has moved.
 
     `every` is the time between passes in seconds, and `rate` the most offsets to write per second. `on_progress` is
-    called after each pass. Passes are retried while a server is unavailable.
+    called with a `FollowPass` after each pass. Passes are retried while a server is unavailable.
     """
     check_made_with_brokers(rows)
     if rows and rows[0].cluster is not None:
@@ -71,7 +71,7 @@ def follow(
     return follower.results()
 
 
-def _run_passes(follower: Follower, every: float, limit: int, on_progress: OnProgress) -> None:
+def _run_passes(follower: Follower, every: float, limit: int, on_progress: OnProgress | None) -> None:
     number = 0
     while not follower.stop.is_set():
         number, began, trouble = number + 1, time.monotonic(), ""
@@ -83,7 +83,8 @@ def _run_passes(follower: Follower, every: float, limit: int, on_progress: OnPro
                 raise
             log.warning("Could not update offsets, will retry: %s", error)
             trouble = str(error)
-        on_progress(FollowPass(number, follower.behind, follower.written, tuple(follower.results()), trouble))
+        if on_progress is not None:
+            on_progress(FollowPass(number, follower.behind, follower.written, tuple(follower.results()), trouble))
         if follower.is_finished or not follower.execute:
             return
         took = time.monotonic() - began

@@ -26,13 +26,18 @@ from .log_ranges import LogRanges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode:
-    """An offset node or a registration of a group; or their directory, if it may not be listed."""
+    """An offset node or a registration of a group; or their directory, if it may not be listed.
+
+    - `group`, `target`: the name of the group, and its name on the brokers. The rows of one target come together.
+    - `member`: True for a registration, which then has an `instance`. All other fields belong to offsets.
+    - `topic`, `partition`, `offset`, `zxid`, `committed_ms`: as in the table of offsets.
+    - `problem`: why the node cannot be read; then `no_offset` is set, too.
+    - `forbidden`: True if the problem is a missing permission.
+    """
 
     group: str
     target: str
-    """The name of the group on the brokers. The rows of one target come together."""
     member: bool
-    """True for a registration, which then has an instance; all other fields belong to offsets."""
     instance: str | None = None
     topic: str | None = None
     partition: int | None = None
@@ -41,9 +46,7 @@ class SourceNode:
     committed_ms: int | None = None
     problem: str | None = None
     no_offset: NoOffset | None = None
-    """Set with `problem`."""
     forbidden: bool = False
-    """Whether the problem is a missing permission."""
 
     @property
     def at(self) -> TopicPartition | None:
@@ -54,7 +57,18 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSettings:
-    """The values that are the same for all rows of a plan."""
+    """The values that are the same for all rows of a plan.
+
+    - `plan`: the id of the plan.
+    - `planned_ms`: the time of the plan, in milliseconds since 1970.
+    - `source`, `brokers`: where the groups come from, and the brokers to move them to, as text.
+    - `cluster`: the id of the brokers' cluster: `Brokers.cluster_id`.
+    - `retention_seconds`: how long the brokers keep the offsets of an unused group: `Brokers.offsets_retention`.
+    - `rule`: a `zkgroups.core.migration.offset_decision.Rule`, for offsets outside of the log and targets ahead.
+    - `stale_after`: offsets are stale without a commit for so many seconds.
+    - `topics`: the regular expression that chose the topics.
+    - `topics_created`: the zxid that created each topic. An older offset belongs to an earlier topic with that name.
+    """
 
     plan: str
     planned_ms: int
@@ -64,11 +78,8 @@ class PlanSettings:
     retention_seconds: float | None = None
     rule: Rule = field(default_factory=Rule)
     stale_after: float | None = None
-    """In seconds."""
     topics: str | None = None
-    """The regular expression that chose the topics."""
     topics_created: Mapping[str, int] = field(default_factory=dict)
-    """The zxid that created each topic. An older offset belongs to an earlier topic with the same name."""
 
     def row_fields(self) -> dict[str, Any]:
         """Return the fields that have the same value in all rows of the plan."""

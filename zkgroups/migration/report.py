@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from ..core.kafka_values import NativeOffset
 from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
@@ -11,6 +12,8 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import GuardFailedError
 from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
+
+MADE_WITHOUT_BROKERS: Final = "was made without brokers, and can only be shown and exported: plan again with brokers"
 
 Answers = Mapping[TopicPartition, ZkgroupsException | None]
 """The answers of the brokers for the partitions of one target; None for success."""
@@ -60,7 +63,7 @@ def check_made_with_brokers(rows: Iterable[PlanRow]) -> None:
     """Raise an error for a plan that was made without brokers: the earlier offsets of its targets are unknown."""
     plan = next((row.plan for row in rows if row.brokers is None), None)
     if plan is not None:
-        raise GuardFailedError(f"plan {plan} was made without brokers: it can only be shown and exported")
+        raise GuardFailedError(f"plan {plan} {MADE_WITHOUT_BROKERS}")
 
 
 def check_cluster(planned: str | None, brokers: Brokers) -> None:
@@ -71,4 +74,7 @@ def check_cluster(planned: str | None, brokers: Brokers) -> None:
     """
     found = brokers.cluster_id()
     if planned is not None and found != planned:
-        raise GuardFailedError(f"the plan was made for Kafka cluster {planned}, but these brokers belong to {found}")
+        raise GuardFailedError(
+            f"the plan was made for Kafka cluster {planned}, but these brokers belong to {found}: "
+            f"connect to {planned}, or plan again"
+        )

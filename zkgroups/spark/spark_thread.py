@@ -36,12 +36,12 @@ class Cancelled(Exception):
 
 
 def interruptible(
-    spark: SparkSession, work: Callable[[Callable[[str], None]], T], on_progress: Callable[[str], None]
+    spark: SparkSession, work: Callable[[Callable[[str], None]], T], on_progress: Callable[[str], None] | None
 ) -> T:
     """Run `work` on a separate thread, and return or raise its outcome.
 
-    `work` receives a function to call with the name of its next step. `on_progress` is called with that name on the
-    caller's thread.
+    `work` receives a function to call with the name of its next step. `on_progress`, if given, is called with that name
+    on the caller's thread.
     """
     context, tag = spark.sparkContext, f"zkgroups-{uuid.uuid4().hex}"
     steps: SimpleQueue[str | None] = SimpleQueue()
@@ -68,7 +68,8 @@ def interruptible(
     try:
         thread.start()
         for name in iter(steps.get, None):
-            on_progress(name)
+            if on_progress is not None:
+                on_progress(name)
     except BaseException:
         cancelled.set()
         helper = Thread(target=_cancel_until, args=(context, tag, lambda: not thread.is_alive()), daemon=True)

@@ -6,8 +6,8 @@
     with ZooKeeperServer() as zookeeper, KafkaBroker(release="1.1.1", zookeeper=f"{zookeeper.address}/kafka") as kafka:
         ...
 
-The jars are downloaded from Maven Central on first use: see `maven.py`. Tested with 4.3.1 and 1.1.1. What can be done
-with a broker, such as to kill or to suspend it, is in `local_server.py`.
+The jars are downloaded from Maven Central on first use: see `maven.py`. Tested with 4.3.1 and 1.1.1. The methods of
+all servers, such as `kill` and `suspend`, are in `local_server.py`.
 
 `start` returns when groups can be read and written. Without this wait, the first request for a group makes the broker
 create its internal topic, and may never be answered.
@@ -103,7 +103,9 @@ class KafkaBroker(LocalServer):
         for number in range(messages):
             producer.produce(topic, str(number).encode(), partition=partition)
         if left := producer.flush(_LONGEST):
-            raise RuntimeError(f"{left} of {messages} messages were not written to {topic}/{partition}")
+            raise RuntimeError(
+                f"{left} of {messages} messages were not written to {topic}/{partition} within {_LONGEST:g} s"
+            )
 
     def _command(self) -> list[str]:
         check_client()

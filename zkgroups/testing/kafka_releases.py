@@ -20,11 +20,11 @@ _LOGGER = "org.slf4j:slf4j-simple:1.7.36"
 def check_release(release: str, zookeeper: str | None) -> None:
     """Raise an error if the release is unknown, or does not work with or without a ZooKeeper."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", release):
-        raise InvalidOptionError("release", release, "it must be a release of Kafka, as 4.3.1")
+        raise InvalidOptionError("release", release, "it must be a release of Kafka, such as 4.3.1")
     if zookeeper is None and _numbers(release) < (3, 3):
-        raise InvalidOptionError("release", release, "before 3.3 Kafka needs a ZooKeeper")
+        raise InvalidOptionError("release", release, "releases before 3.3 need a ZooKeeper: give zookeeper")
     if zookeeper is not None and _numbers(release) >= (4,):
-        raise InvalidOptionError("release", release, "since 4.0 Kafka takes no ZooKeeper")
+        raise InvalidOptionError("release", release, "releases since 4.0 cannot use a ZooKeeper: leave out zookeeper")
 
 
 def release_jars(release: str) -> tuple[Path, ...]:

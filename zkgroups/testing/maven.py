@@ -3,8 +3,7 @@
     jars = fetch("org.apache.kafka:kafka_2.13:4.3.1", "org.slf4j:slf4j-simple:1.7.36")
 
 Each set of jars has a folder in `~/.cache/zkgroups/jars`, or under `XDG_CACHE_HOME`. Ivy checks the checksums. It works
-in a scratch folder, which is renamed when it is complete, so an existing folder has all of its jars. A lock lets one
-process do the work while others wait for it.
+in a scratch folder, which is renamed when all jars are there. One process at a time downloads a set; the others wait.
 
 `ZKGROUPS_MAVEN_REPOSITORY` is the address of a mirror to use instead of Maven Central.
 """
@@ -68,8 +67,7 @@ class _Wanted:
 
 
 def fetch(*coordinates: str, dependencies: bool = True) -> tuple[Path, ...]:
-    """
-    Return the jars of these coordinates (`organisation:name:version`) and their dependencies. Download missing jars.
+    """Return the jars of these coordinates (`organisation:name:version`) and their dependencies. Download missing jars.
 
     Without `dependencies`, fetch only the named jars, which is much faster. If they cannot be fetched, the error says
     what to do.
@@ -123,7 +121,7 @@ def _lock(folder: Path) -> Iterator[None]:
         file = folder.with_name(f".{folder.name}.lock").open("wb")
     except OSError as error:
         raise MissingDependencyError(
-            f"there is no place for downloaded jars ({error}): name a folder that can be written to in {CACHE_VARIABLE}"
+            f"cannot write downloaded jars to {folder.parent} ({error}): set {CACHE_VARIABLE} to another folder"
         ) from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -151,7 +149,7 @@ def _download(wanted: _Wanted, scratch: Path) -> None:
             return
     raise MissingDependencyError(
         f"the jars of {', '.join(wanted.coordinates)} could not be downloaded in {_ATTEMPTS} attempts: connect this "
-        f"machine to the network, or name a mirror of Maven Central in {REPOSITORY_VARIABLE}\n{problem}"
+        f"machine to the network, or set {REPOSITORY_VARIABLE} to a mirror of Maven Central\n{problem}"
     )
 
 
@@ -165,11 +163,11 @@ def _run_ivy(scratch: Path, log: Path) -> str | None:
         status = ivy.wait(_LONGEST_ATTEMPT)
     if status == 0:
         return None
-    return _what_matters(log) if status else f"Ivy did not end within {_LONGEST_ATTEMPT} s\n{_what_matters(log)}"
+    return _shortened(log) if status else f"Ivy did not end within {_LONGEST_ATTEMPT} s\n{_shortened(log)}"
 
 
-def _what_matters(log: Path) -> str:
-    """Return Ivy's output without frames and progress dots."""
+def _shortened(log: Path) -> str:
+    """Return Ivy's output without its frames and progress dots."""
     lines = (line.strip() for line in log.read_text(errors="replace").splitlines())
     return "\n".join(line for line in lines if line.strip(": .") and not line.startswith((":", "..")))
 

@@ -1,8 +1,4 @@
-"""The ZooKeeper server that tests use, and an empty chroot for each test.
-
-The first of these: the server that `ZKGROUPS_TEST_ZOOKEEPER` names; a container, if a Docker engine answers and has the
-image; the server in pyspark's jars.
-"""
+"""The ZooKeeper server that tests use, and an empty chroot for each test."""
 
 from __future__ import annotations
 
@@ -45,7 +41,11 @@ class ExternalZooKeeper:
 
 
 def zookeeper() -> AbstractContextManager[Server]:
-    """Return a ZooKeeper server, in the order described at the top of this file."""
+    """Return a temporary ZooKeeper server for tests.
+
+    It is the first of these: the server that the variable `ZKGROUPS_TEST_ZOOKEEPER` names; a container, if a Docker
+    engine answers and has the image; the server in pyspark's jars.
+    """
     if address := os.environ.get(ZOOKEEPER_VARIABLE):
         return ExternalZooKeeper(address)
     from .zookeeper_container import ZooKeeperContainer, engine_with_image
@@ -57,7 +57,10 @@ def zookeeper() -> AbstractContextManager[Server]:
 
 @contextmanager
 def fresh_chroot(server: Server) -> Iterator[str]:
-    """Create an empty chroot, and yield the hosts string with it. On a server that stays, delete it afterwards."""
+    """Create an empty chroot, and yield the hosts string with it: `with fresh_chroot(server) as hosts: ...`.
+
+    On a server that stays, delete it afterwards.
+    """
     chroot = f"zkgroups-test-{uuid.uuid4().hex}"
     with _client(server) as client:
         client.ensure_path(f"/{chroot}")

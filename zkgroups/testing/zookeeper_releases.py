@@ -24,9 +24,9 @@ _FIRST_WITH_JUTE = (3, 5, 5)
 def check_release(release: str, *, tls: bool) -> None:
     """Raise an error if the release is unknown or lacks a requested feature."""
     if not re.fullmatch(r"3\.\d+\.\d+", release):
-        raise InvalidOptionError("release", release, "it must be a release of ZooKeeper, as 3.5.10")
+        raise InvalidOptionError("release", release, "it must be a release of ZooKeeper, such as 3.5.10")
     if tls and _numbers(release) < _FIRST_WITH_TLS:
-        raise InvalidOptionError("release", release, "TLS came with 3.5")
+        raise InvalidOptionError("release", release, "releases before 3.5 have no TLS: leave out tls")
 
 
 def release_jars(release: str, *, netty: bool = False) -> tuple[Path, ...]:

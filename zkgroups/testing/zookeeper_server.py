@@ -44,8 +44,9 @@ class ZooKeeperServer(LocalServer):
 
     `tick_time` is in seconds. Sessions expire in steps of it, and the shortest session timeout is two ticks. `config`
     adds lines to zoo.cfg and overrides the defaults. `release`, such as "3.5.10", chooses another release of
-    ZooKeeper, downloaded on first use: see `zookeeper_releases.py`. `jars` is a class path of your own, with its own
-    logger.
+    ZooKeeper, downloaded on first use. `jars` is a class path of your own, with its own logger.
+
+    The `with` block starts the server, and deletes it at the end. Its other methods stop, kill or suspend it.
     """
 
     _POLL = 0.005

@@ -2,7 +2,7 @@
 
 A commit is a transaction in the session of the claim, or several if it exceeds the server's size limit. Each checks the
 registration and the owner nodes, and writes the offsets. If the session has expired or a claim is lost, it fails and
-changes nothing. The numbers of rules refer to docs/guarantees.md.
+changes nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ class Claim:
 
     >>> with instance.claim(TopicPartition("orders", 0)) as claim:  # doctest: +SKIP
     ...     claim.commit(100)
+
+    A claim is lost if the session expires, or if an administrator takes it away. Then `held` is False, and `commit`
+    raises `SessionLostError` or `NotClaimedError`, and changes nothing. Work on the partition only while it is `held`.
     """
 
     def __init__(self, ownership: Ownership, node: OwnerNode) -> None:
@@ -40,7 +43,7 @@ class Claim:
 
     @property
     def session_id(self) -> int:
-        """The session that the owner node belongs to."""
+        """The id of the session that the owner node belongs to."""
         return self._node.session_id
 
     @property
@@ -49,15 +52,21 @@ class Claim:
         return self._ownership.holds(self._node)
 
     def verify(self) -> bool:
-        """Read the owner node, and return whether it carries the id and the session of this instance (rule 1)."""
+        """Read the owner node, and return whether it carries the id and the session of this instance."""
         return self._ownership.verify([self._node]) == [self._node]
 
     def fetch(self) -> CommittedOffset | None:
-        """Return the committed offset, the next message to read. None if there is none."""
+        """Read the committed offset of the partition. None if there is none.
+
+        Raise `MalformedNodeError` or `NoPermissionError` if it is unreadable.
+        """
         return Offsets(self._ownership.paths, self._ownership.context).fetch(self.at)
 
     def commit(self, offset: int, *, backward: bool = False) -> None:
-        """Commit the next message to read. An offset goes back only with `backward` (rule 5)."""
+        """Commit `offset`, the next message to read.
+
+        If it is lower than the committed offset, raise `OffsetWouldGoBackError`, unless `backward` is true.
+        """
         fenced_commit(self._ownership, {self._node: offset}, backward=backward)
 
     def release(self) -> None:
@@ -83,7 +92,14 @@ class Claim:
 
 
 class Claims(Mapping[TopicPartition, Claim]):
-    """Claims on several partitions, by partition. Made by `instance.claim_many()`."""
+    """Claims on several partitions. Made by `instance.claim_many()`.
+
+    It is a mapping: `claims[at]` is the `Claim` on the partition `at`. The end of its `with` block releases all.
+
+    >>> orders = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+    >>> with instance.claim_many(orders) as claims:  # doctest: +SKIP
+    ...     claims.commit({at: 100 for at in claims})
+    """
 
     def __init__(self, ownership: Ownership, nodes: Sequence[OwnerNode]) -> None:
         self._ownership = ownership
@@ -105,7 +121,10 @@ class Claims(Mapping[TopicPartition, Claim]):
 
     @property
     def certain_until(self) -> float:
-        """The time on the clock of `uptime` until which the session is certain to live without another proof."""
+        """The time until which the session is certain to live, and the claims with it, if no server answers any more.
+
+        It is on the clock of `zkgroups.deadline.uptime()`, in seconds, and moves on while servers answer.
+        """
         session_ids = {node.session_id for node in self._nodes.values()}
         return min(map(self._ownership.session.certain_until, session_ids), default=-math.inf)
 
@@ -116,10 +135,11 @@ class Claims(Mapping[TopicPartition, Claim]):
     def commit(
         self, offsets: Mapping[TopicPartition, int], *, backward: bool | Mapping[TopicPartition, int] = False
     ) -> None:
-        """Commit offsets of any of these partitions, in as few transactions as the limit of the server allows.
+        """Commit the next message to read of any of these partitions.
 
+        All of them are committed in one transaction, or several if it would exceed the size that the server accepts.
         With `backward=True`, offsets may go back. With a mapping, an offset may go back only if the committed offset is
-        the one in the mapping.
+        the one in the mapping. Otherwise like `Claim.commit`.
         """
         unknown = [at for at in offsets if at not in self._nodes]
         if unknown:

@@ -25,7 +25,14 @@ from .watch_changes import Watched
 
 
 class Consumergroup:
-    """One group, whether it exists or not. Make it with `registry.group(name)`."""
+    """One group, whether it exists or not. Make it with `registry.group(name)`.
+
+    - `name`: the name of the group.
+    - `offsets`: its committed offsets; see `Offsets`.
+    - `paths`: the paths of its znodes, such as `paths.owner(at)`, for requests with `Registry.client`.
+
+    `Member(group, topics)` joins the group. `instance` returns an `Instance`, which claims partitions that you choose.
+    """
 
     def __init__(self, name: str, context: RegistryContext) -> None:
         self.paths = GroupPaths(name)
@@ -44,7 +51,10 @@ class Consumergroup:
             self._context.session.ensure_path(directory, acl=self._context.acls.directories, deadline=deadline)
 
     def delete(self) -> None:
-        """Delete the group with its offsets. Raise `GroupInUseError` if an instance is registered, even a new one."""
+        """Delete the group with its offsets. Raise `GroupInUseError` if an instance is registered.
+
+        An instance that registers meanwhile is detected, too.
+        """
         delete_group(self.paths, self._context)
 
     def prune(self, offsets: Iterable[CommittedOffset]) -> None:
@@ -74,9 +84,9 @@ class Consumergroup:
         return instances
 
     def living(self) -> list[RegisteredInstance]:
-        """Return the registered instances that may be alive: all except those whose nodes belong to no session.
+        """Return the registered instances that may be alive.
 
-        Such a node still counts as alive while an owner node has its id.
+        Left out are instances whose registration belongs to no session, unless an owner node has their id.
         """
         instances = self.instances()
         if not any(instance.persistent for instance in instances):
@@ -85,7 +95,7 @@ class Consumergroup:
         return [instance for instance in instances if instance not in dead]
 
     def instance(self, id: str | None = None) -> Instance:
-        """Return an instance to register. Without an id, it gets a new one of the form `host:uuid4`."""
+        """Return an instance, which is not yet registered. Without an id, it gets a new one, `host:uuid4`."""
         return Instance(self.paths, self._context, id)
 
     def registration(self, id: str) -> Registration:
@@ -102,7 +112,7 @@ class Consumergroup:
     # Owners
 
     def owner(self, at: TopicPartition) -> Owner | UnreadableNode | None:
-        """Return the owner of a partition, None if it has none. Nodes in pykafka's format count too."""
+        """Return the owner of a partition, in any client's format; None if it has none."""
         node = self._context.session.get(self.paths.owner(check_at(at)), deadline=self._context.deadline())
         if node is not None:
             return group_reader.owner(at.topic, str(at.partition), node)
@@ -113,7 +123,7 @@ class Consumergroup:
         return (owner for _group, owner in group_reader.read_owners(self._context, [self.name]))
 
     def wait_free(self, at: TopicPartition, *, timeout: float) -> None:
-        """Wait until a partition has no owner. Raise `ClaimTimeout` with the owner after so many seconds."""
+        """Wait until a partition has no owner. Raise `ClaimTimeout` with the `owner` after `timeout` seconds."""
         deadline = Deadline.after("timeout", timeout)
         while (owner := self.owner(at)) is not None:
             if not self._context.session.wait_deleted(owner.path, deadline=deadline, timeout=self._context.timeout):
@@ -122,8 +132,9 @@ class Consumergroup:
     def release(self, at: TopicPartition, *, expected_owner: str, expected_session: int | None = None) -> Owner:
         """Take a partition away from its owner, as an administrator. Return the owner.
 
-        Raise `GuardFailedError` if the owner is not the expected one. All registrations of the group are rewritten in
-        the same transaction, so that the next commit of the owner fails, if it is a zkgroups member.
+        Raise `NotClaimedError` if it has no owner, and `GuardFailedError` if the owner does not have the id
+        `expected_owner`, or not the session `expected_session` if that is given. All registrations of the group are
+        rewritten in the same transaction, so that the next commit of the owner fails, if it is a zkgroups member.
 
         One round trip is not guarded: if the owner releases the partition and another instance claims it between the
         read and the transaction, it is taken away from that instance.
@@ -132,7 +143,7 @@ class Consumergroup:
         if owner is None:
             raise NotClaimedError(at, "is not claimed by any instance")
         if isinstance(owner, UnreadableNode):
-            raise GuardFailedError(f"{at} is claimed by {owner.holder}")
+            raise GuardFailedError(f"{at} is claimed by {owner.holder}; nothing was released: run `zkgroups doctor`")
         force_release(
             self.paths,
             self._context,
@@ -150,12 +161,12 @@ class Consumergroup:
         return list(self.describe().topics)
 
     def describe(self) -> GroupDescription:
-        """Read the whole group once, and return its state, totals, orphans, unowned partitions and unreadable nodes."""
+        """Read the whole group, and return its state, its instances, and its partitions with owners and offsets."""
         [found] = group_reader.read_groups(self._context, [self.name])
         return describe(found)
 
     def watch(self, what: Watched) -> Watch:
-        """Watch the members, owners or offsets of the group; see `Watch`."""
+        """Watch the members, owners or offsets of the group, e.g. `group.watch(Watched.OWNERS)`; see `Watch`."""
         return Watch(self.paths, self._context, what)
 
     def __repr__(self) -> str:

@@ -43,9 +43,19 @@ Topics: TypeAlias = Iterable[str] | Mapping[str, int]
 
 
 class Instance:
-    """One instance of a group. Make it with `group.instance()`.
+    """One instance of a group, which claims partitions that you choose. Make it with `group.instance()`.
 
-    At the end of its `with` block it releases its partitions and deregisters. It may be used by several threads.
+    >>> with group.instance("anna") as anna:  # doctest: +SKIP
+    ...     anna.register(["orders"])
+    ...     with anna.claim_many([TopicPartition("orders", 0), TopicPartition("orders", 1)], timeout=30) as claims:
+    ...         claims.commit({at: 100 for at in claims})
+
+    Call `register` before the first claim. At the end of its `with` block it releases its partitions and deregisters.
+    If its session expires, all of that is lost: calls raise `SessionLostError`, and it can register again. It may be
+    used by several threads.
+
+    An instance does not rebalance: it shares no partitions with other members, and gives none up. For that, use a
+    `Member`. `id` is the id of the instance.
     """
 
     def __init__(self, paths: GroupPaths, context: RegistryContext, id: str | None = None) -> None:
@@ -77,7 +87,7 @@ class Instance:
 
     @property
     def session_id(self) -> int | None:
-        """The session in which the instance registered. None before that."""
+        """The id of the session in which the instance registered. None before that."""
         registration = self._ownership.fence.current
         return None if registration is None else registration.session_id
 
@@ -89,11 +99,15 @@ class Instance:
         timeout: float = 0.0,
         past_session: SessionCredentials | None = None,
     ) -> Registration:
-        """Register the instance with its subscription: topics, with a number of streams if given, or expressions.
+        """Register the instance with its subscription. Return the registration as written.
 
-        Raise `AlreadyRegisteredError` if the id is still registered after `timeout` seconds. After a crash, the old
-        registration stays until its session expires. `past_session` closes that session at once, if it has the
-        registration. Other sessions are never closed.
+        - `topics`: names of topics, or a mapping from names to numbers of streams. With a `pattern`, a regular
+          expression instead. A subscription claims nothing. But if the group has members, they leave some partitions
+          of these topics to this instance. They leave none to an instance without topics.
+        - `timeout`: how long to wait if the id is still registered, in seconds; then raise `AlreadyRegisteredError`.
+          After a crash, the old registration stays until its session expires.
+        - `past_session`: the credentials of that session, from `Registry.credentials`, to end it at once. It is only
+          ended if it has the registration.
 
         If this session already has the registration, because a killed process left it in the `session_file`, the
         instance takes it over with its claims: see `claims`. `claim` returns them too. Another instance of this process
@@ -139,7 +153,7 @@ class Instance:
     def deregister(self) -> None:
         """Release all partitions and delete the registration. Does nothing if both are gone.
 
-        Nodes of other sessions are never deleted (rule 2).
+        Nodes of other sessions are never deleted.
         """
         ownership = self._ownership
         with ownership.registration_lock():
@@ -169,10 +183,11 @@ class Instance:
         return MappingProxyType({at: Claim(self._ownership, node) for at, node in nodes.items()})
 
     def claim(self, at: TopicPartition, *, timeout: float | None = None) -> Claim:
-        """Claim a partition, whether Kafka has registered its topic or not.
+        """Claim a partition, whether Kafka has registered its topic or not. The instance must be registered.
 
-        Raise `ClaimedByOtherError` if another instance owns it. With a timeout, wait for its release, and raise
-        `ClaimTimeout` after so many seconds.
+        Raise `ClaimedByOtherError` if another instance owns it. With a `timeout`, wait for its release, and raise
+        `ClaimTimeout` after so many seconds. Both errors have the `owner`. Raise `AlreadyClaimedError` if this instance
+        owns it.
         """
         return self.claim_many([at], timeout=timeout)[at]
 
@@ -183,7 +198,7 @@ class Instance:
         timeout: float | None = None,
         streams: Mapping[TopicPartition, int] | None = None,
     ) -> Claims:
-        """Claim several partitions, all or none of them. Otherwise like `claim`.
+        """Claim several partitions, all or none of them. Otherwise like `claim`; an error names one partition.
 
         With `streams`, each owner node also names the stream that reads the partition, as Scala members do. Without, it
         contains only the id, as kazoo-go expects. Kafka's own ConsumerGroupCommand fails on an id without a dash.
@@ -193,7 +208,7 @@ class Instance:
         return Claims(self._ownership, claim_partitions(self._ownership, contents, timeout=timeout))
 
     def release(self, *partitions: TopicPartition) -> None:
-        """Release these partitions. Owner nodes of other sessions are never deleted."""
+        """Release these partitions. Raise `NotClaimedError` if this instance does not hold one of them."""
         held = self._ownership.nodes()
         missing = [at for at in partitions if at not in held]
         if missing:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Final
 
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import Owner, UnreadableNode
-from ..exceptions import NotClaimedError, NotRegisteredError
+from ..exceptions import NoPermissionError, NotClaimedError, NotRegisteredError
 from .claim import Claims
 from .instance import Instance
 from .ownership.instance_ids_in_use import free_id
@@ -53,9 +54,11 @@ class MemberInstance(Instance):
         """Read the owners of these partitions, and of all partitions of this instance.
 
         Return the partitions of this instance with their streams, and the owners of the others. `ids` are the
-        registered ids.
+        registered ids. Delete what is left of claims with unknown outcomes: other members may want these partitions.
         """
         own, others = find_owners(self._ownership, partitions, ids)
+        with suppress(NoPermissionError):
+            self._ownership.fence.leftovers.delete_all()
         return {at: self._stream(node.data) for at, node in own.items()}, others
 
     @property

@@ -37,8 +37,15 @@ STALE_AFTER: Final = 90 * 86_400.0
 class Registry:
     """The consumer groups in one ZooKeeper ensemble or chroot.
 
-    Open it with `Registry.connect`, or pass a running kazoo client, which `close` does not stop. A group gives access
-    to its offsets, and its instances register, claim partitions and commit:
+    Open it with `Registry.connect`, or pass a running kazoo client, which `close` does not stop. `acl` and `timeout`
+    are those of `connect`. Leaving the `with` block closes it. Several threads may share it.
+
+        with Registry.connect("zk1:2181/kafka") as registry:
+            for group in registry.describe():
+                print(group.group, group.state, group.members, group.last_commit_at)
+
+    `for group in registry` yields a `Consumergroup` for each group; `"billing" in registry` checks for one. A group
+    gives access to its offsets, and its instances register, claim partitions and commit:
 
         with Registry.connect("zk1:2181/kafka") as registry:
             with registry.group("billing").instance("anna") as anna:  # leaving releases and deregisters
@@ -46,6 +53,8 @@ class Registry:
                 with anna.claim(TopicPartition("orders", 0), timeout=30) as claim:
                     committed = claim.fetch()  # a CommittedOffset, or None
                     claim.commit((committed.offset if committed else 0) + 100)
+
+    A call that gets no answer within `timeout` raises `NotConnectedError`. See `zkgroups.exceptions` for all errors.
     """
 
     def __init__(self, client: Any, *, acl: AclPolicy | None = None, timeout: float = 15.0) -> None:
@@ -71,10 +80,20 @@ class Registry:
     ) -> Self:
         """Connect to `host:port,host:port/chroot`, e.g. `Registry.connect("zk1:2181,zk2:2181/kafka")`.
 
-        `session_timeout` is requested from the server, at most 300 s; `Registry.session_timeout` is what it grants.
-        `timeout` is how long the connection, and later each call, may take. `unreachable_timeout` is shorter: after so
-        many seconds connecting fails if every host is unknown, refuses connections, or is not a ZooKeeper server.
-        `read_only` refuses every write, and also accepts a server that has lost its quorum.
+        All durations are in seconds.
+
+        - `session_timeout`: how long the session, with its registrations and claims, survives without a connection. It
+          is requested from the server, at most 300; `Registry.session_timeout` is what the server grants.
+        - `timeout`: how long the connection, and later each call, may take.
+        - `unreachable_timeout`: a shorter time, after which connecting fails if every host is unknown, refuses
+          connections, or is not a ZooKeeper server.
+        - `auth`: the users to authenticate as: any number of `Digest`, and at most one `Sasl`.
+        - `tls`: connect with TLS, using the files of this `Tls`.
+        - `acl`: the access control lists of the nodes that zkgroups creates. By default, everybody may do everything.
+        - `read_only`: refuse every write, and also accept a server that has lost its quorum.
+
+        Raise `NotConnectedError` if no server answers within `timeout`, `AuthenticationError` if the credentials are
+        not accepted, and `NoRegistryError` if the chroot does not exist. To detect a wrong chroot, call `require_root`.
 
         With `session_file` the session outlives a process that is killed, or closed with `leave=False`. The next
         process with the same file resumes the session, with all registrations and claims, if it starts within the
@@ -169,8 +188,8 @@ class Registry:
     def offsets(self, groups: Iterable[str] | None = None) -> Iterator[CommittedOffset | UnreadableNode]:
         """Yield every committed offset of these groups, or of all groups, in constant memory.
 
-        A node that cannot be read is yielded as an `UnreadableNode`: a `MalformedNode` or a `ForbiddenNode`, both with
-        `path` and `reason`.
+        A node that cannot be read is yielded as an `UnreadableNode`: a `MalformedNode` or a `ForbiddenNode`. Both have
+        `path` and `reason`, but no `offset`, so check the type: `isinstance(found, CommittedOffset)`.
         """
         from .reading import group_reader
 
@@ -200,10 +219,10 @@ class Registry:
         return {name: time for name, time in times if time is not None}
 
     def check(self, groups: Iterable[str] | None = None, *, stale_after: float = STALE_AFTER) -> Iterator[Checkup]:
-        """Check the health of these groups, or of all groups, in the given order.
+        """Check the health of these groups, or of all groups, in the given order, as `zkgroups doctor` does.
 
-        Offsets without a commit for `stale_after` seconds are stale. `zkgroups.core.doctor.all_checks.CHECKS` explains
-        each kind of finding.
+        Offsets without a commit for `stale_after` seconds, by default 90 days, are stale.
+        `zkgroups.core.doctor.all_checks.CHECKS` explains the code of each finding.
         """
         from .reading import doctor_reader
 
@@ -289,7 +308,7 @@ class Registry:
 
         found = self._client.client_id
         if found is None:
-            raise NotConnectedError("not connected, so the session has no credentials yet")
+            raise NotConnectedError("the session has no credentials before the first connection: connect first")
         return SessionCredentials(*found)
 
     def __repr__(self) -> str:

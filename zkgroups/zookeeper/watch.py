@@ -27,6 +27,7 @@ from ..core.znodes.paths import GroupPaths, join, parent
 from ..core.znodes.values import ForbiddenNode
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NoPermissionError, UnavailableError, ZkgroupsException
+from .requests.fired_paths import FiredPaths
 from .requests.node import Node
 from .requests.watch_dispatcher import WatchDispatcher
 from .session.errors import translate
@@ -44,14 +45,19 @@ CHECK_STATE_EVERY: Final = 0.05
 
 
 class Watch:
-    """An iterator of changes that begins with the current nodes, and a context manager.
-
-    Applied in order, the changes give the state of the group at a past moment: `APPEARED` and `CHANGED` carry the
-    current value in `now`. `RESCANNED` changes nothing by itself. The differences that it found follow.
+    """The changes of the members, owners or offsets of a group. Make it with `group.watch`, and close it after use.
 
     >>> with group.watch(Watched.OWNERS) as changes:  # doctest: +SKIP
     ...     for change in changes:
-    ...         print(change.kind, change.path)
+    ...         print(change.kind, change.path, change.now)
+
+    Iterate over it, call `next`, or let `follow` call a function. The first change is `RESCANNED`, and each node that
+    exists follows as `APPEARED`. After that, the watch waits for changes. Changes of one node that happen in quick
+    succession may be reported as one.
+
+    Applied in order, the changes give the state of the group at a past moment: `APPEARED` and `CHANGED` carry the new
+    value in `now`. After a lost connection, all nodes are read again: `RESCANNED` announces that, changes nothing by
+    itself, and is followed by the differences.
     """
 
     def __init__(self, paths: GroupPaths, context: RegistryContext, what: Watched) -> None:
@@ -68,14 +74,13 @@ class Watch:
         self._unread: deque[str] = deque()
         self._pending: deque[_PendingRead] = deque()
         self._losses: int | None = None  # the number of lost connections when the whole tree was last read
-        self._reason = "the watch begins"
+        self._reason = "the watch has begun"
         self._session_id: int | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        self._event = threading.Condition()
-        self._fired: dict[str, None] = {}  # guarded by _event: the changed paths, in order
+        self._fired = FiredPaths()
         self._dispatcher = WatchDispatcher.of(self._session)
-        self._dispatcher.add(self._root, self)
+        self._dispatcher.add(self._root, self._fired)
 
     # Use
 
@@ -84,7 +89,7 @@ class Watch:
             yield change
 
     def next(self, timeout: float | None = None) -> Change | None:
-        """Return the next change. None after so many seconds, or if the watch was closed."""
+        """Wait for the next change. Return None after `timeout` seconds, or when the watch is closed."""
         deadline = Deadline(threading.TIMEOUT_MAX) if timeout is None else Deadline.after("timeout", timeout)
         if not self._next_lock.acquire(timeout=deadline.remaining):
             return None
@@ -99,12 +104,12 @@ class Watch:
             self._next_lock.release()
 
     def follow(self, callback: Callable[[Change], object]) -> Self:
-        """Call `callback` for every change, in a thread of this watch, until it is closed.
+        """Call `callback(change)` for every change, in a thread of this watch, until it is closed. Return at once.
 
         An error in the callback is logged, and the next change is reported.
         """
         if self._thread is not None:
-            raise RuntimeError("this watch has a callback already")
+            raise RuntimeError("this watch already has a callback: create another watch")
         self._thread = threading.Thread(
             target=self._follow, args=(callback,), name=f"zkgroups-watch-{self._group}", daemon=True
         )
@@ -122,10 +127,10 @@ class Watch:
             log.error("stopped watching %s of group %s: %s", self._what, self._group, error)
 
     def close(self) -> None:
-        """End all iterations, and the thread of the callback after its current call."""
+        """End all iterations, and the thread of `follow` after its current call."""
         self._closed.set()
-        self._dispatcher.remove(self._root, self)
-        self.on_connection()
+        self._dispatcher.remove(self._root, self._fired)
+        self._fired.wake()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -137,34 +142,20 @@ class Watch:
     ) -> None:
         self.close()
 
-    # Called by the dispatcher on kazoo's threads
-
-    def on_change(self, path: str) -> None:
-        """Record that a node has changed. For the dispatcher only."""
-        with self._event:
-            self._fired[path] = None
-            self._event.notify_all()
-
-    def on_connection(self) -> None:
-        """Wake up `next`: the connection was lost or restored. For the dispatcher only."""
-        with self._event:
-            self._event.notify_all()
-
     # Wait
 
     def _step(self, deadline: Deadline) -> bool:
         """Take one step towards the next change. Return False after the deadline."""
         if self._losses != self._dispatcher.losses:
             return self._read_everything(deadline)
-        self._collect_fired()
+        self._unread.extend(self._fired.take())
         self._send_reads()
         if self._pending:
             return self._wait_for_reply(self._pending[0], deadline)
         return self._wait(lambda: bool(self._fired) or self._losses != self._dispatcher.losses, deadline)
 
     def _wait(self, ready: Callable[[], bool], deadline: Deadline) -> bool:
-        with self._event:
-            return self._event.wait_for(lambda: self._closed.is_set() or ready(), deadline.remaining)
+        return self._fired.wait_for(lambda: self._closed.is_set() or ready(), deadline)
 
     def _read_everything(self, deadline: Deadline) -> bool:
         """Start to read the whole tree, as soon as there is a connection."""
@@ -173,8 +164,7 @@ class Watch:
             pause = Deadline(min(CHECK_CONNECTION_EVERY, deadline.remaining))
             self._wait(lambda: bool(self._session.client.connected), pause)
             return not deadline.passed
-        with self._event:
-            self._fired.clear()
+        self._fired.take()
         self._watched.clear()
         self._pending.clear()
         self._unread.clear()
@@ -184,11 +174,6 @@ class Watch:
         self._session.client.sync_async("/")
         self._unread.append(self._root)
         return True
-
-    def _collect_fired(self) -> None:
-        with self._event:
-            self._unread.extend(self._fired)
-            self._fired.clear()
 
     def _send_reads(self) -> None:
         client, on_watch = self._session.client, self._dispatcher.on_watch
@@ -256,9 +241,9 @@ class Watch:
             raise NoPermissionError(found.path)
         session_id = self._session.id
         if self._reason and self._session_id not in (None, session_id):
-            self._reason = "the session expired, and a new one has begun"
+            self._reason = "the session expired"
         elif recreated:
-            self._reason = "it was deleted" if found is None else "it was deleted and recreated"
+            self._reason = "the directory was deleted" if found is None else "the directory was deleted and recreated"
         if self._reason:
             self._seen.changes.append(Change(ChangeKind.RESCANNED, self._root, reason=self._reason))
         self._session_id, self._reason = session_id, ""

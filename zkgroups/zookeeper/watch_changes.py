@@ -16,7 +16,7 @@ from .requests.node import Node
 
 
 class Watched(StrEnum):
-    """The part of a group to watch."""
+    """The part of a group to watch: its registered instances, the owners of its partitions, or its offsets."""
 
     MEMBERS = "members"
     OWNERS = "owners"
@@ -24,7 +24,13 @@ class Watched(StrEnum):
 
 
 class ChangeKind(StrEnum):
-    """The kind of a change."""
+    """The kind of a change.
+
+    appeared   a node was created, or existed when the watch began
+    changed    the data of a node was written
+    vanished   a node was deleted
+    rescanned  all nodes are read again; the differences follow
+    """
 
     APPEARED = "appeared"
     CHANGED = "changed"
@@ -39,7 +45,16 @@ Leaf: TypeAlias = Node | ForbiddenNode
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change: the value of the node now and before, or the reason why the whole tree was read again."""
+    """A change of one node: a registration, an owner or an offset. Or the note that all nodes are read again.
+
+    - `kind`: the kind of the change.
+    - `path`: the path of the node, without the chroot.
+    - `now`: its new value; None if it was deleted.
+    - `before`: its last reported value; None if it is new.
+    - `reason`: for RESCANNED, why all nodes are read again, such as "the connection was lost". Otherwise empty.
+
+    A value is a `RegisteredInstance`, an `Owner` or a `CommittedOffset`, or a `MalformedNode` or `ForbiddenNode`.
+    """
 
     kind: ChangeKind
     path: str

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from zkgroups import Consumergroup, EventKind, TopicPartition, aio
+from zkgroups import Consumergroup, EventKind, Registry, TopicPartition, aio
 from zkgroups.exceptions import GenerationEndedError, InvalidOptionError, MemberClosedError
 
 from ..conftest import LONGEST, ats
@@ -225,6 +225,23 @@ async def test_only_coroutine_functions_can_be_started(group: Consumergroup, ord
         with pytest.raises(InvalidOptionError, match="it must be a coroutine function"):
             generation.start(print)  # type: ignore[arg-type]
         assert generation.active
+
+
+@in_a_loop
+async def test_a_refused_commit_whose_caller_was_cancelled_is_not_logged_by_asyncio(
+    group: Consumergroup, registry: Registry, orders: Partitions
+) -> None:
+    """`nothing_is_forgotten` looks at the log."""
+    async with aio.Member(group, ["orders"]) as member:
+        generation = await member.next_generation(LONGEST)
+        assert generation is not None
+        registry.client.delete("/consumers/billing/owners/orders/0")
+        commit = asyncio.create_task(generation.commit({P0: 5}))
+        await asyncio.sleep(0)
+        commit.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await commit
+    assert group.offsets.fetch(P0) is None
 
 
 @in_a_loop

@@ -131,7 +131,7 @@ def test_several_snapshots_coexist_and_each_can_be_read(
 ) -> None:
     destination = str(tmp_path)
     assert snapshot_names(spark, destination) == []
-    with pytest.raises(NotFoundError, match=f"no snapshot in file:{tmp_path}$"):
+    with pytest.raises(NotFoundError, match=f"no snapshot in file:{tmp_path}: write one with `zkgroups snapshot`$"):
         read_snapshot(spark, destination)
     first = take_snapshot(spark, destination, zookeeper_hosts)
     kazoo.set("/consumers/billing/offsets/t0/1", b"99")

@@ -61,13 +61,13 @@ def test_one_huge_group_is_read_by_all_tasks_without_loss_or_duplicates(
 
 
 def test_expressions_match_whole_names_of_groups_and_topics(read: Read, some: None) -> None:
-    def find_moment(table: str = "offsets", **options: str) -> set[tuple[str, str | None]]:
+    def selected(table: str = "offsets", **options: str) -> set[tuple[str, str | None]]:
         return {(row.group, row.topic) for row in read(table, parallelism=2, **options).collect()}
 
-    assert find_moment(groups="alpha|bet") == {("alpha", t) for t in ("orders", "refunds", "tax")}
-    assert find_moment(groups="(alph|bet)a", topics="t.*|o") == {("alpha", "tax"), ("beta", "tax")}
-    assert find_moment("owners", groups=".*m.*", topics="orders") == {("gamma", "orders")}
-    assert find_moment(topics="nothing") == {("hidden", None)}
+    assert selected(groups="alpha|bet") == {("alpha", t) for t in ("orders", "refunds", "tax")}
+    assert selected(groups="(alph|bet)a", topics="t.*|o") == {("alpha", "tax"), ("beta", "tax")}
+    assert selected("owners", groups=".*m.*", topics="orders") == {("gamma", "orders")}
+    assert selected(topics="nothing") == {("hidden", None)}
     members = read("members", groups="alpha", topics="nothing").collect()
     assert sorted((row.group, row.instance) for row in members) == [("alpha", "anna"), ("alpha", "ben")]
 

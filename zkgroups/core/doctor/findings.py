@@ -10,7 +10,12 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """The severity of a finding, the worst first."""
+    """The severity of a finding, the worst first.
+
+    error    clients fail, or partitions are read twice or not at all
+    warning  something is unread, ignored or unknown
+    info     no client is disturbed
+    """
 
     ERROR = "error"
     WARNING = "warning"
@@ -48,7 +53,10 @@ class CheckCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Delete a node if it is unchanged and has no children. With `persistent`, it must also belong to no session."""
+    """A step of a repair: delete the node at `path` if it still has the `version` and has no children.
+
+    With `persistent`, it must also belong to no session.
+    """
 
     path: str
     version: int
@@ -57,7 +65,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Replace the data of a node if it is unchanged."""
+    """A step of a repair: write `data` to the node at `path` if it still has the `version`. It had `before`."""
 
     path: str
     before: bytes
@@ -72,8 +80,10 @@ RepairStep = Remove | Rewrite
 class Repair:
     """A repair: all of its steps are applied, or none, and only if it cannot harm a registered instance.
 
-    It is refused while any of the instances in `unless` is registered; if `unless` is empty, while any instance at all
-    is. With `is_always_safe`, registered instances do not matter: what the steps check is enough.
+    - `does`: a description for people.
+    - `steps`: the steps, each a `Remove` or a `Rewrite`.
+    - `unless`: it is refused while any of these instances is registered; if empty, while any instance at all is.
+    - `is_always_safe`: if true, registered instances do not matter, because the checks of the steps are enough.
     """
 
     does: str
@@ -95,7 +105,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem in a group, with advice on how to fix it. `code` identifies the check that found it."""
+    """One problem in a group, with advice on how to fix it.
+
+    - `severity`: error, warning or info.
+    - `group`: the name of the group.
+    - `code`: the check that found it, such as "orphan-owner". `zkgroups.core.doctor.all_checks.CHECKS` explains it.
+    - `path`: the path of the node, without the chroot.
+    - `what`: a description of the problem.
+    - `fix`: how to fix it.
+    - `repair`: the repair that `Registry.repair` applies; None if a person must decide.
+    - `not_repaired`: why `Registry.repair` cannot repair it, if `repair` is None.
+    """
 
     severity: Severity
     group: str
@@ -105,7 +125,6 @@ class Finding:
     fix: str
     repair: Repair | None = None
     not_repaired: str | None = None
-    """Why `Registry.repair` cannot repair it, if `repair` is None."""
 
     @property
     def repairable(self) -> bool:
@@ -115,7 +134,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """The findings in one group, the worst first. A missing group has none."""
+    """The result of checking one group.
+
+    - `group`: the name of the group.
+    - `exists`: False for a missing group, which has no findings.
+    - `findings`: its problems, the worst first.
+    """
 
     group: str
     exists: bool

@@ -146,7 +146,7 @@ def _item(token: re.Match[str]) -> Item:
         case "broken":
             raise BrokenExpressionError(f"{text!r:.20} is incomplete")
     begins = token.string[token.start() : token.start() + 8]
-    raise UnevaluableExpressionError(f"it has a part that only Java knows: {begins!r}")
+    raise UnevaluableExpressionError(f"it has a part that only Java supports: {begins!r}")
 
 
 @lru_cache(maxsize=128)  # of ASCII
@@ -182,7 +182,7 @@ def _repeat(items: list[Item], repeat: str, manner: str) -> None:
     if times is None and (not items or items[-1].kind is ItemKind.REPEATED):
         raise BrokenExpressionError(f"{repeat} has nothing to repeat")
     if manner == "+" or not items or items[-1].kind not in (ItemKind.NAME, ItemKind.PART, ItemKind.GROUP):
-        raise UnevaluableExpressionError(f"it has a repetition that only Java knows: {repeat}{manner}")
+        raise UnevaluableExpressionError(f"it has a repetition that only Java supports: {repeat}{manner}")
     if times is not None and times > 1 and _has_bound(items[-1]):
         # Java ends a repetition as soon as it consumes no character.
         raise UnevaluableExpressionError(f"it repeats a boundary {times} times")

@@ -221,6 +221,6 @@ def _check_steps(choices: Iterable[Choice]) -> None:
     steps = sum(choice.steps + sum(condition.steps for condition in choice.conditions) for choice in choices)
     if steps > MOST_STEPS:
         raise UnevaluableExpressionError(
-            f"to match one name may take {steps} steps, and at most {MOST_STEPS} are allowed: "
-            "write it with fewer parts after repetitions"
+            f"matching one name may take {steps} steps, and at most {MOST_STEPS} are allowed: "
+            "use fewer parts after repetitions"
         )

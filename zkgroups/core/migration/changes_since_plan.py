@@ -54,7 +54,7 @@ def is_of_source(row: PlanRow) -> bool:
 
 
 def source_obstacles(rows: PlanRows, state: SourceState) -> list[Obstacle]:
-    """Return why a group must not be written, by its state in ZooKeeper: live instances, or offsets that changed."""
+    """Return the obstacles that a group has in ZooKeeper: live instances, and offsets changed since the plan."""
     changes = _Changes()
     planned = {(row.topic, row.partition): row.zxid for row in rows if is_of_source(row)}
     for key, zxid in planned.items():
@@ -70,7 +70,7 @@ def source_obstacles(rows: PlanRows, state: SourceState) -> list[Obstacle]:
 
 
 def instance_obstacles(state: SourceState) -> list[Obstacle]:
-    """Return why a group in ZooKeeper must not be written, whatever its offsets are."""
+    """Return the obstacles in ZooKeeper apart from offsets: live instances, and unreadable nodes."""
     return obstacles(GroupFacts(legacy=state.instances, unreadable=state.unreadable))
 
 
@@ -82,7 +82,7 @@ def new_offsets(rows: PlanRows, state: SourceState) -> list[OffsetKey]:
 
 
 def _topic_filter(rows: PlanRows) -> Callable[[str | None], bool]:
-    """Return whether the plan covers a topic. A topic with a hidden name may be covered."""
+    """Return a function that checks whether the plan covers a topic. It may cover a topic with a hidden name."""
     expression = rows[0].topics
     if expression is None:
         return lambda _topic: True
@@ -94,7 +94,7 @@ def _topic_filter(rows: PlanRows) -> Callable[[str | None], bool]:
 
 
 def target_obstacles(rows: PlanRows, state: TargetState) -> list[Obstacle]:
-    """Return why a target must not be written: active members, or commits since the plan."""
+    """Return the obstacles that a target has: active members, and commits since the plan."""
     changes = _Changes()
     planned = set()
     for row in rows:
@@ -110,12 +110,12 @@ def target_obstacles(rows: PlanRows, state: TargetState) -> list[Obstacle]:
 
 
 def member_obstacles(state: TargetState) -> list[Obstacle]:
-    """Return why a target must not be written, whatever its offsets are."""
+    """Return the obstacles on the target apart from offsets: active members, and unreadable values."""
     return obstacles(GroupFacts(native=state.members, unreadable=state.unreadable))
 
 
 def overwritten(rows: PlanRows, written: Mapping[TopicPartition, int], state: TargetState) -> list[Obstacle]:
-    """Return how a target differs from the offsets that were just written: another client writes to it too."""
+    """Return the differences between a target and the offsets just written: another client writes to it, too."""
     changes = _Changes()
     for at, offset in written.items():
         now = state.committed.get(at)
@@ -159,15 +159,15 @@ def recreated_partitions(
 ) -> frozenset[TopicPartition]:
     """Return the partitions of topics that were recreated since the plan; their messages were deleted.
 
-    Brokers before 2.8 have no topic ids. `created` are the zxids that created their topics, if they are in the
-    ZooKeeper of the source.
+    Brokers before 2.8 have no topic ids. `created` maps their topics to the zxids that created them, if the topics are
+    in the ZooKeeper of the source.
     """
     topics = {row.topic for row in rows if is_recreated(row.topic, row.topic_id, ids) or _is_older(row, created or {})}
     return frozenset(row.at for row in rows if row.at is not None and row.topic in topics)
 
 
 def _is_older(row: PlanRow, created: Mapping[str, int]) -> bool:
-    """Return whether an offset is older than its topic now, but was not when the plan was made."""
+    """Return whether an offset is older than its topic, and was newer when the plan was made."""
     was_newer = row.is_commit or row.reason in (Reason.ALREADY_THERE, Reason.TARGET_AHEAD)
     if not was_newer or row.topic is None or row.topic_id is not None or row.zxid is None:
         return False
@@ -175,7 +175,7 @@ def _is_older(row: PlanRow, created: Mapping[str, int]) -> bool:
 
 
 def recreated_obstacles(rows: Iterable[PlanRow], recreated: Container[TopicPartition]) -> list[Obstacle]:
-    """Return an obstacle if any of these partitions was recreated: offsets of a group are written together."""
+    """Return one obstacle for all rows in recreated partitions. It blocks the group, which is written as a whole."""
     changes = _Changes()
     for row in rows:
         if row.at is not None and row.at in recreated:

@@ -113,7 +113,13 @@ class Unknown(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The operator's choices for all offsets of a plan."""
+    """The operator's choices for all offsets of a plan.
+
+    - `on_out_of_range`: for an offset outside of its log: refuse to move the group, skip the offset, or go on with the
+      log start (earliest) or the log end (latest).
+    - `backward`: also write an offset that is lower than that of the target.
+    - `skip_stale`: skip offsets whose last commit is too old.
+    """
 
     on_out_of_range: OutOfRange = OutOfRange.REFUSE
     backward: bool = False

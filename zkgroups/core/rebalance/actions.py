@@ -27,14 +27,14 @@ class ReadGroup(RebalanceRequest):
 
 @dataclass(frozen=True, slots=True)
 class ClaimPartitions(RebalanceRequest):
-    """Claim those of these partitions that are free. Answer with `Claimed` or `RequestFailed`."""
+    """Claim these partitions, as far as they are free. Answer with `Claimed` or `RequestFailed`."""
 
     partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitRelease:
-    """Send `PartitionsFreed` when other instances release these partitions. It may be sent never, or repeatedly."""
+    """Send `PartitionsFreed` when other instances release these partitions. It may come several times, or never."""
 
     partitions: Partitions
 

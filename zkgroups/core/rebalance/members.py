@@ -17,7 +17,7 @@ from ..znodes.topic_partition import TopicPartition
 
 
 class Stream(NamedTuple):
-    """One stream of an instance. Its text is what Scala members write into owner nodes.
+    """One stream of an instance: its id, and the number of the stream. Scala members write its text into owner nodes.
 
     >>> str(Stream("billing_h-17-ab12cd34", 0))
     'billing_h-17-ab12cd34-0'
@@ -36,10 +36,21 @@ Readers: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The input of an assignor.
+    """The input of an assignor: the instances of a group, and the partitions to assign.
 
-    `streams` maps each instance to the topics it subscribes to and its number of streams for each. `partitions` has the
-    partitions of each topic. `owners` has the current owner of each partition, for assignors that avoid moving them.
+    - `streams`: for each instance, the topics it subscribes to, each with its number of streams.
+    - `partitions`: for each topic, the numbers of its partitions.
+    - `owners`: for each owned partition, the id of the instance. For assignors that avoid moving partitions.
+
+    An assignor returns a dict from every `TopicPartition` to the `Stream` that reads it. The result must not depend on
+    the order of instances, topics or partitions:
+
+    >>> def all_to_the_first(members: Members) -> Assignment:
+    ...     return {at: members.of(topic)[0] for topic in members.topics for at in members.in_order(topic)}
+    >>> for at, stream in all_to_the_first(Members({"a": {"t": 1}, "b": {"t": 1}}, {"t": range(2)})).items():
+    ...     print(at, stream)
+    t/0 a-0
+    t/1 a-0
     """
 
     streams: Mapping[str, Mapping[str, int]]

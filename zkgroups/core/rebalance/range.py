@@ -10,7 +10,7 @@ from .members import Assignment, Members, Readers, Stream, sorted_streams
 
 
 def range_assignor(members: Members) -> Assignment:
-    """Assign each stream a run of partitions, topic by topic. If they do not divide evenly, the first get one more.
+    """Assign consecutive partitions to each stream, topic by topic. The first streams get one more if there is a rest.
 
     With P partitions and T streams, n = P div T and x = P mod T: the stream at position i starts at n·i + min(i, x).
     It gets n partitions, and one more if i < x.
@@ -31,13 +31,13 @@ def range_assignor(members: Members) -> Assignment:
 
 def assign_ranges(members: Members) -> Iterator[tuple[str, int, Stream]]:
     """Yield each partition (topic and number) with its stream."""
-    first: dict[tuple[Readers, int], list[Stream]] = {}
+    cached: dict[tuple[Readers, int], list[Stream]] = {}
     for topic in members.topics:
         partitions, readers = members.numbers(topic), members.readers(topic)
-        if (readers, len(partitions)) not in first:  # later streams get no partition
-            first[readers, len(partitions)] = list(islice(sorted_streams(readers), len(partitions)))
+        if (readers, len(partitions)) not in cached:  # with more streams than partitions, the last streams get none
+            cached[readers, len(partitions)] = list(islice(sorted_streams(readers), len(partitions)))
         share, more = divmod(len(partitions), sum(count for _instance, count in readers))
-        for position, stream in enumerate(first[readers, len(partitions)]):
+        for position, stream in enumerate(cached[readers, len(partitions)]):
             start = share * position + min(position, more)
             for number in partitions[start : start + share + (position < more)]:
                 yield topic, number, stream

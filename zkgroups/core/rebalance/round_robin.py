@@ -91,7 +91,7 @@ def java_hash(text: str) -> int:
 
 
 def _extend_hash(start: int, text: str) -> int:
-    """Return the hash of a text, given the hash of everything before its last part `text`."""
+    """Return the hash of a longer text: `start` is the hash of its beginning, and `text` is the rest."""
     found = start
     for unit in _utf16(text):
         found = 31 * found + unit

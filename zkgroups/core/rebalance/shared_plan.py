@@ -1,15 +1,15 @@
 """How the members of a group agree on one assignment without talking to each other.
 
-All members read the same nodes: the registrations, the topics and their partitions (`Roster`). The strategy is the
-first one, in the list of the member with the lowest id, that every member supports (`agreed_strategy`). Other clients
-do not announce strategies; they are expected to use `range`, or the strategy given as `foreign_assignor`.
+All members read the same nodes: the registrations, the topics and their partitions (`Roster`). The member with the
+lowest id decides the strategy: the first one in its list that every member supports (`agreed_strategy`). Other clients
+do not announce strategies. zkgroups expects them to use `range`, or the strategy given as `foreign_assignor`.
 
 `range` and `roundrobin` depend only on the roster, so each member computes its own share, as Scala members do. Any
 other strategy may depend on the current owners, which change during a rebalance. With such a strategy, the member with
-the lowest id plans for all. It writes the plan into the `owners` directory of the group, over the version that it read.
-So there is one plan at a time, and its zxid is its unique number. A plan contains the fingerprint of its roster. A
-member that sees another roster waits for the next plan. Any client can write to the node, so a plan counts only if it
-gives every partition to a stream that may read it (`invalid_reason`). Other plans are replaced, like malformed ones.
+the lowest id plans for all. It writes the plan into the group's `owners` node, if the node still has the version that
+it read. So there is one plan at a time, and its zxid is its unique number. A plan contains the fingerprint of its
+roster. A member that sees another roster waits for the next plan. Any client can write to the node, so members follow a
+plan only if it gives every partition to a stream that may read it (`invalid_reason`). They replace any other plan.
 
 A planner may hang in a user's callback or strategy. If it has not replaced the plan within a third of
 `rebalance_timeout`, the waiting members skip it, and the member with the next higher id plans. If that does not help,
@@ -33,15 +33,15 @@ from .members import Assignment, Members, Stream
 DEFAULT_STRATEGY: Final = "range"
 """Used if the zkgroups members have no strategy in common, and expected of members of other clients."""
 
-READABLE: Final = 4_096
-"""In bytes. Longer plans are compressed, to fit if the server's limit (`jute.maxbuffer`) is low."""
+LARGEST_UNCOMPRESSED: Final = 4_096
+"""In bytes. Larger plans are compressed, because the server's limit (`jute.maxbuffer`) may be low."""
 
-LARGEST: Final = 64 * 1024 * 1024
-"""In bytes. A plan that would be larger when decompressed is malformed."""
+LARGEST_DECOMPRESSED: Final = 64 * 1024 * 1024
+"""In bytes. A plan that would be larger is malformed."""
 
 
 def agreed_strategy(participants: Mapping[str, Registration], *, foreign: str = DEFAULT_STRATEGY) -> str:
-    """Return the strategy of a group: the first one, in the list of the lowest id, that all participants support.
+    """Return the strategy of a group: the first in the list of the lowest id that all participants support.
 
     >>> from zkgroups import Dialect
     >>> ours = Registration({"t": 1}, assignors=("sticky", "range"))
@@ -111,7 +111,7 @@ def encode_plan(plan: SharedPlan) -> bytes:
         "topics": topics,
     }
     data = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
-    return data if len(data) <= READABLE else zlib.compress(data)
+    return data if len(data) <= LARGEST_UNCOMPRESSED else zlib.compress(data)
 
 
 def decode_plan(data: bytes) -> SharedPlan | None:
@@ -141,7 +141,7 @@ def _decompressed(data: bytes) -> bytes:
     if not data.startswith(b"x"):  # zlib data starts with it, JSON does not
         return data
     decompressor = zlib.decompressobj()
-    found = decompressor.decompress(data, LARGEST)
+    found = decompressor.decompress(data, LARGEST_DECOMPRESSED)
     if not decompressor.eof:
         raise ValueError("truncated or too large")
     return found

@@ -1,8 +1,8 @@
 """The rebalance of one member, as a state machine: events in, actions out, and no clock, thread or server.
 
-The member's loop carries out the actions and reports the results as events. One request is under way at a time. The
-member looks at changes that arrive meanwhile when the request is answered. An answer carries the turn of its request:
-an answer that comes late, or twice, is ignored. All transitions are in the table `TRANSITIONS`.
+The member's loop carries out the actions and reports the results as events. Only one request is under way at a time.
+Changes that arrive meanwhile are handled after its answer. An answer carries the turn of its request: an answer that
+comes late, or twice, is ignored. All transitions are in the table `TRANSITIONS`.
 
     Out        not registered
     Joining    registering
@@ -163,8 +163,8 @@ class Rebalance:
         self._read_again = True
         return []
 
-    def _void(self, _event: Event) -> list[Action]:
-        """Give up all claims at once. A member that is not leaving registers again, in a new session."""
+    def _drop_claims(self, _event: Event) -> list[Action]:
+        """Drop all claims at once. Unless the member is leaving, join again: register in a new session."""
         lost: list[Action] = [DropPartitions(self.held)] if self.held or self.running is not None else []
         self.held = self.wanted = self.waiting = self._requested = NOTHING
         self.running = None
@@ -325,7 +325,7 @@ TRANSITIONS: Final[Mapping[tuple[RebalanceState, type], Transition]] = {
     **{(state, PartitionsFreed): Rebalance._claim_freed for state in (*_BUSY, _S.IDLE)},
     **{(state, LingerElapsed): Rebalance._end_linger for state in (*_BUSY, _S.IDLE)},
     **{(state, WorkerFinished): Rebalance._replace_generation for state in (*_BUSY, _S.IDLE)},
-    **{(state, SessionLost): Rebalance._void for state in _ALIVE},
+    **{(state, SessionLost): Rebalance._drop_claims for state in _ALIVE},
     **{(state, WithdrawRequested): Rebalance._withdraw for state in _ALIVE},
     **{(state, CloseRequested): Rebalance._close for state in _ALIVE},
 }

@@ -26,17 +26,17 @@ def sticky_assignor(members: Members) -> Assignment:
 
 
 _Kind: TypeAlias = tuple[str, str | None]
-"""A topic and the current owner: partitions of one kind are interchangeable, and are moved as such."""
+"""A topic and the current owner. The partitions of one kind are interchangeable."""
 
 _EVEN: Final = 2**20
-"""The weight of one step towards evenness, in moves: more than the number of moves there can be."""
+"""The value of one step towards evenness, counted in moves. It exceeds every possible number of moves."""
 
 
 class _Balance:
-    """Moves partitions until no chain of moves makes the assignment more even, or keeps it as even with fewer moves.
+    """Moves partitions along chains of instances, until no chain lowers the total cost.
 
     This is a minimum-cost flow. The cost of an instance is the square of its number of partitions. The cost of a
-    partition that has left its current owner is one.
+    partition that has left its current owner is one. Evenness counts first, by the weight `_EVEN`.
     """
 
     def __init__(self, members: Members) -> None:
@@ -103,19 +103,19 @@ class _Balance:
         return [most, least] if self._load[most] > self._load[least] + 1 else None
 
     def _best_path(self) -> list[str] | None:
-        """Return the chain of moves with the highest gain; None if no chain gains anything."""
+        """Return the chain of moves that lowers the total cost most; None if no chain lowers it."""
         edges = self._edges()
         least = min(self._load.values(), default=0)
         some_are_away = any(cost < 0 for costs in edges.values() for cost in costs.values())
         best: tuple[int, list[str]] | None = None
         for start in sorted(self._instances, key=lambda id: (-self._load[id], id)):
-            bound = _EVEN * (least + 1 - self._load[start]) - some_are_away * len(self._instances)
-            if bound >= (0 if best is None else best[0]):
-                break
+            lowest = _EVEN * (least + 1 - self._load[start]) - some_are_away * len(self._instances)
+            if lowest >= (0 if best is None else best[0]):
+                break  # no chain from here, or from instances with less, lowers the cost further
             for end, (moves, path) in self._cheapest(start, edges).items():
-                gain = _EVEN * (self._load[end] + 1 - self._load[start]) + moves
-                if end != start and gain < (0 if best is None else best[0]):
-                    best = gain, path
+                change = _EVEN * (self._load[end] + 1 - self._load[start]) + moves
+                if end != start and change < (0 if best is None else best[0]):
+                    best = change, path
         return None if best is None else best[1]
 
     def _edges(self) -> dict[str, dict[str, int]]:

@@ -146,7 +146,7 @@ def _registered(
             state = _instance_state(mine, unsettled.intersection(subscribed[node.id]))
         else:
             state = InstanceState.UNKNOWN
-        yield InstanceDescription(node.id, state, node.session, node._registered_ms, node.registration, mine)
+        yield InstanceDescription(node.id, state, node.session, node.registered_ms, node.registration, mine)
 
 
 def _instance_state(owned: tuple[TopicPartition, ...], unsettled: set[str]) -> InstanceState:

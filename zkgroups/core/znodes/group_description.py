@@ -20,10 +20,13 @@ from .values import CommittedOffset, MalformedNode, Owner, ReadRegistration, Une
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition of a group: its owners and its committed offset.
+    """One partition of a group.
 
-    A partition can have two owners if their clients name owner nodes differently (Scala and pykafka). `instance` is the
-    first owner that is a registered instance.
+    - `at`: the partition.
+    - `owners`: the owners in its owner nodes, orphans included. Usually one or none. There can be two if their clients
+      name owner nodes differently (Scala and pykafka).
+    - `instance`: the id of the first owner that is a registered instance; None if no owner is.
+    - `offset`: its committed offset; None if it has none, or if it is unreadable.
     """
 
     at: TopicPartition
@@ -33,7 +36,13 @@ class PartitionDescription:
 
 
 class Obstacle(StrEnum):
-    """Why no member can claim a partition: the problem with its current owner."""
+    """Why no member can claim a partition: the problem with its current owner.
+
+    - not registered: the owner is not a registered instance
+    - not subscribed: the owner does not subscribe to the topic
+    - registration cannot be read: so zkgroups cannot know its subscription
+    - owner cannot be read: the owner node is malformed
+    """
 
     NOT_REGISTERED = "not registered"
     NOT_SUBSCRIBED = "not subscribed"
@@ -43,7 +52,12 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockedPartition:
-    """A partition whose owner does not subscribe to its topic, although other instances do."""
+    """A partition whose owner does not subscribe to its topic, although other instances do.
+
+    - `at`: the partition.
+    - `holder`: its owner, or its malformed owner node.
+    - `obstacle`: the problem with the owner.
+    """
 
     at: TopicPartition
     holder: Owner | MalformedNode
@@ -51,30 +65,54 @@ class BlockedPartition:
 
     @property
     def since(self) -> datetime | None:
-        """When the partition was claimed by its current owner."""
+        """When the partition was claimed by its current owner, as a datetime in UTC. None if unknown."""
         return self.holder.claimed_at if isinstance(self.holder, Owner) else self.holder.created_at
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceDescription:
-    """One instance of a group, with its state and its partitions. `registration` is None if it is leaving."""
+    """One instance of a group.
+
+    - `id`: the id of the instance.
+    - `state`: its state.
+    - `session`: the id of the session of its registration; 0 if that belongs to no session. If the instance is
+      leaving, the session of its owner nodes.
+    - `registered_ms`: when it registered, in milliseconds since 1970; 0 if it is leaving.
+    - `registration`: its subscription: a `Registration`, or an `UnevaluableRegistration`, `MalformedNode` or
+      `ForbiddenNode`. None if it is leaving.
+    - `owned`: the partitions that it owns.
+    """
 
     id: str
     state: InstanceState
     session: int
-    _registered_ms: int
+    registered_ms: int
     registration: ReadRegistration | None
     owned: tuple[TopicPartition, ...]
 
     @property
     def registered_at(self) -> datetime | None:
-        """When the instance registered; None if it is leaving."""
-        return from_ms(self._registered_ms)
+        """When the instance registered, as a datetime in UTC. None if it is leaving."""
+        return from_ms(self.registered_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """The result of `describe()`: the state of a group, its instances and its partitions."""
+    """The result of `describe()`: the state of a group, its instances and its partitions.
+
+    - `group`: the name of the group.
+    - `state`: its state.
+    - `instances`: its registered instances, sorted by id, and then the instances that own partitions without being
+      registered.
+    - `partitions`: all partitions that are subscribed to, are owned, or have a committed offset, sorted.
+    - `orphans`: the owners that are not registered.
+    - `unowned`: the partitions of subscribed topics that no registered instance owns, sorted.
+    - `unreadable`: the malformed and forbidden nodes of the group.
+    - `subscribed`: the topics that instances subscribe to, sorted.
+    - `blocked`: the partitions that no subscriber can claim before their owners release them, sorted.
+    - `mark`: the migration mark, with `plan`, `target`, `state` and `since`: the group is being migrated to
+      Kafka-native offsets, or was, and zkgroups members cannot join it. Otherwise None.
+    """
 
     group: str
     state: GroupState
@@ -86,7 +124,6 @@ class GroupDescription:
     subscribed: tuple[str, ...] = ()
     blocked: tuple[BlockedPartition, ...] = ()
     mark: Mark | UnreadableNode | None = None
-    """The migration mark, if the group is being migrated, or was: zkgroups members cannot join it."""
 
     @property
     def members(self) -> int:
@@ -116,6 +153,6 @@ class GroupDescription:
 
     @property
     def last_commit_at(self) -> datetime | None:
-        """When an offset was last committed; None if the group has no offsets."""
+        """When an offset was last committed, as a datetime in UTC. None if the group has no offsets."""
         offsets = (partition.offset for partition in self.partitions)
-        return from_ms(max((offset._committed_ms for offset in offsets if offset is not None), default=0))
+        return from_ms(max((offset.committed_ms for offset in offsets if offset is not None), default=0))

@@ -14,22 +14,30 @@ from .values import CommittedOffset, ForbiddenNode, Owner, ReadRegistration, Unr
 
 @dataclass(frozen=True, slots=True)
 class RegisteredInstance:
-    """A node under `ids`, with its decoded registration. `session` is 0 if it belongs to no session."""
+    """An instance that is registered in a group, by any client.
+
+    - `id`: the id of the instance.
+    - `session`: the id of the session that the registration belongs to; 0 if it belongs to no session.
+    - `registration`: its subscription: a `Registration`, or an `UnevaluableRegistration`, `MalformedNode` or
+      `ForbiddenNode`.
+    - `registered_ms`: when it registered, in milliseconds since 1970; `registered_at` is the same as a datetime.
+    - `version`: the version of the registration's znode.
+    """
 
     id: str
     session: int
     registration: ReadRegistration
-    _registered_ms: int = 0
+    registered_ms: int = 0
     version: int = 0
 
     @property
     def registered_at(self) -> datetime | None:
-        """When the node was created."""
-        return from_ms(self._registered_ms)
+        """When the instance registered, as a datetime in UTC. None if unknown."""
+        return from_ms(self.registered_ms)
 
     @property
     def persistent(self) -> bool:
-        """True if its node belongs to no session, so it is never deleted automatically; see `dead_instances`."""
+        """True if its node belongs to no session, so that ZooKeeper never deletes it automatically."""
         found = self.registration
         return found.persistent if isinstance(found, ForbiddenNode) else self.session == 0
 

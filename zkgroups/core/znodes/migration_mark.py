@@ -37,12 +37,12 @@ class Mark:
     plan: str
     target: str
     state: MarkState
-    _since_ms: int
+    since_ms: int
 
     @property
     def since(self) -> datetime | None:
         """When the migration entered this state."""
-        return from_ms(self._since_ms)
+        return from_ms(self.since_ms)
 
     @property
     def shown(self) -> str:
@@ -62,7 +62,7 @@ def encode_mark(mark: Mark) -> bytes:
         "plan": mark.plan,
         "target": mark.target,
         "state": mark.state.value,
-        "since": mark._since_ms,
+        "since": mark.since_ms,
     }
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 

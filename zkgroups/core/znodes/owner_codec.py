@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
-from ...exceptions import InvalidNameError
+from ...exceptions import InvalidNameError, InvalidOptionError
 from .decoding import DecodingError, decode_text
 from .names import check_instance
 from .offset_codec import decode_offset_path
 from .topic_partition import TopicPartition
 from .values import MalformedNode, Owner
 
+MAX_STREAM: Final = 2**31 - 1
 _PYKAFKA_TOPIC = re.compile(r"""b(['"])([a-zA-Z0-9._-]{1,249})\1""")
 _PYKAFKA_PARTITION = re.compile(r"-?[0-9]+-([0-9]+)")
 
@@ -21,7 +23,11 @@ def encode_owner(instance: str, stream: int | None = None) -> bytes:
     >>> encode_owner("h:1"), encode_owner("h:1", 0)
     (b'h:1', b'h:1-0')
     """
-    return check_instance(instance if stream is None else f"{instance}-{stream}").encode()
+    if stream is None:
+        return check_instance(instance).encode()
+    if isinstance(stream, bool) or not isinstance(stream, int) or not 0 <= stream <= MAX_STREAM:
+        raise InvalidOptionError("stream", stream, "it must be a whole number, 0 or more")
+    return check_instance(f"{instance}-{stream}").encode()
 
 
 def decode_owned_topic(name: str) -> str:

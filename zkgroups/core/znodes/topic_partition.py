@@ -11,7 +11,9 @@ from .names import check_partition, check_topic
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """One partition of one topic. Raises `InvalidNameError` if the topic or the number is invalid.
+    """One partition of one topic: its name, and the number of the partition.
+
+    Raises `InvalidNameError` if one of them is invalid.
 
     >>> sorted([TopicPartition("b", 2), TopicPartition("a", 10), TopicPartition("a", 9)])[-1]
     TopicPartition(topic='b', partition=2)

@@ -19,7 +19,14 @@ from .topic_partition import TopicPartition
 
 
 class Pattern(StrEnum):
-    """How the names in a registration choose topics."""
+    """How the names in a registration choose topics.
+
+    - static: they are names of topics
+    - white_list: a regular expression; the instance subscribes to all topics whose whole names match it
+    - black_list: a regular expression; the instance subscribes to all other topics
+
+    Of several expressions, only the first counts. The syntax is Java's.
+    """
 
     STATIC = "static"
     WHITE_LIST = "white_list"
@@ -27,7 +34,11 @@ class Pattern(StrEnum):
 
 
 class StartAt(StrEnum):
-    """Where to start reading a partition without a committed offset: at the log start or at the log end."""
+    """Where to start reading a partition without a committed offset.
+
+    - earliest: at the log start, the first offset that a broker still has
+    - latest: at the log end, the offset of the next message
+    """
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -44,18 +55,25 @@ class Dialect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What an instance subscribes to: each topic (or expression, with a pattern) and its number of streams."""
+    """The subscription of an instance.
+
+    - `streams`: names of topics, or a regular expression, each with its number of streams. A stream is one
+      reader: an instance with two streams of a topic gets two shares of its partitions.
+    - `pattern`: how these names choose topics.
+    - `timestamp`: the time that the client wrote into the registration.
+    - `version`: the version of the format, 1 for all known clients.
+    - `dialect`: the client that wrote it.
+    - `assignors`: the strategies that a zkgroups `Member` supports, in order of preference. Empty for other instances.
+    - `include_internal`: True if a pattern may choose Kafka's internal topics.
+    """
 
     streams: Mapping[str, int]
     pattern: Pattern = Pattern.STATIC
     timestamp: datetime | None = None
-    """The time that the client wrote into the registration."""
     version: int = 1
     dialect: Dialect = Dialect.ZKGROUPS
     assignors: tuple[str, ...] = ()
-    """The assignors that a zkgroups member supports, in order of preference. Empty for an instance without a member."""
     include_internal: bool = False
-    """True if a pattern may choose Kafka's internal topics."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "streams", MappingProxyType(dict(self.streams)))
@@ -80,19 +98,27 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class MalformedNode:
-    """A znode whose data cannot be decoded: the data as read, and the reason."""
+    """A znode whose data cannot be decoded. A read returns it in place of the value.
+
+    - `path`: the path of the znode, without the chroot.
+    - `data`: the data as read.
+    - `reason`: why the data cannot be decoded.
+    - `session`: the id of the session that the znode belongs to; 0 for a persistent znode.
+    - `version`: the version of the znode. ZooKeeper increases it with each write.
+    - `created_ms`: for an owner node, the time of the claim in milliseconds since 1970; otherwise 0.
+    """
 
     path: str
     data: bytes
     reason: str
     session: int = 0
     version: int = 0
-    _created_ms: int = 0
+    created_ms: int = 0
 
     @property
     def created_at(self) -> datetime | None:
-        """When the partition was claimed, for an owner node; None for other nodes."""
-        return from_ms(self._created_ms)
+        """For an owner node: when the partition was claimed, as a datetime in UTC. None for other nodes."""
+        return from_ms(self.created_ms)
 
     @property
     def shown(self) -> str:
@@ -102,30 +128,35 @@ class MalformedNode:
 
     @property
     def holder(self) -> str:
-        """Describe the owner of a partition whose owner node is malformed."""
-        since = f" since {utc(self._created_ms)}" if self._created_ms else ""
+        """For a malformed owner node: the node as text, for a message. Like `Owner.holder`."""
+        since = f" since {utc(self.created_ms)}" if self.created_ms else ""
         return f"a malformed node, {self.path} of session {session_hex(self.session)}{since} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True)
 class ForbiddenNode:
-    """A znode that the server does not let this client read."""
+    """A znode that this client has no permission to read. A read returns it in place of the value.
+
+    - `path`: the path of the znode, without the chroot.
+    - `reason`: why it was not read.
+    - `session`: the id of the session that the znode belongs to; 0 if unknown, or if it belongs to none.
+    - `version`: the version of the znode, if the server reported it.
+    - `created_ms`: when it was created, in milliseconds since 1970; 0 if unknown.
+    - `persistent`: for a registration, True if the server reported that it belongs to no session, and has no nodes
+      below it. ZooKeeper 3.9 and later do not report this without permission to read.
+    """
 
     path: str
     reason: str = "no permission to read it"
     session: int = 0
     version: int = 0
-    _created_ms: int = 0
+    created_ms: int = 0
     persistent: bool = False
-    """True if the server reported that the node belongs to no session, and has no nodes below it.
-
-    Only registrations are asked for this. ZooKeeper 3.9 and later do not answer without permission to read.
-    """
 
     @property
     def created_at(self) -> datetime | None:
-        """When the node was created, if the server reported it."""
-        return from_ms(self._created_ms)
+        """When the node was created, as a datetime in UTC. None if unknown."""
+        return from_ms(self.created_ms)
 
     @property
     def shown(self) -> str:
@@ -134,7 +165,7 @@ class ForbiddenNode:
 
     @property
     def holder(self) -> str:
-        """Describe the owner of a partition whose owner node is forbidden."""
+        """For a forbidden owner node: the node as text, for a message. Like `Owner.holder`."""
         return f"a forbidden node, {self.path} ({self.reason})"
 
 
@@ -159,12 +190,14 @@ class UnevaluableRegistration:
     """A registration whose subscription zkgroups cannot evaluate: the instance may subscribe to any topic, or to none.
 
     Members ignore it, like a malformed registration. The partitions that its instance owns stay with that instance.
+
+    - `node`: the registration as a malformed node: its path, data and session.
+    - `registration`: the registration, with the expression as written.
+    - `reason`: why the subscription cannot be evaluated.
     """
 
     node: MalformedNode
-    """The registration as a malformed node: its path, data and session."""
     registration: Registration
-    """The registration, with the expression as written."""
     reason: str
 
 
@@ -185,26 +218,34 @@ def unreadable_part(registration: ReadRegistration | None) -> UnreadableNode | N
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a partition: the id in the owner node, and the session of that node.
+    """The owner of a partition.
 
-    The id alone proves nothing: only an instance with this id and this session owns the partition.
+    - `at`: the partition.
+    - `id`: the id in the owner node. Scala members and zkgroups members append `-` and the number of a stream to the id
+      of their instance; see the method `instance`.
+    - `session`: the id of the session that the owner node belongs to; 0 for a persistent node. Messages show it in
+      hexadecimal. The `id` alone proves nothing: only an instance with this id and this session owns the partition.
+    - `claimed_ms`: when the partition was claimed, in milliseconds since 1970; `claimed_at` is the same as a datetime.
+    - `version`: the version of the owner node.
+    - `czxid`: the transaction that created the owner node. A later claim has a higher one.
+    - `path`: the path of the owner node, without the chroot.
     """
 
     at: TopicPartition
     id: str
     session: int
-    _claimed_ms: int = 0
+    claimed_ms: int = 0
     version: int = 0
     czxid: int = 0
     path: str = field(default="", repr=False)
 
     @property
     def claimed_at(self) -> datetime | None:
-        """When the partition was claimed."""
-        return from_ms(self._claimed_ms)
+        """When the partition was claimed, as a datetime in UTC. None if unknown."""
+        return from_ms(self.claimed_ms)
 
     def instance(self, ids: Iterable[str]) -> str | None:
-        """Return the id in `ids` that this owner has, with or without a stream number; None for an orphan.
+        """Return the id in `ids` that this owner has, with or without the number of a stream. None for an orphan.
 
         >>> Owner(TopicPartition("t", 0), "billing_h-17-ab12cd34-0", session=1).instance({"billing_h-17-ab12cd34"})
         'billing_h-17-ab12cd34'
@@ -217,31 +258,39 @@ class Owner:
 
     @property
     def holder(self) -> str:
-        """Describe the owner for a message."""
-        return f"{self.id!r} of session {session_hex(self.session)} since {utc(self._claimed_ms)}"
+        """The id, the session and the time of the claim as text, for a message."""
+        return f"{self.id!r} of session {session_hex(self.session)} since {utc(self.claimed_ms)}"
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next message to read of one partition, with the version and the times of its znode."""
+    """The committed offset of one partition of one group.
+
+    - `group`, `at`: the name of the group, and the partition.
+    - `offset`: the next message to read. All messages before it are processed.
+    - `version`: the version of the znode. ZooKeeper increases it with each commit.
+    - `committed_ms`: when it was last written, in milliseconds since 1970; `committed_at` is the same as a datetime.
+    - `created_ms`: when the first offset of this partition was written; `created_at` is the same as a datetime.
+    - `zxid`: the transaction that wrote it. A later commit has a higher one.
+    """
 
     group: str
     at: TopicPartition
     offset: int
     version: int = 0
-    _committed_ms: int = 0
-    _created_ms: int = 0
+    committed_ms: int = 0
+    created_ms: int = 0
     zxid: int = 0
 
     @property
     def committed_at(self) -> datetime | None:
-        """When the offset was last written."""
-        return from_ms(self._committed_ms)
+        """When the offset was last written, as a datetime in UTC. None if unknown."""
+        return from_ms(self.committed_ms)
 
     @property
     def created_at(self) -> datetime | None:
-        """When an offset of this partition was first written."""
-        return from_ms(self._created_ms)
+        """When the first offset of this partition was written, as a datetime in UTC. None if unknown."""
+        return from_ms(self.created_ms)
 
     @property
     def shown(self) -> str:
@@ -255,7 +304,11 @@ CurrentOffset: TypeAlias = CommittedOffset | UnreadableNode | None
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as registered by Kafka, with its partition numbers. The numbers may have gaps."""
+    """A topic as registered by Kafka.
+
+    - `name`: its name.
+    - `partitions`: its partition numbers, sorted. They may have gaps.
+    """
 
     name: str
     partitions: tuple[int, ...]
@@ -263,7 +316,12 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A live broker as it registered itself. `host` is None if only `endpoints` has its addresses."""
+    """A live broker as it registered itself.
+
+    - `id`: its `broker.id`.
+    - `host`, `port`: its address without TLS or SASL. None if only `endpoints` has its addresses.
+    - `endpoints`: all its addresses with their protocols, such as `PLAINTEXT://kafka1:9092`.
+    """
 
     id: int
     host: str | None

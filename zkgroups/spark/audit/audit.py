@@ -51,8 +51,11 @@ _CONCURRENT_WRITE: Final = ("CONCURRENT_STREAM_LOG_UPDATE", "CONCURRENT_QUERY")
 class AuditStep:
     """The progress of an audit: a finished batch, or an error that the audit will retry.
 
-    `problems` of the `commits` are malformed. `forbidden` nodes are forbidden; commits there are recorded in the first
-    batch after the nodes become readable. `trouble` is the message of the error.
+    - `batch`: the number of the batch; None for an error.
+    - `commits`, `problems`: the number of commits in the batch, and how many of them are malformed.
+    - `forbidden`: the number of forbidden nodes. Their commits are recorded in the first batch after they become
+      readable.
+    - `trouble`: the message of the error.
     """
 
     batch: int | None = None
@@ -64,7 +67,11 @@ class AuditStep:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """The totals of a finished audit; `forbidden` nodes were forbidden in the last batch."""
+    """The totals of a finished audit in the folder `destination`.
+
+    It has recorded so many `commits` in so many `batches`. `problems` of them are malformed. `forbidden` nodes were
+    forbidden in the last batch.
+    """
 
     destination: str
     batches: int
@@ -80,12 +87,18 @@ def run_audit(
     *,
     every: float = 10.0,
     once: bool = False,
-    on_progress: Callable[[AuditStep], None] = lambda _step: None,
+    on_progress: Callable[[AuditStep], None] | None = None,
     stop: threading.Event | None = None,
 ) -> AuditResult:
-    """Record all current offsets, then every commit, until `stop` is set; with `once`, stop after one batch.
+    """Record all current offsets as Parquet, then every commit, until `stop` is set.
 
-    An interrupted audit continues where it stopped. While ZooKeeper is unreachable it retries, unless `once` is set.
+    - `destination`: a folder that Spark's driver and workers can see. An interrupted audit continues there.
+    - `source`: the address of ZooKeeper, or `SourceOptions` that also select groups and topics.
+    - `every`: how often to look for commits, in seconds. A commit that is overwritten between two looks is not seen.
+    - `once`: stop after one batch.
+    - `on_progress`: called with an `AuditStep` after each batch, and after an error.
+
+    While ZooKeeper is unreachable it retries, unless `once` is set.
     """
     if is_stopped(spark):
         raise SparkStoppedError("cannot run an audit: this Spark session was stopped; create a new one")
@@ -109,7 +122,7 @@ class _Run:
     source: SourceOptions
     every: float
     once: bool
-    on_progress: Callable[[AuditStep], None]
+    on_progress: Callable[[AuditStep], None] | None
     stop: threading.Event
     batches: int = 0
     commits: int = 0
@@ -117,6 +130,10 @@ class _Run:
     forbidden: int = 0
     failed: Exception | None = None
     """The error of a batch. Spark would report it only as text."""
+
+    def _report(self, step: AuditStep) -> None:
+        if self.on_progress is not None:
+            self.on_progress(step)
 
     def go(self) -> AuditResult:
         journal = self.ledger.journal
@@ -129,7 +146,7 @@ class _Run:
                 except UnavailableError as error:
                     if self.once:
                         raise
-                    self.on_progress(AuditStep(trouble=str(error)))
+                    self._report(AuditStep(trouble=str(error)))
                     self.stop.wait(max(self.every, 1.0))
         return AuditResult(str(journal), self.batches, self.commits, self.problems, self.forbidden)
 
@@ -152,8 +169,8 @@ class _Run:
             journal.save_ensemble(FollowedEnsemble(name, now))
         else:
             raise RefusedError(
-                f"the audit in {journal} follows {known.cluster}, but {name} is another ZooKeeper or was wiped; to "
-                "record all of its offsets, start over"
+                f"the audit in {journal} follows {known.cluster}, but {name} is another ZooKeeper or was wiped: use "
+                "another folder, or --start-over (in Python `start_over`) to record all of its offsets here"
             )
 
     def _follow(self) -> None:
@@ -199,7 +216,7 @@ class _Run:
             with translated(f"batch {batch} could not be written to {self.ledger.journal}"):
                 counts = self.ledger.add(rows, batch, self._read_groups)
                 if counts is not None:
-                    self.ledger.journal.write_last_look(began_ms)
+                    self.ledger.journal.write_last_read(began_ms)
                 self.ledger.merge()
         except Exception as error:
             self.failed = error
@@ -209,7 +226,7 @@ class _Run:
             self.commits += counts.commits
             self.problems += counts.problems
             self.forbidden = counts.forbidden
-            self.on_progress(AuditStep(batch, counts.commits, counts.problems, counts.forbidden))
+            self._report(AuditStep(batch, counts.commits, counts.problems, counts.forbidden))
 
     def _read_groups(self, spark: SparkSession, groups: list[str]) -> DataFrame:
         """Read all current offsets of these groups."""
@@ -238,4 +255,4 @@ def locked(journal: Journal) -> Iterator[None]:
 
 
 def _conflict(journal: Journal) -> ConflictError:
-    return ConflictError(f"another audit is writing to {journal}")
+    return ConflictError(f"another audit is writing to {journal}: stop it, or use another folder")

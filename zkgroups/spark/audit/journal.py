@@ -39,7 +39,7 @@ COMMITS: Final = "commits"
 STANDING: Final = "standing"
 FORBIDDEN: Final = "denied"
 STARTED_OVER: Final = "anew"
-LAST_LOOK: Final = "_looked"
+LAST_READ: Final = "_looked"
 CHECKPOINT: Final = "_checkpoint"
 _PLANNED: Final = f"{CHECKPOINT}/offsets"
 ABOUT: Final = "_audit.json"
@@ -172,19 +172,19 @@ class Journal(AtomicFolder):
         with translated(f"{self} cannot be written to"):
             self.replace_text("", STARTED_OVER, f"{self._last_planned() + 1:012d}")
 
-    def last_look_ms(self) -> int | None:
+    def last_read_ms(self) -> int | None:
         """Return the start of the last finished batch; None if no batch is finished."""
-        if not self.exists_replaced(LAST_LOOK):
+        if not self.exists_replaced(LAST_READ):
             return None
-        last_look = self._json(LAST_LOOK)
-        if type(last_look) is not int:
-            raise self._damaged(LAST_LOOK)
-        return last_look
+        last_read = self._json(LAST_READ)
+        if type(last_read) is not int:
+            raise self._damaged(LAST_READ)
+        return last_read
 
-    def write_last_look(self, at_ms: int) -> None:
+    def write_last_read(self, at_ms: int) -> None:
         """Write the start of a finished batch."""
         with translated(f"{self} cannot be written to"):
-            self.replace_text(str(at_ms), LAST_LOOK)
+            self.replace_text(str(at_ms), LAST_READ)
 
     def _last_planned(self) -> int:
         return max((int(name) for name in self.children(_PLANNED) if name.isdigit()), default=-1)
@@ -195,7 +195,7 @@ class Journal(AtomicFolder):
         """Raise NotFoundError if no audit was ever started here."""
         if not self.exists_replaced(ABOUT):
             self._refuse_without_about()
-            raise NotFoundError(f"no audit in {self}")
+            raise NotFoundError(f"no audit in {self}: run `zkgroups audit` first")
 
     def begin(self, groups: str | None, topics: str | None) -> None:
         """Start an audit of these groups and topics, or check that it is already one, and delete temporary files."""

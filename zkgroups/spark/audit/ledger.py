@@ -1,8 +1,8 @@
 """The contents of an audit: each commit with the previous offset, and the committed offsets at any time.
 
 See `journal.py` for the files. Forbidden nodes are counted. If a group has one, the next batch reads all offsets of the
-group, and not only the changed ones. So the last commit to the node is recorded once the node can be read. Commits that
-the audit already has are skipped.
+group, and not only the changed ones. So the last commit to the node is recorded once the node can be read. Recorded
+commits are skipped.
 """
 
 from __future__ import annotations
@@ -77,7 +77,11 @@ ReadGroups: TypeAlias = Callable[[SparkSession, list[str]], DataFrame]
 
 
 def read_audit(spark: SparkSession, destination: str) -> DataFrame:
-    """Return every recorded commit; see `COMMITS` for the columns."""
+    """Return every recorded commit of an audit.
+
+    The columns are group, topic, partition, `before` (the previous offset in the audit), `offset` (null if malformed),
+    `commit_count`, `committed_at`, `zxid`, `problem` (why it is malformed), `read_at` and `batch`.
+    """
     journal = Journal(spark, destination)
     journal.check_exists()
     return journal.read(journal.pieces(), COMMITS)
@@ -86,17 +90,16 @@ def read_audit(spark: SparkSession, destination: str) -> DataFrame:
 def offsets_at(spark: SparkSession, destination: str, at: datetime, group: str | None = None) -> DataFrame:
     """Return the offsets committed at a time, of one group or of all: group, topic, partition, offset, committed_at.
 
-    The result is the last commit of each partition that was recorded with a time until `at`. It may be older than the
-    true offset of that time, because commits overwritten between two batches are not seen, but it is never newer.
-    Offsets that were deleted before `at` are included. Partitions whose last commit was malformed are left out, and so
-    are commits made before the audit started over with another ZooKeeper. Raise RefusedError for a time after the last
-    batch.
+    For each partition the result has the last recorded commit made at or before `at`. The true offset may be newer,
+    because an audit does not see commits that are overwritten between two batches; it is never older. Offsets that were
+    deleted before `at` are included. Partitions whose last commit is malformed are left out, and so are commits made
+    before the audit started over with another ZooKeeper. Raise RefusedError for a time after the last batch.
     """
     if not isinstance(at, datetime) or at.tzinfo is None:
         raise InvalidOptionError("at", str(at), "it must be a datetime with a time zone")
     journal = Journal(spark, destination)
     journal.check_exists()
-    _check_within_last_look(journal, at)
+    _check_not_after_last_read(journal, at)
     commits = journal.read(journal.pieces(), COMMITS)
     commits = commits.where((f.col("committed_at") <= f.lit(at)) & (f.col("batch") >= journal.first_batch()))
     if group is not None:
@@ -106,24 +109,26 @@ def offsets_at(spark: SparkSession, destination: str, at: datetime, group: str |
     return found.where(f.col("offset").isNotNull())
 
 
-def _check_within_last_look(journal: Journal, at: datetime) -> None:
-    last_look = journal.last_look_ms()
-    if last_look is None:
-        raise RefusedError(f"the audit in {journal} has no finished batch yet")
-    if at.timestamp() * 1000 > last_look:
+def _check_not_after_last_read(journal: Journal, at: datetime) -> None:
+    last_read = journal.last_read_ms()
+    if last_read is None:
+        raise RefusedError(f"the audit in {journal} has no finished batch yet: try again later")
+    if at.timestamp() * 1000 > last_read:
         raise RefusedError(
-            f"the audit in {journal} last read offsets at {utc(last_look)} and does not know later commits: choose an "
+            f"the audit in {journal} last read offsets at {utc(last_read)} and does not know later commits: choose an "
             "earlier time"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The number of commits in a batch, of malformed ones among them (`problems`), and of forbidden nodes."""
+    """The counts of one batch."""
 
     commits: int
     problems: int
+    """The number of malformed commits."""
     forbidden: int = 0
+    """The number of forbidden nodes."""
 
 
 def find_commits(
@@ -152,12 +157,13 @@ class Ledger:
     def add(self, rows: DataFrame, batch: int, read_groups: ReadGroups) -> Counts | None:
         """Write the commits of a batch and return their counts; return None if the batch is already written.
 
-        After a crash Spark repeats the batch from the same position. The first result counts.
+        After a crash Spark repeats the batch from the same position. The first result is kept.
         """
         if any(piece.first <= batch <= piece.last for piece in self.journal.pieces()):
             return None
-        again = self.journal.forbidden_groups(batch)
-        rows = rows.unionByName(read_groups(rows.sparkSession, again)) if again else rows
+        were_forbidden = self.journal.forbidden_groups(batch)
+        if were_forbidden:
+            rows = rows.unionByName(read_groups(rows.sparkSession, were_forbidden))
         with _cached(rows.select(*_READ)) as (read, found):
             forbidden = _forbidden(read) if found.forbidden else {}
             self.journal.write_forbidden_groups(
@@ -166,10 +172,10 @@ class Ledger:
             if not found.commits:
                 return Counts(0, 0, sum(forbidden.values()))
             commits = read.where(_is_commit()).withColumn("batch", f.lit(batch).cast(LongType()))
-            new = self._put_new(_newest(commits) if again else commits, batch, few=found.commits <= _FEW)
+            new = self._write_new(_newest(commits) if were_forbidden else commits, batch, few=found.commits <= _FEW)
             return replace(new, forbidden=sum(forbidden.values()))
 
-    def _put_new(self, read: DataFrame, batch: int, *, few: bool) -> Counts:
+    def _write_new(self, read: DataFrame, batch: int, *, few: bool) -> Counts:
         with _cached(self._new(read, batch, few=few)) as (commits, new):
             if new.commits:
                 self.journal.write_commits(commits.coalesce(_files(new.commits)), Piece(batch, batch))
@@ -188,10 +194,10 @@ class Ledger:
         last = _last(known.join(wanted, [*KEY], "leftsemi"))
         before = last.select(*KEY, f.struct("offset", "zxid", "committed_at").alias("last"))
         together = read.join(before, [*KEY], "left")
-        when = f.col("last.committed_at").eqNullSafe(
-            f.col("committed_at")
-        )  # null if the server's clock was out of range
-        new = together.where(~(f.col("last.zxid").eqNullSafe(f.col("zxid")) & when))
+        same_zxid = f.col("last.zxid").eqNullSafe(f.col("zxid"))
+        # The time is null if the server's clock was out of range.
+        same_time = f.col("last.committed_at").eqNullSafe(f.col("committed_at"))
+        new = together.where(~(same_zxid & same_time))
         return new.withColumn("before", f.col("last.offset")).select(*COMMITS.names)
 
     def _known(self, spark: SparkSession, until: int) -> DataFrame | None:

@@ -24,7 +24,7 @@ from ...exceptions import GuardFailedError, NotSharedError
 from ...input_errors import InvalidOptionError
 from ...kafka import BrokerOptions, Brokers
 from ...migration.apply import apply_groups
-from ...migration.report import check_cluster
+from ...migration.report import MADE_WITHOUT_BROKERS, check_cluster
 from ...migration.rollback import rollback_groups
 from ...migration.verify import verify_groups
 from ...zookeeper.registry import Registry
@@ -54,20 +54,27 @@ OnProgress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionResult:
-    """The result of a step for a whole plan."""
+    """The result of a step for a whole plan.
+
+    - `destination`: the folder of the plan.
+    - `report`: the name of the report, for `read_report`. It has the result of each row.
+    - `step`: apply, rollback or verify.
+    - `executed`: False if nothing was written.
+    - `groups`: the number of groups.
+    - `left`: groups left unchanged, because of obstacles in the plan or found by this step.
+    - `failed`: groups with failed or overtaken rows.
+    - `counts`: the number of rows by outcome; of a comparison, by match.
+    - `seconds`: how long it took.
+    """
 
     destination: str
     report: str
-    """The name of the report, which has the result of each row."""
     step: MigrationStep
     executed: bool
     groups: int
     left: int
-    """Groups left unchanged, because of obstacles in the plan or found by this step."""
     failed: int
-    """Groups with failed or overtaken rows."""
     counts: Mapping[str, int]
-    """The number of rows by outcome; of a comparison, by match."""
     seconds: float
 
 
@@ -128,12 +135,12 @@ def apply(
     zookeeper: SourceOptions | None,
     *,
     execute: bool,
-    on_progress: OnProgress = lambda _step: None,
+    on_progress: OnProgress | None = None,
 ) -> ExecutionResult:
     """Write the offsets of the plan in this folder; without `execute`, only report what would be done.
 
     Groups with obstacles are left unchanged. Without a ZooKeeper, its guards are skipped. `on_progress` is called with
-    a description at the start of each of the `STEPS`.
+    the name of each step when it starts.
     """
     connections, task = MigrationConnections(brokers, zookeeper), ApplyOperation(execute)
     return _run(spark, destination, connections, MigrationStep.APPLY, task, on_progress, executed=execute)
@@ -148,7 +155,7 @@ def rollback(
     execute: bool,
     force: bool = False,
     to_zookeeper: bool = False,
-    on_progress: OnProgress = lambda _step: None,
+    on_progress: OnProgress | None = None,
 ) -> ExecutionResult:
     """Restore the targets of the plan in this folder; without `execute`, only report what would be done.
 
@@ -167,7 +174,7 @@ def verify(
     brokers: BrokerOptions,
     zookeeper: SourceOptions | None,
     *,
-    on_progress: OnProgress = lambda _step: None,
+    on_progress: OnProgress | None = None,
 ) -> ExecutionResult:
     """Compare both sides with the plan in this folder. The report has `MatchRow`s."""
     connections = MigrationConnections(brokers, zookeeper)
@@ -233,7 +240,7 @@ class ExecutablePlan:
         total, with_brokers, *same = found
         folder.check_rows(total)
         if with_brokers < total:
-            raise GuardFailedError(f"the plan in {folder} was made without brokers: it can only be shown and exported")
+            raise GuardFailedError(f"the plan in {folder} {MADE_WITHOUT_BROKERS}")
         distributed = by_target(rows.drop(*OF_THE_PLAN), _task_count(spark, total))
         return cls(distributed, dict(zip(OF_THE_PLAN, same, strict=True)))
 
@@ -249,7 +256,7 @@ def _run(
     connections: MigrationConnections,
     step: MigrationStep,
     task: ChunkOperation,
-    on_progress: OnProgress,
+    on_progress: OnProgress | None,
     *,
     executed: bool,
 ) -> ExecutionResult:

@@ -56,7 +56,7 @@ class PlanFolder(AtomicFolder):
     def plan(self) -> DataFrame:
         """Return the rows of the plan; the columns are the fields of `PlanRow`."""
         if not self.has_plan():
-            raise NotFoundError(f"no plan in {self}")
+            raise NotFoundError(f"no plan in {self}: run `zkgroups migrate plan` first")
         self._check_version()
         return self._read(PlanRow, PLAN)
 

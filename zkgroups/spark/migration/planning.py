@@ -53,7 +53,17 @@ OnProgress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSummary:
-    """The source of a plan, and its contents."""
+    """The source of a plan, and its contents.
+
+    - `plan`, `destination`: the id of the plan, and its folder.
+    - `planned_ms`: when it was made, in milliseconds since 1970.
+    - `source`, `brokers`: where the groups come from, and the brokers to move them to.
+    - `cluster`: the id of the brokers' cluster.
+    - `retention_seconds`: how long the brokers keep the offsets of an unused group.
+    - `rule`: the `Rule` of the plan, as text.
+    - `groups`, `blocked`: the number of groups, and of groups with obstacles.
+    - `counts`: the number of rows by action and by reason.
+    """
 
     plan: str
     destination: str
@@ -65,9 +75,7 @@ class PlanSummary:
     rule: str | None
     groups: int
     blocked: int
-    """Groups with obstacles."""
     counts: Mapping[str, int]
-    """The number of rows by action and by reason."""
 
 
 def plan(
@@ -80,14 +88,18 @@ def plan(
     renaming: Renaming | None = None,
     stale_after: float | None = None,
     instead_of: str | None = None,
-    on_progress: OnProgress = lambda _step: None,
+    on_progress: OnProgress | None = None,
 ) -> PlanSummary:
     """Plan the migration of the groups of a source, and store the plan in a folder without a plan.
 
-    Without brokers, logs and targets are unknown: such a plan can only be shown and exported. `stale_after` is in
-    seconds. `instead_of` names an existing plan that may be replaced; nothing must have been written by it, because
-    it could not be rolled back any more. `on_progress` is called with a description at the start of each of the
-    `STEPS`.
+    - `source`: the groups: `SourceOptions` or a `SnapshotSource`.
+    - `brokers`: the target. Without, logs and targets are unknown: such a plan can only be shown and exported.
+    - `rule`: a `zkgroups.core.migration.offset_decision.Rule`, for offsets outside of the log and targets ahead.
+    - `renaming`: a `zkgroups.core.migration.target_names.Renaming`, for other names on the brokers.
+    - `stale_after`: offsets are stale without a commit for so many seconds.
+    - `instead_of`: the id of an existing plan that may be replaced. Nothing must have been written by it, because it
+      could not be rolled back any more.
+    - `on_progress`: called with the name of each step when it starts.
     """
     if stale_after is not None and not 0 <= stale_after < float("inf"):
         raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")

@@ -22,7 +22,7 @@ def read_report(spark: SparkSession, destination: str, name: str | None = None) 
     if name is None:
         names = folder.reports()
         if not names:
-            raise NotFoundError(f"no report in {folder}")
+            raise NotFoundError(f"no report in {folder}: run `zkgroups migrate apply` first")
         name = names[-1]
     return folder.report(name)
 

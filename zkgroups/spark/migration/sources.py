@@ -25,9 +25,11 @@ from .arrow_rows import arrow_schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSource:
-    """A snapshot, and expressions for the whole names of groups and topics.
+    """A snapshot as the source of a migration.
 
-    `at` chooses the snapshot: its name, latest, previous, or a time, for the latest at or before it.
+    - `destination`: the folder of the snapshots.
+    - `at`: its name, "latest", "previous", or a time, for the latest at or before it.
+    - `groups`, `topics`: regular expressions that must match the whole names.
     """
 
     destination: str

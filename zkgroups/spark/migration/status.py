@@ -42,7 +42,7 @@ def status(
     brokers: BrokerOptions,
     zookeeper: SourceOptions | None,
     *,
-    on_progress: OnProgress = lambda _step: None,
+    on_progress: OnProgress | None = None,
 ) -> list[GroupStatus]:
     """Return the progress of each group of the plan in this folder, sorted by target. Nothing is written."""
     connections = MigrationConnections(brokers, zookeeper)

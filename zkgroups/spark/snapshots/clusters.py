@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ...exceptions import InvalidOptionError, NotFoundError
+from ...exceptions import InvalidOptionError
 from ..errors import translated
 from ..source.tables import Table
 from .layout import Layout
@@ -58,8 +58,7 @@ def choose(
     there = {each for name in names if name is not None for each in clusters(name)}
     if name is None or cluster is not None or wanted in there:
         of = f" of {wanted}" if cluster is not None or wanted in there else ""
-        oldest = "".join(f": the oldest is {name}" for name in layout.snapshots()[:1])
-        raise NotFoundError(f"no snapshot{f' {at}' if at else ''}{of} in {layout}{oldest}")
+        raise layout.no_snapshot(f"{f' {at}' if at else ''}{of}")
     if len(there) > 1:
         raise InvalidOptionError("cluster", None, f"{layout} holds snapshots of {', '.join(sorted(there))}: choose one")
     return _choice(layout, name, next(iter(there), None))

@@ -66,7 +66,28 @@ def diff_snapshots(
     groups: str | None = None,
     topics: str | None = None,
 ) -> DataFrame:
-    """Compare two snapshots, for groups and topics whose whole names match; see the module for the columns."""
+    """Compare the offsets of two snapshots.
+
+    - `before`, `after`: the snapshots: "latest", "previous", a name, or a time such as "2026-01-31 12:00" in UTC, which
+      means the latest snapshot at or before it.
+    - `by`: one row per "group", "topic" or "partition".
+    - `cluster`: the value of the column `cluster`, if the destination has snapshots of several.
+    - `groups`, `topics`: regular expressions that must match the whole names.
+
+    By partition, the columns are cluster, group, topic, partition, `state`, the offsets `before` and `after`, `delta`,
+    `rate`, `commits`, `recreated`, `held` and `committed_at`. The states are:
+
+        moved       the offset is higher, by `delta`
+        unchanged   the offset is the same; `held` is true if the partition is owned
+        went-back   the offset is lower
+        new         the offset is only in the second snapshot
+        gone        the offset is only in the first snapshot
+        unreadable  in one snapshot the node is malformed or forbidden
+
+    By group and topic, the columns are the number of `partitions`, the numbers of them in each state (`moved`,
+    `unchanged`, `went_back`, `new`, `gone`, `unreadable`), `unchanged_held`, and `recreated`; then the sums `delta` and
+    `rate`, and the last `committed_at`. `rate` is in messages per second, between the two commits.
+    """
     if by not in set(SummaryLevel):
         raise InvalidOptionError("by", by, f"it must be one of {', '.join(SummaryLevel)}")
     return diff(

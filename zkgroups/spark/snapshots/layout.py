@@ -27,7 +27,7 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
-from ...exceptions import DamagedFileError, ZkgroupsException
+from ...exceptions import DamagedFileError, NotFoundError, ZkgroupsException
 from ..errors import translated
 from ..source.table_versions import strict_reader, to_current_columns
 from ..source.tables import Table
@@ -63,6 +63,12 @@ class Layout(AtomicFolder):
     def has(self, name: str) -> bool:
         """Return whether a complete snapshot has this name."""
         return bool(re.fullmatch(TIMESTAMP, name)) and self.is_complete(*_place(Table.OFFSETS, name))
+
+    def no_snapshot(self, wanted: str = "") -> NotFoundError:
+        """Return the error for a missing snapshot. `wanted` follows the word, e.g. " of a cluster"."""
+        names = self.snapshots()
+        cure = f"the oldest is {names[0]}, the latest {names[-1]}" if names else "write one with `zkgroups snapshot`"
+        return NotFoundError(f"no snapshot{wanted} in {self}: {cure}")
 
     def started_names(self) -> list[str]:
         """Return the names with any table in place, complete or not, oldest first."""
@@ -106,12 +112,13 @@ class Layout(AtomicFolder):
         else:
             problems = [] if found else [f"table={table} has no file"]
         if problems:
-            raise DamagedFileError(f"snapshot {name} in {self} is damaged: {join_problems(problems)}")
+            shown = join_problems(problems)
+            raise DamagedFileError(f"snapshot {name} in {self} is damaged: {shown}; restore it, or choose another one")
 
     def read_intact(self, table: Table, name: str) -> DataFrame:
         """Check the files of a table, and return its rows in the columns of this version."""
         self.check_intact(table, name, self.summary(name))
-        return to_current_columns(self.read_as_written(table, name), table)
+        return to_current_columns(self.read_as_written(table, name), table, f"snapshot {name} in {self}")
 
     def read_as_written(self, table: Table, name: str) -> DataFrame:
         """Return the rows of a table with the columns that it was written with."""

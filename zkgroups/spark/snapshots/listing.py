@@ -63,7 +63,11 @@ RowCounts: TypeAlias = Mapping[tuple[str, str], Any]
 
 
 def list_snapshots(spark: SparkSession, destination: str) -> DataFrame:
-    """Return the snapshots of a destination, oldest first; the columns are the fields of `ListedSnapshot`."""
+    """Return the snapshots of a destination, oldest first.
+
+    The columns are name, `time` (of its start), cluster, the numbers of groups, offsets, owners, members and
+    `problems` (unreadable nodes), `size` in bytes, and `zxid` if it was read from a data directory.
+    """
     rows = [asdict(each) for each in listing(spark, destination)]
     return spark.createDataFrame(pa.Table.from_pylist(rows, arrow_schema(SCHEMA)), SCHEMA)
 

@@ -14,7 +14,6 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from ...exceptions import NotFoundError
 from ..storage.timestamps import TIMESTAMP, timestamp_text
 from .layout import Layout
 
@@ -29,7 +28,7 @@ def resolve_moment(spark: SparkSession, destination: str, text: str | None = Non
     layout = Layout(spark, destination)
     found = find_moment(layout.latest_first(), LATEST if text is None else text.strip())
     if found is None:
-        raise NotFoundError(f"no snapshot{f' {text}' if text else ''} in {layout}")
+        raise layout.no_snapshot(f" {text}" if text else "")
     return found
 
 

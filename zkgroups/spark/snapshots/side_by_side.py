@@ -47,10 +47,15 @@ class DiffSide:
         layout.check_intact(Table.OFFSETS, choice.name, summary)
         return cls(layout, choice.name, summary, choice.cluster)
 
+    @property
+    def origin(self) -> str:
+        """The snapshot and its folder, for messages."""
+        return f"snapshot {self.name} in {self.layout}"
+
     def rows(self) -> DataFrame:
         """Return the offsets of the chosen cluster, in the columns of this version."""
         everything = self.layout.read_as_written(Table.OFFSETS, self.name)
-        return self.only_cluster(to_current_columns(everything, Table.OFFSETS))
+        return self.only_cluster(to_current_columns(everything, Table.OFFSETS, self.origin))
 
     @property
     def may_hide(self) -> bool:
@@ -80,7 +85,7 @@ class DiffSide:
         assert self.summary is not None
         columns = StructType.fromJson(json.loads(self.summary.tables[Table.OFFSETS].columns))
         read = strict_reader(spark).schema(columns).parquet(*files)
-        return self.only_cluster(to_current_columns(read, Table.OFFSETS)).coalesce(1)
+        return self.only_cluster(to_current_columns(read, Table.OFFSETS, self.origin)).coalesce(1)
 
 
 def aligned_parts(spark: SparkSession, before: DiffSide, after: DiffSide) -> list[tuple[DataFrame, DataFrame]]:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ...core.znodes.paths import Part
-from ...exceptions import InvalidOptionError, NotFoundError, SparkStoppedError
+from ...exceptions import InvalidOptionError, SparkStoppedError
 from ...zookeeper.reading import tree_walk
 from ...zookeeper.session.registry_context import context_of
 from ..errors import translated
@@ -46,9 +46,12 @@ TableCounts = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A completed snapshot, with its name, destination and counts.
+    """A completed snapshot.
 
-    `problems` is the number of rows for unreadable nodes, `forbidden` the number of forbidden nodes among them.
+    - `name`, `destination`: its name, which is the time of its start, and its folder.
+    - `groups`, `offsets`, `owners`, `members`: how many it has of each.
+    - `problems`, `forbidden`: the number of rows for unreadable nodes, and how many of them are forbidden.
+    - `seconds`: how long it took.
     """
 
     name: str
@@ -64,7 +67,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The numbers of nodes that a snapshot would read."""
+    """What a snapshot would read: the numbers of `groups`, `topics`, `offsets`, `owners` and `members`.
+
+    `forbidden` is the number of directories that may not be listed.
+    """
 
     groups: int
     topics: int
@@ -83,12 +89,17 @@ def take_snapshot(
     destination: str,
     source: SourceOptions | str,
     *,
-    on_progress: Callable[[str], None] = lambda _step: None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> Snapshot:
-    """Take a snapshot of the groups that the source selects; of all, if the source is only an address.
+    """Read all offsets, owners and members, and write them to a new snapshot in the destination, as Parquet.
 
-    The destination must be visible to Spark's driver and workers (see `spark/storage/writing.py`). `on_progress` is
-    called with the name of each of the `STEPS` when it starts.
+    - `destination`: a folder for any number of snapshots, e.g. "/data/groups" or "hdfs:///groups". Spark's driver and
+      workers must see the same folder. A folder that all machines have mounted must be declared:
+      `spark.conf.set("spark.zkgroups.sharedFileSystem", "true")`.
+    - `source`: the address of ZooKeeper, or `SourceOptions` that also select groups and topics.
+    - `on_progress`: called with the name of each step when it starts.
+
+    A snapshot appears completely or not at all. Read it with `read_snapshot`, compare two with `diff_snapshots`.
     """
     if is_stopped(spark):
         raise SparkStoppedError("cannot take a snapshot: this Spark session was stopped; create a new one")
@@ -194,16 +205,17 @@ def snapshot_names(spark: SparkSession, destination: str) -> list[str]:
 def read_snapshot(
     spark: SparkSession, destination: str, name: str | None = None, *, table: Table | str = Table.OFFSETS
 ) -> DataFrame:
-    """Return a table of a snapshot in the columns of this version; of the latest snapshot by default.
+    """Return a table of the snapshot with this name, by default of the latest. `Table` lists the columns.
 
-    Raise DamagedFileError if a file of that table is missing or truncated. The other tables are not checked.
+    A snapshot of an earlier version is converted to the columns of this one. Raise DamagedFileError if a file of the
+    table is missing or truncated. The other tables are not checked.
     """
     if table not in set(Table):
         raise InvalidOptionError("table", table, f"it must be one of {', '.join(Table)}")
     layout = Layout(spark, destination)
     found = layout.latest() if name is None else name if layout.has(name) else None
     if found is None:
-        raise NotFoundError(f"no snapshot{f' {name}' if name else ''} in {layout}")
+        raise layout.no_snapshot(f" {name}" if name else "")
     return layout.read_intact(Table(table), found)
 
 

@@ -23,28 +23,29 @@ SCHEMA: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """The row counts, digest, files with lengths, and columns of one table."""
+    """The contents of one table."""
 
     rows: int
     problems: int
+    """The number of rows with a problem."""
     digest: str
     files: Mapping[str, int]
+    """The length of each file."""
     columns: str
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The cluster, number of groups, tables and number of shares of a snapshot.
-
-    The number in a file's name is the share of its `Selection`. 0 shares means unknown.
-    """
+    """The contents of a snapshot."""
 
     cluster: str
     groups: int
+    """The number of groups."""
     tables: Mapping[Table, TableSummary]
     shares: int = 0
+    """The number of `Selection`s that were read; 0 if unknown. The number in a file's name is that of its selection."""
     zxid: int | None = None
-    """The zxid of the state, if it was read from files. The time in the snapshot's name is then later."""
+    """The last transaction in the snapshot, if it was read from a data directory."""
 
     def to_json(self) -> str:
         """Encode the summary."""
@@ -55,7 +56,7 @@ class Summary:
         """Decode a summary. Raise ValueError if the text is not a summary."""
         try:
             fields: dict[str, Any] = json.loads(text)
-            tables = {Table(name): _contents(of) for name, of in fields["tables"].items() if name in set(Table)}
+            tables = {Table(name): _table(found) for name, found in fields["tables"].items() if name in set(Table)}
             complete = {table: tables[table] for table in Table}
             zxid = fields.get("zxid")
             return cls(
@@ -69,7 +70,7 @@ class Summary:
             raise ValueError(f"not a summary of a snapshot: {error!r}") from error
 
 
-def _contents(fields: Mapping[str, Any]) -> TableSummary:
+def _table(fields: Mapping[str, Any]) -> TableSummary:
     numbers = {name: int(fields[name]) for name in ("rows", "problems")}
     files = {str(name): int(length) for name, length in fields["files"].items()}
     return TableSummary(**numbers, digest=str(fields["digest"]), files=files, columns=str(fields["columns"]))
@@ -81,7 +82,7 @@ def digest(columns: StructType) -> Column:
 
 
 def row_hash(columns: StructType) -> Column:
-    """Return a hash of one row, with each map as a list, because Spark cannot hash maps."""
+    """Return a hash of one row. Maps become lists, because Spark cannot hash maps."""
     return f.xxhash64(
         *(f.map_entries(f.col(c.name)) if isinstance(c.dataType, MapType) else f.col(c.name) for c in columns)
     )

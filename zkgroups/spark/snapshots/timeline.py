@@ -118,12 +118,14 @@ def timeline(
     first, last = ("" if since is None else timestamp_text(since), "~" if until is None else timestamp_text(until))
     names = [name for name in layout.snapshots() if first <= name <= last]
     if not names:
-        raise NotFoundError(f"no snapshot{' of that time' if since or until else ''} in {layout}")
+        raise layout.no_snapshot(" of that time" if since or until else "")
     with translated(f"the snapshots in {layout} cannot be read"):
         rows = _of_group(_read(spark, layout, names), group, topics)
         counts = [row.asDict() for row in rows.groupBy("snapshot", "cluster").agg(f.count("*").alias("rows")).collect()]
         if not counts:
-            raise NotFoundError(f"no snapshot in {layout} has matching offsets of group {group!r}")
+            raise NotFoundError(
+                f"no snapshot in {layout} has matching offsets of group {group!r}: check the name, times and topics"
+            )
         chosen = _cluster({row["cluster"] for row in counts}, group, cluster, address)
         seen = {row["snapshot"]: row["rows"] for row in counts if row["cluster"] == chosen}
         wanted = sample_evenly(sorted(seen), min(TIMES, POINTS // max(seen.values())))
@@ -137,7 +139,8 @@ def timeline(
 
 def _cluster(there: set[str], group: str, wanted: str | None, address: str | None) -> str:
     if wanted is not None and wanted not in there:
-        raise NotFoundError(f"no snapshot of {wanted} has matching offsets of group {group!r}")
+        others = ", ".join(sorted(there))
+        raise NotFoundError(f"no snapshot of {wanted} has matching offsets of group {group!r}, only of {others}")
     if wanted is None and len(there) > 1 and address not in there:
         raise InvalidOptionError("cluster", None, f"the group is in {', '.join(sorted(there))}: choose one")
     return wanted or (address if address in there and address is not None else next(iter(there)))
@@ -202,7 +205,7 @@ def sample_evenly(names: Sequence[str], most: int) -> list[str]:
 
 
 def default_line_kind(found: RecordedOffsets) -> LineKind:
-    """Choose a line per partition if they are few or belong to one topic, else a line per topic."""
+    """Choose a line per partition for few partitions or one topic, otherwise a line per topic."""
     few = len(found) <= FEW or len({at.topic for at in found}) == 1
     return LineKind.PARTITION if few else LineKind.TOPIC
 

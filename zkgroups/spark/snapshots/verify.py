@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ...core.doctor.findings import Severity
-from ...exceptions import NotFoundError, SparkJobError
+from ...exceptions import SparkJobError
 from ..errors import translated
 from ..source.table_versions import to_current_columns
 from ..source.tables import SCHEMAS, Table
@@ -97,9 +97,10 @@ Findings: TypeAlias = Iterator[tuple[FindingKind, str]]
 
 
 def verify_snapshots(spark: SparkSession, destination: str, at: str | None = None) -> DataFrame:
-    """Verify all snapshots, or the one chosen by `at` (see `moments.py`), and return the findings.
+    """Verify all snapshots, or the one chosen by `at`, and return the findings: no rows if all is well.
 
-    A snapshot without findings of the severity `error` is intact.
+    `at` is "latest", "previous", a name, or a time. The columns are severity, snapshot, table, finding and detail. A
+    snapshot without findings of the severity `error` is intact.
     """
     findings = [finding for each in verify(spark, destination, at) for finding in each.findings]
     columns = {name: [getattr(each, name) for each in findings] for name in SCHEMA.names}
@@ -113,7 +114,7 @@ def verify(spark: SparkSession, destination: str, at: str | None = None) -> Iter
     names = layout.snapshots() if at is None else [resolve_moment(spark, destination, at)]
     incomplete = _incomplete(layout) if at is None else []
     if not names and not any(each.has_errors for each in incomplete):  # an empty result would look like success
-        raise NotFoundError(f"no snapshot in {layout}")
+        raise layout.no_snapshot()
     for name in names:
         yield VerifiedSnapshot(name, True, tuple(_snapshot(layout, name)))
     yield from incomplete
@@ -227,7 +228,7 @@ _KEY: Final = ("cluster", "group", "topic", "partition")
 
 
 def _rows(rows: DataFrame, columns: StructType, table: Table, summary: Summary | None) -> Findings:
-    today = to_current_columns(rows, table)  # raises SparkJobError for a column of an incompatible type
+    today = to_current_columns(rows, table, "the table")  # raises SparkJobError for a column of an incompatible type
     if summary is None:
         _counts(rows, rows.schema, None)
     elif set(columns.names) <= set(rows.columns):

@@ -105,8 +105,11 @@ class Reader(DataSourceReader):
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("zkgroups")` with a session.
+    """Register `format("zkgroups")` with a session, for batch and streaming reads.
 
+        spark.read.format("zkgroups").option("zookeeper", "zk1:2181/kafka").option("table", "owners").load()
+
+    `help(zkgroups.spark.SourceOptions)` explains the options, and `help(zkgroups.spark.Table)` lists the columns.
     The workers run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python names another. Other
     functions of the session are not affected.
     """

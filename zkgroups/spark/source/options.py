@@ -1,30 +1,4 @@
-"""The options of the data source, as a validated value that contains no secrets.
-
-    table          offsets (default), owners or members
-    zookeeper      host:port,host:port/chroot; required unless dataDir is set
-    dataDir        the data directory of a ZooKeeper server, running or not: see `zkgroups.datadir`
-    dataLogDir     with dataDir: the directory of the transaction logs, if they are elsewhere
-    chroot         with dataDir: the chroot of the groups
-    zxid           with dataDir: read the state after this transaction; the last by default; 0x marks hexadecimal
-    cluster        the value of the column `cluster`; by default the hosts string with its chroot, or the directory
-    groups         a regular expression that must match the whole name of a group
-    topics         a regular expression that must match the whole name of a topic; the row that reports a group whose
-                   topics may not be listed is always included
-    parallelism    the number of tasks, each with its own session; 4 by default, 1 for a data directory
-    startingZxid   streams: start after this transaction: a number, latest, or earliest (default)
-    startOver      streams: if true, continue when ZooKeeper was replaced or wiped; see `stream.py`
-    timeout, sessionTimeout     in seconds, as for `Registry.connect`
-    readOnly                    if true, accept a server without quorum, whose data may be stale
-    digestUser or saslUser      the user to authenticate as
-    passwordFile                without it, the environment variable ZKGROUPS_PASSWORD is used
-    tls                         true to use TLS
-    tlsCa, tlsCert, tlsKey      PEM files
-    tlsKeyPasswordFile          without it, the environment variable ZKGROUPS_TLS_KEY_PASSWORD is used
-    tlsHostnameCheck            false to skip the check of the server's host name
-
-Files and environment variables are read when a connection is opened, on the driver and on each worker. So secrets never
-appear in a plan or a log.
-"""
+"""The options of the data source, as a validated value that contains no secrets."""
 
 from __future__ import annotations
 
@@ -56,7 +30,34 @@ class Starting(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions(ConnectionOptions):
-    """The options, with their names in snake case.
+    """Where to read groups, and which. The options of `format("zkgroups")` are:
+
+        table          offsets (default), owners or members
+        zookeeper      host:port,host:port/chroot; required unless dataDir is set
+        dataDir        the data directory of a ZooKeeper server, running or not: see `zkgroups.datadir`
+        dataLogDir     with dataDir: the directory of the transaction logs, if they are elsewhere
+        chroot         with dataDir: the chroot of the groups
+        zxid           with dataDir: read the state after this transaction; the last by default; 0x marks hexadecimal
+        cluster        the value of the column `cluster`; by default the hosts string with its chroot, or the directory
+        groups         a regular expression that must match the whole name of a group
+        topics         a regular expression that must match the whole name of a topic; the row that reports a group
+                       whose topics may not be listed is always included
+        parallelism    the number of tasks, each with its own session; 4 by default, 1 for a data directory
+        startingZxid   streams: start after this transaction: a number, latest, or earliest (default)
+        startOver      streams: if true, continue when ZooKeeper was replaced or wiped
+        timeout, sessionTimeout     in seconds, as for `Registry.connect`
+        readOnly                    if true, accept a server without quorum, whose data may be stale
+        digestUser or saslUser      the user to authenticate as
+        passwordFile                without it, the environment variable ZKGROUPS_PASSWORD is used
+        tls                         true to use TLS
+        tlsCa, tlsCert, tlsKey      PEM files
+        tlsKeyPasswordFile          without it, the environment variable ZKGROUPS_TLS_KEY_PASSWORD is used
+        tlsHostnameCheck            false to skip the check of the server's host name
+
+    The fields of this class have these names in snake case: `dataDir` is `data_dir`.
+
+    Files and environment variables are read when a connection is opened, on the driver and on each worker. So secrets
+    never appear in a plan or a log.
 
     >>> SourceOptions(zookeeper="zk1:2181/kafka", digest_user="ops", password_file="/run/secrets/zk").as_text()
     {'zookeeper': 'zk1:2181/kafka', 'digestUser': 'ops', 'passwordFile': '/run/secrets/zk'}
@@ -160,7 +161,7 @@ def _unknown(option: str) -> str:
         return "options are visible in plans and logs: put the password into a file or an environment variable"
     if option.lower() == "path":
         return 'load() takes no path: use option("zookeeper", "host:port/chroot")'
-    return "no such option exists: see zkgroups.spark.source.options"
+    return "no such option exists: see help(zkgroups.spark.SourceOptions)"
 
 
 def check_expression(option: str, expression: str | None) -> None:

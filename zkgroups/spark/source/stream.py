@@ -7,7 +7,8 @@ A position is a transaction number (zxid). At each trigger the driver asks the s
 that it keeps open. The workers then read all offsets in shares, and return the rows written after the position of the
 last batch.
 
-- No current offset is missed: the server that a share is read from has applied all transactions up to the new position.
+- No current offset is missed: a share is read only from a server that has applied all transactions up to the new
+  position.
 - An offset committed while a batch is read comes with that batch, and again with the next one if it is still current,
   with the same zxid. Deferring it to the next batch could defer a frequently committed offset forever. To remove
   duplicates, use `dropDuplicates` on group, topic, partition and zxid, or an idempotent sink.
@@ -19,12 +20,13 @@ last batch.
 
 A batch that was planned but not finished is read again after a restart, from the same position.
 
-A ZooKeeper whose last zxid is lower than the position was wiped or replaced (see `ensemble_position.py`). That is an
-error, because positions have no meaning there. With `startOver`, the stream returns all of its offsets, then new
-commits.
+If the last zxid of ZooKeeper is lower than the position, ZooKeeper was wiped or replaced (see `ensemble_position.py`).
+That is an error, because positions have no meaning there. With `startOver`, the stream returns all of its offsets, then
+new commits.
 
-A ZooKeeper restored from its own backup is detected only while its last zxid is lower than the position. After that,
-the stream misses commits made in between until the next commit. After restoring a backup, start with a new checkpoint.
+After ZooKeeper was restored from its own backup, start with a new checkpoint. The stream detects a restore only while
+the last zxid is lower than the position. Once it is higher, an offset that was committed before then is missed until
+its next commit.
 """
 
 from __future__ import annotations
@@ -81,40 +83,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._options = options
         self._registry: Registry | None = None  # only ever on the driver
-        self._not_before = 0.0
-        self._target: EnsemblePosition | None = None
+        self._next_poll_at = 0.0
+        self._end: EnsemblePosition | None = None
 
     # On the driver
 
     def initialOffset(self) -> dict[str, int]:
         """Return where a stream without a checkpoint starts."""
-        now, after = self._now(), self._options.starting_zxid
+        now, after = self._position(), self._options.starting_zxid
         if isinstance(after, Starting):
             after = 0 if after is Starting.EARLIEST else now.zxid
         return encode_position(replace(now, zxid=after))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Set the current position as the end of an `availableNow` stream."""
-        self._target = self._now()
+        self._end = self._position()
 
     def latestOffset(self, start: dict[str, int] | None = None, limit: object = None) -> dict[str, int]:  # noqa: ARG002
-        """Return the server's position. It also advances when a session starts or ends.
+        """Return the server's position. Each new or ended session advances it, too.
 
         Spark up to 4.1 does not pass `start`.
         """
-        if self._target is None:
-            time.sleep(max(0.0, self._not_before - time.monotonic()))
-            self._not_before = time.monotonic() + PAUSE
-        now = self._target or self._now()
+        if self._end is None:
+            time.sleep(max(0.0, self._next_poll_at - time.monotonic()))
+            self._next_poll_at = time.monotonic() + PAUSE
+        now = self._end or self._position()
         if start is not None:
-            self._check(decode_position(start), now)
+            self._check_same_zookeeper(decode_position(start), now)
         return encode_position(now)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Plan one share per task; none if the batch was planned for a ZooKeeper that was replaced."""
         begin, until = decode_position(start), decode_position(end)
-        self._check(begin, until)
-        if until == begin or not self._check(until, self._now()):
+        self._check_same_zookeeper(begin, until)
+        if until == begin or not self._check_same_zookeeper(until, self._position()):
             return []
         options, after = self._options, begin.zxid if begin.may_precede(until) else 0
         shares = options.parallelism or DEFAULT_PARALLELISM
@@ -127,8 +129,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if registry is not None:
             registry.close()
 
-    def _check(self, before: EnsemblePosition, now: EnsemblePosition) -> bool:
-        """Return whether both positions belong to the same ZooKeeper; raise RefusedError if that is required."""
+    def _check_same_zookeeper(self, before: EnsemblePosition, now: EnsemblePosition) -> bool:
+        """Return whether both positions are of the same ZooKeeper. Without `startOver`, raise RefusedError if not."""
         if not (same := before.may_precede(now)) and not self._options.start_over:
             raise RefusedError(
                 f"{self._options.zookeeper} was replaced or wiped: this stream has read up to zxid {before.zxid:#x}, "
@@ -136,14 +138,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return same
 
-    def _now(self) -> EnsemblePosition:
+    def _position(self) -> EnsemblePosition:
         try:
-            return self._ask()
+            return self._ask_position()
         except UnavailableError:
             self.stop()  # a wiped server rejects sessions that have seen a later zxid
-            return self._ask()
+            return self._ask_position()
 
-    def _ask(self) -> EnsemblePosition:
+    def _ask_position(self) -> EnsemblePosition:
         if self._registry is None:
             self._registry = self._options.connect()
         return ensemble_position(self._registry)
@@ -156,7 +158,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with closing(self._options.connect()) as registry:
             if (now := ensemble_position(registry)).zxid < partition.until.zxid:
                 raise NotConnectedError(
-                    f"the server is at zxid {now.zxid:#x}, behind zxid {partition.until.zxid:#x} that the batch needs"
+                    f"a server of {self._options.zookeeper} is at zxid {now.zxid:#x}, but the batch needs "
+                    f"{partition.until.zxid:#x}: "
+                    "start the stream again when the server has caught up"
                 )
             for batch in read_selected(registry, self._options, partition.selection):
                 later = pc.greater(batch.column("zxid"), partition.after)

@@ -22,15 +22,18 @@ def strict_reader(spark: SparkSession) -> DataFrameReader:
     return reader.option("parquet.page.verify-checksum.enabled", "true")
 
 
-def to_current_columns(frame: DataFrame, table: Table) -> DataFrame:
-    """Convert to the columns of this version. An unchanged frame is returned as is, because a select is slow."""
+def to_current_columns(frame: DataFrame, table: Table, origin: str) -> DataFrame:
+    """Convert a table to the columns of this version. Errors name its origin, such as a snapshot.
+
+    A frame that has these columns is returned unchanged, because a select is slow.
+    """
     there = {field.name: field.dataType for field in frame.schema}
     if list(there.items()) == [(each.name, each.dataType) for each in SCHEMAS[table]]:
         return frame
-    return frame.select(*(_column(each.name, each.dataType, there.get(each.name)) for each in SCHEMAS[table]))
+    return frame.select(*(_column(each.name, each.dataType, there.get(each.name), origin) for each in SCHEMAS[table]))
 
 
-def _column(name: str, wanted: DataType, found: DataType | None) -> Column:
+def _column(name: str, wanted: DataType, found: DataType | None, origin: str) -> Column:
     if found is None:
         return f.lit(None).cast(wanted).alias(name)
     if found == wanted or (wanted, found) in _WIDER:
@@ -39,4 +42,7 @@ def _column(name: str, wanted: DataType, found: DataType | None) -> Column:
         return f.col(name).cast(wanted).alias(name)
     if found.typeName() == wanted.typeName():  # maps that differ only in nullability
         return f.col(name)
-    raise SparkJobError(f"the column {name} of type {found.simpleString()} cannot be read as {wanted.simpleString()}")
+    raise SparkJobError(
+        f"{origin} has a column {name} of type {found.simpleString()}, not {wanted.simpleString()}: the files were "
+        "changed, or written by a later version of zkgroups"
+    )

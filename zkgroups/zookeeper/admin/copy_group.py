@@ -1,7 +1,12 @@
-"""Copy the offsets of a group to a new group."""
+"""Copy the offsets of a group to a new group.
+
+What fits into one transaction is copied at once. A larger group gets `ids` at the end. So a member that joins before
+all offsets are copied, and would start without them, is noticed.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +15,7 @@ from kazoo.exceptions import NodeExistsError
 from ...core.znodes.offset_codec import encode_offset
 from ...core.znodes.paths import GroupPaths
 from ...core.znodes.values import CommittedOffset, ForbiddenNode, UnreadableNode
-from ...exceptions import GroupExistsError, GroupNotFoundError, NoPermissionError
+from ...exceptions import ConflictError, GroupExistsError, GroupNotFoundError, NoPermissionError
 from ..reading import group_reader
 from ..requests.transaction import Create, Operation, TransactionFailed
 from ..requests.transaction_batches import in_batches
@@ -20,7 +25,7 @@ from ..session.registry_context import RegistryContext
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The result of a copy: the number of offsets written, and the malformed nodes that were left out."""
+    """The result of `Consumergroup.copy`: the number of `offsets` written, and the nodes `left_out` as malformed."""
 
     offsets: int
     left_out: tuple[UnreadableNode, ...]
@@ -35,33 +40,30 @@ def copy_group(source: GroupPaths, target: GroupPaths, context: RegistryContext)
         if isinstance(node, ForbiddenNode):
             raise NoPermissionError(node.path)
     offsets = [offset for offset in found if isinstance(offset, CommittedOffset)]
-    _create_empty(target, context)
+    directories = context.acls.directories
     topics = dict.fromkeys(offset.at.topic for offset in offsets)
-    units: list[list[Operation]] = [
-        [Create(target.offset_topic(topic), acl=context.acls.directories)] for topic in topics
-    ]
+    new = [target.root, target.offsets, *map(target.offset_topic, topics)]
+    units: list[list[Operation]] = [[Create(path, acl=directories)] for path in new]
     units += [
         [Create(target.offset(offset.at), encode_offset(offset.offset), acl=context.acls.offsets)] for offset in offsets
     ]
+    units += [[Create(path, acl=directories) for path in (target.ids, target.owners)]]
     in_batches(
-        context.session, units, lambda batch: _transact([operation for unit in batch for operation in unit], context)
+        context.session, units, lambda batch: _create(target, [each for unit in batch for each in unit], context)
     )
     return Copied(len(offsets), tuple(node for node in found if isinstance(node, UnreadableNode)))
 
 
-def _create_empty(target: GroupPaths, context: RegistryContext) -> None:
-    directories = [target.root, target.ids, target.owners, target.offsets]
-    creates = [Create(path, acl=context.acls.directories) for path in directories]
-    try:
-        context.session.transact(creates, deadline=context.deadline())
-    except TransactionFailed as failure:
-        if isinstance(failure.error, NodeExistsError):
-            raise GroupExistsError(target.group) from failure.error
-        raise translate(failure.error, failure.operation.path) from failure.error
-
-
-def _transact(operations: Sequence[Operation], context: RegistryContext) -> None:
+def _create(target: GroupPaths, operations: Sequence[Operation], context: RegistryContext) -> None:
     try:
         context.session.transact(operations, deadline=context.deadline())
     except TransactionFailed as failure:
-        raise translate(failure.error, failure.operation.path) from failure.error
+        path = failure.operation.path
+        if not isinstance(failure.error, NodeExistsError):
+            raise translate(failure.error, path) from failure.error
+        if path == target.root:
+            raise GroupExistsError(target.group) from failure.error
+        raise ConflictError(
+            f"an instance joined group {target.group!r} before all offsets were copied: stop it, delete the group with "
+            f"`zkgroups groups delete {shlex.quote(target.group)}`, and copy again"
+        ) from failure.error

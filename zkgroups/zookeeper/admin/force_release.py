@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from kazoo.exceptions import BadVersionError, NoNodeError
 
@@ -14,6 +15,8 @@ from ..requests.transaction import Delete, Set, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 from .transaction_guards import RewriteRegistrations
+
+_CHECK: Final = "; nothing was released: check the owner, and try again"
 
 
 def force_release(
@@ -31,9 +34,9 @@ def force_release(
     """
     instance = _owning_instance(owner, instances)
     if expected_owner not in (owner.id, instance.id if instance else None):
-        raise GuardFailedError(f"{owner.at} is claimed by {owner.holder}, not by {expected_owner!r}")
+        raise GuardFailedError(f"{owner.at} is claimed by {owner.holder}, not by {expected_owner!r}{_CHECK}")
     if expected_session not in (None, owner.session):
-        raise GuardFailedError(f"{owner.at} is claimed by {owner.holder}, not by session {expected_session:#x}")
+        raise GuardFailedError(f"{owner.at} is claimed by {owner.holder}, not by session {expected_session:#x}{_CHECK}")
     _delete_owner(paths, context, owner, instance)
 
 
@@ -57,7 +60,8 @@ def _delete_owner(
         if instance is not None and paths.instance(instance.id) not in {operation.path for operation in rewrites}:
             if isinstance(instance.registration, ForbiddenNode):
                 raise NoPermissionError(instance.registration.path)
-            raise GuardFailedError(f"{owner.at} was claimed by {owner.holder}, which has just left the group")
+            reason = "which has just left the group; nothing was released: read the owner again"
+            raise GuardFailedError(f"{owner.at} was claimed by {owner.holder}, {reason}")
         try:
             operations = [*rewrites, Delete(owner.path, owner.version)]
             context.session.transact(operations, deadline=context.deadline())
@@ -66,7 +70,7 @@ def _delete_owner(
             if isinstance(failure.operation, Set):
                 registrations.handle_failure(failure)
             elif isinstance(failure.error, NoNodeError | BadVersionError):
-                message = f"the owner of {owner.at} has changed since it was read; nothing was released"
+                message = f"the owner of {owner.at} has changed since it was read; nothing was released: try again"
                 raise GuardFailedError(message) from failure.error
             else:
                 raise translate(failure.error, failure.operation.path) from failure.error

@@ -58,7 +58,7 @@ def put(
         mark = Mark(group, plan, targets[group], state, since_ms)
         if node is None:
             if replace:
-                raise ConflictError(f"the mark of group {group!r} was removed meanwhile: run migrate status")
+                raise ConflictError(f"the mark of group {group!r} was removed meanwhile: run `zkgroups migrate status`")
             return [Create(GroupPaths(group).mark, encode_mark(mark), acl=context.acls.directories)]
         found = _found(group, node)
         if isinstance(found, UnreadableNode) or found.plan != plan:

@@ -50,7 +50,8 @@ class MigrationTargetLocks:
         try:
             self._context.session.ensure_path(TARGETS, acl=acl, deadline=self._context.deadline())
         except NoPermissionError as error:
-            _log.warning("targets are not locked against other plans: %s", error)
+            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            _log.warning("targets %s are not locked (%s): run no other plan that writes to them", shown, error)
             return dict.fromkeys(names)
         bad: Outcomes = {target: reason for target in names if (reason := self._bad_name(target)) is not None}
         good = [target for target in names if target not in bad]

@@ -68,4 +68,4 @@ class _Pruning(Deletion):
             return operation
         if self._is_registration(operation):  # a persistent registration: it has no client
             return operation
-        raise GuardFailedError(f"node {path} was created after the group was read, and is not deleted")
+        raise GuardFailedError(f"node {path} was created after the group was read, so the group is kept: check it")

@@ -23,7 +23,7 @@ from kazoo.protocol.serialization import CloseInstance
 from kazoo.protocol.states import KeeperState
 
 LONGEST_QUEUE: Final = 256
-"""Requests to keep while disconnected. Their callers may have given up long before there is one again."""
+"""The number of requests to keep while disconnected. Their callers may give up before the next connection."""
 
 _CLOSED: Final = partial(ConnectionClosedError, "Connection has been closed")
 
@@ -63,7 +63,7 @@ def enqueue(client: Any, requests: Sequence[tuple[Any, Any]]) -> bool:
     try:
         client._queue.extend(requests)
     finally:
-        if not _wake(client._connection):  # another thread has closed it in this moment
+        if not _wake(client._connection):  # another thread has just closed it
             last.set_exception(_CLOSED())
     return True
 

@@ -1,4 +1,4 @@
-"""A second client with the options of a given one: same servers, same credentials, its own session or one to resume."""
+"""A second client with the servers and the credentials of a first one, for a session of its own or a saved one."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def second_client(
 
 
 def connect_only_to(client: Any, hostname: str, address: str, port: int) -> None:
-    """Let the client connect to this address only. TLS verifies the name."""
+    """Let the client connect to this address only. TLS checks the certificate against `hostname`."""
     client._connection._expand_client_hosts = lambda: [(hostname, address, port)]

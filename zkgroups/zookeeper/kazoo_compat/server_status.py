@@ -26,7 +26,7 @@ def last_zxid(client: Any, host: str, address: str, port: int, deadline: Deadlin
 
 
 def _first_lines(client: Any, host: str, address: str, port: int, deadline: Deadline, lines: int) -> bytes:
-    """Return the first lines of the report. TLS verifies `host`."""
+    """Return the first lines of the report. With TLS, the certificate must be that of `host`."""
     answer = b""
     try:
         sock = client.handler.create_connection(

@@ -65,6 +65,7 @@ def _claim_batch(
     ownership: Ownership, partitions: Sequence[TopicPartition], creates: Sequence[Create]
 ) -> list[OwnerNode]:
     while True:
+        held = ownership.current_at(partitions)
         registration = ownership.fence.require()
         pairs = zip(partitions, creates, strict=True)
         nodes = [OwnerNode(at, registration.session_id, create.data) for at, create in pairs]
@@ -74,6 +75,15 @@ def _claim_batch(
             return nodes
         except TransactionFailed as failure:
             _handle_failure(ownership, partitions, failure, registration)
+        except BaseException:
+            _keep(ownership, held)
+            raise
+
+
+def _keep(ownership: Ownership, held: Sequence[OwnerNode]) -> None:
+    """After a claim with an unknown outcome, do not count claims as leftovers that were held before and still are."""
+    kept = [node for node in ownership.current_among(held) if not node.uncertain]
+    ownership.fence.leftovers.discard(ownership.paths.owner(node.at) for node in kept)
 
 
 def _handle_failure(
@@ -97,7 +107,7 @@ def _handle_failure(
 def _refuse_claimed(
     ownership: Ownership, at: TopicPartition, create: Operation, registration: RegistrationVersion
 ) -> None:
-    """Raise who owns the partition, unless it has been released since, or the node is a deleted leftover."""
+    """Raise an error that names the owner, unless it has released the partition, or its node was a leftover."""
     node = ownership.session.get(create.path, deadline=ownership.context.deadline())
     if node is None or ownership.fence.leftovers.delete_if_any_is(node, registration.session_id):
         return

@@ -1,8 +1,11 @@
-"""Nodes that this session may have created without using them: the reply was lost, or they could not be deleted.
+"""Nodes of this session that are not in use: the reply was lost, they could not be deleted, or were overwritten.
 
 They are ephemeral nodes under the id of an instance. Left alone, they would block a partition or the id for as long as
 the session lives. So the instance remembers their paths and contents, and deletes them with its next request that finds
 one in its way, with `release_all()` or with `deregister()`.
+
+An overwritten node has contents that another client chose, but a higher version than the instance knows. Another
+instance of this session never has such a node at the same path: its own nodes are new, and have version 0.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ class LeftoverNodes:
 
     def __init__(self, context: RegistryContext) -> None:
         self._context = context
-        self._lock = threading.RLock()  # guards the field below, and is never held during a call
+        self._lock = threading.RLock()  # guards the fields below, and is never held during a call
         self._contents: dict[str, set[bytes]] = {}
+        self._versions: dict[str, int] = {}  # of overwritten nodes, before that
 
     def after_fork(self) -> None:
         """Replace the lock in a fork: the thread that holds it may not exist there."""
@@ -38,16 +42,31 @@ class LeftoverNodes:
             for path, data in contents.items():
                 self._contents.setdefault(path, set()).add(data)
 
+    def remember_overwritten(self, path: str, version: int) -> None:
+        """Add a node that another client has overwritten since it had this version."""
+        with self._lock:
+            self._versions[path] = version
+
     def discard(self, paths: Iterable[str]) -> None:
         """Remove nodes that are in use or deleted."""
         with self._lock:
             for path in paths:
                 self._contents.pop(path, None)
+                self._versions.pop(path, None)
 
     def clear(self) -> None:
         """Remove all nodes."""
         with self._lock:
             self._contents.clear()
+            self._versions.clear()
+
+    def is_overwritten(self, node: Node, session_id: int) -> bool:
+        """Return whether another client has overwritten this node of this session."""
+        return node.session == session_id and node.version > self._versions.get(node.path, node.version)
+
+    def _includes(self, node: Node, session_id: int) -> bool:
+        known = node.session == session_id and node.data in self._contents.get(node.path, ())
+        return known or self.is_overwritten(node, session_id)
 
     def delete_if_any_is(self, node: Node, session_id: int) -> bool:
         """Delete all leftover nodes of this session if this node is one of them. Return whether it is."""
@@ -58,24 +77,22 @@ class LeftoverNodes:
 
     def delete_all(self) -> None:
         """Delete all leftover nodes. Without any, no request is sent."""
-        if self._contents:
+        if self._contents or self._versions:
             self._delete_all(self._context.session.require_id(self._context.deadline()))
 
-    def _includes(self, node: Node, session_id: int) -> bool:
-        return node.session == session_id and node.data in self._contents.get(node.path, ())
-
     def _delete_all(self, session_id: int) -> None:
-        paths = list(self._contents)
+        paths = list({**self._contents, **self._versions})
         found = list(bulk_read.nodes(self._context, paths))
-        self._delete([n for n in found if isinstance(n, Node) and self._includes(n, session_id)], session_id)
+        changed = self._delete([n for n in found if isinstance(n, Node) and self._includes(n, session_id)], session_id)
         forbidden = [node.path for node in found if isinstance(node, ForbiddenNode)]
-        self.discard(set(paths) - set(forbidden))
+        self.discard(set(paths) - set(forbidden) - changed)
         if forbidden:
             raise NoPermissionError(forbidden[0])
 
-    def _delete(self, nodes: list[Node], session_id: int) -> None:
-        """Delete these nodes in as few requests as possible, except missing nodes and nodes that changed."""
+    def _delete(self, nodes: list[Node], session_id: int) -> set[str]:
+        """Delete these nodes in as few requests as possible. Return the paths of nodes that changed meanwhile."""
         session, context = self._context.session, self._context
+        changed: set[str] = set()
         while nodes:
             batch = first_batch(session, ([Delete(node.path, node.version)] for node in nodes))
             deletes = [delete for [delete] in batch]
@@ -84,4 +101,5 @@ class LeftoverNodes:
                 if try_batch(transact, batch):
                     del nodes[: len(batch)]
             except TransactionFailed as failure:
-                del nodes[failure.index]
+                changed.add(nodes.pop(failure.index).path)
+        return changed

@@ -53,7 +53,7 @@ class OwnerNode:
 
 
 def locked(nodes: Collection[OwnerNode]) -> ExitStack:
-    """Lock these owner nodes, sorted, so that two batches cannot wait for each other."""
+    """Lock these owner nodes, always in the same order: otherwise two batches could wait for each other."""
     locks = [node.lock() for node in sorted(set(nodes), key=lambda node: node.at)]
     stack = ExitStack()
     for lock in locks:

@@ -4,8 +4,8 @@
 through them. When the check of the registration fails, each of them calls `refresh`, which finds out what the instance
 still owns, and tries again.
 
-Outside the fence: an owner node that a user or a foreign client deletes without writing the registration, and that
-another client then recreates.
+The fence has one gap: a user or another client deletes an owner node without writing the registration, and a third
+client then recreates the node.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import ForbiddenNode
 from ...exceptions import NotClaimedError, SessionLostError
 from ..requests import bulk_read
+from ..requests.node import Node
 from ..requests.transaction import TransactionFailed
-from ..session.errors import translate
+from ..session.errors import EXPIRED, translate
 from ..session.reentrant_locks import not_held
 from ..session.registry_context import RegistryContext
 from .owner_node import OwnerNode
@@ -67,12 +68,12 @@ class Ownership:
             return {at: node for at, node in self._nodes.items() if self.is_current(node)}
 
     def current_at(self, partitions: Iterable[TopicPartition]) -> list[OwnerNode]:
-        """The owner nodes of the current session for these partitions. Does not look at other nodes of the instance."""
+        """The owner nodes of the current session for these partitions."""
         with self._lock:
             return [node for at in partitions if (node := self._nodes.get(at)) and self.is_current(node)]
 
     def current_among(self, nodes: Iterable[OwnerNode]) -> list[OwnerNode]:
-        """Return the nodes that are known and of the current session. Does not look at other nodes of the instance."""
+        """Return those of these nodes that are known and belong to the current session."""
         with self._lock:
             return [node for node in nodes if self.is_current(node)]
 
@@ -135,8 +136,20 @@ class Ownership:
             elif found is not None and found.session == node.session_id and found.data == node.data:
                 node.version = found.version
                 own.append(node)
+            elif found is not None:
+                self.is_overwritten(found, node)
         with self._lock:
             return self.current_among(own), set(self.current_among(forbidden))
+
+    def is_overwritten(self, found: Node, known: OwnerNode | None) -> bool:
+        """Return whether another client has overwritten an owner node. Then it is not a claim, and can be deleted.
+
+        If another instance of this session has recreated the node instead, its version is lower.
+        """
+        leftovers = self.fence.leftovers
+        if known is not None and found.session == known.session_id and found.version > known.version:
+            leftovers.remember_overwritten(found.path, known.version)
+        return leftovers.is_overwritten(found, self.session.id or 0)
 
     def forget_lost(self, nodes: Collection[OwnerNode]) -> set[OwnerNode]:
         """Read these nodes and forget those of other owners. Return the forbidden ones, which can only be released."""
@@ -147,10 +160,10 @@ class Ownership:
         return forbidden
 
     def registration_of(self, nodes: Iterable[OwnerNode]) -> RegistrationVersion:
-        """Return the registration under which the instance owns all of these, or raise why it does not."""
+        """Return the registration under which the instance owns all these nodes. Raise an error if it does not."""
         for node in nodes:
             if self.session.id != node.session_id:
-                raise SessionLostError(f"the session of the claim on {node.at} has expired; nothing was changed")
+                raise SessionLostError(f"the session of the claim on {node.at} {EXPIRED}")
         registration = self.fence.require()
         with self._lock:
             lost = [node.at for node in nodes if node.uncertain or not self.is_current(node)]

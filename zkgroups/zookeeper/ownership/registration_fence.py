@@ -2,7 +2,7 @@
 
 An instance writes only in the session in which it registered, and in transactions that check its registration at the
 known version. Such a transaction fails and changes nothing if the session has expired, if the registration was deleted,
-or if an administrator took a claim away: that also rewrites the registration, with the same bytes.
+or if an administrator took a claim away. For that reason, taking a claim away rewrites the registration, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..admin.migration_marks import refuse_marked, unmarked
 from ..requests.transaction import Check, Create, Delete, Operation, Set, TransactionFailed
 from ..session import credentials
 from ..session.credentials import SessionCredentials
-from ..session.errors import translate
+from ..session.errors import EXPIRED, translate
 from ..session.registry_context import RegistryContext
 from .leftover_nodes import LeftoverNodes
 
@@ -67,7 +67,7 @@ class RegistrationFence:
 
     @property
     def current(self) -> RegistrationVersion | None:
-        """The last known registration, even if its session has expired. None before registering and afterwards."""
+        """The last known registration, even if its session has expired. None before `register`, and after `forget`."""
         return self._current
 
     def require(self) -> RegistrationVersion:
@@ -77,7 +77,7 @@ class RegistrationFence:
             raise NotRegisteredError(self._paths.group, self._id)
         if self._session.id != registration.session_id:
             session = session_hex(registration.session_id)
-            raise SessionLostError(f"session {session} of instance {self._id!r} has expired; nothing was changed")
+            raise SessionLostError(f"session {session} of instance {self._id!r} {EXPIRED}")
         if registration.version == MISSING:
             raise NotRegisteredError(self._paths.group, self._id)
         return registration
@@ -108,13 +108,14 @@ class RegistrationFence:
                     raise
                 self._wait_until_deleted(error, deadline, past_session)
                 past_session = None  # closing it a second time has no effect
-        self._session.prove(registration.session_id, deadline=self._context.deadline())  # the reply may have been lost
+        # The reply may have been lost. Then only reads have shown the node, and they prove no session.
+        self._session.prove(registration.session_id, deadline=self._context.deadline())
         return registration
 
     def resume(self) -> bool:
         """Take over a registration that this session already has. Return False if it has none.
 
-        Then a known registration was deleted, perhaps while there was no connection. It can be created again.
+        A known registration was then deleted, perhaps while disconnected. It counts as missing, and can be recreated.
         """
         session_id, known = self._session.require_id(self._context.deadline()), self._current
         node = self._session.get(self.path, deadline=self._context.deadline())
@@ -189,8 +190,8 @@ class RegistrationFence:
         """Replace the data of the registration. Raise `TransactionFailed` if its version is not the known one."""
         if self.transact([Set(self.path, data, registration.version)], registration):
             self.adopt(RegistrationVersion(registration.session_id, registration.version + 1), known=registration)
-        # Without results, the outcome was found by reading the node. An administrator may have written the same bytes,
-        # so the version stays as it is, and the next check fails if it is wrong.
+        # Without results, the outcome was found by reading the node, and an administrator may have written the same
+        # bytes. So keep the known version: if it is wrong, the next check fails.
 
     def delete(self, registration: RegistrationVersion) -> None:
         """Delete the registration. Raise `TransactionFailed` if its version is not the known one (rule 2)."""
@@ -217,7 +218,7 @@ class RegistrationFence:
     # Write under the fence
 
     def check(self, registration: RegistrationVersion) -> list[Check]:
-        """Return the operations for the start of a transaction: none if only claims are left to release."""
+        """Return the check for the start of a transaction; empty if the registration is missing."""
         return [] if registration.version == MISSING else [Check(self.path, registration.version)]
 
     def transact(

@@ -58,6 +58,8 @@ def find_owners(
         unchanged = _unchanged(known.get(at), node, registration)
         if unchanged is not None:  # the node was created here, however its text may be read
             own[at] = unchanged
+        elif ownership.is_overwritten(node, known.get(at)):
+            continue  # whatever it says now: claims that were made before are void
         elif _is_own(owner, ownership, registration, ids):
             own[at] = OwnerNode(at, registration.session_id, node.data, version=node.version)
         else:

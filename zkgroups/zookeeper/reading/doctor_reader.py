@@ -1,7 +1,7 @@
 """Read the nodes that the doctor's checks need: many groups together, one bulk read for each kind of node.
 
 The nodes of a group are not read at one moment. A member that joins meanwhile can seem to own partitions without a
-registration. So findings of this kind count only if a second read confirms them.
+registration. So such findings are reported only if a second read confirms them.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class GroupObserver(TopicObserver):
         if len(data) > MAX_REQUEST_BYTES // 2:
             raise TooLargeError(
                 f"the shared plan of {len(plan.assignment)} partitions has {len(data)} bytes, "
-                f"but the limit is {MAX_REQUEST_BYTES // 2}"
+                f"but the limit is {MAX_REQUEST_BYTES // 2}: use the strategy range or roundrobin, which needs no plan"
             )
         path, deadline = self._paths.owners, self._context.deadline()
         if version < 0:

@@ -1,4 +1,4 @@
-"""How large transactions are, and how many operations fit into one."""
+"""Compute the size of transactions, and divide operations into transactions that fit into a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ MAX_BATCH_OPERATIONS: Final = 2_000
 """The number of operations at which to start a new transaction."""
 
 ENVELOPE_BYTES: Final = 32
+"""An upper bound for the bytes of a request besides its operations."""
 _HEADER_BYTES: Final = 9
+"""The bytes before each operation."""
 
 
 def size(operation: Operation) -> int:

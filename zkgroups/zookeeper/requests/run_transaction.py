@@ -15,7 +15,7 @@ from ...core.znodes.session_ids import session_hex
 from ...deadline import Deadline, uptime
 from ...exceptions import NotConnectedError, OutcomeUnknownError, SessionLostError, TooLargeError
 from ..kazoo_compat import internals
-from ..session.errors import LOSSES, translate
+from ..session.errors import EXPIRED, LOSSES, translate
 from .lost_replies import CHECK_FIRST, was_carried_out
 from .pinned_request import PinnedRequest
 from .request_limit import SMALLEST_LIMIT
@@ -51,7 +51,7 @@ def run_transaction(
         if request.sent and was_carried_out(session, request, operations, pinned, deadline):
             return []
         if session_id is not None and session.id != session_id:
-            raise SessionLostError(f"session {session_hex(session_id)} has expired; nothing was changed")
+            raise SessionLostError(f"session {session_hex(session_id)} {EXPIRED}")
         losses += lost_soon
         if losses >= (2 if is_divisible(operations) else 3) and request.size > SMALLEST_LIMIT:
             session.limit.lost_twice(request.size, session_id=pinned)

@@ -22,10 +22,13 @@ _LETTERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """One entry of a list. `permissions` are letters of `cdrwa`: create, delete, read, write, admin.
+    """One entry of an access control list.
 
-    >>> Acl.digest("alice", "secret").scheme
-    'digest'
+    - `scheme`, `id`: the users, as in ZooKeeper: ("world", "anyone"), ("sasl", "alice"), ("ip", "10.0.0.0/8"), ...
+    - `permissions`: letters of `cdrwa`: create, delete, read, write, admin.
+
+    >>> Acl.digest("alice", "secret", "cdrw").permissions
+    'cdrw'
     """
 
     scheme: str
@@ -47,7 +50,11 @@ WORLD: Final = (Acl("world", "anyone"),)
 
 @dataclass(frozen=True, slots=True)
 class AclPolicy:
-    """The lists for new nodes: directories of a group, ephemerals (registrations and owners), and offsets.
+    """The access control lists of new nodes, for `Registry.connect(acl=...)`.
+
+    - `directories`: for the directories of a group.
+    - `ephemerals`: for registrations and owners.
+    - `offsets`: for committed offsets.
 
     All are open by default, as those of the old clients. The right to delete a node is a permission on its parent. ACLs
     do not protect an ephemeral node: any client that can connect can end its session.

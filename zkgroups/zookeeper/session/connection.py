@@ -30,6 +30,7 @@ from ..kazoo_compat.close_in_forks import close_in_forks
 from ..kazoo_compat.connect_and_login import correct_sasl_login, limit_connect_time
 from ..kazoo_compat.connect_failures import ConnectFailures
 from .chroot_check import no_chroot
+from .errors import REJECTED
 from .options import check_hosts, check_session_timeout
 from .session import Session
 
@@ -157,7 +158,7 @@ def _not_connected(
 
 
 def _rejected_credentials(hosts: str) -> AuthenticationError:
-    return AuthenticationError(f"{hosts} rejected the credentials, or requires some")
+    return AuthenticationError(f"{hosts} {REJECTED}")
 
 
 def _send_first_request(session: Session, hosts: str, deadline: Deadline, failures: ConnectFailures) -> None:

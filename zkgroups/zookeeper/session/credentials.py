@@ -17,7 +17,10 @@ _PASSWORD_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class SessionCredentials:
-    """The id and password of a ZooKeeper session. Any client that has them can resume or end the session."""
+    """The `session_id` and `password` of a ZooKeeper session: see `Registry.credentials`.
+
+    Any client that has them can resume or end the session, so keep them secret.
+    """
 
     session_id: int
     password: bytes = field(repr=False)

@@ -26,6 +26,12 @@ LOSSES = (kazoo.ConnectionLoss, kazoo.OperationTimeoutError, kazoo.SessionMovedE
 """Errors after which the reply is lost, although the request may have been carried out."""
 
 
+REJECTED = "rejected the credentials, or requires some: check the user and the password"
+
+EXPIRED = "has expired; nothing was changed: register and claim again (a Member does this by itself)"
+
+CLOSED = "the connection to ZooKeeper is closed: connect again"
+
 _SERVER_ERRORS = (
     kazoo.SystemZookeeperError,
     kazoo.RuntimeInconsistency,
@@ -42,7 +48,7 @@ _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str], Zkgroups
     ((kazoo.NoAuthError,), NoPermissionError),
     (
         (kazoo.AuthFailedError, kazoo.SessionClosedRequireSaslError),
-        lambda _: AuthenticationError("the server rejected the credentials, or requires some"),
+        lambda _: AuthenticationError(f"the server {REJECTED}"),
     ),
     (
         (kazoo.InvalidACLError,),
@@ -52,17 +58,25 @@ _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str], Zkgroups
     ),
     (
         (kazoo.NotReadOnlyCallError,),
-        lambda _: ReadOnlyError("the server has lost its quorum and answers reads only"),
+        lambda _: ReadOnlyError("the server has lost its quorum and answers reads only: try again later"),
     ),
     # a subclass of SessionExpiredError, so it comes first
-    ((kazoo.ConnectionClosedError,), lambda _: NotConnectedError("the connection is closed")),
+    ((kazoo.ConnectionClosedError,), lambda _: NotConnectedError(CLOSED)),
     (
         (kazoo.SessionExpiredError,),
-        lambda _: SessionLostError("the session has expired: its registrations and claims are gone"),
+        lambda _: SessionLostError(
+            "the session has expired with its registrations and claims: register again if needed, and try again"
+        ),
     ),
     ((KazooTimeoutError,), lambda path: NotConnectedError(f"no answer in time to a request about {path}")),
-    ((kazoo.QuotaExceededError,), lambda path: RefusedError(f"the quota of {path} is exceeded")),
-    ((kazoo.ThrottledOpError,), lambda _: UnavailableError("the server is overloaded and rejects requests")),
+    (
+        (kazoo.QuotaExceededError,),
+        lambda path: RefusedError(f"the quota of {path} is exceeded: raise it, or delete nodes"),
+    ),
+    (
+        (kazoo.ThrottledOpError,),
+        lambda _: UnavailableError("the server is overloaded and rejects requests: try again later"),
+    ),
     (LOSSES, lambda path: NotConnectedError(f"the connection was lost during a request about {path}")),
 )
 

@@ -1,13 +1,15 @@
 """The thread that proves sessions. Each process has one, which runs only while a session is in use.
 
-It sends one tiny transaction for each session every tenth of the session timeout. It does not wait for the answers:
-kazoo's connection thread records them (`observed_lifetime.py`). If a session's own transactions prove it, nothing more
-is sent.
+It sends one tiny transaction for each session every tenth of the session timeout, unless the session's own transactions
+prove it. It does not wait for the answers: kazoo's connection thread records them (`observed_lifetime.py`). The claims
+are held without interruption if each answer arrives within `PROOF_TIMEOUT`.
 
-If answers are missing although the connection looks fine, the server is cut off from its leader, or does not work. Then
-the connection is closed, and kazoo connects to another server in time. But a server answers in the order of the
-requests. So as long as data arrive, the answer to the proof only waits behind other answers on a slow link, and the
+If an answer is missing although the connection looks fine, the server is cut off from its leader, or does not work.
+Then the thread closes the connection, and kazoo connects to another server in time. But a server answers in the order
+of the requests. So as long as data arrive, the answer may only be waiting behind others on a slow link, and the
 connection is kept.
+
+If all servers are that slow, closing the connection only makes it worse: see `_LookLimit`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import math
 import os
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +31,7 @@ from ...deadline import Deadline, uptime
 from ...exceptions import NotConnectedError, SessionLostError
 from ..kazoo_compat import internals
 from ..kazoo_compat.tcp_connection import leave_server, seconds_without_data
+from .errors import EXPIRED
 from .observed_lifetime import ObservedLifetime
 from .proof_request import ProofRequest
 
@@ -40,8 +44,45 @@ _POLL_INTERVAL: Final = 0.05
 """How often to check whether another request has proved the session, in seconds."""
 
 _LOOKS: Final = 5
-"""How often to look for an answer before closing the connection. After a pause of the whole process, the first look
-may come before kazoo has read the answers that arrived meanwhile."""
+"""How many times to look for an answer within `PROOF_TIMEOUT`, before closing the connection. One look is not enough:
+after a pause of the whole process, it may come before kazoo has read the answers that arrived meanwhile."""
+
+_LOOKS_ALONE: Final = 8
+"""How many times to look if the client knows only one address. A new connection only helps if the old one is broken, so
+wait longer: 0.4 T, which is still less than `PROOF_LIFETIME - PROOF_PERIOD`."""
+
+_MOST_LOOKS: Final = 20
+"""This many looks take a whole session timeout. A later answer proves nothing."""
+
+
+class _LookLimit:
+    """How many times to look for the answer to a proof before closing the connection.
+
+    If all servers are slow, closing the connection does not help: no request would ever be answered. So the limit
+    doubles with each closed connection, and shrinks when proofs are answered in time again.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._extra = 0
+
+    @property
+    def current(self) -> int:
+        """The limit now."""
+        return min(self._first + self._extra, _MOST_LOOKS)
+
+    @property
+    def _first(self) -> int:
+        return _LOOKS if len(set(self._client.hosts)) > 1 else _LOOKS_ALONE
+
+    def double(self) -> None:
+        """Wait twice as long the next time, because the connection was closed."""
+        self._extra = 2 * self.current - self._first
+
+    def shrink(self, looks: int) -> None:
+        """Wait less long the next time, if a proof was answered in time. `looks` is how many looks it took."""
+        if looks < _LOOKS:
+            self._extra = max(self._extra - 1, 0)
 
 
 class ProofSender:
@@ -52,9 +93,12 @@ class ProofSender:
         self._observed = observed
         self._lock = threading.RLock()  # guards the users, and is never held during a call
         self._users: WeakKeyDictionary[object, int | None] = WeakKeyDictionary()
-        self._pending: Any = None
+        self._pending: deque[tuple[int, Any]] = deque()  # the looks before each proof, and its asynchronous result
+        self._look_limit = _LookLimit(client)
         self._sent_at = -math.inf
         self._looks = 0
+        self._counted_from = 0
+        self._was_answered = False
         self._next_look = -math.inf
 
     def start(self, user: object, session_id: int) -> None:
@@ -89,7 +133,7 @@ class ProofSender:
         last_sent, limit = -math.inf, Deadline(deadline.seconds + self._observed.timeout)
         while not session.alive(session_id):
             if session.id not in (session_id, None):
-                raise SessionLostError(f"session {session_hex(session_id)} has expired")
+                raise SessionLostError(f"session {session_hex(session_id)} {EXPIRED}")
             if deadline.passed or limit.passed:
                 raise _not_proved(session_id, deadline, limit)
             if (due := self._observed.due(last_sent) - uptime()) > 0:
@@ -101,48 +145,68 @@ class ProofSender:
 
     def on_state(self) -> None:
         """Called by kazoo on a new or a lost connection. Only wakes the thread, which starts or stops the proofs."""
-        self._sent_at, self._looks = -math.inf, 0
+        self._sent_at = -math.inf
         _THREAD.wake()
 
     def look(self) -> float:
         """Send a proof if one is due. Return in how many seconds to look again. Never blocks."""
         now = uptime()
         if not self._client.connected:
-            self._pending, self._looks = None, 0
+            self._pending.clear()
             return PROOF_PERIOD * self._observed.timeout
-        if self._pending is not None and not self._pending.ready():
-            return self._look_for_answer(now)
-        left = self._observed.due(self._sent_at) - now
-        if left <= 0:
-            self._sent_at, self._looks, self._pending = now, 0, self.send_proof()
-            left = self._between_looks
-            self._next_look = now + left
-        return left
+        self._remove_answered()
+        if (due := self._next_proof) <= now:
+            if not self._pending:
+                self._next_look = now + self._between_looks
+            self._pending.append((self._looks, self.send_proof()))
+            self._sent_at, due = now, now + PROOF_PERIOD * self._observed.timeout
+        if self._pending:
+            self._look_for_answer(now)
+            return min(due, self._next_look) - now
+        return due - now
+
+    @property
+    def _next_proof(self) -> float:
+        """When to send the next proof. While one is under way, wait for its answer before sending another early."""
+        if self._pending:
+            return self._sent_at + PROOF_PERIOD * self._observed.timeout
+        return self._observed.due(self._sent_at)
+
+    def _remove_answered(self) -> None:
+        while self._pending and self._pending[0][1].ready():
+            looks_before, answer = self._pending.popleft()
+            if answer.successful():
+                self._was_answered = True
+                self._look_limit.shrink(self._looks - looks_before)
 
     @property
     def _between_looks(self) -> float:
         return PROOF_TIMEOUT * self._observed.timeout / _LOOKS
 
-    def _look_for_answer(self, now: float) -> float:
+    def _look_for_answer(self, now: float) -> None:
         if now < self._next_look:
-            return self._next_look - now
+            return
         self._next_look = now + self._between_looks
-        self._looks = 0 if seconds_without_data(self._client) < self._between_looks else self._looks + 1
-        if self._looks >= _LOOKS:
-            self._pending = None
+        self._looks += 1
+        if seconds_without_data(self._client) < self._between_looks and not self._was_answered:
+            self._counted_from = self._looks  # parts of another answer, on a slow link
+        self._was_answered = False
+        looks = self._looks - max(self._pending[0][0], self._counted_from)
+        if looks >= self._look_limit.current:
+            self._pending.clear()
+            self._look_limit.double()
             log.warning(
                 "ZooKeeper server %s has not proved for %.1f s that the session lives: it may be cut off from "
-                "its leader; connecting to another server",
+                "its leader, or slow; connecting again, to another server if there is one",
                 leave_server(self._client),
-                _LOOKS * self._between_looks,
+                looks * self._between_looks,
             )
-        return self._between_looks
 
     def forget(self) -> None:
         """In a fork: drop everything, because it belongs to the parent process."""
         self._lock = threading.RLock()
         self._users = WeakKeyDictionary()
-        self._pending = None
+        self._pending.clear()
         self._observed.forget()
 
 
@@ -154,7 +218,7 @@ def _not_proved(session_id: int, deadline: Deadline, limit: Deadline) -> NotConn
         )
     return NotConnectedError(
         f"no server has proved within {deadline.seconds:g} s that session {session_hex(session_id)} is alive: "
-        "the server may be cut off from its leader"
+        "the server may be cut off from its leader; try again later"
     )
 
 

@@ -14,7 +14,7 @@ from ...exceptions import InvalidOptionError, MissingDependencyError
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A user and password of ZooKeeper's `digest` scheme, which ACLs refer to."""
+    """A user and password of ZooKeeper's `digest` scheme, for `Registry.connect(auth=[...])`. ACLs refer to it."""
 
     user: str
     password: str = field(repr=False)
@@ -26,7 +26,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """A user and password for SASL DIGEST-MD5. Requires the extra `zkgroups[sasl]`."""
+    """A user and password for SASL DIGEST-MD5, for `Registry.connect(auth=[...])`. Needs the extra `zkgroups[sasl]`."""
 
     user: str
     password: str = field(repr=False)
@@ -34,7 +34,13 @@ class Sasl:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files for TLS: the authority to trust, and the client's certificate if the server requires one."""
+    """PEM files for TLS, for `Registry.connect(tls=...)`.
+
+    - `ca`: the certificates of the authorities to trust; by default those of the system.
+    - `certificate`, `key`: the client's certificate and its key, if the server requires one. One file may contain both.
+    - `key_password`: the password of the key.
+    - `verify_hostname`: False to skip the check of the server's host name.
+    """
 
     ca: str | Path | None = None
     certificate: str | Path | None = None

@@ -37,7 +37,7 @@ from ..kazoo_compat.tcp_connection import Endpoints, endpoints
 from ..requests.node import Node
 from ..requests.request_limit import RequestLimit
 from .deletion_waits import DeletionWaits
-from .errors import LOSSES, translate, translate_of_read, translated
+from .errors import CLOSED, LOSSES, REJECTED, translate, translate_of_read, translated
 from .observed_lifetime import ObservedLifetime
 from .proof_sender import ProofSender
 
@@ -273,8 +273,8 @@ class Session:
         If no call stopped it, kazoo has given up by itself, as it does when a login is refused.
         """
         if not internals.is_stopped(self._client):
-            return AuthenticationError("the server rejected the credentials, or requires some")
-        return NotConnectedError("the connection is closed")
+            return AuthenticationError(f"the server {REJECTED}")
+        return NotConnectedError(CLOSED)
 
     def wait_deleted(self, path: str, *, deadline: Deadline, timeout: float) -> bool:
         """Wait until the node is deleted once. Return False if it still exists at the deadline.
@@ -308,7 +308,7 @@ class Session:
         from ..requests.run_transaction import run_transaction
 
         if self.read_only:
-            raise ReadOnlyError("the connection was opened for reading only")
+            raise ReadOnlyError("the connection was opened for reading only: connect without `read_only` to write")
         return run_transaction(self, operations, session_id=session_id, deadline=deadline)
 
     def ensure_path(
@@ -328,7 +328,7 @@ class Session:
             except TransactionFailed as failure:
                 if isinstance(failure.error, NoNodeError):  # another client has deleted the parent
                     if depth == 0:
-                        raise NotFoundError(f"the chroot {self.chroot} does not exist in this ZooKeeper") from failure
+                        raise NotFoundError(f"the chroot {self.chroot} does not exist: check the address") from failure
                     depth -= 1
                     continue
                 if not isinstance(failure.error, NodeExistsError):
