@@ -266,7 +266,7 @@ class Simulation:
             consumer.reset()
         self.join(consumer)
 
-    # What must always hold
+    # Rules that always hold
 
     def check(self) -> None:
         """Called when a consumer got partitions: only then, two can have the same."""

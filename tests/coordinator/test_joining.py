@@ -61,6 +61,17 @@ def test_an_id_that_was_not_used_in_time_is_forgotten() -> None:
     assert clients.ask(join_request(given)).error == KafkaError.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.parametrize("state", ["CompletingRebalance", "Stable"])
+def test_an_id_is_forgotten_in_every_state_of_the_group(state: str) -> None:
+    clients = Clients()
+    members = clients.joined("a", session_timeout=300)
+    if state == "Stable":
+        clients.settle(members)
+    clients.new_id()
+    clients.wait(SESSION)
+    assert (clients.state, clients.members) == (state, members)
+
+
 def test_a_rebalance_waits_for_a_client_that_was_given_an_id() -> None:
     clients = Clients()
     [first] = clients.stable("a")

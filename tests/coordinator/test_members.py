@@ -365,7 +365,7 @@ def test_a_group_that_moved_answers_its_parked_requests() -> None:
 
 
 def rebalance_forever(clients: Clients, until: float, rebalance_timeout: float) -> None:
-    """Two members join again and again, and the one that leads never syncs."""
+    """Two members join again and again. The leader never syncs."""
     timeouts = {"session_timeout": 300, "rebalance_timeout": rebalance_timeout}
     members = clients.joined("a", "b", **timeouts)
     while clients.now < until:

@@ -23,7 +23,7 @@ class CoordinatorConfig:
 
     assignment_by: AssignmentBy = AssignmentBy.LEADER
     preferred_protocols: tuple[str, ...] = ()
-    """The first of these that all members support is chosen. Without one, the members vote."""
+    """The first name here that all members support is chosen. If they support none, the members vote."""
     leader_name: str = "zkgroups"
     """Named as the leader if the coordinator assigns. It must not be the id of a member."""
     min_session_timeout: float = 6.0

@@ -43,7 +43,7 @@ class MemberRequests:
         group.receive(admitted)
 
     def _give_place_up(self, group: Group, member_id: str) -> None:
-        """Remove a member for which there is no room, so that the others do not wait for it."""
+        """Remove a member that finds the group full: the others must not wait for it."""
         if member_id in group.members.pending_ids:
             group.receive(PendingIdDropped(member_id))
         elif member_id in group.members:

@@ -58,7 +58,7 @@ class StoredMember:
     metadata: bytes
     assignment: bytes
     still_owned: frozenset[TopicPartition] = frozenset()
-    """Partitions that the member listed as its own when it joined: it gives up those that it was not assigned."""
+    """The partitions that the member listed as its own when it joined. It gives up all that are not assigned to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class ListStored:
 
 @dataclass(frozen=True, slots=True)
 class DescribeStored:
-    """Describe stored groups: their members that are not the coordinator's. Answer with `StoredDescribed`."""
+    """Describe stored groups: the members of other clients. Answer with `StoredDescribed`."""
 
     groups: tuple[str, ...]
 
@@ -223,7 +223,7 @@ class GroupRemoved:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A stored group. `members` are those that are not the coordinator's."""
+    """A stored group. `members` has the members of other clients, such as Scala consumers."""
 
     state: str
     protocol_type: str
@@ -240,7 +240,7 @@ class StoredListed:
 
 @dataclass(frozen=True, slots=True)
 class StoredDescribed:
-    """The groups that exist, of those that were asked for."""
+    """The requested groups that exist."""
 
     groups: Mapping[str, StoredGroup]
 
