@@ -1,7 +1,7 @@
 """The requests that a coordinator answers: the fields of Kafka's group APIs that matter to it. Durations are seconds.
 
-The decoder of Kafka's frames makes these values. A default is the meaning of a field that an old version of the API does
-not have.
+The decoder of Kafka's frames makes these values. A default is the meaning of a field that an old version of the API
+does not have.
 """
 
 from __future__ import annotations
