@@ -53,7 +53,14 @@ def reference() -> str:
         _meanings(get_args(actions.Event)),
     ]
     blocks += ["## Actions\n", _meanings(get_args(actions.Action)), "## Incidents\n", _enum(actions.Incident)]
-    blocks += ["## Requests\n", _meanings(_flat(requests.Request)), "## Answers\n", _meanings(get_args(answers.Answer))]
+    blocks += [
+        "## Settings\n",
+        _meanings([coordinator.CoordinatorConfig]),
+        "## Requests\n",
+        _meanings(_flat(requests.Request)),
+        "## Answers\n",
+        _meanings(get_args(answers.Answer)),
+    ]
     blocks += ["## Work for the storage\n", _meanings(get_args(work.Work))]
     blocks += ["### Results\n", _meanings(get_args(work.Result))]
     return "\n".join(blocks).rstrip() + "\n"
@@ -95,7 +102,11 @@ def _flat(alias: object) -> list[type]:
 
 
 def _meanings(kinds: Sequence[type]) -> str:
-    lines = [f"- **{kind.__name__}**: {' '.join(inspect.cleandoc(kind.__doc__ or '').split())}" for kind in kinds]
+    lines = []
+    for kind in kinds:
+        text, _, fields = inspect.cleandoc(kind.__doc__ or "").partition("\n\n- ")
+        lines.append(f"- **{kind.__name__}**: {' '.join(text.split())}")
+        lines += [f"  - {' '.join(field.split())}" for field in fields.split("\n- ") if field]
     return "\n".join(lines) + "\n"
 
 

@@ -15,7 +15,7 @@ from .values.requests import Request
 
 @dataclass(frozen=True, slots=True)
 class SendAnswer:
-    """Answer a request. Each request is answered exactly once."""
+    """Send the `answer` to the request with this `request_id`. Each request is answered exactly once."""
 
     request_id: int
     answer: Answer
@@ -23,7 +23,7 @@ class SendAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StartWork:
-    """Let the storage carry out work. Report the result with `WorkFinished`."""
+    """Let the storage carry out `work`. Report its result with `WorkFinished` and this `work_id`."""
 
     work_id: int
     work: Work
@@ -42,7 +42,7 @@ class Incident(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReportIncident:
-    """Log an incident."""
+    """Log an `incident` of a `group`, with the `members` that it is about."""
 
     incident: Incident
     group: str
@@ -56,7 +56,7 @@ Action: TypeAlias = SendAnswer | StartWork | ReportIncident
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A client sent a request. The caller chooses the id, which must be unique among the unanswered requests."""
+    """A client sent a `request`. The caller chooses the `request_id`, unique among the unanswered requests."""
 
     request_id: int
     request: Request
@@ -64,7 +64,7 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True)
 class WorkFinished:
-    """The storage has finished work. A result that comes late or twice is ignored."""
+    """The storage has finished the work with this `work_id`. A `result` that comes late or twice is ignored."""
 
     work_id: int
     result: Result
@@ -77,7 +77,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceNeeded:
-    """Members or partitions outside of the coordinator have changed: begin a rebalance, if the group has members.
+    """Members or partitions outside of the coordinator have changed: begin a rebalance, if the `group` has members.
 
     With `within`, members that do not join again within this time are removed: another client waits for them.
     """
@@ -88,14 +88,14 @@ class RebalanceNeeded:
 
 @dataclass(frozen=True, slots=True)
 class MembershipLost:
-    """The storage no longer holds anything for the members of a group, or of all groups: all must join again."""
+    """The storage no longer holds anything for the members of a `group`, or of all groups: all must join again."""
 
     group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMoved:
-    """Another coordinator is responsible for the group now."""
+    """Another coordinator is responsible for the `group` now."""
 
     group: str
 

@@ -19,32 +19,38 @@ class AssignmentBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorConfig:
-    """All settings. Durations are seconds."""
+    """All settings. Durations are seconds.
+
+    - `assignment_by`: who assigns the partitions of consumers.
+    - `preferred_protocols`: the first of them that all members support is chosen. Otherwise, the members vote.
+    - `leader_name`: the name of the leader if the coordinator assigns. It must not be the id of a member.
+    - `min_session_timeout`, `max_session_timeout`: the bounds of the session timeouts of members.
+    - `initial_rebalance_delay`: how long the first generation of an empty group waits for more members.
+    - `max_members`: the largest number of members of a group.
+    - `new_member_join_timeout`: a new member whose join request is parked longer is removed. Its client may be gone.
+    - `stuck_rebalance_timeout`: a group that rebalances longer, and longer than two rebalance timeouts, loses its
+      members.
+    - `storage_timeout`: a request whose storage work takes longer gets an error that clients retry.
+    - `cleanup_interval`: how often the offsets of a group are checked for their retention.
+    - `empty_group_timeout`: a group without members and offsets is removed after this time.
+    - `offset_retention`: offsets of unused topics and groups are deleted after this time. None keeps them.
+    - `max_offset_metadata`: the longest metadata of an offset, in characters.
+    """
 
     assignment_by: AssignmentBy = AssignmentBy.LEADER
     preferred_protocols: tuple[str, ...] = ()
-    """The first name here that all members support is chosen. If they support none, the members vote."""
     leader_name: str = "zkgroups"
-    """Named as the leader if the coordinator assigns. It must not be the id of a member."""
     min_session_timeout: float = 6.0
     max_session_timeout: float = 300.0
     initial_rebalance_delay: float = 3.0
-    """How long the first generation of an empty group waits for more members."""
     max_members: int = 2**31 - 1
     new_member_join_timeout: float = 300.0
-    """A new member whose join request is parked longer than this is removed: its client may be gone."""
     stuck_rebalance_timeout: float = 600.0
-    """A group that rebalances longer than this, and longer than twice its rebalance timeout, loses all members."""
     storage_timeout: float = 5.0
-    """A request whose storage work takes longer than this is answered with an error that clients retry."""
     cleanup_interval: float = 600.0
-    """How often the offsets of a group are checked for their retention."""
     empty_group_timeout: float = 1800.0
-    """A group that has neither members nor offsets for this long is removed."""
     offset_retention: float | None = 7 * 86400.0
-    """Offsets of unused topics and groups are deleted after this time. None keeps them forever."""
     max_offset_metadata: int = 4096
-    """The longest metadata of an offset, in characters."""
 
     def __post_init__(self) -> None:
         if not 0 < self.min_session_timeout <= self.max_session_timeout:

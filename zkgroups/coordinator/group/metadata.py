@@ -13,7 +13,15 @@ from .members import MemberState
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """A member of a group."""
+    """A member of a group.
+
+    - `member_id`, `instance_id`: its ids.
+    - `state`: its state.
+    - `client_id`, `client_host`: its client.
+    - `session_timeout`, `rebalance_timeout`: its timeouts, in seconds.
+    - `metadata`: its subscription for the protocol of the group.
+    - `assignment`: its last assignment.
+    """
 
     member_id: str
     state: MemberState
@@ -23,18 +31,21 @@ class MemberMetadata:
     session_timeout: float = 0.0
     rebalance_timeout: float = 0.0
     metadata: bytes = b""
-    """The subscription for the protocol of the group."""
     assignment: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """A group with its members, in the order in which they joined. Pending and leaving members come last."""
+    """A group with its members.
+
+    - `group`, `state`, `since`: the name, the state, and when the group came into it.
+    - `generation`, `protocol_type`, `protocol`, `leader`: those of the last generation.
+    - `members`: in the order in which they joined. Pending and leaving members come last.
+    """
 
     group: str
     state: GroupState
     since: float
-    """When the group came into its state."""
     generation: int
     protocol_type: str
     protocol: str | None

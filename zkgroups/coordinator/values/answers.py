@@ -28,7 +28,11 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as its leader sees it: the subscription for the chosen protocol."""
+    """A member as its leader sees it.
+
+    - `member_id`, `instance_id`: its ids.
+    - `metadata`: its subscription for the protocol of the generation.
+    """
 
     member_id: str
     instance_id: str | None
@@ -37,7 +41,16 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
-    """The generation that a member belongs to. The leader also gets all members, and assigns the partitions."""
+    """The generation that a member belongs to.
+
+    - `error`: with another value than `NONE`, the other fields say nothing.
+    - `member_id`: the id to use from now on.
+    - `generation`: the number of the generation.
+    - `protocol_type`, `protocol`: the protocol that was chosen for all members.
+    - `leader`: the member that assigns the partitions.
+    - `members`: all members, if the answer goes to the leader.
+    - `skip_assignment`: True if the leader must not assign the partitions anew.
+    """
 
     error: KafkaError
     member_id: str = ""
@@ -51,7 +64,12 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SyncAnswer:
-    """The assignment of a member."""
+    """The assignment of a member.
+
+    - `error`: with another value than `NONE`, the other fields say nothing.
+    - `assignment`: the assignment, as the leader wrote it.
+    - `protocol_type`, `protocol`: the protocol of the generation.
+    """
 
     error: KafkaError
     assignment: bytes = b""
@@ -61,14 +79,14 @@ class SyncAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """`REBALANCE_IN_PROGRESS` asks the member to join again."""
+    """The `error` `REBALANCE_IN_PROGRESS` asks the member to join again."""
 
     error: KafkaError
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveAnswer:
-    """An error for all, or one result for each member of the request, in its order."""
+    """An `error` for all, or one result for each of the `members` of the request, in its order."""
 
     error: KafkaError
     members: tuple[KafkaError, ...] = ()
@@ -76,14 +94,14 @@ class LeaveAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CommitAnswer:
-    """One result for each partition of the request."""
+    """One of `errors` for each partition of the request."""
 
     errors: Mapping[TopicPartition, KafkaError]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffsets:
-    """The offsets of one group. A partition without a committed offset is missing."""
+    """The `offsets` of one group, or an `error`. A partition without a committed offset is missing."""
 
     error: KafkaError
     offsets: Mapping[TopicPartition, CommittedValue] = field(default_factory=dict)
@@ -91,14 +109,14 @@ class FetchedOffsets:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """The offsets of each group of the request."""
+    """The offsets of each of the `groups` of the request."""
 
     groups: Mapping[str, FetchedOffsets]
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """One group of a list. Its type is `classic`."""
+    """One `group` of a list, with its `protocol_type` and `state`. Its type is `classic`."""
 
     group: str
     protocol_type: str
@@ -107,7 +125,7 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class ListAnswer:
-    """All groups, sorted by name."""
+    """All `groups`, sorted by name, or an `error`."""
 
     error: KafkaError
     groups: tuple[ListedGroup, ...] = ()
@@ -115,7 +133,12 @@ class ListAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DescribedMember:
-    """A member with its subscription and assignment, which are empty unless the group is stable."""
+    """A member of a group.
+
+    - `member_id`, `instance_id`: its ids.
+    - `client_id`, `client_host`: its client.
+    - `metadata`, `assignment`: its subscription and its assignment; empty unless the group is stable.
+    """
 
     member_id: str
     instance_id: str | None
@@ -127,7 +150,13 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """A group with its members. A group that does not exist has the state Dead, and no error."""
+    """A group with its members.
+
+    - `group`, `error`: the name, and the error if it could not be described.
+    - `state`: Dead, without an error, for a group that does not exist.
+    - `protocol_type`, `protocol`: the protocol; empty unless the group is stable.
+    - `members`: its members, also those of other clients.
+    """
 
     group: str
     error: KafkaError
@@ -139,21 +168,21 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True)
 class DescribeAnswer:
-    """The groups of the request, in its order."""
+    """The `groups` of the request, in its order."""
 
     groups: tuple[DescribedGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroupsAnswer:
-    """One result for each group of the request."""
+    """One of `errors` for each group of the request."""
 
     errors: Mapping[str, KafkaError]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteOffsetsAnswer:
-    """An error for all, or one result for each partition of the request."""
+    """An `error` for all, or one of `errors` for each partition of the request."""
 
     error: KafkaError
     errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)

@@ -24,7 +24,7 @@ CONSUMER: Final = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The topics that a member wants, and the partitions that it still owns (only cooperative members list them)."""
+    """The `topics` that a member wants, and the partitions still `owned` by it: only cooperative members list them."""
 
     topics: frozenset[str]
     owned: frozenset[TopicPartition] = frozenset()

@@ -16,7 +16,11 @@ from .offset_values import CommittedValue
 
 @dataclass(frozen=True, slots=True)
 class GroupProtocol:
-    """One assignment strategy that a member supports, with the member's subscription in the strategy's own format."""
+    """An assignment strategy that a member supports.
+
+    - `name`: the name of the strategy.
+    - `metadata`: the subscription of the member, in the format of the strategy.
+    """
 
     name: str
     metadata: bytes
@@ -24,7 +28,18 @@ class GroupProtocol:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """Join a group, or join again. A new member sends an empty member id. Parked until all members have joined."""
+    """Join a group, or join again. Parked until all members have joined.
+
+    - `group`, `member_id`: a new member sends an empty id.
+    - `protocols`: the strategies that the member supports, in its order.
+    - `session_timeout`: the member is removed if it sends nothing for this time.
+    - `rebalance_timeout`: the group waits for members that must join again, for the longest of these times.
+    - `protocol_type`: the kind of members, such as `consumer`.
+    - `instance_id`: the name of a static member, which stays the same when it restarts.
+    - `client_id`, `client_host`: shown in descriptions.
+    - `requires_known_member_id`: False for versions of JoinGroup before 4, which join with one request.
+    - `supports_skipping_assignment`: False for versions of JoinGroup before 9, which know no `skip_assignment`.
+    """
 
     group: str
     member_id: str
@@ -36,14 +51,17 @@ class JoinRequest:
     client_id: str = ""
     client_host: str = ""
     requires_known_member_id: bool = True
-    """False for versions of JoinGroup before 4: a new member is admitted without a second request."""
     supports_skipping_assignment: bool = True
-    """False for versions of JoinGroup before 9: a static leader that returns is not named as the leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """Ask for the assignment of a generation. The leader brings the assignments of all members."""
+    """Ask for the assignment of a generation.
+
+    - `group`, `member_id`, `generation`: those of the answer to the join request.
+    - `assignments`: the assignments of all members, from the leader.
+    - `instance_id`, `protocol_type`, `protocol`: checked if given.
+    """
 
     group: str
     member_id: str
@@ -56,7 +74,11 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest:
-    """Keep a member's session alive, and learn whether a rebalance has begun."""
+    """Keep the session of a member alive, and learn whether a rebalance has begun.
+
+    - `group`, `member_id`, `generation`: those of the answer to the join request.
+    - `instance_id`: checked if given.
+    """
 
     group: str
     member_id: str
@@ -66,7 +88,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """A member that leaves. A static member may be named by its instance id alone, with an empty member id."""
+    """A member that leaves, by its `member_id`. With an empty one, a static member is named by its `instance_id`."""
 
     member_id: str
     instance_id: str | None = None
@@ -74,7 +96,7 @@ class MemberIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LeaveRequest:
-    """Remove members from a group."""
+    """Remove `members` from a `group`."""
 
     group: str
     members: tuple[MemberIdentity, ...]
@@ -82,7 +104,12 @@ class LeaveRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """Commit offsets. Generation -1 without a member id is a simple consumer, or an administrator."""
+    """Commit offsets.
+
+    - `group`, `offsets`: the offset of each partition.
+    - `member_id`, `generation`: those of a member. Generation -1 is a simple consumer, or an administrator.
+    - `instance_id`: checked if given.
+    """
 
     group: str
     offsets: Mapping[TopicPartition, CommittedValue]
@@ -93,14 +120,14 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Fetch committed offsets of several groups; of a group with `None`, all partitions."""
+    """Fetch committed offsets of several `groups`; of a group with `None`, all partitions."""
 
     groups: Mapping[str, tuple[TopicPartition, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """List all groups, or those in the named states, or of the named types (`classic` is the only one here)."""
+    """List all groups, or those in the named `states`, or of the named `types` (`classic` is the only one here)."""
 
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
@@ -108,21 +135,21 @@ class ListRequest:
 
 @dataclass(frozen=True, slots=True)
 class DescribeRequest:
-    """Describe groups with their members."""
+    """Describe `groups` with their members."""
 
     groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroupsRequest:
-    """Delete groups without members, with their offsets."""
+    """Delete `groups` without members, with their offsets."""
 
     groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteOffsetsRequest:
-    """Delete committed offsets of topics to which no member of the group subscribes."""
+    """Delete committed offsets of `partitions`, if no member of the `group` subscribes to their topics."""
 
     group: str
     partitions: tuple[TopicPartition, ...]
