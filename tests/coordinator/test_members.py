@@ -17,7 +17,7 @@ from zkgroups.coordinator import (
 )
 from zkgroups.coordinator.storage.work import ReleaseMembers
 
-from .clients import GROUP, REBALANCE, SESSION, Clients, SlowStorage, join_request
+from .clients import AT_ONCE, GROUP, REBALANCE, SESSION, Clients, SlowStorage, join_request
 
 OLD = {"requires_known_member_id": False}
 
@@ -329,19 +329,12 @@ def test_also_ids_that_wait_to_be_used_are_lost() -> None:
     assert clients.ask(join_request(given)).error == KafkaError.UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.parametrize("lost", [True, False])
-def test_members_that_were_lost_are_not_released_but_those_of_a_stuck_rebalance_are(lost: bool) -> None:
+def test_members_that_the_storage_lost_need_no_release() -> None:
     storage = SlowStorage()
-    clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, stuck_rebalance_timeout=20), storage)
-    members = clients.joined("a", "b", session_timeout=300, rebalance_timeout=1)
-    if lost:
-        clients.receive(MembershipLost())
-    for _ in range(25):
-        for member in members:
-            clients.join(member, session_timeout=300, rebalance_timeout=5)
-        clients.wait(1)
-    released = [work.members for work in storage.done if isinstance(work, ReleaseMembers)]
-    assert released == ([] if lost else [tuple(members)])
+    clients = Clients(AT_ONCE, storage)
+    clients.stable("a", "b")
+    clients.receive(MembershipLost())
+    assert not [work for work in storage.done if isinstance(work, ReleaseMembers)]
 
 
 def test_the_members_of_other_groups_stay_when_one_is_lost() -> None:
@@ -387,6 +380,14 @@ def test_a_rebalance_that_does_not_end_loses_all_members_and_is_reported(
     clients.wait(0.1)
     assert clients.reported == ["STUCK_REBALANCE_ENDED"]
     assert (clients.state, clients.members) == ("Empty", [])
+
+
+def test_the_members_of_a_stuck_rebalance_are_released() -> None:
+    storage = SlowStorage()
+    clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, stuck_rebalance_timeout=100), storage)
+    rebalance_forever(clients, 100, 10)
+    assert clients.reported == ["STUCK_REBALANCE_ENDED"]
+    assert [work.members for work in storage.done if isinstance(work, ReleaseMembers)] == [("a-1", "b-2")]
 
 
 def test_a_group_that_was_stable_or_empty_in_between_is_not_stuck() -> None:
