@@ -26,7 +26,7 @@ def test_a_group_without_members_and_offsets_is_removed_after_its_timeout() -> N
 def test_a_group_is_removed_exactly_when_its_timeout_has_elapsed() -> None:
     clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, empty_group_timeout=100))
     [member] = clients.stable("a", session_timeout=300)
-    clients.wait(50)
+    clients.wait(150)
     clients.leave(member)
     clients.wait(99)
     assert clients.state == "Empty"
