@@ -19,6 +19,12 @@ It follows Kafka's own coordinator for classic groups, from 1.1 to 3.x, state by
 Rules that always hold: the generation of a group only grows; the members of a generation get the assignments that one
 leader, or the coordinator, made for exactly this generation; only its members may commit, or anyone while the group has
 no members; and a cooperative member's partition goes to nobody else before that member has given it up.
+
+Differences from Kafka 3, all on purpose: a parked request is answered also if its member leaves, or sends it again; a
+static member that restarts with other topics begins a rebalance; a rebalance that does not end loses all members;
+offsets of an empty group are kept for the whole retention time after their commit; offsets cannot be deleted while the
+first members join; deleting the last offset does not delete the group; between equal votes for a protocol, the member
+that joined first decides.
 """
 
 from __future__ import annotations
