@@ -23,6 +23,7 @@ from zkgroups.coordinator import (
     ListRequest,
     MemberIdentity,
     MemoryStorage,
+    ReportCommit,
     ReportIncident,
     Request,
     SendAnswer,
@@ -31,6 +32,7 @@ from zkgroups.coordinator import (
     WorkFinished,
     encode_subscription,
 )
+from zkgroups.coordinator.coordinator import Outcome
 from zkgroups.coordinator.storage.work import Result, Work
 
 GROUP = "billing"
@@ -64,6 +66,7 @@ class Clients:
         self.now = 0.0
         self.answers: dict[int, Any] = {}
         self.incidents: list[ReportIncident] = []
+        self.commits: list[ReportCommit] = []
         self._ids = count(1)
 
     # Sending and receiving
@@ -78,11 +81,13 @@ class Clients:
         """Send a request that is answered at once."""
         return self.answers.pop(self.send(request))
 
-    def keep(self, outcomes: list[SendAnswer | ReportIncident]) -> None:
+    def keep(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
             if isinstance(outcome, SendAnswer):
                 assert outcome.request_id not in self.answers, "answered twice"
                 self.answers[outcome.request_id] = outcome.answer
+            elif isinstance(outcome, ReportCommit):
+                self.commits.append(outcome)
             else:
                 self.incidents.append(outcome)
 

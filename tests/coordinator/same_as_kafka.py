@@ -104,8 +104,8 @@ class Broker:
         return answer.decode(data, version=message.version, header=True)
 
 
-class LeadersDiffer(Exception):
-    """After the leader has left, Kafka chooses any other member. From there, the two groups differ."""
+class ChoicesDiffer(Exception):
+    """Kafka chose another new leader, or another protocol with as many votes. From there, the two groups differ."""
 
 
 class Comparison:
@@ -174,8 +174,8 @@ class Comparison:
         assert mine is not None, f"only the broker answered {id}: {theirs}\n{self.history}"
         assert theirs is not None, f"only we answered {id}: {mine}\n{self.history}"
         ours, kafkas = getattr(self, f"_short_{kind}")(mine, theirs, message.version)
-        if kind == "join" and ours[:3] == kafkas[:3] and ours[3] != kafkas[3]:
-            raise LeadersDiffer
+        if kind == "join" and ours[:3] == kafkas[:3] and ours[3:5] != kafkas[3:5]:
+            raise ChoicesDiffer
         self.history.append((f"answer to {id}", ours))
         assert ours == kafkas, f"{id} {kind}: ours {ours}, Kafka's {kafkas}\n{self.history}"
         if kind == "join":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from zkgroups.coordinator import (
@@ -12,6 +14,7 @@ from zkgroups.coordinator import (
     GroupMoved,
     KafkaError,
     RebalanceNeeded,
+    commit_lines,
 )
 from zkgroups.coordinator.storage.work import OffsetsRead, OffsetsStored, ReadOffsets, StoreOffsets, WorkFailed
 
@@ -123,6 +126,46 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_alone() -> None:
     assert errors == {ORDERS: KafkaError.OFFSET_METADATA_TOO_LARGE, PAYMENTS: KafkaError.NONE}
     assert clients.fetch() == {"payments/0": 2}
     assert clients.commit(metadata="12345") == "OFFSET_METADATA_TOO_LARGE"
+
+
+def test_stored_commits_are_reported_for_a_log() -> None:
+    clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, report_commits=True))
+    [member] = clients.stable("a")
+    clients.now = 5.0
+    clients.commit(17, metadata="mine", member_id=member, generation=1)
+    clients.commit(18, metadata="x" * 4097, member_id=member, generation=1)
+    clients.commit(19, member_id="x", generation=1)
+    [commit] = clients.commits
+    assert [json.loads(line) for line in commit_lines(commit)] == [
+        {
+            "time": 5.0,
+            "group": GROUP,
+            "topic": "orders",
+            "partition": 0,
+            "offset": 17,
+            "metadata": "mine",
+            "leader_epoch": -1,
+            "member": "a-1",
+            "generation": 1,
+        }
+    ]
+
+
+def test_only_what_the_storage_has_stored_is_reported() -> None:
+    storage = SlowStorage()
+    storage.slow = (StoreOffsets,)
+    clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, report_commits=True), storage)
+    for _ in range(2):
+        clients.send(CommitRequest(GROUP, {ORDERS: CommittedValue(1), PAYMENTS: CommittedValue(1)}))
+    clients.receive_work(storage.open.pop()[0], OffsetsStored({PAYMENTS: KafkaError.ILLEGAL_GENERATION}))
+    clients.receive_work(storage.open.pop()[0], WorkFailed(KafkaError.NOT_COORDINATOR))
+    assert [list(commit.offsets) for commit in clients.commits] == [[ORDERS]]
+
+
+def test_commits_are_not_reported_by_default() -> None:
+    clients = Clients()
+    clients.commit()
+    assert clients.commits == []
 
 
 # Storage that is slow, or refuses

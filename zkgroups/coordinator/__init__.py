@@ -36,6 +36,7 @@ from .actions import (
     Incident,
     MembershipLost,
     RebalanceNeeded,
+    ReportCommit,
     ReportIncident,
     RequestReceived,
     SendAnswer,
@@ -43,6 +44,7 @@ from .actions import (
     TimePassed,
     WorkFinished,
 )
+from .commit_log import commit_lines
 from .config import AssignmentBy, CoordinatorConfig
 from .coordinator import GroupCoordinator
 from .group.group import GroupState
@@ -139,6 +141,7 @@ __all__ = [
     "MembershipLost",
     "MemoryStorage",
     "RebalanceNeeded",
+    "ReportCommit",
     "ReportIncident",
     "Request",
     "RequestReceived",
@@ -150,6 +153,7 @@ __all__ = [
     "SyncRequest",
     "TimePassed",
     "WorkFinished",
+    "commit_lines",
     "decode_assignment",
     "decode_subscription",
     "encode_assignment",

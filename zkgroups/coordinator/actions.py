@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from ..core.znodes.topic_partition import TopicPartition
 from .storage.work import Result, Work
 from .values.answers import Answer
+from .values.offset_values import CommittedValue
 from .values.requests import Request
 
 # Actions
@@ -49,7 +52,21 @@ class ReportIncident:
     members: tuple[str, ...] = ()
 
 
-Action: TypeAlias = SendAnswer | StartWork | ReportIncident
+@dataclass(frozen=True, slots=True)
+class ReportCommit:
+    """Offsets were stored. Only sent if the setting `report_commits` is True.
+
+    - `group`, `member_id`, `generation`: those of the request. A simple consumer has no member id.
+    - `offsets`: the offsets that were stored, with their times.
+    """
+
+    group: str
+    member_id: str
+    generation: int
+    offsets: Mapping[TopicPartition, CommittedValue]
+
+
+Action: TypeAlias = SendAnswer | StartWork | ReportIncident | ReportCommit
 
 # Events
 

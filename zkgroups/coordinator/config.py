@@ -35,6 +35,7 @@ class CoordinatorConfig:
     - `empty_group_timeout`: a group without members and offsets is removed after this time.
     - `offset_retention`: offsets of unused topics and groups are deleted after this time. None keeps them.
     - `max_offset_metadata`: the longest metadata of an offset, in characters.
+    - `report_commits`: report each stored commit, for a log of commits.
     """
 
     assignment_by: AssignmentBy = AssignmentBy.LEADER
@@ -51,6 +52,7 @@ class CoordinatorConfig:
     empty_group_timeout: float = 1800.0
     offset_retention: float | None = 7 * 86400.0
     max_offset_metadata: int = 4096
+    report_commits: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.min_session_timeout <= self.max_session_timeout:

@@ -7,14 +7,24 @@ from collections.abc import Callable
 from typing import TypeAlias
 from uuid import uuid4
 
-from .actions import Action, Event, ReportIncident, RequestReceived, SendAnswer, StartWork, TimePassed, WorkFinished
+from .actions import (
+    Action,
+    Event,
+    ReportCommit,
+    ReportIncident,
+    RequestReceived,
+    SendAnswer,
+    StartWork,
+    TimePassed,
+    WorkFinished,
+)
 from .config import CoordinatorConfig
 from .group.metadata import GroupMetadata
 from .state_machine import CoordinatorMachine
 from .storage.storage import Storage
 from .values.requests import Request
 
-Outcome: TypeAlias = SendAnswer | ReportIncident
+Outcome: TypeAlias = SendAnswer | ReportIncident | ReportCommit
 
 
 class GroupCoordinator:
@@ -92,7 +102,7 @@ class GroupCoordinator:
         return self.receive(TimePassed(), now)
 
     def receive(self, event: Event, now: float) -> list[Outcome]:
-        """Process an event, and let the storage work. Return the answers to send, and the incidents to log."""
+        """Process an event, and let the storage work. Return the answers to send, and the reports to log."""
         outcomes: list[Outcome] = []
         actions: deque[Action] = deque(self._machine.receive(event, now))
         while actions:

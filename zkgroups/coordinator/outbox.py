@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-from .actions import Action, Incident, ReportIncident, SendAnswer, StartWork
+from .actions import Action, Incident, ReportCommit, ReportIncident, SendAnswer, StartWork
 from .config import CoordinatorConfig
 from .deadlines import DeadlineKey, DeadlineKind, Deadlines
 from .storage.work import Result, Work
@@ -44,6 +44,10 @@ class Outbox:
 
     def report(self, incident: Incident, group: str, *members: str) -> None:
         self._actions.append(ReportIncident(incident, group, members))
+
+    def report_commit(self, commit: ReportCommit) -> None:
+        if self.config.report_commits and commit.offsets:
+            self._actions.append(commit)
 
     def start(self, work: Work, finish: Callable[[Result], None], *, timeout: float | None = None) -> None:
         """Start work. `finish` receives its result, or a failure after the timeout, exactly once."""

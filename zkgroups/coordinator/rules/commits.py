@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..actions import ReportCommit
 from ..group.events import CommitReceived
 from ..group.group import Group
 from ..storage.work import OffsetsStored, Result, StoreOffsets, WorkFailed
@@ -35,6 +36,8 @@ def commit(group: Group, event: CommitReceived) -> None:
         everywhere = result.error if isinstance(result, WorkFailed) else KafkaError.NONE
         errors |= {at: failed.get(at, everywhere) for at in kept}
         group.outbox.answer(event.request_id, CommitAnswer(errors))
+        done = {at: each for at, each in kept.items() if not errors[at]}
+        group.outbox.report_commit(ReportCommit(group.name, request.member_id, request.generation, done))
 
     if not kept:
         stored(OffsetsStored())
