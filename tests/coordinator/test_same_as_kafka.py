@@ -17,7 +17,7 @@ STEPS = 50
 
 
 def test_random_requests_get_the_same_answers_from_a_broker(kafka_broker: KafkaBroker) -> None:
-    from .same_as_kafka import Broker, Comparison, ChoicesDiffer
+    from .same_as_kafka import Broker, ChoicesDiffer, Comparison
 
     tag = f"compared-{uuid4().hex[:8]}"
     topics = f"{tag}-orders", f"{tag}-payments"
