@@ -195,6 +195,17 @@ def test_a_static_member_leaves_with_both_ids() -> None:
     assert clients.members == [first]
 
 
+def test_an_instance_id_that_left_is_new_again() -> None:
+    clients = Clients()
+    first, second = static_pair(clients)
+    clients.leave(MemberIdentity(second, "j"))
+    new = clients.join(instance_id="j")
+    clients.answer(clients.join(first, instance_id="i"))
+    answer = clients.answer(new)
+    assert (answer.error, answer.generation) == (0, 3)
+    assert clients.members == [first, answer.member_id]
+
+
 def test_the_new_member_id_is_stored_before_the_answer() -> None:
     storage = SlowStorage()
     clients = Clients(AT_ONCE, storage)
