@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zkgroups.coordinator import CoordinatorConfig, KafkaError
+from zkgroups.coordinator import CoordinatorConfig, GroupMoved, KafkaError
 from zkgroups.coordinator.storage.work import ExpireOffsets, WorkFailed
 
 from .clients import AT_ONCE, GROUP, ORDERS, PAYMENTS, Clients, SlowStorage, protocols
@@ -156,6 +156,18 @@ def test_a_check_that_fails_is_repeated() -> None:
     clients.receive_work(storage.open.pop()[0], WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE))
     clients.wait(AT_ONCE.cleanup_interval)
     assert len(storage.open) == 1
+
+
+def test_the_result_of_a_check_means_nothing_to_a_group_that_was_loaded_since() -> None:
+    storage = SlowStorage()
+    clients = Clients(CoordinatorConfig(initial_rebalance_delay=0, empty_group_timeout=100), storage)
+    clients.leave(*clients.stable("a"))
+    storage.slow = (ExpireOffsets,)
+    clients.wait(100)
+    clients.receive(GroupMoved(GROUP))
+    clients.stable("b")
+    clients.receive_work(*storage.take())
+    assert (clients.state, clients.reported) == ("Stable", [])
 
 
 def test_a_group_that_is_used_again_during_the_check_is_not_removed() -> None:

@@ -193,6 +193,15 @@ def test_a_commit_keeps_the_session_alive() -> None:
         assert clients.commit(member_id=member, generation=1) == "NONE"
 
 
+def test_a_clock_that_goes_back_shortens_no_session() -> None:
+    clients = Clients()
+    clients.now = 100.0
+    [member] = clients.stable("a")
+    clients.now = 50.0
+    clients.beat(member)
+    assert clients.coordinator.next_deadline == 100.0 + SESSION
+
+
 # Leaving
 
 

@@ -29,9 +29,6 @@ class MemberRequests:
         self._groups = groups
 
     def join(self, request_id: int, request: JoinRequest, group: Group) -> None:
-        if not group.exists and request.member_id:
-            self._refuse(request_id, request, KafkaError.UNKNOWN_MEMBER_ID)
-            return
         admitted = admit(group, request_id, request)
         if isinstance(admitted, KafkaError):
             if admitted is KafkaError.GROUP_MAX_SIZE_REACHED:
