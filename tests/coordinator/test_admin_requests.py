@@ -11,6 +11,7 @@ from zkgroups.coordinator import (
     DescribeRequest,
     KafkaError,
     ListRequest,
+    RebalanceNeeded,
 )
 from zkgroups.coordinator.storage.work import (
     DescribeStored,
@@ -107,6 +108,11 @@ def test_a_group_that_rebalances_is_described_without_subscriptions() -> None:
     clients.joined("a")
     described = clients.describe()
     assert (described.state, described.protocol) == ("CompletingRebalance", "")
+    assert described.members == (DescribedMember("a-1", None, "a", ""),)
+    clients.settle(clients.members)
+    clients.receive(RebalanceNeeded(GROUP))
+    described = clients.describe()
+    assert (described.state, described.protocol) == ("PreparingRebalance", "")
     assert described.members == (DescribedMember("a-1", None, "a", ""),)
 
 

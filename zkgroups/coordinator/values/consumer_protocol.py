@@ -39,7 +39,7 @@ def decode_subscription(data: bytes) -> Subscription | None:
     reader = _Reader(data)
     try:
         version = reader.number(">h")
-        topics = frozenset(reader.text() for _ in range(reader.count(2)))
+        topics = frozenset(reader.text() for _ in range(reader.count()))
         reader.skip_bytes()
         return Subscription(topics, frozenset(reader.partitions()) if version >= 1 else frozenset())
     except (struct.error, UnicodeDecodeError, InvalidNameError):
@@ -101,12 +101,9 @@ class _Reader:
         self._at += struct.calcsize(form)
         return int(value)
 
-    def count(self, smallest: int) -> int:
-        """Read the length of an array whose elements have at least `smallest` bytes."""
-        length = self.number(">i")
-        if length * smallest > len(self._data) - self._at:
-            raise struct.error("more elements than bytes")
-        return max(length, 0)
+    def count(self) -> int:
+        """Read the length of an array; -1 is an array that is missing."""
+        return max(self.number(">i"), 0)
 
     def text(self) -> str:
         return self._take(self.number(">h")).decode()
@@ -118,9 +115,9 @@ class _Reader:
 
     def partitions(self) -> list[TopicPartition]:
         found = []
-        for _ in range(self.count(6)):
+        for _ in range(self.count()):
             topic = self.text()
-            found += [TopicPartition(topic, self.number(">i")) for _ in range(self.count(4))]
+            found += [TopicPartition(topic, self.number(">i")) for _ in range(self.count())]
         return found
 
     def _take(self, length: int) -> bytes:
