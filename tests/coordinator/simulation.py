@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import count
@@ -290,19 +291,23 @@ class Simulation:
 
     # The end
 
-    def settle(self, seconds: float = 400.0) -> None:
+    def go_on(self, chance: random.Random) -> None:
+        """Let the consumers go on for a second. All answers arrive, in any order."""
+        while self.work or self.mail:
+            self.finish_work(0)
+            if self.mail:
+                self.deliver(chance.randrange(len(self.mail)))
+        for consumer in list(self.consumers):
+            self.beat(consumer)
+        self.wait(1.0)
+
+    def settle(self, chance: random.Random) -> None:
         """Let the consumers go on undisturbed, until every one of them is stable."""
         self.slow = False
-        for end in range(int(seconds)):
-            while self.work:
-                self.finish_work(0)
-            while self.mail:
-                self.deliver(0)
-            if end > 40 and all(consumer.stable for consumer in self.consumers):
+        for seconds in range(400):
+            self.go_on(chance)
+            if seconds > 40 and all(consumer.stable for consumer in self.consumers):
                 break
-            for consumer in list(self.consumers):
-                self.beat(consumer)
-            self.wait(1.0)
 
     def check_settled(self) -> None:
         assert all(consumer.stable for consumer in self.consumers)

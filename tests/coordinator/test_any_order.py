@@ -79,9 +79,15 @@ class AnyOrder(RuleBasedStateMachine):
         if isinstance(event, GroupMoved):
             self.group.forget_generations()
 
+    @rule(seconds=st.integers(1, 8), seed=WHICH)
+    def go_on(self, seconds: int, seed: int) -> None:
+        """Most of the time, nothing happens."""
+        for _ in range(seconds):
+            self.group.go_on(random.Random(seed))
+
     def teardown(self) -> None:
         if hasattr(self, "group"):
-            self.group.settle()
+            self.group.settle(random.Random(len(self.group.mail)))
             self.group.check_settled()
             self.group.close()
 
@@ -107,7 +113,11 @@ def test_two_hundred_members_settle_after_many_failures(by_coordinator: bool, co
             group.beat(chance.choice(group.consumers))
         group.finish_work(0)
         group.wait(chance.random() * 4)
-    group.settle()
+    group.settle(chance)
+    for _ in range(5):
+        group.add()
+    group.leave(chance.choice(group.consumers))
+    group.settle(chance)
     group.check_settled()
     group.close()
 
