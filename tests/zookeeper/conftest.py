@@ -22,6 +22,7 @@ from zkgroups import (
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
 from .access import SECRET
+from .late_answers import Late, LateAnswer
 from .sick import Tree
 from .watching import told, told_many
 
@@ -102,6 +103,11 @@ def states(proxied: Registry) -> list[str]:
     seen: list[str] = []
     proxied.client.add_listener(lambda state: seen.append(str(state)))
     return seen
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Late:
+    return lambda registry, is_meant: LateAnswer(registry, is_meant, monkeypatch)
 
 
 @pytest.fixture

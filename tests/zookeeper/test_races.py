@@ -5,74 +5,26 @@ Each test forces the order of requests in which an earlier version failed.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from kazoo.protocol.serialization import GetData
 
 from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registration, Registry
 from zkgroups.exceptions import NotClaimedError, NotConnectedError, NotRegisteredError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.requests import request_size
-from zkgroups.zookeeper.requests.pinned_request import PinnedRequest
 
 from .conftest import Connect
 from .events import attempt, expire
+from .late_answers import PATIENCE, Announcing, Late, a_look_at_the_registration, a_transaction
 from .leaving import OWNERS, left_behind
 from .rules import ME, OFFSET, P0, P1, member
 
 pytestmark = pytest.mark.zookeeper
-
-PATIENCE = 20.0
-
-
-class LateAnswer:
-    """Holds back the reply to the next request of a kind after it has arrived, so that the thread that waits for it
-    gets it later."""
-
-    def __init__(self, registry: Registry, is_meant: Callable[[Any], bool], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._came, self._delivered = threading.Event(), threading.Event()
-        self._call, self._is_meant, self._waits = registry.client._call, is_meant, True
-        monkeypatch.setattr(registry.client, "_call", self._ask)
-
-    def _ask(self, request: Any, answer: Any) -> Any:
-        meant = self._waits and self._is_meant(request)
-        self._waits = self._waits and not meant
-        asked = self._call(request, answer)
-        if meant:
-            answer.wait(PATIENCE)
-            self._came.set()
-            assert self._delivered.wait(PATIENCE)
-        return asked
-
-    def wait(self) -> None:
-        """Wait until the server has answered."""
-        assert self._came.wait(PATIENCE)
-
-    def deliver(self) -> None:
-        """Let the waiting thread continue."""
-        self._delivered.set()
-
-
-Late = Callable[[Registry, Callable[[Any], bool]], LateAnswer]
-
-
-@pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> Late:
-    return lambda registry, is_meant: LateAnswer(registry, is_meant, monkeypatch)
-
-
-def a_look_at_the_registration(request: Any) -> bool:
-    return isinstance(request, GetData) and request.path.endswith(ME)
-
-
-def a_transaction(request: Any) -> bool:
-    return isinstance(request, PinnedRequest)
 
 
 # An update of the same bytes
@@ -217,23 +169,6 @@ def test_rule_4_the_version_of_an_older_registration_is_not_taken_for_that_of_a_
 # A claim during a deregistration, and the reverse
 
 
-class Announcing:
-    """A lock that reports when a thread has to wait for it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._is_owned = self._lock._is_owned  # type: ignore[attr-defined]
-        self.awaited = threading.Event()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            self.awaited.set()
-            assert self._lock.acquire(timeout=PATIENCE)
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 @pytest.fixture
 def both(registry: Registry, monkeypatch: pytest.MonkeyPatch, late: Late) -> Callable[..., tuple[object, object]]:
     """Carry out the second call during the first: after the answer to its first transaction, until it ends or waits."""
@@ -323,6 +258,24 @@ def test_rule_2_deregistering_again_after_an_unknown_outcome_leaves_the_successo
         me.claim(P0)
     me.deregister()
     assert raw.get(ME)[1].ephemeralOwner == raw.client_id[0]
+
+
+def test_rule_2_deregistering_again_does_not_delete_the_registration_of_another_instance_with_the_same_id(
+    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+) -> None:
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
+    me = member(registry)
+    proxy.cut_before_reply(1)
+    proxy.refuse()
+    with pytest.raises(OutcomeUnknownError):
+        me.deregister()
+    proxy.heal()
+    assert eventually(lambda: registry.client.connected)
+    other = member(registry)
+    claim = other.claim(P0)
+    me.deregister()
+    assert raw.exists(ME)
+    claim.commit(1)
 
 
 def test_rule_4_an_instance_that_could_not_read_its_claims_after_registering_again_commits_only_to_claims_it_holds(

@@ -13,12 +13,13 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from tests.testing.waiting import eventually
-from zkgroups import Acl, AclPolicy, Digest, Registry, Sasl, Tls, TopicPartition
+from zkgroups import Acl, AclPolicy, Digest, Registration, Registry, Sasl, Tls, TopicPartition
 from zkgroups.exceptions import (
     AlreadyClaimedError,
     AlreadyRegisteredError,
     InvalidOptionError,
     NotConnectedError,
+    OutcomeUnknownError,
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer, zookeeper_configuration
 from zkgroups.zookeeper.member_instance import MemberInstance
@@ -69,6 +70,29 @@ def test_register_takes_over_the_claims_of_its_session_and_claim_returns_them(
         with pytest.raises(AlreadyRegisteredError):
             me.register(["orders"])
     assert raw.exists("/consumers/billing/ids/me") is raw.exists("/consumers/billing/owners/orders/0") is None
+
+
+def test_register_takes_over_the_claims_of_its_session_after_an_unknown_outcome(
+    behind: str, proxy: TcpProxy, connect: Connect, file: Path
+) -> None:
+    """The earlier process has written the same bytes, so its registration looks like the result of the lost request."""
+    subscription = Registration({"orders": 1})
+    first = connect(session_file=file)
+    me = first.group("billing").instance("me")
+    me.register(subscription)
+    me.claim(P0)
+    first.close(leave=False)
+    second = connect(behind, session_file=file, timeout=3.0)
+    me = second.group("billing").instance("me")
+    proxy.cut_before_reply(1)
+    proxy.refuse()
+    with pytest.raises(OutcomeUnknownError):
+        me.register(subscription)
+    proxy.heal()
+    assert eventually(lambda: second.client.connected)
+    me.register(subscription)
+    assert list(me.claims) == [P0]
+    assert me.claim(P0).verify()
 
 
 def test_register_takes_nothing_over_from_another_instance_of_its_process(registry: Registry, raw: Any) -> None:

@@ -116,15 +116,28 @@ class Instance:
         registration = topics if isinstance(topics, Registration) else _registration(topics, pattern)
         deadline = Deadline.after("timeout", timeout)
         data = encode_registration(registration)
+        fence = self._ownership.fence
+        while True:
+            try:
+                with self._ownership.registration_lock():
+                    resumed = self._register(data)
+                break
+            except AlreadyRegisteredError as taken:
+                fence.wait_until_deleted(taken, deadline, past_session)
+                past_session = None  # closing it a second time has no effect
+        return self.update(registration) if resumed else registration
+
+    def _register(self, data: bytes) -> bool:
+        """Register with these data, or take over the registration that this session has. Return True for the latter."""
         ownership, fence = self._ownership, self._ownership.fence
         may_resume = not self.registered and take_id(ownership)
         try:
-            registered = fence.register(data, deadline=deadline, past_session=past_session, resume=may_resume)
+            registered = fence.register(data)
         except AlreadyRegisteredError as error:
             if may_resume and error.session == ownership.session.id and resume_claims(ownership):
                 for node in ownership.nodes().values():
                     node.resumed = True
-                return self.update(registration)
+                return True
             raise
         finally:
             if fence.current is None:
@@ -132,7 +145,7 @@ class Instance:
         take_id(ownership, force=True)
         ownership.forget_other_sessions(registered.session_id)  # nothing fenced its claims without a registration
         fence.adopt(RegistrationVersion(registered.session_id), known=registered)
-        return registration
+        return False
 
     def registration(self) -> Registration:
         """Read the registration, whichever client wrote it."""
@@ -161,6 +174,7 @@ class Instance:
             with contextlib.suppress(SessionLostError):  # ZooKeeper has deleted all of it
                 release_partitions(ownership, nodes)
                 self._delete_registration()
+            with contextlib.suppress(SessionLostError):  # they may be of a later session
                 ownership.fence.leftovers.delete_all()
             ownership.fence.forget()
             ownership.forget(nodes)
@@ -168,6 +182,8 @@ class Instance:
 
     def _delete_registration(self) -> None:
         while (registered := self._ownership.fence.current) is not None:
+            if not take_id(self._ownership):
+                return  # another instance with this id has registered since
             try:
                 self._ownership.fence.delete(registered)
                 return

@@ -15,7 +15,7 @@ from ..requests.ensure_paths import ensure_paths
 from ..requests.transaction import Check, Create, Operation, TransactionFailed
 from ..requests.transaction_batches import Batch, in_batches
 from ..session.errors import translate
-from .owner_node import OwnerNode
+from .owner_node import OwnerNode, locked
 from .ownership import Ownership
 from .registration_fence import RegistrationVersion
 from .release_partitions import release_partitions
@@ -44,7 +44,7 @@ def _claim_all(ownership: Ownership, contents: Mapping[TopicPartition, bytes]) -
 
     def claim_next(batch: Batch[Create]) -> None:
         some = partitions[len(claimed) : len(claimed) + len(batch)]
-        with ownership.registration_lock():
+        with ownership.registration_lock(), locked(ownership.known_at(some)):
             claimed.extend(_claim_batch(ownership, some, [create for [create] in batch]))
 
     try:
@@ -71,7 +71,7 @@ def _claim_batch(
         nodes = [OwnerNode(at, registration.session_id, create.data) for at, create in pairs]
         try:
             operations: list[Operation] = [*ownership.fence.check(registration), *creates]
-            ownership.fence.transact(operations, registration, then=partial(ownership.add, nodes))
+            ownership.fence.transact(operations, registration, then=partial(ownership.add, nodes, registration))
             return nodes
         except TransactionFailed as failure:
             _handle_failure(ownership, partitions, failure, registration)
@@ -81,8 +81,11 @@ def _claim_batch(
 
 
 def _keep(ownership: Ownership, held: Sequence[OwnerNode]) -> None:
-    """After a claim with an unknown outcome, do not count claims as leftovers that were held before and still are."""
-    kept = [node for node in ownership.current_among(held) if not node.uncertain]
+    """After a claim with an unknown outcome, do not count nodes as leftovers that belong to known claims.
+
+    That includes claims whose release has an unknown outcome: releasing them again also deletes a node created here.
+    """
+    kept = ownership.current_among(held)
     ownership.fence.leftovers.discard(ownership.paths.owner(node.at) for node in kept)
 
 
@@ -139,8 +142,10 @@ def _undo(ownership: Ownership, nodes: Sequence[OwnerNode], error: BaseException
 
 def _leave_behind(ownership: Ownership, nodes: Sequence[OwnerNode]) -> int:
     """Forget these owner nodes, and remember them as leftovers. Return how many there are."""
-    known = ownership.nodes()
-    left = [node for node in nodes if known.get(node.at) is node]
-    ownership.fence.leftovers.remember({ownership.paths.owner(node.at): node.data for node in left})
-    ownership.forget(left)
+    with locked(nodes):
+        known = ownership.nodes()
+        left = [node for node in nodes if known.get(node.at) is node]
+        for node in left:
+            ownership.fence.leftovers.remember({ownership.paths.owner(node.at): node.data}, node.session_id)
+        ownership.forget(left)
     return len(left)

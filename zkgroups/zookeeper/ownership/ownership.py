@@ -29,7 +29,7 @@ from ..session.errors import EXPIRED, translate
 from ..session.reentrant_locks import not_held
 from ..session.registry_context import RegistryContext
 from .owner_node import OwnerNode
-from .registration_fence import RegistrationFence, RegistrationVersion
+from .registration_fence import UNKNOWN, RegistrationFence, RegistrationVersion
 
 
 class Ownership:
@@ -67,6 +67,11 @@ class Ownership:
         with self._lock:
             return {at: node for at, node in self._nodes.items() if self.is_current(node)}
 
+    def known_at(self, partitions: Iterable[TopicPartition]) -> list[OwnerNode]:
+        """The known owner nodes for these partitions, including those of an expired session."""
+        with self._lock:
+            return [node for at in partitions if (node := self._nodes.get(at))]
+
     def current_at(self, partitions: Iterable[TopicPartition]) -> list[OwnerNode]:
         """The owner nodes of the current session for these partitions."""
         with self._lock:
@@ -92,9 +97,16 @@ class Ownership:
             current = self.is_current(node) and not node.uncertain
         return current and self.session.alive(node.session_id)
 
-    def add(self, nodes: Iterable[OwnerNode]) -> None:
-        """Add owner nodes that were created."""
+    def add(self, nodes: Sequence[OwnerNode], registration: RegistrationVersion) -> None:
+        """Add owner nodes that were created under this version of the registration.
+
+        If another thread has found another version since, an administrator may have deleted them before that. So their
+        next check fails, and they are read again.
+        """
         with self._lock:
+            if self.fence.current is not registration:
+                for node in nodes:
+                    node.version = UNKNOWN
             self._nodes.update((node.at, node) for node in nodes)
 
     def forget(self, nodes: Iterable[OwnerNode]) -> None:
@@ -114,10 +126,13 @@ class Ownership:
     def replace(self, known: dict[TopicPartition, OwnerNode], found: dict[TopicPartition, OwnerNode]) -> None:
         """Replace the known owner nodes by the found ones, unless they have changed since."""
         with self._lock:
-            for at, node in known.items():
-                if at not in found and self._nodes.get(at) is node:
-                    del self._nodes[at]
-            self._nodes.update(found)
+            for at in {**known, **found}:
+                if self._nodes.get(at) is not known.get(at):
+                    continue
+                if at in found:
+                    self._nodes[at] = found[at]
+                else:
+                    self._nodes.pop(at, None)
 
     # Check with the server
 
@@ -148,8 +163,8 @@ class Ownership:
         """
         leftovers = self.fence.leftovers
         if known is not None and found.session == known.session_id and found.version > known.version:
-            leftovers.remember_overwritten(found.path, known.version)
-        return leftovers.is_overwritten(found, self.session.id or 0)
+            leftovers.remember_overwritten(found.path, known.version, known.session_id)
+        return leftovers.is_overwritten(found)
 
     def forget_lost(self, nodes: Collection[OwnerNode]) -> set[OwnerNode]:
         """Read these nodes and forget those of other owners. Return the forbidden ones, which can only be released."""
@@ -180,9 +195,16 @@ class Ownership:
         if not isinstance(failure.error, NoNodeError | BadVersionError):
             raise translate(failure.error, failure.operation.path) from failure.error
         found = self.fence.read(registration)
-        forbidden = self.forget_lost(self.nodes().values())
-        self.fence.adopt(found, known=registration)
-        return forbidden
+        read: set[OwnerNode] = set()
+        forbidden: set[OwnerNode] = set()
+        while True:
+            with self._lock:  # another thread may have added owner nodes since
+                unread = set(self._nodes.values()) - read
+                if not unread:
+                    self.fence.adopt(found, known=registration)
+                    return forbidden
+            forbidden |= self.forget_lost(unread)
+            read |= unread
 
 
 _ALL: WeakSet[Ownership] = WeakSet()

@@ -57,8 +57,8 @@ class RegistrationFence:
         self._id = id
         self._lock = threading.RLock()  # guards the field below, and is never held during a call
         self._current: RegistrationVersion | None = None
-        self.leftovers = LeftoverNodes(context)
         self.path = paths.instance(id)
+        self.leftovers = LeftoverNodes(context, self.path)
 
     def after_fork(self) -> None:
         """Replace the locks in a fork: the threads that hold them may not exist there."""
@@ -84,33 +84,23 @@ class RegistrationFence:
 
     # Create, change and delete the registration
 
-    def register(
-        self, data: bytes, *, deadline: Deadline, past_session: SessionCredentials | None, resume: bool = False
-    ) -> RegistrationVersion:
+    def register(self, data: bytes) -> RegistrationVersion:
         """Create the registration. Raise `GroupMigratedError` if a migration has marked the group.
-
-        If the id is registered already, wait until the deadline, or close `past_session` if it has the registration.
-        With `resume`, raise `AlreadyRegisteredError` at once if the current session has it.
 
         The returned version is `UNKNOWN`, so nothing can be written under the fence yet. The caller first checks which
         claims it still holds, and then passes version 0 to `adopt`.
         """
-        registration = self._current
-        if registration is not None and registration.version >= 0 and registration.session_id == self._session.id:
-            raise AlreadyRegisteredError(self._paths.group, self._id, registration.session_id)
-        while True:
-            registration = RegistrationVersion(self._session.require_id(self._context.deadline()), UNKNOWN)
-            try:
-                self._create(data, registration)
-                break
-            except AlreadyRegisteredError as error:
-                if resume and error.session == registration.session_id:
-                    raise
-                self._wait_until_deleted(error, deadline, past_session)
-                past_session = None  # closing it a second time has no effect
+        if self._is_registered():
+            raise AlreadyRegisteredError(self._paths.group, self._id, self._session.id or 0)
+        registration = RegistrationVersion(self._session.require_id(self._context.deadline()), UNKNOWN)
+        self._create(data, registration)
         # The reply may have been lost. Then only reads have shown the node, and they prove no session.
         self._session.prove(registration.session_id, deadline=self._context.deadline())
         return registration
+
+    def _is_registered(self) -> bool:
+        registration = self._current
+        return registration is not None and registration.version >= 0 and registration.session_id == self._session.id
 
     def resume(self) -> bool:
         """Take over a registration that this session already has. Return False if it has none.
@@ -153,7 +143,9 @@ class RegistrationFence:
                     refuse_marked(self._paths, self._context)
                     continue
             found = self._session.get(self.path, deadline=self._context.deadline())
-            if found is not None and not self.leftovers.delete_if_any_is(found, registration.session_id):
+            # An earlier process of a resumed session may have written the same bytes: then its claims are taken over.
+            resumed = self._session.resumed == registration.session_id
+            if found is not None and (resumed or not self.leftovers.delete_if_any_is(found, registration.session_id)):
                 raise AlreadyRegisteredError(self._paths.group, self._id, found.session)
         if not unless_marked:
             self._deregister_if_marked(registration)
@@ -173,10 +165,12 @@ class RegistrationFence:
                         break
             raise
 
-    def _wait_until_deleted(
+    def wait_until_deleted(
         self, taken: AlreadyRegisteredError, deadline: Deadline, past_session: SessionCredentials | None
     ) -> None:
         """Close the past session if it has the registration, or wait until the node is deleted. Else raise `taken`."""
+        if self._is_registered():
+            raise taken
         if past_session is not None and past_session.session_id == taken.session != self._session.id:
             credentials.end_session(self._session.client, past_session, self._context.timeout)
             return
@@ -240,10 +234,10 @@ class RegistrationFence:
             self.leftovers.discard(creates)
         except (ZkgroupsException, TransactionFailed) as error:
             if isinstance(error, OutcomeUnknownError):
-                self.leftovers.remember(creates)
+                self.leftovers.remember(creates, session_id)
             raise
         except BaseException:
-            self.leftovers.remember(creates)
+            self.leftovers.remember(creates, session_id)
             raise
         return results
 
@@ -266,5 +260,8 @@ class RegistrationFence:
         """Use this version from now on, unless the instance has registered again, or the version is not `known`."""
         with self._lock:
             current = self._current
-            if current is not None and current.session_id == found.session_id and (known is None or known is current):
-                self._current = found
+            if current is None or current.session_id != found.session_id or (known or current) is not current:
+                return
+            self._current = found
+        if found.version >= 0:
+            self.leftovers.discard([self.path])

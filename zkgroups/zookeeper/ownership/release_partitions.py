@@ -30,8 +30,8 @@ def _release(ownership: Ownership, nodes: Sequence[OwnerNode]) -> None:
     is_fenced = registration is not None and bool(ownership.fence.check(registration))
     forbidden = ownership.forget_lost([node for node in nodes if node.uncertain or not is_fenced])
     while True:
+        registration = ownership.fence.current  # before the nodes: another thread forgets lost ones before it adopts it
         left = [node for node in ownership.current_among(nodes) if node not in forbidden]
-        registration = ownership.fence.current
         if not left or registration is None:
             break
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeGuard
 
 from ...core.znodes.topic_partition import TopicPartition
@@ -12,7 +12,7 @@ from ..reading import group_reader
 from ..requests import bulk_read
 from ..requests.node import Node
 from .instance_ids_in_use import take_id
-from .owner_node import OwnerNode
+from .owner_node import OwnerNode, locked
 from .ownership import Ownership
 from .registration_fence import RegistrationVersion
 
@@ -42,8 +42,24 @@ def find_owners(
     Owner nodes of this instance that it did not know become claims. `ids` are the registered ids: the text of an owner
     node is an id with or without the number of a stream, so it is ambiguous without them.
     """
-    registration = ownership.fence.require()
     known = ownership.nodes()
+    uncertain = [node for node in known.values() if node.uncertain]
+    with locked(uncertain):  # releases in progress end first
+        own, others = _read_owners(ownership, partitions, ids, known)
+        for node in uncertain:
+            node.uncertain = own.get(node.at) is not node
+        ownership.replace(known, own)
+    ownership.fence.leftovers.discard(ownership.paths.owner(at) for at in own)
+    return own, others
+
+
+def _read_owners(
+    ownership: Ownership,
+    partitions: Iterable[TopicPartition],
+    ids: Collection[str],
+    known: Mapping[TopicPartition, OwnerNode],
+) -> tuple[dict[TopicPartition, OwnerNode], dict[TopicPartition, Owner | UnreadableNode]]:
+    registration = ownership.fence.require()
     asked = list({**dict.fromkeys(partitions), **dict.fromkeys(known)})
     own: dict[TopicPartition, OwnerNode] = {}
     others: dict[TopicPartition, Owner | UnreadableNode] = {}
@@ -64,8 +80,6 @@ def find_owners(
             own[at] = OwnerNode(at, registration.session_id, node.data, version=node.version)
         else:
             others[at] = owner
-    ownership.replace(known, own)
-    ownership.fence.leftovers.discard(ownership.paths.owner(at) for at in own)
     return own, others
 
 
@@ -83,5 +97,5 @@ def _unchanged(known: OwnerNode | None, node: Node, registration: RegistrationVe
     """Return the known owner node if the node was not recreated since."""
     if known is None or not known.session_id == node.session == registration.session_id or known.data != node.data:
         return None
-    known.version, known.uncertain = node.version, False
+    known.version = node.version
     return known
