@@ -21,11 +21,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from struct import Struct
 
+from zkgroups.spark.source.selection import Selection
+
 from benchmarks import Times, in_turn, ratios, result, table
 from benchmarks._trees import seed
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.source.data_dir_reader import find_state, read_batches
-from zkgroups.spark.source.selection import Selection
 from zkgroups.testing import ZooKeeperServer
 
 LARGE, SMALL = 10_000, 2_000  # groups of 100 offsets each

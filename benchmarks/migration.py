@@ -3,7 +3,9 @@
     python -m benchmarks.migration [--groups 2000] [--partitions 50] [--loop 40]
 
 - moved: plan, apply and verify with Spark (local[2]), like `zkgroups migrate`, in a warm session. First with a tenth of
-  the groups, and then with as many other groups as requested
+  the groups, and then with as many other groups as requested. The share of each step is printed
+- local: the same in this process, with `--engine local`
+- shell: ten groups, each step as a command with `--engine local`: the time of the whole process
 - loop: `KazooClient.get` and `AdminClient.alter_consumer_group_offsets` for one partition after the other, without any
   check
 - bare: only the requests of a plan, an apply and a verify, all in flight at once, without Spark, marks, checks or
@@ -18,6 +20,7 @@ import argparse
 import logging
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -37,17 +40,21 @@ from benchmarks._trees import commit_all
 from zkgroups import Registry
 from zkgroups.core.znodes.paths import Part
 from zkgroups.kafka import BrokerOptions
-from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration.execution import apply, verify
-from zkgroups.spark.migration.planning import plan
+from zkgroups.migration.engine import Engine
+from zkgroups.migration.local_engine import LocalEngine
+from zkgroups.migration.planning import plan
+from zkgroups.migration.steps import apply, verify
+from zkgroups.spark.migration.engine import SparkEngine
 from zkgroups.spark.session import own_session
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
 from zkgroups.zookeeper.reading.tree_walk import leaves
 from zkgroups.zookeeper.session.registry_context import context_of
+from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
 
 TOPICS = 5
 MESSAGES = 100
 WARM = 100
+SHELL_GROUPS, SHELL_ROUNDS = 10, 3
 SETTINGS = {"spark.driver.memory": "1g"}
 """Spark's default, so that the heap does not depend on the size of the machine."""
 
@@ -86,19 +93,30 @@ class Bench:
                 made.create(f"{root}/offsets/{topic}/{partition}", b"%d" % ((number + partition) % MESSAGES))
         return made
 
-    def move(self, spark: Any, folder: Path, prefix: str) -> Times:
+    def move(self, engine: Engine, folder: Path, prefix: str) -> Times:
         """Plan, apply and verify, and check that every offset was moved."""
         watch = Stopwatch()
-        source = SourceOptions(zookeeper=self.zookeeper, groups=f"{prefix}-.*")
+        source = ZooKeeperSource(zookeeper=self.zookeeper, groups=f"{prefix}-.*")
         options = BrokerOptions(self.broker.address)
         destination = str(folder / prefix)
         with watch.step("plan"):
-            planned = plan(spark, destination, source, options)
+            planned = plan(engine, destination, source, options)
         with watch.step("apply"):
-            applied = apply(spark, destination, options, source, execute=True)
+            applied = apply(engine, destination, options, source, execute=True)
         with watch.step("verify"):
-            verified = verify(spark, destination, options, source)
+            verified = verify(engine, destination, options, source)
         assert planned.counts["commit"] == applied.counts["written"] == verified.counts["equal"]
+        return watch.seconds | {"all": sum(watch.seconds.values())}
+
+    def shell(self, folder: Path, prefix: str) -> Times:
+        """Run the commands, and return the time of each process."""
+        watch, command = Stopwatch(), str(Path(sys.executable).with_name("zkgroups"))
+        both = ["-z", self.zookeeper, "-b", self.broker.address]
+        steps = {"plan": ["--groups", f"{prefix}-.*"], "apply": ["--execute"], "verify": []}
+        for step, options in steps.items():
+            arguments = [command, *both, "migrate", step, str(folder / prefix), "--engine", "local", *options]
+            with watch.step(step):
+                subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return watch.seconds | {"all": sum(watch.seconds.values())}
 
     def loop(self, groups: int, prefix: str) -> float:
@@ -195,24 +213,40 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         bench = Bench(stack, given.partitions)
         spark = stack.enter_context(own_session(SETTINGS, master="local[2,4]"))
+        engine = SparkEngine(spark)
         peak = Peak(bench.broker.pid, bench.server.pid)
         for prefix, groups in (("warm", min(WARM, small)), ("small", small), ("large", large)):
             bench.plant(prefix, groups)
             with peak.measured():
-                moved[f"{groups} groups"] = bench.move(spark, folder, prefix)
+                moved[f"{groups} groups"] = bench.move(engine, folder, prefix)
             held[prefix] = peak.megabytes
             loops.append(bench.loop(given.loop, f"loop-{prefix}"))
             bare.append(bench.bare(groups, f"bare-{prefix}"))
+        bench.plant("local", large)
+        with peak.measured():
+            moved[f"{large} groups, local"] = bench.move(LocalEngine(), folder, "local")
+        held["local"] = peak.megabytes
+        for number in range(SHELL_ROUNDS):
+            bench.plant(f"shell{number}", SHELL_GROUPS)
+        shells = [bench.shell(folder, f"shell{number}") for number in range(SHELL_ROUNDS)]
+    in_shell = {step: statistics.median(each[step] for each in shells) for step in shells[0]}
+    moved[f"{SHELL_GROUPS} groups, shell"] = in_shell
     table(f"{given.partitions} partitions each", moved)
+    for name, steps in moved.items():
+        shares = (f"{step} {seconds / steps['all']:.0%}" for step, seconds in steps.items() if step != "all")
+        print(f"{name}: {', '.join(shares)}", file=sys.stderr)
     each = statistics.median(loops)
     print(f"offsets/s: loop {1 / each:.0f}, bare {1 / bare[-1]:.0f}; peak MB: {held}", file=sys.stderr)
     times = moved[f"{large} groups"]
+    local = moved[f"{large} groups, local"]
     offsets = large * given.partitions
     result(
         "migration",
         offsets_per_second=round(offsets / times["all"]),
         loop_offsets_per_second=round(1 / each),
         vs_loop=round(each * offsets / times["all"], 1),
+        local_vs_loop=round(each * offsets / local["all"], 1),
+        shell_seconds=round(max(in_shell[step] for step in ("plan", "apply", "verify")), 2),
         apply_vs_loop=round(each * offsets / times["apply"], 1),
         bare_vs_loop=round(each / bare[-1], 1),
         time_of_10_times_the_groups=round(times["all"] / moved[f"{small} groups"]["all"], 2),

@@ -18,6 +18,7 @@ import zkgroups
 import zkgroups.coordinator
 import zkgroups.kafka
 import zkgroups.migration
+import zkgroups.migration.local
 import zkgroups.spark
 import zkgroups.spark.migration
 from zkgroups import exceptions
@@ -27,6 +28,7 @@ PACKAGES = (
     zkgroups.coordinator,
     zkgroups.kafka,
     zkgroups.migration,
+    zkgroups.migration.local,
     zkgroups.spark,
     zkgroups.spark.migration,
 )
@@ -36,6 +38,11 @@ PACKAGES = (
 def test_all_is_sorted_without_duplicates_and_every_name_exists(package: Any) -> None:
     assert package.__all__ == sorted(set(package.__all__))
     assert all(hasattr(package, name) for name in package.__all__)
+
+
+def test_steps_show_their_parameters_without_the_engine() -> None:
+    assert str(inspect.signature(zkgroups.migration.local.summary)).startswith("(destination: ")
+    assert str(inspect.signature(zkgroups.spark.migration.summary)).startswith("(spark, /, destination: ")
 
 
 def test_type_checkers_see_the_names_that_are_exported_lazily() -> None:

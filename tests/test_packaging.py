@@ -67,6 +67,7 @@ def _names(wheel: Path) -> set[str]:
 def test_the_wheel_contains_every_module_and_py_typed(wheel: Path) -> None:
     here = {path.relative_to(ROOT).as_posix() for path in (ROOT / "zkgroups").rglob("*.py")}
     here |= {f"zkgroups_cli/{path.relative_to(ROOT / 'cli').as_posix()}" for path in (ROOT / "cli").rglob("*.py")}
+    here |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "zkgroups/kafka/wire/schemas").glob("*.json")}
     here |= {"zkgroups/py.typed", "zkgroups_cli/py.typed"}
     assert {name for name in _names(wheel) if ".dist-info/" not in name} == here
 

@@ -36,6 +36,7 @@ ZkgroupsException
 │   └── OffsetConflictError             the offset changed since it was read
 ├── AccessError
 │   ├── AuthenticationError             the credentials were not accepted
+│   ├── CertificateError                TLS failed: one side did not accept the other's certificate
 │   └── NoPermissionError               the ACL does not allow the operation
 ├── UnavailableError                    no server answered, or the outcome is unknown
 │   ├── NotConnectedError               no answer within the timeout
@@ -49,6 +50,7 @@ ZkgroupsException
 ├── ClaimTimeout                        a claim with a timeout was not granted in time; see `owner`
 ├── MalformedNodeError                  a znode cannot be decoded
 ├── DamagedDataError                    files of a ZooKeeper server are damaged or incomplete
+├── StorageError                        files on the local disk could not be read or written
 ├── SparkJobError                       a Spark job failed; its output is not visible
 │   ├── DamagedFileError                a file changed since it was written
 │   └── SparkStoppedError               Spark was stopped by its cluster or its user
@@ -358,6 +360,10 @@ class AuthenticationError(AccessError):
     """The credentials were not accepted, or the server requires some."""
 
 
+class CertificateError(AccessError):
+    """TLS failed: one side did not accept the other's certificate, or there was no common version or cipher."""
+
+
 class NoPermissionError(AccessError):
     """The ACL of the node does not allow the operation."""
 
@@ -454,6 +460,10 @@ class DamagedDataError(ZkgroupsException):
         self.path = path
         self.reason = reason
         self.last_zxid = last_zxid
+
+
+class StorageError(ZkgroupsException):
+    """A file or folder on the local disk could not be read or written. Incomplete files are not visible."""
 
 
 class SparkJobError(ZkgroupsException):

@@ -18,35 +18,39 @@ from ..shared.exit_codes import ExitCode
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Output
-from ..shared.progress import is_hidden
-from ..shared.spark_options import spark_options, steps_shown, writing_options
-from .both_sides import broker_options, installed, own_spark, plan_argument, source_options, without_zookeeper_option
+from ..shared.spark_options import spark_options, writing_options
+from .both_sides import (
+    broker_options,
+    check_brokers,
+    check_zookeeper,
+    plan_argument,
+    source_options,
+    without_zookeeper_option,
+)
+from .engines import EngineOptions, engine_option, has_few_offsets, steps_shown
 from .tables import DONE, MATCHES, STATES, counts_text, done_row, plain
 
 if TYPE_CHECKING:
     from zkgroups.kafka import BrokerOptions
-    from zkgroups.spark import SourceOptions
-    from zkgroups.spark.migration.execution import ExecutionResult, OnProgress
+    from zkgroups.migration.engine import Engine, OnProgress
+    from zkgroups.migration.steps import ExecutionResult
+    from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationSession:
-    """A Spark session, the folder of a plan, and the addresses of both sides."""
+    """An engine, the folder of a plan, and the addresses of both sides."""
 
     options: Options
-    session: Any
+    engine: Engine
     destination: str
     brokers: BrokerOptions
-    zookeeper: SourceOptions | None
+    zookeeper: ZooKeeperSource | None
 
     @contextmanager
     def progress(self) -> Iterator[OnProgress]:
         """Show a progress bar for a step."""
-        from zkgroups.spark.migration.execution import STEPS
-        from zkgroups.spark.migration.planning import read_plan
-
-        offsets = None if is_hidden(self.options) else read_plan(self.session, self.destination).count()
-        with steps_shown(self.options, self.session, STEPS, offsets) as on_progress:
+        with steps_shown(self.options, self.engine, self.destination) as on_progress:
             yield on_progress
 
 
@@ -54,22 +58,26 @@ class MigrationSession:
 def migration_session(
     options: Options, destination: str, given: dict[str, Any], *, what_for: str, reports: bool = True
 ) -> Iterator[MigrationSession]:
-    """Connect to both sides and check the folder of the report, and then start Spark, which takes seconds."""
-    spark = own_spark(given)
-    with installed():
-        import zkgroups.spark.migration.execution  # noqa: F401
-    if reports:
-        spark.check_writes_to(destination)
+    """Choose the engine and start it. Before Spark starts, connect to both sides and check the folder of the report."""
+    chosen = EngineOptions.of(given)
     brokers = broker_options(options, what_for=what_for)
     zookeeper = None if given.pop("without_zookeeper", False) else source_options(options)
-    with spark.session(options) as session:
-        yield MigrationSession(options, session, destination, brokers, zookeeper)
+    local = chosen.is_local(destination, is_small=lambda: has_few_offsets(destination))
+    if not local:
+        if reports:
+            chosen.spark.check_writes_to(destination)
+        check_brokers(brokers)
+        if zookeeper is not None:
+            check_zookeeper(zookeeper)
+    with chosen.open(options, local=local) as engine:
+        yield MigrationSession(options, engine, destination, brokers, zookeeper)
 
 
 @click.command(cls=Command)
 @plan_argument
 @without_zookeeper_option
 @execute_option
+@engine_option
 @writing_options
 @click.pass_obj
 def apply(options: Options, /, destination: str, execute: bool, **given: Any) -> None:
@@ -102,11 +110,11 @@ def apply(options: Options, /, destination: str, execute: bool, **given: Any) ->
 
 def apply_plan(migration: MigrationSession, *, execute: bool) -> None:
     """Apply the plan, show the result for each group, and exit with the matching code."""
-    from zkgroups.spark.migration.execution import apply
+    from zkgroups.migration.steps import apply
 
     with migration.progress() as on_progress:
         run = apply(
-            migration.session,
+            migration.engine,
             migration.destination,
             migration.brokers,
             migration.zookeeper,
@@ -117,9 +125,9 @@ def apply_plan(migration: MigrationSession, *, execute: bool) -> None:
 
 
 def _show_results(migration: MigrationSession, run: ExecutionResult) -> None:
-    from zkgroups.spark.migration.reports import group_results
+    from zkgroups.migration.summaries import group_results
 
-    results = group_results(migration.session, migration.destination, run.report)
+    results = group_results(migration.engine, migration.destination, run.report)
     Output(migration.options).write(DONE, map(done_row, results))
     say(migration.options, _summary(run))
     if not run.executed:
@@ -142,6 +150,7 @@ def _summary(run: ExecutionResult) -> str:
 @click.command(cls=Command)
 @plan_argument
 @without_zookeeper_option
+@engine_option
 @writing_options
 @click.pass_obj
 def verify(options: Options, /, destination: str, **given: Any) -> None:
@@ -157,16 +166,16 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate verify /data/plan -o jsonl
     """
     with migration_session(options, destination, given, what_for="migrate verify") as migration:
-        from zkgroups.spark.migration.execution import verify
-        from zkgroups.spark.migration.reports import differing
+        from zkgroups.migration.steps import verify
+        from zkgroups.migration.summaries import differing
 
         with migration.progress() as on_progress:
-            run = verify(
-                migration.session, destination, migration.brokers, migration.zookeeper, on_progress=on_progress
-            )
-        Output(options).write(MATCHES, map(plain, differing(migration.session, destination, run.report)))
+            run = verify(migration.engine, destination, migration.brokers, migration.zookeeper, on_progress=on_progress)
+        differs = bool(set(run.counts) - {Match.EQUAL})
+        found = differing(migration.engine, destination, run.report) if differs else ()
+        Output(options).write(MATCHES, map(plain, found))
     say(options, _summary(run))
-    if set(run.counts) - {Match.EQUAL}:
+    if differs:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
 
 
@@ -185,6 +194,7 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
 )
 @without_zookeeper_option
 @execute_option
+@engine_option
 @writing_options
 @click.pass_obj
 def rollback(
@@ -206,11 +216,11 @@ def rollback(
     if execute:
         refuse_read_only(options)
     with migration_session(options, destination, given, what_for="migrate rollback") as migration:
-        from zkgroups.spark.migration.execution import rollback
+        from zkgroups.migration.steps import rollback
 
         with migration.progress() as on_progress:
             run = rollback(
-                migration.session,
+                migration.engine,
                 destination,
                 migration.brokers,
                 migration.zookeeper,
@@ -227,6 +237,7 @@ def rollback(
 @click.command(cls=Command)
 @plan_argument
 @without_zookeeper_option
+@engine_option
 @spark_options
 @click.pass_obj
 def status(options: Options, /, destination: str, **given: Any) -> None:
@@ -239,10 +250,10 @@ def status(options: Options, /, destination: str, **given: Any) -> None:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate status /data/plan
     """
     with migration_session(options, destination, given, what_for="migrate status", reports=False) as migration:
-        from zkgroups.spark.migration.status import status
+        from zkgroups.migration.steps import status
 
         with migration.progress() as on_progress:
             found = status(
-                migration.session, destination, migration.brokers, migration.zookeeper, on_progress=on_progress
+                migration.engine, destination, migration.brokers, migration.zookeeper, on_progress=on_progress
             )
     Output(options).write(STATES, map(plain, found))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..shared.brokers import kafka_installed, missing_brokers
+from ..shared.brokers import missing_brokers
 from ..shared.connect import for_workers
 from ..shared.input_files import FolderUri
 from ..shared.options import Options
-from ..shared.spark_options import SparkOptions, spark_installed
 
 if TYPE_CHECKING:
     from zkgroups.kafka import BrokerOptions
-    from zkgroups.spark import SourceOptions
+    from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
 
 plan_argument = click.argument("destination", metavar="PLAN", type=FolderUri())
 """Passes the folder of a plan as `destination`."""
@@ -30,36 +27,33 @@ without_zookeeper_option = click.option(
 """Passes `without_zookeeper`, for plans made from a snapshot."""
 
 
-@contextmanager
-def installed() -> Iterator[None]:
-    """If a package is missing, show the command that installs it."""
-    with spark_installed(), kafka_installed():
-        yield
-
-
 def broker_options(options: Options, *, what_for: str) -> BrokerOptions:
-    """Connect to the brokers once, and return options that can be sent to Spark workers."""
+    """Return options that can be sent to Spark workers."""
     if options.bootstrap_server is None:
         raise missing_brokers(what_for)
-    with kafka_installed():
-        from zkgroups.kafka import BrokerOptions
+    from zkgroups.kafka import BrokerOptions
+    from zkgroups.kafka.wire.codec import check_installed
+
+    check_installed()
     file = None if options.command_config is None else str(options.command_config.absolute())
-    found = BrokerOptions(options.bootstrap_server, file, options.timeout)
-    with found.connect() as brokers:
-        brokers.cluster_id()
-    return found
+    return BrokerOptions(options.bootstrap_server, file, options.timeout)
 
 
-def source_options(options: Options, **chosen: Any) -> SourceOptions:
-    """Connect to ZooKeeper once, and return options that can be sent to Spark workers."""
-    with spark_installed():
-        from zkgroups.spark import SourceOptions
-    found = SourceOptions(**for_workers(options), **chosen)
-    with found.connect() as registry:
+def source_options(options: Options, **chosen: Any) -> ZooKeeperSource:
+    """Return options that can be sent to Spark workers."""
+    from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
+
+    return ZooKeeperSource(**for_workers(options), **chosen)
+
+
+def check_brokers(brokers: BrokerOptions) -> None:
+    """Connect once: starting Spark takes seconds."""
+    with brokers.connect() as connected:
+        connected.cluster_id()
+
+
+def check_zookeeper(zookeeper: ZooKeeperSource) -> list[str]:
+    """Connect once, and return the selected groups."""
+    with zookeeper.connect() as registry:
         registry.require_root()
-    return found
-
-
-def own_spark(given: dict[str, Any]) -> SparkOptions:
-    """Remove the values of `spark_options` from the options of a command."""
-    return SparkOptions(given.pop("master"), given.pop("settings"))
+        return list(filter(zookeeper.has_group, registry.groups()))

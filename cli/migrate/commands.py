@@ -19,8 +19,8 @@ def migrate() -> None:
 
     A plan is a folder with a decision and a reason for each offset. No command writes offsets without --execute.
     `apply` writes only groups that have not changed since the plan: no registered instance, no member on the brokers,
-    no new commit. Every step can be repeated after a crash. Needs Spark and a Kafka client: pip install
-    'zkgroups[spark,kafka]'
+    no new commit. Every step can be repeated after a crash. Needs a Kafka client and Arrow: pip install
+    'zkgroups[migrate]'. For large plans also install 'zkgroups[spark]': see --engine.
 
     \b
     Example:

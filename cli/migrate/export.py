@@ -14,7 +14,8 @@ from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import spark_options
-from .both_sides import installed, own_spark, plan_argument
+from .both_sides import plan_argument
+from .engines import engine_option, stored_plan
 
 _EXPORTS: Final = Table(
     "exports",
@@ -31,6 +32,7 @@ _EXPORTS: Final = Table(
 @click.command(cls=Command)
 @plan_argument
 @click.argument("folder", metavar="DIR", type=FilePath(file_okay=False, path_type=Path))
+@engine_option
 @spark_options
 @click.pass_obj
 def export(options: Options, /, destination: str, folder: Path, **given: Any) -> None:
@@ -45,12 +47,11 @@ def export(options: Options, /, destination: str, folder: Path, **given: Any) ->
     Example:
       zkgroups migrate export /data/plan files
     """
-    spark = own_spark(given)
-    with installed():
+    with stored_plan(options, destination, given) as engine:
         from zkgroups.migration.export import export
-        from zkgroups.spark.migration.plan_reader import plan_rows
-    with spark.session(options) as session:
-        written = export(plan_rows(session, destination), folder)
+        from zkgroups.migration.summaries import plan_rows
+
+        written = export(plan_rows(engine, destination), folder)
     row = {
         "groups": written.groups,
         "blocked": len(written.blocked),

@@ -22,8 +22,9 @@ from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.progress import status_line
 from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
-from ..shared.spark_options import SparkOptions, spark_options
-from .both_sides import installed, own_spark, plan_argument
+from ..shared.spark_options import spark_options
+from .both_sides import plan_argument
+from .engines import engine_option, stored_plan
 from .options import out_of_range_option
 from .tables import plain
 
@@ -50,6 +51,7 @@ _FOLLOWED: Final = Table(
 @click.option("--to-zookeeper", is_flag=True, help="Follow in the other direction: from the brokers to ZooKeeper.")
 @seconds_option("--every", default=1.0, help="Time between two passes over all offsets.")
 @execute_option
+@engine_option
 @spark_options
 @click.pass_obj
 def follow(
@@ -84,7 +86,7 @@ def follow(
     """
     if execute:
         refuse_read_only(options)
-    rows = _read(options, destination, own_spark(given))
+    rows = _read(options, destination, given)
     from zkgroups.core.migration.follow_rules import FollowState
     from zkgroups.migration.follow import follow
 
@@ -113,12 +115,12 @@ def follow(
         raise click.exceptions.Exit(ExitCode.REFUSED)
 
 
-def _read(options: Options, destination: str, spark: SparkOptions) -> Sequence[PlanRow]:
-    """Read all rows of the plan, and stop Spark again."""
-    with installed():
-        from zkgroups.spark.migration.plan_reader import plan_rows
-    with spark.session(options) as session:
-        return list(plan_rows(session, destination))
+def _read(options: Options, destination: str, given: dict[str, Any]) -> Sequence[PlanRow]:
+    """Read all rows of the plan, and stop the engine again."""
+    with stored_plan(options, destination, given) as engine:
+        from zkgroups.migration.summaries import plan_rows
+
+        return list(plan_rows(engine, destination))
 
 
 class _PassPrinter:

@@ -20,8 +20,9 @@ from ..shared.connect import refuse_read_only
 from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
-from ..shared.spark_options import steps_shown, writing_options
+from ..shared.spark_options import writing_options
 from .apply_verify_rollback import MigrationSession, apply_plan, migration_session
+from .engines import engine_option, steps_shown
 from .options import rule_is_given, rule_of, rule_options
 
 _NOTHING_TO_WRITE: Final = (MigrationStage.BLOCKED, MigrationStage.NOTHING)
@@ -33,6 +34,7 @@ _NOTHING_TO_WRITE: Final = (MigrationStage.BLOCKED, MigrationStage.NOTHING)
 @click.option("--as", "target", metavar="NAME", help="The name of the group on the brokers.")
 @rule_options
 @execute_option
+@engine_option
 @writing_options
 @click.pass_obj
 def group(options: Options, /, group: str, destination: str, target: str | None, execute: bool, **given: Any) -> None:
@@ -70,11 +72,10 @@ class _GroupRequest:
 
 def _plan(migration: MigrationSession, request: _GroupRequest) -> None:
     """Make the plan, unless the folder has one to continue with."""
-    from zkgroups.spark.migration.plan_folder import PlanFolder
-    from zkgroups.spark.migration.planning import STEPS, plan
+    from zkgroups.migration.planning import plan
 
     replaced = None
-    if PlanFolder(migration.session, migration.destination).has_plan():
+    if migration.engine.folder(migration.destination).has_plan():
         replaced = _replaceable_plan(migration, request)
         if replaced is None:
             say(migration.options, f"Continuing with the plan in {migration.destination}.")
@@ -85,9 +86,9 @@ def _plan(migration: MigrationSession, request: _GroupRequest) -> None:
         )
     assert migration.zookeeper is not None
     source = replace(migration.zookeeper, groups=re.escape(request.group))
-    with steps_shown(migration.options, migration.session, STEPS) as on_progress:
+    with steps_shown(migration.options, migration.engine) as on_progress:
         plan(
-            migration.session,
+            migration.engine,
             migration.destination,
             source,
             migration.brokers,
@@ -103,11 +104,11 @@ def _replaceable_plan(migration: MigrationSession, request: _GroupRequest) -> st
 
     Any other plan is needed, because it has the earlier offsets.
     """
-    from zkgroups.spark.migration.plan_reader import plan_head
-    from zkgroups.spark.migration.status import status
+    from zkgroups.migration.steps import status
+    from zkgroups.migration.summaries import first_row
 
-    head = plan_head(migration.session, migration.destination)
-    states = status(migration.session, migration.destination, migration.brokers, migration.zookeeper)
+    head = first_row(migration.engine, migration.engine.folder(migration.destination))
+    states = status(migration.engine, migration.destination, migration.brokers, migration.zookeeper)
     target = request.renaming.names.get(request.group, head.target)
     if [(each.group, each.target) for each in states] != [(request.group, target)]:
         raise RefusedError(

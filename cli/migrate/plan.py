@@ -18,15 +18,14 @@ from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from ..shared.spark_options import moment_option, selection_options, spark_options, steps_shown, writing_options
-from .both_sides import broker_options, installed, own_spark, plan_argument, source_options
+from ..shared.spark_options import moment_option, selection_options, spark_installed, spark_options, writing_options
+from .both_sides import broker_options, check_brokers, check_zookeeper, plan_argument, source_options
+from .engines import LOCAL_GROUPS, EngineKind, EngineOptions, engine_option, steps_shown, stored_plan
 from .options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
 from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_summary, planned_row
 
 if TYPE_CHECKING:
-    from zkgroups.spark import SourceOptions
-    from zkgroups.spark.migration.planning import PlanSummary
-    from zkgroups.spark.migration.sources import SnapshotSource
+    from zkgroups.migration.planning import PlanSummary, Source
 
 _LATEST: Final = "latest"
 
@@ -61,6 +60,7 @@ _PLANS: Final = Table(
 @stale_options
 @click.option("--without-brokers", is_flag=True, help="Contact no brokers. The plan can only be shown and exported.")
 @click.option("--parallelism", type=click.IntRange(1, 1024), help="Number of reading tasks; one per core by default.")
+@engine_option
 @writing_options
 @click.pass_obj
 def plan(
@@ -76,12 +76,12 @@ def plan(
 ) -> None:
     """Decide on every offset, and store the decisions with their reasons. Nothing else is written.
 
-    DEST is a folder that has no plan yet, on any file system that Spark can write to. Each offset is compared with the
-    log and with the offset of the group on the brokers. An offset is skipped if nothing needs to be moved: the topic is
-    missing, the node holds no number, or the brokers have the same or a higher offset. A whole group is blocked if it
-    has active members in ZooKeeper or on the brokers, if an offset is out of range (unless --on-out-of-range says how
-    to treat it), or if two groups would get the same name. The exit code is then 4; `migrate show` lists the reasons.
-    The other groups can be moved.
+    DEST is a folder that has no plan yet, on this machine or any file system that Spark can write to. Each offset
+    is compared with the log and with the offset of the group on the brokers. An offset is skipped if nothing needs
+    to be moved: the topic is missing, the node holds no number, or the brokers have the same or a higher offset. A
+    whole group is blocked if it has active members in ZooKeeper or on the brokers, if an offset is out of range
+    (unless --on-out-of-range says how to treat it), or if two groups would get the same name. The exit code is then
+    4; `migrate show` lists the reasons. The other groups can be moved.
 
     \b
     Example:
@@ -90,17 +90,28 @@ def plan(
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan --rename-regex 'old-(.*)' '\\1'
       zkgroups -b kafka1:9092 migrate plan /data/plan --from-snapshot /data/groups
     """
+    from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
+
     check_stale(stale_after, skip_stale=skip_stale)
-    rule, renaming, spark = rule_of(given, skip_stale=skip_stale), renaming_of(given), own_spark(given)
-    with installed():
-        from zkgroups.spark.migration import planning
-    spark.check_writes_to(destination)
+    rule, renaming, chosen = rule_of(given, skip_stale=skip_stale), renaming_of(given), EngineOptions.of(given)
     brokers = None if without_brokers else broker_options(options, what_for="a plan (or --without-brokers)")
-    source = _source(options, snapshot, at, given)
-    say(options, f"Starting Spark to plan the groups in {snapshot or options.zookeeper}.")
-    with spark.session(options) as session, steps_shown(options, session, planning.STEPS) as on_progress:
+    source = _source(options, snapshot, at, given, chosen)
+    live = source if isinstance(source, ZooKeeperSource) else None
+    local = live is not None and chosen.is_local(
+        destination, is_small=lambda: len(check_zookeeper(live)) <= LOCAL_GROUPS
+    )
+    if not local:
+        chosen.spark.check_writes_to(destination)
+        if brokers is not None:
+            check_brokers(brokers)
+        if live is not None:
+            check_zookeeper(live)
+        say(options, f"Starting Spark to plan the groups in {snapshot or options.zookeeper}.")
+    with chosen.open(options, local=local) as engine, steps_shown(options, engine) as on_progress:
+        from zkgroups.migration import planning
+
         made = planning.plan(
-            session,
+            engine,
             destination,
             source,
             brokers,
@@ -116,16 +127,19 @@ def plan(
 
 
 def _source(
-    options: Options, snapshot: str | None, at: str | None, chosen: dict[str, Any]
-) -> SourceOptions | SnapshotSource:
+    options: Options, snapshot: str | None, at: str | None, selected: dict[str, Any], chosen: EngineOptions
+) -> Source:
     if snapshot is None:
         if at is not None:
             raise click.UsageError("--at needs --from-snapshot DIR", click.get_current_context())
-        return source_options(options, **chosen)
-    from zkgroups.spark.migration.sources import SnapshotSource
+        return source_options(options, **selected)
+    if chosen.kind is EngineKind.LOCAL:
+        raise click.UsageError("--from-snapshot needs --engine spark", click.get_current_context())
+    with spark_installed():
+        from zkgroups.spark.migration import SnapshotSource
 
-    chosen.pop("parallelism")
-    return SnapshotSource(destination=snapshot, at=at or "latest", **chosen)
+    selected.pop("parallelism")
+    return SnapshotSource(destination=snapshot, at=at or "latest", **selected)
 
 
 def _plan_row(made: PlanSummary) -> Row:
@@ -146,6 +160,7 @@ def _plan_row(made: PlanSummary) -> Row:
     flag_value=_LATEST,
     help="Show the result for every offset, from the latest report or the one named.",
 )
+@engine_option
 @spark_options
 @click.pass_obj
 def show(options: Options, /, destination: str, offsets: bool, report: str | None, **given: Any) -> None:
@@ -160,17 +175,16 @@ def show(options: Options, /, destination: str, offsets: bool, report: str | Non
       zkgroups migrate show /data/plan --offsets -o csv
       zkgroups migrate show /data/plan --report
     """
-    spark, output = own_spark(given), Output(options)
-    with installed():
-        from zkgroups.spark.migration.plan_reader import plan_head, plan_rows, report_rows
-        from zkgroups.spark.migration.planning import groups
-    with spark.session(options) as session:
+    output = Output(options)
+    with stored_plan(options, destination, given) as engine:
+        from zkgroups.migration.summaries import first_row, groups, plan_rows, report_rows
+
         if report is not None:
-            _write_report(output, report_rows(session, destination, None if report == _LATEST else report))
+            _write_report(output, report_rows(engine, destination, None if report == _LATEST else report))
             return
-        head, found = plan_head(session, destination), groups(session, destination)
+        head, found = first_row(engine, engine.folder(destination)), groups(engine, destination)
         if offsets:
-            output.write(OFFSETS, map(plain, plan_rows(session, destination)))
+            output.write(OFFSETS, map(plain, plan_rows(engine, destination)))
         else:
             output.write(PLANNED, [planned_row(each, head.retention_seconds) for each in found])
     say(options, plan_summary(head, found))

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zkgroups.exceptions import MissingDependencyError
-
 from .options import Options
 
 if TYPE_CHECKING:
@@ -21,8 +19,8 @@ def brokers(options: Options, *, what_for: str = "this") -> Iterator[Brokers]:
     """Connect to the brokers of the options. Without any, the error says that `what_for` needs them."""
     if options.bootstrap_server is None:
         raise missing_brokers(what_for)
-    with kafka_installed():
-        from zkgroups.kafka import Brokers, read_properties
+    from zkgroups.kafka import Brokers, read_properties
+
     properties = read_properties(options.command_config) if options.command_config else {}
     with Brokers.connect(options.bootstrap_server, properties=properties, timeout=options.timeout) as found:
         yield found
@@ -34,14 +32,3 @@ def missing_brokers(what_for: str) -> click.UsageError:
         f"{what_for} needs the Kafka brokers: give -b HOST:PORT, or set ZKGROUPS_BOOTSTRAP_SERVER",
         click.get_current_context(),
     )
-
-
-@contextmanager
-def kafka_installed() -> Iterator[None]:
-    """If the Kafka client is not installed, raise an error with the command that installs it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "confluent_kafka":
-            raise
-        raise MissingDependencyError("this needs a Kafka client: pip install 'zkgroups[kafka]'") from error

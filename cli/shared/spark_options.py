@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from zkgroups.core.selection import check_expression
 from zkgroups.exceptions import MissingDependencyError
 
 from .options import Options
@@ -27,10 +28,16 @@ class SparkOptions:
     master: str | None
     settings: dict[str, str]
 
+    @property
+    def are_given(self) -> bool:
+        """Whether the user chose how Spark runs."""
+        return self.master is not None or bool(self.settings)
+
     def check_writes_to(self, destination: str) -> None:
         """Refuse a folder that Spark's workers may not share with this machine, before Spark starts."""
-        from zkgroups.spark.session import LOCAL
-        from zkgroups.spark.storage.writing import check_shared_before_start
+        with spark_installed():
+            from zkgroups.spark.session import LOCAL
+            from zkgroups.spark.storage.writing import check_shared_before_start
 
         check_shared_before_start(self.master or LOCAL, self.settings, destination)
 
@@ -91,8 +98,6 @@ def selection_options(command: Decorated) -> Decorated:
 
 def _regex(_ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
     if text is not None:
-        with spark_installed():
-            from zkgroups.spark.source.options import check_expression
         check_expression(str(param.name), text)
     return text
 

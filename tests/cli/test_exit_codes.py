@@ -96,4 +96,4 @@ def test_no_command_imports_spark_or_a_kafka_client_that_it_does_not_use(
         env=environment(),
     )
     modules = set(json.loads(done.stderr.splitlines()[-1]))
-    assert not {"pyspark", "pyarrow", "confluent_kafka", "rich.progress", "zkgroups.testing"} & modules
+    assert not {"pyspark", "pyarrow", "kafka", "confluent_kafka", "rich.progress", "zkgroups.testing"} & modules

@@ -12,6 +12,8 @@ import json
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,18 +25,21 @@ import click
 import pyarrow.parquet as parquet
 import pytest
 from confluent_kafka.admin import AdminClient
-from zkgroups_cli.migrate import tables
+from zkgroups_cli.migrate import engines, tables
 from zkgroups_cli.migrate.commands import migrate as migrate_commands
+from zkgroups_cli.migrate.engines import EngineKind, EngineOptions
 from zkgroups_cli.shared import progress
 from zkgroups_cli.shared.options import Options
+from zkgroups_cli.shared.spark_options import SparkOptions
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.kafka import Brokers
+from zkgroups.storage.files import CONFIGURATION
 from zkgroups.testing import KafkaBroker
 
 from .conftest import Zkgroups
 from .migrating import Kept
-from .running import Ended, run
+from .running import Ended, environment, run
 
 NOWHERE = "127.0.0.1:1"
 MESSAGES = 20
@@ -51,7 +56,7 @@ def kept() -> Iterator[Kept]:
 
 @pytest.fixture
 def migrate(kept: Kept, zookeeper_hosts: str, kafka: str) -> Migrate:
-    """Run `zkgroups migrate`, with both sides named in the environment."""
+    """Run `zkgroups migrate`, with both sides named in the environment. Small plans run without Spark."""
     both = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts, "ZKGROUPS_BOOTSTRAP_SERVER": kafka}
 
     def migrate(*arguments: Any, **env: str) -> Ended:
@@ -60,6 +65,12 @@ def migrate(kept: Kept, zookeeper_hosts: str, kafka: str) -> Migrate:
         return ended
 
     return migrate
+
+
+@pytest.fixture(params=["local", "spark"])
+def migrate_by(migrate: Migrate, request: pytest.FixtureRequest) -> Migrate:
+    """Run it with each engine."""
+    return lambda *arguments, **env: migrate(*arguments, "--engine", request.param, **env)
 
 
 @pytest.fixture
@@ -102,9 +113,16 @@ MOVED = {0: 5, 1: MESSAGES}
 
 
 def test_groups_are_planned_applied_verified_and_rolled_back(
-    migrate: Migrate, zkgroups: Zkgroups, registry: Registry, brokers: Brokers, group: str, topic: str, tmp_path: Path
+    migrate_by: Migrate,
+    zkgroups: Zkgroups,
+    registry: Registry,
+    brokers: Brokers,
+    group: str,
+    topic: str,
+    tmp_path: Path,
 ) -> None:
     """One group is blocked by a live member."""
+    migrate = migrate_by
     folder, busy = tmp_path / "plan", f"busy-{uuid4().hex[:8]}"
     with registry.group(busy).instance("anna") as anna:
         anna.register([topic])
@@ -176,8 +194,9 @@ def expect_what_is_applied(migrate: Migrate, folder: Path, brokers: Brokers, gro
 
 
 def test_one_group_is_moved_under_another_name_and_may_be_unmarked(
-    migrate: Migrate, zkgroups: Zkgroups, brokers: Brokers, group: str, topic: str, tmp_path: Path
+    migrate_by: Migrate, zkgroups: Zkgroups, brokers: Brokers, group: str, topic: str, tmp_path: Path
 ) -> None:
+    migrate = migrate_by
     folder, name = tmp_path / "one", f"renamed {uuid4().hex[:8]}"
     shown = migrate("group", group, folder, "--as", name)
     assert (shown.code, native(brokers, name)) == (0, {}), shown.err
@@ -313,9 +332,10 @@ def test_a_plan_for_another_cluster_is_refused(
 def test_a_folder_without_a_plan_gives_exit_code_3(migrate: Migrate, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     for command in ("show", "apply", "verify", "rollback", "status", "follow"):
-        ended = migrate(command, nothing)
-        assert (ended.code, ended.out) == (3, ""), command
-        assert ended.err.startswith("zkgroups: no plan in file:")
+        for engine in ("auto", "local", "spark"):
+            ended = migrate(command, nothing, "--engine", engine)
+            assert (ended.code, ended.out) == (3, ""), (command, engine)
+            assert ended.err == f"zkgroups: no plan in file:{nothing}\n"
     assert migrate("export", nothing, tmp_path / "files").code == 3
     assert migrate("plan", nothing, "--groups", "nobody").code == 3
 
@@ -424,6 +444,15 @@ def test_every_option_in_an_example_exists(name: str) -> None:
         (("apply", "x"), "migrate apply needs the Kafka brokers"),
         (("group", "a/b", "x", "-b", NOWHERE), "contains a slash"),
         (("apply", "x", "--conf", "y"), "'y' is not like KEY=VALUE"),
+        (
+            ("apply", "x", "-b", NOWHERE, "--engine", "local", "--master", "local"),
+            "--master and --conf need --engine spark",
+        ),
+        (
+            ("plan", "x", "-b", NOWHERE, "--engine", "local", "--from-snapshot", "y"),
+            "--from-snapshot needs --engine spark",
+        ),
+        (("show", "hdfs://nn/x", "--engine", "local"), "it must be the name of a folder on this machine"),
     ],
     ids=str,
 )
@@ -436,7 +465,8 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...], s
 
 def test_unreachable_servers_give_exit_code_7_before_spark_starts() -> None:
     away = ("-z", NOWHERE, "--timeout", "0.5")
-    for arguments in (("plan", "x", "--without-brokers"), ("plan", "x", "-b", NOWHERE), ("apply", "x", "-b", NOWHERE)):
+    plans = (("plan", "x", "--without-brokers"), ("plan", "x", "-b", NOWHERE))
+    for arguments in (*plans, ("apply", "x", "-b", NOWHERE, "--engine", "spark")):
         ended = run("migrate", *arguments, *away, env={"JAVA_HOME": "", "PATH": "/nowhere"})
         assert (ended.code, ended.out) == (7, "")
 
@@ -449,9 +479,59 @@ def test_writing_commands_are_refused_with_read_only(command: str) -> None:
     assert ended.err == "zkgroups: this command writes, but --read-only was given: leave it out to write\n"
 
 
-@pytest.mark.parametrize(("module", "extra"), [("pyspark", "spark"), ("confluent_kafka", "kafka")])
-def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path: Path, module: str, extra: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "extra", "engine"),
+    [("pyspark", "spark", "spark"), ("pyarrow", "migrate", "local"), ("kafka", "kafka", "auto")],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, module: str, extra: str, engine: str
+) -> None:
     (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('No module', name='{module}')")
-    ended = run("migrate", "apply", "x", "-z", NOWHERE, "-b", NOWHERE, env={"PYTHONPATH": str(tmp_path)})
+    both = ("-z", NOWHERE, "-b", NOWHERE, "--timeout", "0.5", "--engine", engine)
+    ended = run("migrate", "apply", "x", *both, env={"PYTHONPATH": str(tmp_path)})
     assert (ended.code, ended.out) == (1, "")
     assert f"pip install 'zkgroups[{extra}]'" in ended.err
+
+
+def test_auto_starts_spark_for_large_plans_other_file_systems_and_chosen_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in CONFIGURATION:
+        monkeypatch.delenv(name, raising=False)
+
+    def is_local(destination: str, *, small: bool, master: str | None = None, **settings: str) -> bool:
+        return EngineOptions(EngineKind.AUTO, SparkOptions(master, settings)).is_local(
+            destination, is_small=lambda: small
+        )
+
+    assert is_local("plan", small=True)
+    assert not is_local("plan", small=False)
+    assert not is_local("s3a://plans/one", small=True)
+    assert not is_local("plan", small=True, master="local[8]")
+    assert not is_local("plan", small=True, setting="1")
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")  # it may set another default file system
+    assert not is_local("plan", small=True)
+    assert is_local("file:/plan", small=True)
+
+
+def test_without_spark_auto_moves_large_plans_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda _name: None)
+    assert EngineOptions(EngineKind.AUTO, SparkOptions(None, {})).is_local("plan", is_small=lambda: False)
+
+
+def test_local_commands_import_neither_spark_nor_pandas(
+    zookeeper_hosts: str, kafka: str, group: str, tmp_path: Path
+) -> None:
+    program = """
+import sys
+from zkgroups_cli.main import run
+for arguments in (["plan"], ["show"], ["apply", "--execute"], ["verify"], ["status"], ["rollback", "--execute"]):
+    command, *more = arguments
+    assert run(["migrate", command, sys.argv[1], *more]) == 0, command
+loaded = {name.partition(".")[0] for name in sys.modules}
+assert not loaded & {"pyspark", "py4j", "pandas"}, loaded
+"""
+    env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts, "ZKGROUPS_BOOTSTRAP_SERVER": kafka}
+    subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "plan")], env=environment(env), check=True, timeout=120
+    )

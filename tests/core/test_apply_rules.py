@@ -70,13 +70,15 @@ def seen(store: Store) -> TargetState:
 def steps(todo: Restoration) -> list[Any]:
     """Split a restoration into single offsets: when a broker dies, it may have applied any part of a request."""
     commits = list(todo.commits.values())
-    return [*commits, "delete", *commits] if todo.deletes_group else commits
+    return [*commits, "delete", *commits] if todo.deletes_group else [*commits, *todo.removed]
 
 
 def do(store: Store, some: list[Any]) -> None:
     for step in some:
         if step == "delete":
             store.clear()
+        elif isinstance(step, TopicPartition):
+            store.pop(step, None)
         else:
             store[step.at] = step
 
@@ -98,28 +100,29 @@ def test_apply_can_be_killed_and_repeated_with_the_same_result(
     assert target_obstacles(rows, seen(store)) == []
 
 
-@given(SOURCES, stores(), st.data())
+@given(SOURCES, stores(), st.booleans(), st.data())
 def test_apply_and_rollback_can_be_killed_and_the_target_is_restored(
-    source: dict[TopicPartition, int], before: Store, data: st.DataObject
+    source: dict[TopicPartition, int], before: Store, single: bool, data: st.DataObject
 ) -> None:
     rows, store = planned(source, before, backward=data.draw(st.booleans())), dict(before)
     left = list(offsets_to_write(rows, store).items())
     do(store, [NativeOffset(TARGET, at, offset) for at, offset in left[: data.draw(st.integers(0, len(left)))]])
     for _ in range(data.draw(st.integers(0, 3))):
-        todo = restoration(rows, store)
+        todo = restoration(rows, store, single=single)
         assert committed_since_obstacles(todo) == []
         do(store, steps(todo)[: data.draw(st.integers(0, len(steps(todo))))])
-    do(store, steps(restoration(rows, store)))
+    do(store, steps(restoration(rows, store, single=single)))
     assert store == before
-    assert not restoration(rows, store).touched
+    assert not restoration(rows, store, single=single).touched
 
 
-@given(SOURCES, stores(), stores())
+@given(SOURCES, stores(), stores(), st.booleans())
 def test_force_restores_any_target_and_later_commits_are_known(
-    source: dict[TopicPartition, int], before: Store, now: Store
+    source: dict[TopicPartition, int], before: Store, now: Store, single: bool
 ) -> None:
     rows, store = planned(source, before), dict(now)
-    todo = restoration(rows, store)
+    todo = restoration(rows, store, single=single)
+    assert todo.deletes_group == bool(todo.removed and not (single and before))
     numbers = {each.at: each.planned for each in rows if each.action is Action.COMMIT}
     assert todo.committed_since == {
         at for at, it in now.items() if it != before.get(at) and it.offset != numbers.get(at)

@@ -24,7 +24,7 @@ TARGET = "billing"
 BEFORE = NativeOffset(TARGET, AT, 3, "note")
 COMMIT = row("legacy", TARGET, AT, Decision(Action.COMMIT, Reason.UNCHANGED, 7), BEFORE, 7, 107)
 FRESH = row("legacy", TARGET, AT, Decision(Action.COMMIT, Reason.UNCHANGED, 7), None, 7, 107)
-AHEAD = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.TARGET_AHEAD), replace(BEFORE, offset=9), 7, 107)
+AHEAD = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.TARGET_AHEAD), BEFORE._replace(offset=9), 7, 107)
 REFUSED = row("legacy", TARGET, AT, Decision(Action.REFUSE, Reason.PAST_END), None, 7, 107)
 ONLY = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.ONLY_ON_TARGET), BEFORE)
 SAME = SourceState((), {PLACE: OffsetNode(107, 7)})
@@ -137,8 +137,8 @@ PLANNED_SECOND = NativeOffset(TARGET, OTHER, 5)
         ([BEFORE, PLANNED_SECOND], MigrationStage.PARTLY),
         ([PLANNED, PLANNED_SECOND], MigrationStage.DONE),
         ([], MigrationStage.PARTLY),
-        ([replace(PLANNED, offset=8), PLANNED_SECOND], MigrationStage.MOVED_ON),
-        ([replace(BEFORE, metadata=None)], MigrationStage.MOVED_ON),
+        ([PLANNED._replace(offset=8), PLANNED_SECOND], MigrationStage.MOVED_ON),
+        ([BEFORE._replace(metadata=None)], MigrationStage.MOVED_ON),
         ([PLANNED, PLANNED_SECOND, NativeOffset(TARGET, TopicPartition("new", 0), 0)], MigrationStage.MOVED_ON),
     ],
 )

@@ -17,6 +17,7 @@ from types import FrameType
 
 import pytest
 
+from zkgroups.core.selection import Selection
 from zkgroups.core.znodes.paths import Part
 from zkgroups.datadir.data_dir import DataDir
 from zkgroups.datadir.replayed_changes import CLOSE_SESSION, CREATE, CREATE_TTL, DELETE, MULTI, SET_ACL, SET_DATA, STAT
@@ -24,7 +25,6 @@ from zkgroups.datadir.snapshot_file import END_OF_NODES, HEADER
 from zkgroups.exceptions import DamagedDataError, NotFoundError
 from zkgroups.spark.source.data_dir_reader import count, read_batches
 from zkgroups.spark.source.options import SourceOptions
-from zkgroups.spark.source.selection import Selection
 from zkgroups.spark.source.tables import Table
 from zkgroups.zookeeper.reading import tree_walk
 

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import itertools
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.testing.waiting import eventually, is_alive
-from zkgroups.core.kafka_values import NativeState, OffsetRange
+from tests.testing.waiting import eventually
+from zkgroups.core.kafka_values import NativeGroup, NativeState, OffsetRange
 from zkgroups.core.znodes.topic_partition import TopicPartition
-from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError
+from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError, UnavailableError
 from zkgroups.input_errors import ZkgroupsException
-from zkgroups.kafka import Brokers, worker
+from zkgroups.kafka import Brokers
+from zkgroups.kafka.wire import codec
+from zkgroups.kafka.wire.cluster import Cluster
+from zkgroups.kafka.wire.error_codes import Code
+from zkgroups.kafka.wire.errors import AnswerLostError, NotSentError
+from zkgroups.kafka.wire.link import Link
 from zkgroups.testing import KafkaBroker, kafka_broker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
@@ -35,6 +45,8 @@ CALLS: dict[str, Callable[[Brokers], object]] = {
     "groups": lambda brokers: brokers.groups(["billing"]),
     "commit": lambda brokers: brokers.commit({"billing": {AT: 7}}),
     "delete_groups": lambda brokers: brokers.delete_groups(["no-such-group"]),
+    "delete_offsets": lambda brokers: brokers.delete_offsets({"no-such-group": [AT]}),
+    "topic_ids": lambda brokers: brokers.topic_ids(["orders"]),
     "offsets_retention": lambda brokers: brokers.offsets_retention(),
 }
 
@@ -42,7 +54,7 @@ CALLS: dict[str, Callable[[Brokers], object]] = {
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(
     ("address", "reason"),
-    [("127.0.0.1:1", "Connection refused"), ("no-such-host.invalid:9092", "Failed to resolve")],
+    [("127.0.0.1:1", "Connection refused"), ("no-such-host.invalid:9092", "Name or service not known")],
 )
 def test_unreachable_brokers_are_an_error_in_time_and_nothing_is_printed(
     capfd: pytest.CaptureFixture[str], call: str, address: str, reason: str
@@ -82,7 +94,7 @@ def test_connecting_sends_no_request() -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_suspended_broker_is_an_error_in_time_and_closing_does_not_wait(own: KafkaBroker, call: str) -> None:
-    brokers = Brokers.connect(own.address, timeout=3.0)
+    brokers = Brokers.connect(own.address, timeout=2.0)
     brokers.partitions()
     own.suspend()
     try:
@@ -96,7 +108,7 @@ def test_a_suspended_broker_is_an_error_in_time_and_closing_does_not_wait(own: K
 
 
 def test_a_broker_that_restarts_within_the_timeout_answers(own: KafkaBroker, capfd: pytest.CaptureFixture[str]) -> None:
-    """Groups are requested as soon as the broker answers. If that is too early, librdkafka ends the worker process."""
+    """Groups are requested as soon as the broker answers, which may be before it can answer about groups."""
     with Brokers.connect(own.address, timeout=60) as brokers:
         brokers.partitions()
         own.kill()
@@ -110,32 +122,38 @@ def test_a_broker_that_restarts_within_the_timeout_answers(own: KafkaBroker, cap
     assert capfd.readouterr().err == ""
 
 
-def _instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> Path:
-    """Replace the worker by another program, which can run the real one. Return a file that exists once it has run."""
-    marker = tmp_path / "ran"
-    script = tmp_path / "asking.py"
-    before = "import io, os, signal, subprocess, sys, pathlib\nfrom zkgroups.kafka import worker_main as asking\n"
-    script.write_text(f"{before}ran = pathlib.Path({str(marker)!r})\nfirst = not ran.exists()\nran.touch()\n{program}")
-    monkeypatch.setattr(worker, "_COMMAND", (sys.executable, str(script)))
-    return marker
+def _after_answers(monkeypatch: pytest.MonkeyPatch, count: int) -> threading.Event:
+    """Return an event that is set once this many requests about groups were answered."""
+    reached, left = threading.Event(), itertools.count(count, -1)
+    exchange = Link.exchange
+
+    async def counted(self: Link, key: int, frame: Any, *, timeout: float = 30.0) -> tuple[int, bytes]:
+        found = await exchange(self, key, frame, timeout=timeout)
+        if key in (codec.OFFSET_COMMIT, codec.DESCRIBE_GROUPS, codec.DELETE_GROUPS) and next(left) == 0:
+            reached.set()
+        return found
+
+    monkeypatch.setattr(Link, "exchange", counted)
+    return reached
 
 
 @pytest.mark.parametrize(
     "kill", [pytest.param(True, id="killed"), pytest.param(False, id="stopped", marks=pytest.mark.soak)]
 )
 def test_requests_during_a_restart_of_the_broker_are_carried_out_or_reported_as_failed(
-    own: KafkaBroker, kill: bool, capfd: pytest.CaptureFixture[str]
+    own: KafkaBroker, kill: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commits, descriptions and deletions continue during the restart, even if worker processes end."""
+    """Commits, descriptions and deletions continue after the restart."""
     doing = {_commit_all: 1, _describe_all: 1, _delete_all: 0}
-    groups = {call: [f"restarted{call.__name__}-{number}" for number in range(600)] for call in doing}
+    groups = {call: [f"restarted{call.__name__}-{number}" for number in range(1500)] for call in doing}
     with ExitStack() as stack:
         brokers = {call: stack.enter_context(Brokers.connect(own.address, timeout=90)) for call in doing}
         for call in (_describe_all, _delete_all):
             assert _commit_all(brokers[_commit_all], groups[call]) == []
         pool = stack.enter_context(ThreadPoolExecutor(len(doing)))
+        reached = _after_answers(monkeypatch, 100)
         called = {call: pool.submit(call, brokers[call], groups[call]) for call in doing}
-        wait(called.values(), 0.7)  # in the middle
+        assert reached.wait(60)
         (own.kill if kill else own.stop)()
         own.start()
         for call, there in doing.items():
@@ -176,24 +194,35 @@ def test_a_commit_waits_for_a_broker_that_never_had_a_group(monkeypatch: pytest.
         assert brokers.commit({"billing": {AT: 3}}) == {"billing": {AT: None}}
 
 
-_DEAF = """
-question = asking.json.loads(sys.stdin.readline())
-if question["kind"] in ("commit", "delete"):
-    %s
-    os.kill(os.getpid(), signal.SIGKILL)
-sys.stdin = io.StringIO(asking.json.dumps(question))
-asking.main()
-"""
-_SAYS_THAT_IT_SENDS = "print('{\"sent\": 1}', flush=True)"
-_REALLY_SENDS = f"""{_SAYS_THAT_IT_SENDS}
-    ask = asking._KINDS[question["kind"]](question["config"])
-    for _ in ask(question["waves"][0], 10): pass"""
+@pytest.fixture
+def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lose the answers to all requests that write: after they were carried out, or before, or unsent."""
+
+    def start(moment: str) -> None:
+        ask, exchange = Cluster.ask, Cluster.exchange
+
+        async def lost(sent: Coroutine[Any, Any, Any]) -> NoReturn:
+            if moment == "carried out":
+                await sent
+            sent.close()
+            raise NotSentError("no connection") if moment == "unsent" else AnswerLostError("the answer was lost")
+
+        async def without_answer(self: Cluster, node: int | None, request: Any, **more: Any) -> Any:
+            found = ask(self, node, request, **more)
+            return await (lost(found) if request.API_KEY == codec.DELETE_GROUPS else found)
+
+        async def exchanged(self: Cluster, node: int, key: int, build: Any, **more: Any) -> Any:
+            found = exchange(self, node, key, build, **more)
+            return await (lost(found) if key == codec.OFFSET_COMMIT else found)
+
+        monkeypatch.setattr(Cluster, "ask", without_answer)
+        monkeypatch.setattr(Cluster, "exchange", exchanged)
+
+    return start
 
 
-def test_a_request_whose_answer_is_lost_is_resolved_by_reading(
-    own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _instead(monkeypatch, tmp_path, _DEAF % _REALLY_SENDS)
+def test_a_request_whose_answer_is_lost_is_resolved_by_reading(own: KafkaBroker, lose: Callable[[str], None]) -> None:
+    lose("carried out")
 
     with Brokers.connect(own.address, timeout=30) as brokers:
         assert brokers.commit({"unheard": {AT: 5}}) == {"unheard": {AT: None}}
@@ -202,15 +231,13 @@ def test_a_request_whose_answer_is_lost_is_resolved_by_reading(
         assert brokers.committed(["unheard"]) == {"unheard": {}}
 
 
-@pytest.mark.parametrize(
-    ("sent", "kind"), [(_SAYS_THAT_IT_SENDS, OutcomeUnknownError), ("pass", NotConnectedError)], ids=["sent", "not"]
-)
+@pytest.mark.parametrize(("moment", "kind"), [("not carried out", OutcomeUnknownError), ("unsent", NotConnectedError)])
 def test_an_unanswered_request_and_an_unsent_request_have_different_errors(
-    own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: str, kind: type[ZkgroupsException]
+    own: KafkaBroker, lose: Callable[[str], None], moment: str, kind: type[ZkgroupsException]
 ) -> None:
-    _instead(monkeypatch, tmp_path, _DEAF % sent)
+    lose(moment)
 
-    with Brokers.connect(own.address, timeout=4) as brokers:
+    with Brokers.connect(own.address, timeout=2) as brokers:
         committed = brokers.commit({"billing": {AT: 8}})["billing"][AT]
         deleted = brokers.delete_groups(["billing"])["billing"]
 
@@ -220,92 +247,64 @@ def test_an_unanswered_request_and_an_unsent_request_have_different_errors(
         assert brokers.committed(["billing"])["billing"][AT].offset == 7
 
 
-def test_if_a_worker_process_is_killed_another_one_requests_the_rest(
-    own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_work_that_takes_longer_than_the_timeout_goes_on_while_answers_come(
+    own: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = """
-question = sys.stdin.readline()
-left = len(asking.json.loads(question)["waves"][0])
-if first:
-    print('{"sent": 2}')
-    print('{"n": 1, "found": [["orders", 0, 1, null, null]]}')
-    print('{"n": 0, "fou', end="", flush=True)
-    os.kill(os.getpid(), signal.SIGSEGV)
-assert left == 1, left
-sys.stdin = io.StringIO(question)
-asking.main()
-"""
-    _instead(monkeypatch, tmp_path, program)
+    """Each attempt gets an answer for one group, and takes half of the timeout."""
+    ask = Cluster.ask
 
+    async def first_only(self: Cluster, node: int | None, request: Any, **more: Any) -> Any:
+        found = await ask(self, node, request, **more)
+        if request.API_KEY == codec.DESCRIBE_GROUPS:
+            await asyncio.sleep(0.5)
+            for each in found.groups[1:]:
+                each.error_code = int(Code.COORDINATOR_LOAD_IN_PROGRESS)
+        return found
+
+    monkeypatch.setattr(Cluster, "ask", first_only)
+    names = [f"slow-{number}" for number in range(4)]
+    with Brokers.connect(own.address, timeout=1) as brokers:
+        assert brokers.groups(names) == {name: NativeGroup(name, NativeState.DEAD) for name in names}
+
+
+def test_connections_end_with_brokers_that_were_never_closed(own: KafkaBroker) -> None:
+    brokers = Brokers.connect(own.address)
+    brokers.committed(["billing"])
+    assert "zkgroups-kafka" in {thread.name for thread in threading.enumerate()}
+    del brokers
+    gc.collect()
+    assert eventually(lambda: "zkgroups-kafka" not in {thread.name for thread in threading.enumerate()})
+
+
+def test_a_forked_child_is_refused_and_its_parent_is_left_alone(own: KafkaBroker) -> None:
     with Brokers.connect(own.address) as brokers:
-        found = brokers.committed(["billing", "others"])
-
-    assert {group: offsets[AT].offset for group, offsets in found.items()} == {"billing": 7, "others": 1}
-
-
-def test_a_worker_process_that_always_dies_is_an_error_in_time(
-    own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _instead(monkeypatch, tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)")
-    started = time.monotonic()
-
-    with (
-        Brokers.connect(own.address, timeout=4) as brokers,
-        pytest.raises(NotConnectedError, match=r"group 'billing' within 4 s: .*coordinator"),
-    ):
-        brokers.committed(["billing"])
-
-    assert time.monotonic() - started < 30
+        brokers.partitions()
+        if (child := os.fork()) == 0:
+            status = 1
+            try:
+                with brokers:
+                    brokers.partitions()
+            except UnavailableError:
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert brokers.partitions(["orders"]) == {"orders": (0,)}
 
 
-def test_a_worker_process_that_cannot_run_is_an_error_at_once(
-    own: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _instead(monkeypatch, tmp_path, "sys.exit(3)")
-
-    with (
-        Brokers.connect(own.address) as brokers,
-        pytest.raises(ZkgroupsException, match="ended with status 3"),
-    ):
-        brokers.committed(["billing"])
-
-
-def test_one_worker_process_sends_all_requests_and_ends_with_close(own: KafkaBroker) -> None:
-    with Brokers.connect(own.address) as brokers:
-        brokers.committed(["billing"])
-        first = brokers._open().asker._running()
-        brokers.groups(["billing"])
-        assert brokers._open().asker._running() is first
-        assert is_alive(first.pid)
-
-    assert not is_alive(first.pid)
-
-
-_SLOW = """
-def slow(config):
-    def ask(questions, patience):
-        pathlib.Path(questions[0]).write_text(f"{os.getpid()} ")
-        signal.pause()
-    return ask
-asking._KINDS["slow"] = slow
-asking.main()
-"""
-_ASKS = """
-import sys
-from zkgroups.kafka import worker
-worker._COMMAND = sys.argv[1:3]
-worker.Asker({}).ask("slow", [[sys.argv[3]]], 60)
-"""
-
-
-def test_a_worker_process_sends_no_requests_after_its_parent_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the request would be carried out after another client has read the state."""
-    _instead(monkeypatch, tmp_path, _SLOW)
-    asking = tmp_path / "pid"
-    with subprocess.Popen([sys.executable, "-c", _ASKS, *worker._COMMAND, str(asking)]) as process:
-        assert eventually(lambda: asking.exists() and asking.read_text().endswith(" "), timeout=60)
-        process.kill()
-
-    assert eventually(lambda: not is_alive(int(asking.read_text())))
+def test_ctrl_c_ends_a_call_at_once_and_the_next_call_works(own: KafkaBroker) -> None:
+    with Brokers.connect(own.address, timeout=60) as brokers:
+        brokers.partitions()
+        own.suspend()
+        begun = time.monotonic()
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                brokers.committed(["billing"])
+        finally:
+            timer.join()
+            own.resume()
+        assert time.monotonic() - begun < 30
+        assert brokers.committed(["billing"])["billing"][AT].offset == 7
+    assert "zkgroups-kafka" not in {thread.name for thread in threading.enumerate()}

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from tests.testing.waiting import eventually
 from zkgroups.core.kafka_values import NativeOffset, OffsetRange
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import UnavailableError
 from zkgroups.input_errors import InvalidInputError, InvalidNameError, InvalidOptionError
-from zkgroups.kafka import Brokers
+from zkgroups.kafka import Brokers, log_offsets
+from zkgroups.kafka.wire import codec
+from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker
 
 from .conftest import WIDE, Writer
@@ -118,17 +119,15 @@ def test_the_offset_at_a_time_is_the_first_not_before_it_or_the_end(
 
 def _between_questions(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Actions of another client between the first answer and the second request."""
-    ask, acts = AdminClient.list_offsets, iter([act])
+    ask, acts = log_offsets._offsets, iter([act])
 
-    def answered(self: AdminClient, questions: dict[Any, Any], **more: Any) -> Any:
-        futures = ask(self, questions, **more)
+    async def answered(*asked: Any) -> Any:
+        found = await ask(*asked)
         for act in acts:
-            for future in futures.values():
-                future.result()
             act()
-        return futures
+        return found
 
-    monkeypatch.setattr(AdminClient, "list_offsets", answered)
+    monkeypatch.setattr(log_offsets, "_offsets", answered)
 
 
 def test_a_message_written_during_the_call_is_not_skipped(
@@ -159,20 +158,20 @@ def test_a_log_that_moves_during_the_call_never_starts_after_its_end(
 def test_more_than_a_thousand_partitions_take_few_requests(
     brokers: Brokers, wide_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[int] = []
-    ask = AdminClient.list_offsets
+    asked: list[int] = []
+    exchange = Cluster.exchange
 
-    def counted(self: AdminClient, questions: dict[Any, Any], **more: Any) -> Any:
-        calls.append(len(questions))
-        return ask(self, questions, **more)
+    async def counted(self: Cluster, node: int, key: int, build: Any, **more: Any) -> Any:
+        asked.append(key)
+        return await exchange(self, node, key, build, **more)
 
-    monkeypatch.setattr(AdminClient, "list_offsets", counted)
+    monkeypatch.setattr(Cluster, "exchange", counted)
     wanted = [TopicPartition(wide_topic, number) for number in range(WIDE)]
 
     assert brokers.ranges(wanted) == dict.fromkeys(wanted, OffsetRange(0, 0))
-    assert calls == [WIDE, WIDE]
+    assert asked == [codec.LIST_OFFSETS] * 2
     assert brokers.offsets_at(dict.fromkeys(wanted, NOON)) == dict.fromkeys(wanted, 0)
-    assert calls == [WIDE] * 7  # also whether any message has a time, and which logs have any
+    assert asked == [codec.LIST_OFFSETS] * 7  # also whether any message has a time, and which logs have any
 
 
 def test_a_topic_that_was_just_created_is_waited_for(brokers: Brokers, writer: Writer) -> None:

@@ -30,10 +30,10 @@ NAMES = ("a b", "kosten:2024", "größe/日本", " ", "a\nb", "\x01", "x" * 32_0
 
 
 @contextmanager
-def a_member(broker: KafkaBroker, group: str, topic: str) -> Iterator[None]:
+def a_member(broker: KafkaBroker, group: str, topic: str, protocol: str = "classic") -> Iterator[None]:
     """A member of a group, once the group has settled."""
     config = {"bootstrap.servers": broker.address, "group.id": group, "client.id": "anna", "log_level": 0}
-    consumer = Consumer(config | {"enable.auto.commit": False})
+    consumer = Consumer(config | {"enable.auto.commit": False, "group.protocol": protocol})
     consumer.subscribe([topic])
     try:
         assert eventually(lambda: consumer.poll(0.1) or consumer.assignment(), timeout=60)
@@ -166,6 +166,28 @@ def test_a_live_group_is_refused_with_its_members_and_other_groups_are_written(
     assert brokers.commit({live: {at: 5}}) == {live: {at: None}}
 
 
+def test_a_group_of_the_new_protocol_is_not_taken_for_a_missing_one(kafka: str, kafka_broker: KafkaBroker) -> None:
+    """The request for older groups does not find it."""
+    kafka_broker.create_topic("new-protocol")
+    at, name = TopicPartition("new-protocol", 0), "a group of the new protocol"
+    with Brokers.connect(kafka) as brokers:
+        with a_member(kafka_broker, name, at.topic, "consumer"):
+            assert eventually(lambda: _group(brokers, name).state is NativeState.STABLE)
+            (member,) = _group(brokers, name).members
+            assert (member.client_id, member.host) == ("anna", "/127.0.0.1")
+            for error in (
+                brokers.commit({name: {at: 5}})[name][at],
+                brokers.delete_groups([name])[name],
+            ):
+                assert isinstance(error, GroupInUseError)
+                assert error.instances == (str(member),)
+            assert isinstance(brokers.delete_offsets({name: [at]})[name][at], GroupInUseError)
+        assert eventually(lambda: _group(brokers, name) == NativeGroup(name, NativeState.EMPTY))
+        assert brokers.commit({name: {at: 5}}) == {name: {at: None}}
+        assert brokers.delete_groups([name]) == {name: None}
+        assert _group(brokers, name) == NativeGroup(name, NativeState.DEAD)
+
+
 def test_a_missing_group_is_dead_and_cannot_be_deleted(brokers: Brokers) -> None:
     assert brokers.groups(["nobody's"]) == {"nobody's": NativeGroup("nobody's", NativeState.DEAD)}
 
@@ -253,7 +275,7 @@ def test_the_retention_of_offsets_is_read(brokers: Brokers, broker: KafkaBroker)
 
 def test_connection_settings_are_pickled_without_secrets(kafka: str, tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
-    path.write_text("client.id=night\nsasl.password=the s3cret\n")
+    path.write_text("client.id=night\nsasl.jaas.config=the s3cret\n")
     options = BrokerOptions(kafka, str(path), timeout=30)
     carried = pickle.dumps(options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,8 +41,9 @@ def test_a_user_with_all_rights_reads_everything(own: KafkaBroker, tmp_path: Pat
 
 
 def test_a_wrong_password_is_an_error_at_once_that_does_not_show_it(
-    own: KafkaBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    own: KafkaBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG)
     properties = _login(tmp_path, "anna", "a wrong s3cret")
     with (
         Brokers.connect(own.sasl_address, properties=properties, timeout=60) as brokers,
@@ -49,7 +51,7 @@ def test_a_wrong_password_is_an_error_at_once_that_does_not_show_it(
     ):
         brokers.committed(["billing"])
 
-    assert "s3cret" not in f"{caught.value!r} {caught.value.__cause__!r}"
+    assert "s3cret" not in f"{caught.value!r} {caught.value.__cause__!r} {caplog.text}"
     assert capfd.readouterr() == ("", "")
 
 

@@ -14,7 +14,8 @@ from zkgroups.core.migration.plan_rows import Outcome
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Offsets, Outcomes
+from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.testing import KafkaBroker

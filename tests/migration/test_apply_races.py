@@ -13,7 +13,8 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.core.migration.plan_rows import Outcome, ReportRow
 from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Offsets, Outcomes
+from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.testing import KafkaBroker

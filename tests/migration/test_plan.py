@@ -304,7 +304,8 @@ def test_a_forbidden_target_is_refused_and_stops_no_other() -> None:
         for made in others.admin.create_acls(acls).values():
             made.result()
         login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
-        login |= {"sasl.username": "ben", "sasl.password": "secret"}
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        login |= {"sasl.jaas.config": f'{module} required username="ben" password="secret";'}
         with Brokers.connect(broker.sasl_address, properties=login) as brokers:
             assert eventually(lambda: isinstance(brokers.groups(["mine"])["mine"], NativeGroup))
             mine, theirs = Planner(PLANNING, brokers).plan(

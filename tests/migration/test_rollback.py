@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -17,7 +18,8 @@ from zkgroups.core.migration.plan_rows import MigrationStep, Outcome
 from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Offsets, Outcomes
+from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.testing import KafkaBroker
@@ -27,6 +29,8 @@ from .conftest import Join, MakeTopic
 from .rows import PLAN, details, numbers, outcomes, plan_of, tree
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+T = TypeVar("T")
 
 
 class Moved:
@@ -82,9 +86,12 @@ def test_a_target_is_restored_exactly_and_additional_offsets_are_deleted(moved: 
     moved.apply()
     assert {at: each.offset for at, each in moved.now.items()} == {moved.first: 7, moved.second: 9, moved.other: 5}
 
+    single = moved.brokers.can_delete_offsets()
+    assert single == (moved.broker.release != "1.1.1")
+
     dry = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=False)
 
-    assert outcomes(dry) == {"would write"}
+    assert outcomes(dry) == ({"would write", "already there"} if single else {"would write"})
     assert (moved.now[moved.first].offset, moved.marked) == (7, True)
 
     report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)
@@ -92,7 +99,7 @@ def test_a_target_is_restored_exactly_and_additional_offsets_are_deleted(moved: 
     assert {(row.topic, row.partition): (row.outcome, row.found, row.written, row.detail) for row in report} == {
         (moved.first.topic, 0): (Outcome.WRITTEN, 7, 3, ""),
         (moved.first.topic, 1): (Outcome.WRITTEN, 9, None, "deleted"),
-        (moved.other.topic, 0): (Outcome.WRITTEN, 5, 5, ""),
+        (moved.other.topic, 0): (Outcome.THERE, 5, None, "") if single else (Outcome.WRITTEN, 5, 5, ""),
     }
     assert moved.now == moved.before
     assert tree(moved.registry.client, "/consumers") == tree_before
@@ -119,6 +126,10 @@ def test_changed_offsets_are_restored_without_deleting_the_group(moved: Moved) -
     class NeverDeletes(Brokers):
         def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
             assert not list(names)
+            return {}
+
+        def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]]) -> Outcomes:
+            assert not offsets
             return {}
 
     moved.mark()
@@ -197,7 +208,8 @@ def test_a_group_that_this_plan_has_not_moved_is_left_even_with_the_planned_offs
     legacy = Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["scala-1"])
     followed = [replace(row, obstacles=(legacy,)) for row in moved.rows]
     moved.mark()
-    assert outcomes(rollback_groups(followed, moved.brokers, moved.registry, execute=True)) == {"written"}
+    report = rollback_groups(followed, moved.brokers, moved.registry, execute=True)
+    assert outcomes(report) == {"written", "already there"}
     assert moved.now == moved.before
 
 
@@ -208,50 +220,63 @@ def test_a_group_of_an_apply_killed_before_the_write_is_as_before(moved: Moved) 
     assert (moved.now, moved.marked) == (moved.before, False)
 
 
-KILLS = [
-    ("delete", 0, "before"),
-    ("delete", 0, "after"),
-    ("commit", 0, "before"),
-    ("commit", 0, "while"),
-    ("commit", 1, "before"),
-    ("commit", 1, "while"),
-    ("commit", 1, "after"),
-]
+KILLS = {
+    "kafka_broker": [
+        ("commit", 0, "before"),
+        ("commit", 0, "while"),
+        ("delete", 0, "before"),
+        ("delete", 0, "after"),
+    ],
+    "legacy_kafka": [
+        ("delete", 0, "before"),
+        ("delete", 0, "after"),
+        ("commit", 0, "before"),
+        ("commit", 0, "while"),
+        ("commit", 1, "before"),
+        ("commit", 1, "while"),
+        ("commit", 1, "after"),
+    ],
+}
 
 
-@pytest.mark.parametrize(("step", "nth", "moment"), KILLS)
+@pytest.mark.parametrize(
+    ("broker", "step", "nth", "moment"),
+    [(broker, *kill) for broker, kills in KILLS.items() for kill in kills],
+    indirect=["broker"],
+)
 def test_a_rollback_killed_at_any_step_can_be_repeated(moved: Moved, step: str, nth: int, moment: str) -> None:
+    """Brokers before 2.4 delete the whole group, and get its offsets again."""
     moved.apply()
+    last = KILLS["legacy_kafka" if moved.broker.release == "1.1.1" else "kafka_broker"][-1]
     steps: list[str] = []
 
     def dies(now: str) -> bool:
         return (steps[-1], steps.count(steps[-1]) - 1, now) == (step, nth, moment)
 
+    def act(name: str, request: Callable[[], T]) -> T:
+        steps.append(name)
+        if dies("before"):
+            raise KeyboardInterrupt
+        found = request()
+        if dies("while") or dies("after"):
+            raise KeyboardInterrupt
+        return found
+
     class Killed(Brokers):
         def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
-            steps.append("delete")
-            if dies("before"):
-                raise KeyboardInterrupt
-            found = super().delete_groups(names)
-            if dies("after"):
-                raise KeyboardInterrupt
-            return found
+            some = list(names)
+            return act("delete", lambda: Brokers.delete_groups(self, some)) if some else {}
+
+        def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]]) -> Outcomes:
+            return act("delete", lambda: Brokers.delete_offsets(self, offsets)) if offsets else {}
 
         def commit(self, offsets: Offsets) -> Outcomes:
-            steps.append("commit")
-            if dies("before"):
-                raise KeyboardInterrupt
-            if dies("while"):
-                super().commit({target: dict(list(those.items())[:1]) for target, those in offsets.items()})
-                raise KeyboardInterrupt
-            found = super().commit(offsets)
-            if dies("after"):
-                raise KeyboardInterrupt
-            return found
+            first = {target: dict(list(those.items())[:1]) for target, those in offsets.items()}
+            return act("commit", lambda: Brokers.commit(self, first if dies("while") else offsets))
 
     with Killed.connect(moved.broker.address) as dying, pytest.raises(KeyboardInterrupt):
         rollback_groups(moved.rows, dying, moved.registry, execute=True)
-    assert (moved.now == moved.before) == ((step, nth, moment) == KILLS[-1])
+    assert (moved.now == moved.before) == ((step, nth, moment) == last)
     assert moved.marked
 
     assert "left" not in outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True))
@@ -259,6 +284,7 @@ def test_a_rollback_killed_at_any_step_can_be_repeated(moved: Moved, step: str, 
     assert (moved.now, moved.marked) == (moved.before, False)
 
 
+@pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"], indirect=True)
 def test_a_group_that_cannot_be_restored_completely_is_not_deleted_and_stays_marked(moved: Moved) -> None:
     moved.apply()
 
@@ -274,13 +300,15 @@ def test_a_group_that_cannot_be_restored_completely_is_not_deleted_and_stays_mar
     with Refusing.connect(moved.broker.address) as brokers:
         report = rollback_groups(moved.rows, brokers, moved.registry, execute=True, force=True)
 
+    old = moved.broker.release == "1.1.1"
+    what = "the group was" if old else "offsets that it did not have before were"
     assert {(row.topic, row.partition): (row.outcome, row.detail) for row in report} == {
         (moved.first.topic, 0): (Outcome.FAILED, "no"),
         (moved.first.topic, 1): (
             Outcome.FAILED,
-            "the group was not deleted: not all of its earlier offsets can be restored",
+            f"{what} not deleted: not all of its earlier offsets can be restored",
         ),
-        (moved.other.topic, 0): (Outcome.WRITTEN, ""),
+        (moved.other.topic, 0): (Outcome.WRITTEN if old else Outcome.THERE, ""),
     }
     assert numbers(moved.brokers, moved.target) == {moved.first: 7, moved.second: 9, moved.other: 5}
     assert moved.marked
@@ -306,6 +334,7 @@ def test_offsets_of_deleted_topics_are_skipped_and_the_rest_is_restored(moved: M
     assert (moved.now, moved.marked) == ({moved.first: moved.before[moved.first]}, False)
 
 
+@pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"], indirect=True)
 def test_a_commit_between_the_first_write_and_the_deletion_keeps_the_group(moved: Moved) -> None:
     moved.apply()
 
@@ -320,8 +349,9 @@ def test_a_commit_between_the_first_write_and_the_deletion_keeps_the_group(moved
 
     assert numbers(moved.brokers, moved.target) == {moved.first: 95, moved.second: 96, moved.other: 5}
     why = f"offsets were committed on the target during the rollback: {moved.first}, {moved.second}"
+    what = "the group was" if moved.broker.release == "1.1.1" else "offsets that it did not have before were"
     assert {(row.outcome, row.detail) for row in report if row.topic == moved.first.topic} == {
-        (Outcome.FAILED, f"the group was not deleted: {why}")
+        (Outcome.FAILED, f"{what} not deleted: {why}")
     }
     assert moved.marked
 
@@ -330,9 +360,9 @@ def test_a_mark_that_cannot_be_removed_is_reported_in_each_row(moved: Moved) -> 
     moved.apply()
 
     class Raced(Brokers):
-        def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
+        def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]]) -> Outcomes:
             moved.registry.client.set(f"/consumers/{moved.group}/migration", b"scrambled")
-            return super().delete_groups(names)
+            return super().delete_offsets(offsets)
 
     with Raced.connect(moved.broker.address) as brokers:
         report = rollback_groups(moved.rows, brokers, moved.registry, execute=True)
@@ -340,7 +370,7 @@ def test_a_mark_that_cannot_be_removed_is_reported_in_each_row(moved: Moved) -> 
     assert outcomes(report) == {"failed"}
     [detail] = details(report, moved.target)
     assert detail.startswith("the migration mark could not be changed: ")
-    assert {row.written for row in report} == {3, 5, None}
+    assert {row.written for row in report} == {3, None}
     assert (moved.now, moved.marked) == (moved.before, True)
 
 

@@ -9,10 +9,12 @@ itself or the driver.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
 import signal
+import struct
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,13 +22,24 @@ from typing import Any, Self
 
 from kazoo.client import KazooClient
 
-from zkgroups.kafka import worker
-from zkgroups.spark.migration import chunks
+from zkgroups.kafka.wire import codec
+from zkgroups.kafka.wire.connection import Connection
+from zkgroups.migration import chunks
 from zkgroups.testing import Op
 
 VARIABLE = "ZKGROUPS_FATAL"
 
 WRITES = (Op.CREATE, Op.DELETE, Op.SET_DATA, Op.MULTI, Op.CREATE2)
+_KINDS = {
+    codec.DESCRIBE_GROUPS: "describe",
+    codec.OFFSET_FETCH: "committed",
+    codec.OFFSET_COMMIT: "commit",
+    codec.DELETE_GROUPS: "delete",
+    codec.OFFSET_DELETE: "delete",
+}
+_KEY = struct.Struct(">h")
+_KEY_AT = 4
+"""Where the kind of the request is in a frame: after its size."""
 GROUPS = 2
 """The groups per chunk. It is small, so that a process may die between two chunks."""
 
@@ -74,28 +87,26 @@ def arm(fate: Fate) -> None:
             os.kill(fate.driver if fate.victim == "driver" else os.getpid(), signal.SIGKILL)
 
     chunks.MAX_GROUPS = GROUPS  # type: ignore[misc]
-    _watch_questions(step)
+    _watch_requests(step)
     _watch_writes(step)
 
 
-def _watch_questions(step: Callable[[str], None]) -> None:
-    exchange, rest = worker._exchange, worker._rest
-    kinds: list[str] = []
+def _watch_requests(step: Callable[[str], None]) -> None:
+    exchange = Connection.exchange
 
-    def asked(process: Any, question: str, *more: Any) -> int | None:
-        kinds[:] = [json.loads(question)["kind"]]
-        step(f"{kinds[0]} before")
-        status = exchange(process, question, *more)
-        step(f"{kinds[0]} answered")
-        return status
+    async def watched(self: Connection, frame: bytes, correlation_id: int | None) -> bytes:
+        (key,) = _KEY.unpack_from(frame, _KEY_AT)
+        if (kind := _KINDS.get(key)) is None:
+            return await exchange(self, frame, correlation_id)
+        step(f"{kind} before")
+        sent = asyncio.create_task(exchange(self, frame, correlation_id))
+        await asyncio.sleep(0)
+        step(f"{kind} sent")
+        answer = await sent
+        step(f"{kind} answered")
+        return answer
 
-    def sent(pipe: int, question: memoryview) -> memoryview:
-        left = rest(pipe, question)
-        if not left:
-            step(f"{kinds[0]} sent")
-        return left
-
-    worker._exchange, worker._rest = asked, sent
+    Connection.exchange = watched  # type: ignore[method-assign]
 
 
 def _watch_writes(step: Callable[[str], None]) -> None:

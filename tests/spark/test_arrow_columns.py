@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import TimestampType
 
+from zkgroups.core.times import LATEST_MS
 from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
 from zkgroups.core.znodes.paths import Part
 from zkgroups.core.znodes.values import ForbiddenNode
 from zkgroups.spark import Table
 from zkgroups.spark.source import table_reader
 from zkgroups.spark.source.arrow_columns import offset_columns
-from zkgroups.spark.source.tables import LATEST_MS, SCHEMAS, arrow_schema
+from zkgroups.spark.source.tables import SCHEMAS, arrow_schema
 from zkgroups.zookeeper.reading.tree_walk import PartDirectory
 from zkgroups.zookeeper.requests.bulk_read import Block, Siblings
 from zkgroups.zookeeper.requests.multiread_format import (

@@ -31,7 +31,7 @@ from zkgroups.spark import SourceOptions, Table, diff_snapshots, take_snapshot
 from zkgroups.spark.snapshots import diff as history
 from zkgroups.spark.snapshots.clusters import ChosenSnapshot
 from zkgroups.spark.snapshots.side_by_side import DiffSide, aligned_parts
-from zkgroups.spark.storage.timestamps import parse_timestamp
+from zkgroups.storage.timestamps import parse_timestamp
 from zkgroups.testing import Server, fresh_chroot
 
 from ..cli.test_help import examples

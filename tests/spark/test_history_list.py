@@ -16,7 +16,7 @@ from zkgroups.exceptions import InvalidOptionError, NotFoundError
 from zkgroups.spark import Snapshot, SourceOptions, Table, list_snapshots, read_snapshot, take_snapshot
 from zkgroups.spark.snapshots.layout import Layout
 from zkgroups.spark.snapshots.listing import ListedSnapshot, listing
-from zkgroups.spark.storage.timestamps import parse_timestamp
+from zkgroups.storage.timestamps import parse_timestamp
 
 from ..cli.test_help import examples
 from .commands import command_on

@@ -22,7 +22,7 @@ from zkgroups.spark import SourceOptions, Table, read_snapshot, take_snapshot, v
 from zkgroups.spark.snapshots.layout import Layout
 from zkgroups.spark.snapshots.summary import Summary, TableSummary, columns_of, digest
 from zkgroups.spark.snapshots.verify import verify
-from zkgroups.spark.storage.timestamps import parse_timestamp
+from zkgroups.storage.timestamps import parse_timestamp
 from zkgroups.testing import Server
 from zkgroups.testing.server_choice import fresh_chroot
 

@@ -19,13 +19,22 @@ from zkgroups.core.migration.plan_rows import Match, MigrationStep
 from zkgroups.exceptions import GuardFailedError, NotConnectedError, NotFoundError, SparkJobError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers
+from zkgroups.migration.steps import STEPS
+from zkgroups.migration.tasks import MigrationConnections
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration import execution
-from zkgroups.spark.migration.execution import STEPS, MigrationConnections, apply, rollback, verify
-from zkgroups.spark.migration.planning import plan, read_plan
-from zkgroups.spark.migration.reports import differing, group_results, read_report
-from zkgroups.spark.migration.status import status
-from zkgroups.spark.storage import atomic_folder
+from zkgroups.spark.migration import (
+    apply,
+    differing,
+    engine,
+    group_results,
+    plan,
+    read_plan,
+    read_report,
+    rollback,
+    status,
+    verify,
+)
+from zkgroups.spark.storage.hadoop_files import HadoopFiles
 from zkgroups.testing import KafkaBroker
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1000)]
@@ -43,7 +52,7 @@ class Migration:
     def __init__(self, spark: SparkSession, hosts: str, registry: Registry, broker: KafkaBroker, folder: Path) -> None:
         self.spark, self.registry, self.folder = spark, registry, str(folder / "move")
         settings = folder / "client.properties"
-        settings.write_text(f"sasl.password={SECRET}\n")
+        settings.write_text(f"sasl.jaas.config={SECRET}\n")
         self.source, self.options = SourceOptions(zookeeper=hosts), BrokerOptions(broker.address, str(settings))
         self.topic, other = (f"carried-{next(_numbers)}" for _ in range(2))
         broker.create_topic(self.topic, 3)
@@ -126,7 +135,7 @@ def test_a_report_that_cannot_be_written_is_detected_before_the_work_or_has_advi
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(atomic_folder, "write_text", full)
+        patch.setattr(HadoopFiles, "write_text", full)
         with pytest.raises(SparkJobError, match="cannot be written to: No space") as early:
             migration.call(apply, execute=True)
     assert not hasattr(early.value, "__notes__")
@@ -146,7 +155,7 @@ def test_groups_with_obstacles_are_left_and_progress_is_copied_back(
     migration: Migration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In several tasks."""
-    monkeypatch.setattr(execution, "MIN_ROWS_PER_TASK", 9)
+    monkeypatch.setattr(engine, "MIN_ROWS_PER_TASK", 9)
     live, written, moved, *free = migration.names
     migration.registry.client.create(f"/consumers/{live}/ids/scala-1", b"{}", ephemeral=True, makepath=True)
     migration.registry.group(written).offsets.set(migration.first, 1)

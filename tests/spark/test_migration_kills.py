@@ -25,13 +25,12 @@ from tests.migration.rows import tree
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.offset_decision import Action
-from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.kafka import BrokerOptions
+from zkgroups.migration.summaries import plan_rows
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration.arrow_rows import collect_rows
-from zkgroups.spark.migration.execution import ExecutionResult, apply, rollback
-from zkgroups.spark.migration.planning import plan, read_plan
+from zkgroups.spark.migration import ExecutionResult, apply, plan, rollback
+from zkgroups.spark.migration.engine import SparkEngine
 from zkgroups.testing import KafkaBroker
 from zkgroups.zookeeper.admin import migration_marks as marks
 
@@ -61,14 +60,14 @@ import os, sys
 from tests.spark import fatal
 from zkgroups.kafka import BrokerOptions
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.migration import execution
+import zkgroups.spark.migration
 from zkgroups.spark.session import own_session
 
 command, destination, brokers, zookeeper = sys.argv[1:]
 os.environ |= fatal.Fate.of_environment().driven_by(os.getpid()).environment()
 with own_session({"spark.python.daemon.module": "tests.spark.fatal"}, master="local[2,4]") as spark:
     source = SourceOptions(zookeeper=zookeeper)
-    getattr(execution, command)(spark, destination, BrokerOptions(brokers), source, execute=True)
+    getattr(zkgroups.spark.migration, command)(spark, destination, BrokerOptions(brokers), source, execute=True)
 """
 
 _numbers = itertools.count()
@@ -107,7 +106,7 @@ class Scene:
         self.before = self.on_target()
         self.source = SourceOptions(zookeeper=hosts)
         assert plan(spark, self.destination, self.source, BrokerOptions(self.address)).blocked == 0
-        self.rows = collect_rows(PlanRow, read_plan(spark, self.destination))
+        self.rows = list(plan_rows(SparkEngine(spark), self.destination))
         self.zookeeper = tree(registry.client, "/consumers")
 
     def _write_messages(self) -> None:

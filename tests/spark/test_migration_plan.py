@@ -22,16 +22,19 @@ from zkgroups.core.migration.target_names import Renaming
 from zkgroups.exceptions import NotFoundError, RefusedError, SparkJobError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions
+from zkgroups.migration import arrow_rows, chunks, planning
+from zkgroups.migration.chunks import group_chunks
 from zkgroups.migration.plan import PlanSettings, SourceNode
+from zkgroups.migration.plan_folder import PlanFolder
+from zkgroups.migration.source_nodes import NamedGroup
+from zkgroups.migration.summaries import plan_rows
+from zkgroups.migration.tasks import PlanGroups
 from zkgroups.spark import SourceOptions, take_snapshot
-from zkgroups.spark.migration import arrow_rows, chunks, planning
-from zkgroups.spark.migration.chunks import group_chunks
-from zkgroups.spark.migration.jobs import by_target, map_batches
-from zkgroups.spark.migration.plan_folder import PlanFolder
-from zkgroups.spark.migration.planning import PlanningTask, groups, plan, read_plan, summary
-from zkgroups.spark.migration.sources import SnapshotSource, TargetNaming, read
-from zkgroups.spark.storage.atomic_folder import ABANDONED_AFTER, write_and_list
-from zkgroups.spark.storage.timestamps import timestamp_text
+from zkgroups.spark.migration import SnapshotSource, groups, plan, read_plan, summary
+from zkgroups.spark.migration.engine import SparkEngine, schema
+from zkgroups.spark.storage.writing import write_and_list
+from zkgroups.storage.atomic_folder import ABANDONED_AFTER
+from zkgroups.storage.timestamps import timestamp_text
 from zkgroups.testing import KafkaBroker
 
 from ..kafka.conftest import Writer
@@ -86,7 +89,7 @@ def test_rows_survive_conversion_to_columns_and_back(rows: list[PlanRow]) -> Non
 
 @pytest.mark.parametrize("kind", [SourceNode, PlanRow, ReportRow, MatchRow])
 def test_spark_and_arrow_have_the_same_columns(kind: type[Any]) -> None:
-    assert arrow_rows.arrow_schema(kind).equals(to_arrow_schema(arrow_rows.schema(kind)))
+    assert arrow_rows.arrow_schema(kind).equals(to_arrow_schema(schema(kind)))
 
 
 @given(st.lists(st.integers(1, 12), max_size=30), st.integers(1, 20))
@@ -199,8 +202,9 @@ EXPECTED = [
 
 
 def _plan_rows(spark: SparkSession, destination: str) -> list[PlanRow]:
-    rows = arrow_rows.collect_rows(PlanRow, read_plan(spark, destination))
-    return sorted(rows, key=lambda row: (row.group, row.topic or "", row.partition or 0))
+    return sorted(
+        plan_rows(SparkEngine(spark), destination), key=lambda row: (row.group, row.topic or "", row.partition or 0)
+    )
 
 
 def test_a_plan_has_all_offsets_live_and_from_a_snapshot_and_no_secret(
@@ -259,11 +263,11 @@ def _assert_no_secret(
     spark: SparkSession, source: SourceOptions, brokers: BrokerOptions, files: Sequence[Path]
 ) -> None:
     """No secret is in the files or in Spark's view of the job."""
-    _shown, found = read(spark, source)
-    work = PlanningTask(brokers, PlanSettings(plan="p", planned_ms=1))
-    named = map_batches(found, TargetNaming(Renaming(), None, None), SourceNode)
-    shown = map_batches(by_target(named, 2), work, PlanRow)._jdf.queryExecution().toString()
-    assert "PlanningTask" in shown
+    engine = SparkEngine(spark)
+    work = PlanGroups(source, brokers, PlanSettings(plan="p", planned_ms=1), engine.tally_sum())
+    named = engine.rows(NamedGroup, [NamedGroup(group=ODD, target=ODD)])
+    shown = named.by_target().map(work, PlanRow).frame._jdf.queryExecution().toString()
+    assert "PlanGroups" in shown
     assert SECRET not in shown
     for file in files:
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
@@ -308,7 +312,7 @@ def test_a_plan_appears_completely_or_not_at_all_and_is_never_overwritten(
 
     (destination / "plan").mkdir()
     (destination / "plan" / "part-0.parquet").write_bytes(b"half of it")  # by a killed run
-    assert not PlanFolder(spark, str(destination)).has_plan()
+    assert not folder_of(spark, destination).has_plan()
     first = plan(spark, str(destination), source, None, on_progress=told.append)
 
     assert len(told) == planning.STEPS
@@ -333,11 +337,11 @@ def test_a_plan_with_another_format_is_refused_with_advice(
             RefusedError, match=f"has format {found}, but .* reads format 2: make a new plan in another"
         ):
             read_plan(spark, str(tmp_path))
-        assert PlanFolder(spark, str(tmp_path)).has_plan()
+        assert folder_of(spark, tmp_path).has_plan()
 
 
 def test_reports_are_stored_beside_the_plan_and_listed_oldest_first(spark: SparkSession, tmp_path: Path) -> None:
-    folder, now = PlanFolder(spark, str(tmp_path)), datetime(2026, 1, 31, 12, tzinfo=UTC)
+    folder, now = folder_of(spark, tmp_path), datetime(2026, 1, 31, 12, tzinfo=UTC)
     for step, at in (
         (MigrationStep.TO_ZOOKEEPER, now + timedelta(seconds=1)),
         (MigrationStep.APPLY, now),
@@ -356,9 +360,14 @@ def test_reports_are_stored_beside_the_plan_and_listed_oldest_first(spark: Spark
         "20260131T120000.001Z-apply",
         "20260131T120001.000Z-to-zookeeper",
     ]
-    assert folder.report(names[0]).count() == 1
+    assert folder.report(names[0]) == (folder.path("reports", names[0]), ReportRow)
+    assert folder.report()[0] == folder.path("reports", names[-1])
     with pytest.raises(NotFoundError, match="no report"):
         folder.report("20260131T120000.000Z-rollback")
+
+
+def folder_of(spark: SparkSession, folder: Path) -> PlanFolder:
+    return SparkEngine(spark).folder(str(folder))
 
 
 def _left(destination: Path, age: timedelta) -> Path:

@@ -32,7 +32,7 @@ from zkgroups.spark.snapshots.timeline import (
     sample_evenly,
     timeline,
 )
-from zkgroups.spark.storage.timestamps import parse_timestamp, timestamp_text
+from zkgroups.storage.timestamps import parse_timestamp, timestamp_text
 
 from .commands import command_on
 

@@ -160,7 +160,7 @@ def _(spark: Any, folder: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
 @assumption("the JVM of a session has Hadoop's paths, file systems and text of streams")
 def _(spark: Any, folder: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "text").write_text("grüß Gott")
-    path = internals.hadoop_path(spark, internals.hadoop_path(spark, str(folder)), "text")
+    path = internals.hadoop_path(spark, str(folder / "text"))
     assert path.toString() == str(folder / "text")
     files = internals.file_system(spark, path)
     assert internals.read_stream(spark, files.open(path)) == "grüß Gott"

@@ -17,7 +17,7 @@ from zkgroups.spark import SourceOptions, Table, read_snapshot, run_audit, take_
 from zkgroups.spark.audit.journal import Journal
 from zkgroups.spark.snapshots.clusters import choose
 from zkgroups.spark.snapshots.restore import RestorableTopic, restorable_topics
-from zkgroups.spark.storage.timestamps import parse_timestamp
+from zkgroups.storage.timestamps import parse_timestamp
 
 from .commands import Command, command_on
 from .model import files, plant, spoil

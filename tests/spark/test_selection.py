@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zkgroups.spark.source.selection import Selection
+from zkgroups.core.selection import Selection
 
 from ..core.strategies import NAMES
 

@@ -11,6 +11,7 @@ import pytest
 
 from zkgroups.exceptions import NotSharedError
 from zkgroups.spark.storage import writing
+from zkgroups.storage import files
 
 from ..cli.running import run
 
@@ -74,7 +75,7 @@ def test_the_pandas_warning_of_pyspark_is_suppressed_but_no_other(tmp_path: Path
 
 # Before Spark starts
 
-WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"} | dict.fromkeys(writing._CONFIGURATION, "")
+WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"} | dict.fromkeys(files.CONFIGURATION, "")
 NOWHERE = "spark://127.0.0.1:1,127.0.0.1:2"
 
 
@@ -90,7 +91,7 @@ def test_an_unreachable_master_is_an_error_before_spark_starts() -> None:
         ("snapshot", "/groups"),
         ("audit", "file:/audit"),
         ("migrate", "plan", "/plan", "--without-brokers"),
-        ("migrate", "apply", "/plan"),
+        ("migrate", "apply", "/plan", "-b", "127.0.0.1:1"),
     ],
     ids=" ".join,
 )
@@ -116,7 +117,7 @@ REMOTE = "spark://master:7077"
 def test_a_possibly_shared_folder_is_not_refused_in_advance(
     monkeypatch: pytest.MonkeyPatch, destination: str, settings: dict[str, str], variable: str
 ) -> None:
-    for name in writing._CONFIGURATION:
+    for name in files.CONFIGURATION:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, "/somewhere")
     writing.check_shared_before_start(REMOTE, settings, destination)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import repeat
+from typing import NamedTuple
 
 from .znodes.topic_partition import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class NativeOffset:
+class NativeOffset(NamedTuple):
     """The committed offset of one partition in a Kafka-native group.
 
     - `group`, `at`: the name of the group, and the partition.
@@ -23,6 +25,30 @@ class NativeOffset:
     offset: int
     metadata: str | None = None
     leader_epoch: int | None = None
+
+
+class PlainOffsets(NamedTuple):
+    """Offsets of one Kafka-native group as columns, without metadata and leader epochs."""
+
+    group: str
+    places: Sequence[TopicPartition]
+    offsets: Sequence[int]
+
+    def rows(self) -> list[NativeOffset]:
+        """Return the offsets one by one."""
+        return [*native_offsets(self.group, self.places, self.offsets, repeat(None), repeat(None))]
+
+
+def native_offsets(
+    group: str,
+    places: Iterable[TopicPartition],
+    offsets: Iterable[int],
+    metadata: Iterable[str | None],
+    leader_epochs: Iterable[int | None],
+) -> Iterator[NativeOffset]:
+    """Create the offsets of a group from columns. Faster than one by one, for millions of them."""
+    rows = zip(repeat(group), places, offsets, metadata, leader_epochs, strict=False)
+    return map(tuple.__new__, repeat(NativeOffset), rows)
 
 
 class NativeState(StrEnum):

@@ -8,6 +8,9 @@ from typing import Final
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
+LATEST_MS: Final = 253_402_214_399_999
+"""A day before the end of the year 9999, which is valid in every time zone. Later times are treated as unknown."""
+
 
 def from_ms(ms: int) -> datetime | None:
     """Convert milliseconds to a datetime in UTC; None for 0, which stands for an unknown time.

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as _Partition
-from confluent_kafka.admin import OffsetSpec
-
-from ..core.kafka_values import NativeGroup, NativeOffset, OffsetRange
+from ..core.kafka_values import NativeGroup, NativeOffset, OffsetRange, PlainOffsets
 from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..deadline import Deadline
-from ..exceptions import BrokersTooOldError, NotConnectedError, UnavailableError, UnknownPartitionError
-from ..input_errors import InvalidOptionError, ZkgroupsException
-from .broker_configs import retention_minutes
-from .client import Client
-from .commit_offsets import checked, commit
-from .errors import error_of, is_retriable, translate, words
-from .fetch_offsets import check_native_group, committed
-from .native_groups import delete, described
-from .retry import attempts
-from .topic_ids import topic_ids
-from .worker import Asker
+from ..exceptions import BrokersTooOldError, UnknownPartitionError
+from ..input_errors import ZkgroupsException
+from .commit_offsets import Outcomes, commit
+from .coordinators import Coordinators
+from .fetch_offsets import fetch
+from .log_offsets import log_ranges, offsets_at
+from .metadata import metadata, topic_ids, versions
+from .native_groups import delete, describe
+from .offset_deletes import can_delete_offsets, delete_offsets
+from .retention import offsets_retention
+from .sendable import check_native_groups, check_offsets, check_partitions, check_time
+from .settings import client_settings
+from .wire import codec
+from .wire.cluster import Cluster
+from .wire.runner import Runner
 
-_EARLIEST = OffsetSpec.earliest()
-_LATEST = OffsetSpec.latest()
-_LAST_TIME = 2**63 - 1
+T = TypeVar("T")
+W = TypeVar("W")
+_AskAboutGroups = Callable[[Cluster, Coordinators, W, Deadline], Coroutine[Any, Any, T]]
 
 
 class Brokers:
@@ -35,19 +35,20 @@ class Brokers:
 
     - `bootstrap`: the addresses, e.g. "kafka1:9092,kafka2:9092".
     - `properties`: settings of a Kafka client, e.g. for TLS and SASL. `read_properties` reads them from a file.
-    - `timeout`: each call retries until so many seconds have passed, unless an error is permanent. Then it raises
-      `NotConnectedError`, or returns None or the error for the partitions or groups that it could not reach.
+    - `timeout`: each call retries until so many seconds have passed without an answer, unless an error is permanent.
+      Then it raises `NotConnectedError`, or returns None or the error for the partitions or groups that it could not
+      reach.
 
     Use it from one thread at a time.
     """
 
     def __init__(self, bootstrap: str, *, properties: Mapping[str, str] | None = None, timeout: float = 15.0) -> None:
-        if not bootstrap.strip():
-            raise InvalidOptionError("bootstrap", bootstrap, "it must name a broker, like kafka1:9092")
         Deadline.after("timeout", timeout)
-        self._bootstrap = bootstrap
+        codec.check_installed()
         self._timeout = timeout
-        self._client: Client | None = Client(bootstrap, properties or {})
+        self._cluster = _cluster(bootstrap, properties or {})
+        self._coordinators = Coordinators(self._cluster)
+        self._runner = Runner()
 
     @classmethod
     def connect(cls, bootstrap: str, *, properties: Mapping[str, str] = {}, timeout: float = 15.0) -> Self:
@@ -56,17 +57,15 @@ class Brokers:
 
     def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
         """Return the partitions of these topics, or of all. Unknown topics are left out."""
-        known = self._partitions(self._deadline())
-        wanted = sorted(known) if topics is None else dict.fromkeys(topics)
-        return {topic: tuple(sorted(known[topic])) for topic in wanted if known.get(topic)}
+        wanted = None if topics is None else list(dict.fromkeys(topics))
+        known = self._run(lambda deadline: metadata(self._cluster, wanted, deadline)).topics
+        names = sorted(known) if wanted is None else [name for name in wanted if name in known]
+        return {name: tuple(sorted(known[name].leaders)) for name in names if known[name].leaders}
 
     def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange | None]:
         """Return the range of the log of each partition. None if the brokers do not know it, or it has no leader."""
-        wanted = _checked(partitions)
-        # In this order, because a log start that moves up meanwhile must not be beyond the end.
-        starts = self._offsets(dict.fromkeys(wanted, _EARLIEST))
-        ends = self._offsets(dict.fromkeys(wanted, _LATEST))
-        return {at: _range(starts[at], ends[at]) for at in wanted}
+        wanted = check_partitions(partitions)
+        return self._run(lambda deadline: log_ranges(self._cluster, wanted, deadline)) if wanted else {}
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return for each partition the first offset at or after a time, in milliseconds since 1970.
@@ -74,23 +73,8 @@ class Brokers:
         It is the log end if there is no such message, and None if the brokers do not know the partition, or it has no
         leader. Raise `BrokersTooOldError` if the brokers store no message times, as before 0.10.1.
         """
-        specs = {check_at(at): OffsetSpec.for_timestamp(_checked_time(ms)) for at, ms in times.items()}
-        # The ends come first, so that a message written between the two answers is not skipped.
-        ends = self._offsets(dict.fromkeys(specs, _LATEST))
-        found = self._offsets(specs)
-        self._check_times([at for at, offset in found.items() if offset is not None])
-        return {at: end if found[at] == -1 else found[at] for at, end in ends.items()}
-
-    def _check_times(self, partitions: Sequence[TopicPartition]) -> None:
-        """Raise an error if the brokers have no message times, although some of these logs have messages."""
-        firsts = self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(0)))
-        if any(offset != -1 for offset in firsts.values()):
-            return
-        if any(found is not None and found.start < found.end for found in self.ranges(partitions).values()):
-            raise BrokersTooOldError(
-                f"the brokers at {self._bootstrap} store no message times, as before release 0.10.1: choose the "
-                "offsets in another way"
-            )
+        wanted = {check_at(at): check_time(ms) for at, ms in times.items()}
+        return self._run(lambda deadline: offsets_at(self._cluster, wanted, deadline)) if wanted else {}
 
     def committed(self, groups: Iterable[str]) -> dict[str, Mapping[TopicPartition, NativeOffset]]:
         """Return the committed offsets of these Kafka-native groups; empty for an unknown group."""
@@ -105,13 +89,13 @@ class Brokers:
         self, groups: Iterable[str]
     ) -> dict[str, Mapping[TopicPartition, NativeOffset] | ZkgroupsException]:
         """Return the committed offsets of these Kafka-native groups; for a group that cannot be read, the error."""
-        wanted = _checked_groups(groups)
-        return committed(self._reached(), wanted, self._timeout) if wanted else {}
+        wanted = check_native_groups(groups)
+        return self._about_groups(fetch, wanted) if wanted else {}
 
     def groups(self, names: Iterable[str]) -> dict[str, NativeGroup | ZkgroupsException]:
         """Return the state and the members of these Kafka-native groups. An unknown group is Dead."""
-        wanted = _checked_groups(names)
-        return described(self._reached(), wanted, self._timeout) if wanted else {}
+        wanted = check_native_groups(names)
+        return self._about_groups(describe, wanted) if wanted else {}
 
     def commit(
         self, offsets: Mapping[str, Mapping[TopicPartition, NativeOffset | int]]
@@ -125,105 +109,65 @@ class Brokers:
         A group with active members is refused. An offset is a number, or a `NativeOffset` with metadata. All values are
         checked before anything is sent, but neither this method nor the brokers check that an offset is in its log.
         """
-        wanted = checked(offsets)
-        if not wanted:
-            return {group: {} for group in offsets}
-        asker, known = self._reached(), self._partitions(self._deadline())
-        # Old brokers accept offsets of partitions that do not exist.
-        wanted = [each for each in wanted if each.at.partition in known.get(each.at.topic, ())]
-        found = commit(asker, wanted, self._timeout)
-        return {
-            group: {at: found[group][at] if at in found.get(group, ()) else UnknownPartitionError(at) for at in those}
-            for group, those in offsets.items()
-        }
+        wanted = check_offsets(offsets)
+        found = self._about_groups(_commit, wanted) if wanted else {}
+        return {group: _outcomes(those, found.get(group, {})) for group, those in offsets.items()}
 
     def delete_groups(self, names: Iterable[str]) -> dict[str, ZkgroupsException | None]:
         """Delete Kafka-native groups with all their offsets. Return None or the error for each group."""
-        wanted = _checked_groups(names)
-        return delete(self._reached(), wanted, self._timeout) if wanted else {}
+        wanted = check_native_groups(names)
+        return self._about_groups(delete, wanted) if wanted else {}
+
+    def can_delete_offsets(self) -> bool:
+        """Return whether the brokers can delete single offsets of a group, as they can since release 2.4."""
+        return self._run(lambda deadline: can_delete_offsets(self._cluster, deadline))
+
+    def delete_offsets(
+        self, offsets: Mapping[str, Iterable[TopicPartition]]
+    ) -> dict[str, Mapping[TopicPartition, ZkgroupsException | None]]:
+        """Delete offsets of Kafka-native groups. Return None or the error for each partition.
+
+        An offset that does not exist counts as deleted. An offset of a topic that an active member reads is left.
+        """
+        names = check_native_groups(offsets)
+        wanted = {name: check_partitions(offsets[name]) for name in names}
+        return self._about_groups(delete_offsets, wanted) if wanted else {}
 
     def cluster_id(self) -> str | None:
         """Return the id of the cluster, or None if it has none."""
-        return self._open().metadata(self._deadline()).cluster_id or None
+        return self._run(lambda deadline: metadata(self._cluster, [], deadline)).cluster_id
 
     def offsets_retention(self) -> float | None:
         """Return how many seconds the brokers keep the offsets of an unused group; None if no broker tells."""
-        deadline = self._deadline()
-        ids = self._open().metadata(deadline).brokers
-        found = [minutes for minutes in retention_minutes(self._open().admin, ids, deadline) if minutes is not None]
-        return min(found) * 60.0 if found else None
+        return self._run(lambda deadline: offsets_retention(self._cluster, deadline))
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the ids of these topics. Unknown topics are left out; with brokers before 2.8, all are."""
         wanted = list(dict.fromkeys(topics))
-        return topic_ids(self._open().admin, wanted, self._deadline()) if wanted else {}
+        return self._run(lambda deadline: topic_ids(self._cluster, wanted, deadline)) if wanted else {}
 
     def close(self) -> None:
         """Close the connections. A second call does nothing."""
-        if self._client is not None:
-            self._client.close()
-        self._client = None
+        self._runner.close()
 
-    def _open(self) -> Client:
-        if self._client is None:
-            raise UnavailableError("the connection to the brokers is closed: connect again")
-        return self._client
+    def _run(self, work: Callable[[Deadline], Coroutine[Any, Any, T]]) -> T:
+        return self._runner.run(work(self._deadline()))
 
-    def _reached(self) -> Asker:
-        """Connect and return the worker process for requests about groups. Raises connection and login errors."""
-        client = self._open()
-        client.metadata(self._deadline())
-        if not client.keeps_groups:
+    def _about_groups(self, ask: _AskAboutGroups[W, T], wanted: W) -> T:
+        return self._runner.run(self._ask_about_groups(ask, wanted))
+
+    async def _ask_about_groups(self, ask: _AskAboutGroups[W, T], wanted: W) -> T:
+        """Connect, then ask. Raises connection and login errors."""
+        await metadata(self._cluster, [], self._deadline())
+        if (await versions(self._cluster, self._deadline())).best(codec.OFFSET_FETCH) is None:
             raise BrokersTooOldError(
-                f"the brokers at {self._bootstrap} are older than release 0.9, and cannot return committed offsets: "
-                "upgrade the brokers first"
+                f"the brokers at {self._cluster.bootstrap} are older than release 0.9, and cannot return committed "
+                "offsets: upgrade the brokers first"
             )
-        return client.asker
+        return await ask(self._cluster, self._coordinators, wanted, self._deadline())
 
     def _deadline(self) -> Deadline:
         return Deadline(self._timeout)
-
-    def _partitions(self, deadline: Deadline) -> dict[str, dict[int, int]]:
-        """Return for every topic the leader of each partition; negative without a leader."""
-        topics = self._open().metadata(deadline).topics
-        return {name: {n: found.leader for n, found in topic.partitions.items()} for name, topic in topics.items()}
-
-    def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
-        """Return the offset for each request; None if no leader answered."""
-        found: dict[TopicPartition, int | None] = dict.fromkeys(specs)
-        left, failed = dict(specs), _LastError()
-        deadline = self._deadline()
-        for timeout in attempts(deadline) if specs else ():
-            leaders = self._partitions(deadline)
-            left = {at: spec for at, spec in left.items() if leaders.get(at.topic, {}).get(at.partition, -1) >= 0}
-            answers = self._ask(left, timeout, failed)
-            found |= answers
-            left = {at: spec for at, spec in left.items() if at not in answers}
-            if not left:
-                return found
-        if all(offset is None for offset in found.values()):
-            failed.report(deadline)
-        return found
-
-    def _ask(
-        self, specs: Mapping[TopicPartition, OffsetSpec], timeout: float, failed: _LastError
-    ) -> dict[TopicPartition, int]:
-        """Send one request to each leader. Partitions with temporary errors are left out of the result."""
-        asked = {_Partition(at.topic, at.partition): at for at in specs}
-        questions = {theirs: specs[ours] for theirs, ours in asked.items()}
-        futures = self._open().admin.list_offsets(questions, request_timeout=timeout) if asked else {}
-        answers = {}
-        for theirs, future in futures.items():
-            try:
-                offset = future.result().offset
-            except KafkaException as error:
-                failed.note(asked[theirs], error)
-                continue
-            if offset == OFFSET_INVALID:  # librdkafka reports no error if a leader does not answer
-                failed.note(asked[theirs], KafkaException(KafkaError(KafkaError._TIMED_OUT)))
-            else:
-                answers[asked[theirs]] = offset
-        return answers
 
     def __enter__(self) -> Self:
         return self
@@ -232,43 +176,53 @@ class Brokers:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Brokers {self._bootstrap}>"
+        return f"<Brokers {self._cluster.bootstrap}>"
 
 
-class _LastError:
-    """Remembers the last temporary error, which explains a later timeout."""
-
-    def __init__(self) -> None:
-        self._last: tuple[TopicPartition, KafkaException] | None = None
-
-    def note(self, at: TopicPartition, error: KafkaException) -> None:
-        """Keep a temporary error, or raise a permanent one."""
-        if not is_retriable(error_of(error)):
-            raise translate(error_of(error), f"partition {at}") from error
-        self._last = (at, error)
-
-    def report(self, deadline: Deadline) -> None:
-        """Raise the last error, if there was one. Call this if no leader of any partition answered."""
-        if self._last is not None:
-            at, error = self._last
-            raise NotConnectedError(
-                f"no leader of {at} answered within {deadline.seconds:g} s: {words(error_of(error))}"
-            ) from error
+def _outcomes(
+    wanted: Iterable[TopicPartition], found: Mapping[TopicPartition, ZkgroupsException | None]
+) -> dict[TopicPartition, ZkgroupsException | None]:
+    """Return the outcomes in the order of the request. Partitions without any do not exist."""
+    wanted = dict.fromkeys(wanted)
+    if len(found) == len(wanted) and not any(found.values()):
+        return wanted
+    return {at: found[at] if at in found else UnknownPartitionError(at) for at in wanted}
 
 
-def _checked_groups(names: Iterable[str]) -> list[str]:
-    return [check_native_group(name) for name in dict.fromkeys(names)]
+def _cluster(bootstrap: str, properties: Mapping[str, str]) -> Cluster:
+    settings = client_settings(properties)
+    return Cluster(
+        bootstrap,
+        settings.security,
+        client_id=settings.client_id,
+        connect_timeout=settings.connect_timeout,
+        request_timeout=settings.request_timeout,
+    )
 
 
-def _checked(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    return [check_at(at) for at in dict.fromkeys(partitions)]
+async def _commit(
+    cluster: Cluster, coordinators: Coordinators, wanted: Sequence[NativeOffset | PlainOffsets], deadline: Deadline
+) -> Outcomes:
+    """Commit the offsets of partitions that exist. Old brokers would also accept others."""
+    places = _places(wanted)
+    topics = (await metadata(cluster, {at.topic for at in places}, deadline)).topics
+    unknown = {at for at in places if at.topic not in topics or at.partition not in topics[at.topic].leaders}
+    known = [row for each in wanted for row in _without(each, unknown)] if unknown else wanted
+    return await commit(cluster, coordinators, known, deadline.seconds)
 
 
-def _checked_time(ms: object) -> int:
-    if isinstance(ms, bool) or not isinstance(ms, int) or ms > _LAST_TIME:
-        raise InvalidOptionError("time", ms, "it must be milliseconds since 1970, as a whole number")
-    return max(0, ms)  # librdkafka gives negative times another meaning
+def _places(wanted: Iterable[NativeOffset | PlainOffsets]) -> set[TopicPartition]:
+    found: set[TopicPartition] = set()
+    last: Sequence[TopicPartition] = ()
+    for each in wanted:
+        if isinstance(each, NativeOffset):
+            found.add(each.at)
+        elif each.places != last:  # most groups have the same partitions
+            last = each.places
+            found.update(last)
+    return found
 
 
-def _range(start: int | None, end: int | None) -> OffsetRange | None:
-    return None if start is None or end is None else OffsetRange(start, end)
+def _without(each: NativeOffset | PlainOffsets, unknown: Container[TopicPartition]) -> Iterable[NativeOffset]:
+    rows = each.rows() if isinstance(each, PlainOffsets) else [each]
+    return (row for row in rows if row.at not in unknown)

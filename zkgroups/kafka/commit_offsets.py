@@ -1,220 +1,255 @@
 """Committing offsets for groups on the brokers, without joining them.
 
-Up to a thousand offsets go in one request, for several groups at a time. The answer for each partition is None if the
-offset is committed, or the error. If a reply is lost, the offset is read back, and sent again only if it is missing.
-If that fails, too, the answer is OutcomeUnknownError.
+Up to a thousand offsets of a group go in one request. The answer for each partition is None if the offset is committed,
+or the error. If an answer is lost, the offset is read back, and sent again only if it is missing. If that fails, too,
+the answer is OutcomeUnknownError.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from operator import attrgetter
+from typing import Final
 
-from confluent_kafka import KafkaError
-
-from ..core.kafka_values import NativeOffset
-from ..core.znodes.topic_partition import TopicPartition, check_at
+from ..core.kafka_values import NativeOffset, PlainOffsets
+from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline
 from ..exceptions import GroupInUseError, NotConnectedError, OutcomeUnknownError
-from ..input_errors import InvalidInputError, InvalidOptionError, ZkgroupsException
-from .errors import is_retriable, translate, words
-from .fetch_offsets import MAX_TEXT_BYTES, check_native_group, committed
-from .isolated_client import AT_A_TIME, IN_FLIGHT, caused
-from .native_groups import LOOK, in_use
-from .retry import attempts
-from .worker import Asker
+from ..input_errors import ZkgroupsException
+from .commit_requests import CommitRequest, Template, encode, read
+from .coordinators import Coordinators
+from .errors import error as error_of
+from .errors import is_temporary
+from .fetch_offsets import fetch
+from .lanes import send_all
+from .native_groups import in_use
+from .retry import LOOK, tries
+from .wire import codec
+from .wire.cluster import Cluster
+from .wire.error_codes import Code
+from .wire.errors import WireError
 
-Offsets = Mapping[str, Mapping[TopicPartition, NativeOffset | int]]
 Outcomes = dict[str, Mapping[TopicPartition, ZkgroupsException | None]]
+_Outcomes = defaultdict[str, dict[TopicPartition, ZkgroupsException | None]]
 
-_MAX_PER_REQUEST: Final = 1_000
-_MAX_IN_FLIGHT: Final = 20_000
-_MAX_PER_WORKER: Final = 100_000
-_MAX_OFFSET: Final = 2**63 - 1
-_MAX_EPOCH: Final = 2**31 - 1
+_MOST_PER_REQUEST: Final = 1_000
+_MOST_AT_A_TIME: Final = 100_000
 
-
-@dataclass(eq=False, slots=True)
-class CommitRequest:
-    """Offsets of one group that are sent together."""
-
-    group: str
-    offsets: Sequence[NativeOffset]
-
-    def columns(self) -> tuple[Any, ...]:
-        """Return the group and columns, as `OffsetsWithMetadata.commit` takes them."""
-        metadata = [each.metadata for each in self.offsets]
-        epochs = [each.leader_epoch for each in self.offsets]
-        plain = not any(metadata) and epochs.count(None) == len(epochs)
-        return (
-            self.group,
-            [each.at.topic for each in self.offsets],
-            [each.at.partition for each in self.offsets],
-            [each.offset for each in self.offsets],
-            None if plain else metadata,
-            None if plain else epochs,
-        )
+_order = attrgetter("at.topic", "at.partition")
+_place = attrgetter("topic", "partition")
 
 
-def checked(offsets: Offsets) -> list[NativeOffset]:
-    """Return the offsets to commit, or raise an error for values that cannot be sent."""
-    names = ((check_native_group(group), those) for group, those in offsets.items())
-    return [_checked(group, check_at(at), offset) for group, those in names for at, offset in those.items()]
-
-
-def _checked(group: str, at: TopicPartition, offset: NativeOffset | int) -> NativeOffset:
-    if not isinstance(offset, NativeOffset):
-        offset = NativeOffset(group, at, offset)
-    if (offset.group, offset.at) != (group, at):
-        raise InvalidInputError(
-            f"the offset given for {at} of group {group!r} is for {offset.at} of group {offset.group!r}"
-        )
-    _check_number("offset", offset.offset, _MAX_OFFSET)
-    if offset.leader_epoch is not None:
-        _check_number("leader_epoch", offset.leader_epoch, _MAX_EPOCH)
-    if offset.metadata is not None:
-        _check_metadata(offset.metadata)
-    # Brokers return empty metadata as no metadata, so the offset would not compare equal when read back.
-    return replace(offset, metadata=None) if offset.metadata == "" else offset
-
-
-def _check_number(option: str, number: object, most: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= most:
-        raise InvalidOptionError(option, number, f"it must be a whole number from 0 to {most}")
-
-
-def _check_metadata(text: object) -> None:
-    if not isinstance(text, str) or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise InvalidOptionError("metadata", text, "it must be text")
-    if len(text.encode()) > MAX_TEXT_BYTES:
-        raise InvalidOptionError("metadata", text, f"it must not be longer than {MAX_TEXT_BYTES} bytes")
-
-
-def commit(asker: Asker, offsets: Sequence[NativeOffset], timeout: float) -> Outcomes:
-    """Commit these offsets, and return the outcome of each."""
-    outcomes: Outcomes = {}
-    for requests in _packed(_requests(offsets), AT_A_TIME, _MAX_PER_WORKER):
-        for group, those in _Commit(asker, requests, Deadline(timeout)).run().items():
-            outcomes[group] = {**outcomes.get(group, {}), **those}
+async def commit(
+    cluster: Cluster, coordinators: Coordinators, offsets: Iterable[NativeOffset | PlainOffsets], timeout: float
+) -> Outcomes:
+    """Commit these offsets, and return the outcome of each. The timeout is for 100,000 of them at a time."""
+    outcomes: _Outcomes = defaultdict(dict)
+    for requests in _chunks(_requests(offsets)):
+        found = await _Commit(cluster, coordinators, requests, Deadline(timeout)).run()
+        for group, those in found.items():
+            outcomes[group].update(those)
     refused = {
         group: [at for at, error in those.items() if isinstance(error, GroupInUseError)]
         for group, those in outcomes.items()
         if any(those.values())
     }
-    live = in_use(asker, [group for group, those in refused.items() if those], max(LOOK, timeout))
-    for group, error in live.items():
-        outcomes[group] = {**outcomes[group], **dict.fromkeys(refused[group], error)}
-    return outcomes
+    live = [group for group, those in refused.items() if those]
+    for group, error in (await in_use(cluster, coordinators, live, Deadline(timeout))).items():
+        outcomes[group] |= dict.fromkeys(refused[group], error)
+    return dict(outcomes)
 
 
-def _requests(offsets: Sequence[NativeOffset]) -> Iterator[CommitRequest]:
+def _requests(offsets: Iterable[NativeOffset | PlainOffsets]) -> Iterator[CommitRequest]:
     groups: defaultdict[str, list[NativeOffset]] = defaultdict(list)
+    sorting = _Sorting()
     for each in offsets:
-        groups[each.group].append(each)
+        if isinstance(each, NativeOffset):
+            groups[each.group].append(each)
+        else:
+            yield from _parts(sorting.sorted(each))
     for group, those in groups.items():
-        for first in range(0, len(those), _MAX_PER_REQUEST):
-            yield CommitRequest(group, those[first : first + _MAX_PER_REQUEST])
+        those.sort(key=_order)
+        for first in range(0, len(those), _MOST_PER_REQUEST):
+            yield CommitRequest(group, those[first : first + _MOST_PER_REQUEST])
 
 
-def _packed(requests: Iterable[CommitRequest], most: int, offsets: int) -> Iterator[list[CommitRequest]]:
-    """Group requests, at most `most` with at most `offsets` offsets together, but at least one."""
-    pack: list[CommitRequest] = []
+def _parts(plain: PlainOffsets) -> Iterator[CommitRequest]:
+    group, places, offsets = plain
+    for first in range(0, len(places), _MOST_PER_REQUEST):
+        last = first + _MOST_PER_REQUEST
+        yield CommitRequest(group, PlainOffsets(group, places[first:last], offsets[first:last]))
+
+
+class _Sorting:
+    """Sorts the partitions of groups. Most have the same as the group before."""
+
+    def __init__(self) -> None:
+        self._places: Sequence[TopicPartition] = ()
+        self._sorted: Sequence[TopicPartition] = ()
+        self._order: list[int] = []
+
+    def sorted(self, plain: PlainOffsets) -> PlainOffsets:
+        """Return the offsets of a group, sorted by partition."""
+        if plain.places != self._places:
+            self._places = plain.places
+            self._order = sorted(range(len(plain.places)), key=lambda index: _place(plain.places[index]))
+            self._sorted = tuple(plain.places[index] for index in self._order)
+        return PlainOffsets(plain.group, self._sorted, [plain.offsets[index] for index in self._order])
+
+
+def _chunks(requests: Iterable[CommitRequest]) -> Iterator[list[CommitRequest]]:
+    chunk: list[CommitRequest] = []
     size = 0
     for request in requests:
-        if pack and (len(pack) == most or size + len(request.offsets) > offsets):
-            yield pack
-            pack, size = [], 0
-        pack.append(request)
-        size += len(request.offsets)
-    if pack:
-        yield pack
+        if chunk and size + request.size > _MOST_AT_A_TIME:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(request)
+        size += request.size
+    if chunk:
+        yield chunk
 
 
 class _Commit:
     """Some requests, and the outcome of each of their offsets."""
 
-    def __init__(self, asker: Asker, requests: Sequence[CommitRequest], deadline: Deadline) -> None:
-        self._asker = asker
-        self._requests = requests
+    def __init__(
+        self, cluster: Cluster, coordinators: Coordinators, requests: Sequence[CommitRequest], deadline: Deadline
+    ) -> None:
+        self._cluster = cluster
+        self._coordinators = coordinators
+        self._left = list(requests)
         self._deadline = deadline
-        self._outcomes: dict[NativeOffset, ZkgroupsException | None] = {}
-        self._sent: set[NativeOffset] = set()
+        self._outcomes: _Outcomes = defaultdict(dict)
+        self._next: list[CommitRequest] = []
+        """Requests with offsets that have no outcome after this attempt."""
+        self._sent: set[tuple[str, TopicPartition]] = set()
         """Offsets that were sent and have no answer."""
-        self._last_error = KafkaError(KafkaError.NOT_COORDINATOR)
+        self._reason = Code.words(Code.COORDINATOR_NOT_AVAILABLE)
 
-    def run(self) -> Outcomes:
+    async def run(self) -> _Outcomes:
         """Send the requests until all offsets have an outcome, or the deadline has passed."""
-        left = self._requests
-        for timeout in attempts(self._deadline):
-            self._send(left, timeout)
-            if left := self._remaining(left):
-                self._read_back(
-                    [each for request in left for each in request.offsets if each in self._sent], max(LOOK, timeout)
-                )
-                left = self._remaining(left)
-            if not left:
+        async for timeout in tries(self._deadline, lambda: sum(map(len, self._outcomes.values()))):
+            await self._send(timeout)
+            await self._read_back(max(LOOK, timeout))
+            if not self._left:
                 break
-        for each in (each for request in left for each in request.offsets):
-            self._outcomes[each] = self._timeout_error(each)
-        found: defaultdict[str, dict[TopicPartition, ZkgroupsException | None]] = defaultdict(dict)
-        for each, outcome in self._outcomes.items():
-            found[each.group][each.at] = outcome
-        return dict(found)
+        for request in self._left:
+            self._outcomes[request.group].update({each.at: self._unanswered(each) for each in request.offsets})
+        return self._outcomes
 
-    def _remaining(self, requests: Sequence[CommitRequest]) -> Sequence[CommitRequest]:
-        left = (
-            CommitRequest(request.group, [each for each in request.offsets if each not in self._outcomes])
-            for request in requests
-        )
-        return [request for request in left if request.offsets]
+    async def _send(self, timeout: float) -> None:
+        """Send what is left, once."""
+        try:
+            groups = list(dict.fromkeys(each.group for each in self._left))
+            where = await self._coordinators.find(groups, timeout)
+        except WireError as error:
+            self._reason = str(error)
+            return
+        self._reason = where.reason
+        self._next = []
+        done: set[int] = set()
 
-    def _send(self, requests: Sequence[CommitRequest], timeout: float) -> None:
-        waves = [[request.columns() for request in wave] for wave in _packed(requests, IN_FLIGHT, _MAX_IN_FLIGHT)]
-        answers = self._asker.ask("commit", waves, timeout)
-        for n, error in answers.errors.items():
-            for each in requests[n].offsets:
-                self._record(each, error)
-        for n, rows in answers.found.items():
-            if rows is True:
-                self._outcomes |= dict.fromkeys(requests[n].offsets)
-            else:
-                self._record_all(requests[n], {(topic, number): error for topic, number, error in rows})
-        sent = (each for request in requests[: answers.sent] for each in request.offsets)
-        self._sent.update(each for each in sent if each not in self._outcomes)
+        async def send(node: int, request: CommitRequest) -> None:
+            codes, template = await self._exchange(node, request, timeout)
+            if codes is not None:
+                self._answered(request, codes)
+            elif template is not None:
+                self._outcomes[request.group].update(template.done)
+            done.add(id(request))
 
-    def _record_all(self, request: CommitRequest, errors: Mapping[tuple[str, int], tuple[int, str] | None]) -> None:
+        batches: dict[int, list[CommitRequest]] = {}
+        for request in self._left:
+            if request.group in where.nodes:
+                batches.setdefault(where.nodes[request.group], []).append(request)
+            elif request.group in where.errors:
+                self._finish(request.group, request.offsets, where.errors[request.group])
+                done.add(id(request))
+        for node, failure in (await send_all(batches, send)).items():
+            self._failed([request for request in batches[node] if id(request) not in done], failure, done)
+        self._left = self._next + [request for request in self._left if id(request) not in done]
+
+    def _failed(
+        self, requests: Sequence[CommitRequest], failure: WireError | ZkgroupsException, done: set[int]
+    ) -> None:
+        """Note why a broker did not answer these requests."""
+        if isinstance(failure, WireError):
+            self._reason = str(failure)
+            self._coordinators.forget(request.group for request in requests)
+            return
+        for request in requests:
+            if not any((each.group, each.at) in self._sent for each in request.offsets):
+                self._finish(request.group, request.offsets, failure)
+                done.add(id(request))
+
+    async def _exchange(
+        self, node: int, request: CommitRequest, timeout: float
+    ) -> tuple[Mapping[tuple[str, int], int] | None, Template | None]:
+        """Send a request. Return the error codes, if any, and the template it was made with."""
+        used: list[Template | None] = []
+
+        def build(version: int, correlation_id: int, client_id: str) -> bytes:
+            frame, template = encode(request, version, correlation_id, client_id)
+            used.append(template)
+            return frame
+
+        try:
+            version, answer = await self._cluster.exchange(node, codec.OFFSET_COMMIT, build, timeout=timeout)
+        except WireError as error:
+            if error.sent:
+                self._sent.update((each.group, each.at) for each in request.offsets)
+            raise
+        return read(version, answer, used[-1]), used[-1]
+
+    def _answered(self, request: CommitRequest, codes: Mapping[tuple[str, int], int]) -> None:
+        left = []
         for each in request.offsets:
-            error = errors.get((each.at.topic, each.at.partition), _NO_ANSWER)
-            self._record(each, None if error is None else KafkaError(*error))
+            code = codes.get((each.at.topic, each.at.partition))
+            if code is None or is_temporary(code):
+                # An error does not prove that nothing was written: a broker may write and then lose its role.
+                left.append(each)
+                self._sent.add((each.group, each.at))
+                self._reason = "no answer for this partition" if code is None else Code.words(code)
+                if code is not None and code != Code.COORDINATOR_LOAD_IN_PROGRESS:
+                    self._coordinators.forget([each.group])
+            else:
+                what = f"{each.at} of group {each.group!r}"
+                error = None if code == Code.NONE else error_of(code, what, group=each.group, at=each.at)
+                self._outcomes[each.group][each.at] = error
+        if left:
+            self._next.append(CommitRequest(request.group, left))
 
-    def _record(self, each: NativeOffset, error: KafkaError | None) -> None:
-        if error is None:
-            self._outcomes[each] = None
-        elif is_retriable(error) and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-            # An error does not prove that nothing was written: a broker may write and then lose its coordinator role.
-            self._last_error = error
-        else:
-            what = f"{each.at} of group {each.group!r}"
-            self._outcomes[each] = caused(translate(error, what, group=each.group, at=each.at), error)
+    def _finish(self, group: str, offsets: Iterable[NativeOffset], outcome: ZkgroupsException | None) -> None:
+        self._outcomes[group].update(dict.fromkeys((each.at for each in offsets), outcome))
 
-    def _read_back(self, unsure: Sequence[NativeOffset], timeout: float) -> None:
+    async def _read_back(self, timeout: float) -> None:
         """Find out which offsets without an answer were committed."""
-        groups = list(dict.fromkeys(each.group for each in unsure))
-        found = committed(self._asker, groups, timeout) if groups else {}
-        for each in unsure:
-            there = found[each.group]
-            if not isinstance(there, ZkgroupsException) and there.get(each.at) == each:
-                self._outcomes[each] = None
+        unsure = {
+            each.group for request in self._left for each in request.offsets if (each.group, each.at) in self._sent
+        }
+        if not unsure:
+            return
+        found = await fetch(self._cluster, self._coordinators, sorted(unsure), Deadline(timeout))
+        left = []
+        for request in self._left:
+            there = found.get(request.group, {})
+            if isinstance(there, ZkgroupsException):
+                there = {}
+            committed = {
+                each.at
+                for each in request.offsets
+                if (each.group, each.at) in self._sent and there.get(each.at) == each
+            }
+            self._finish(request.group, [each for each in request.offsets if each.at in committed], None)
+            rest = [each for each in request.offsets if each.at not in committed]
+            if rest:
+                left.append(CommitRequest(request.group, rest))
+        self._left = left
 
-    def _timeout_error(self, each: NativeOffset) -> ZkgroupsException:
+    def _unanswered(self, each: NativeOffset) -> ZkgroupsException:
         what = f"offset {each.offset} for {each.at} of group {each.group!r}"
-        text = f"within {self._deadline.seconds:g} s: {words(self._last_error)}"
-        if each in self._sent:
-            error = OutcomeUnknownError(f"it is not known whether {what} was committed {text}")
-            return caused(error, self._last_error)
-        return caused(NotConnectedError(f"no broker accepted {what} {text}"), self._last_error)
-
-
-_NO_ANSWER: Final = (KafkaError._TIMED_OUT, "no answer for this partition")
+        text = f"within {self._deadline.seconds:g} s: {self._reason}"
+        if (each.group, each.at) in self._sent:
+            return OutcomeUnknownError(f"it is not known whether {what} was committed {text}")
+        return NotConnectedError(f"no broker accepted {what} {text}")

@@ -1,50 +1,53 @@
-"""Reading the committed offsets of groups on the brokers."""
+"""Reading the committed offsets of many groups: many groups per request since release 3.0, one before."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from operator import itemgetter
+from typing import Any, Final
 
 from ..core.kafka_values import NativeOffset
 from ..core.znodes.topic_partition import TopicPartition
-from ..input_errors import InvalidNameError, ZkgroupsException
-from .isolated_client import ask_each
-from .worker import Asker
+from ..deadline import Deadline
+from ..input_errors import ZkgroupsException
+from .coordinators import Coordinators
+from .fetch_answers import MANY, read
+from .fetch_shapes import Shapes
+from .group_requests import GroupCode, ask_groups
+from .wire import codec
+from .wire.cluster import Cluster
 
-# Thousands of groups have offsets for the same partitions.
-_at = lru_cache(maxsize=1 << 16)(TopicPartition)
+_ALL_IS_NULL: Final = 2
+"""Since this version, the list of topics for all offsets is null. It was empty before."""
+_GROUPS: Final = 50
 
 Committed = Mapping[TopicPartition, NativeOffset]
 
-# The protocol stores the length in 16 bits. Given a longer text, librdkafka sends a request that brokers cannot read,
-# and then fails for a while.
-MAX_TEXT_BYTES = 32_767
+
+async def fetch(
+    cluster: Cluster, coordinators: Coordinators, groups: Sequence[str], deadline: Deadline
+) -> dict[str, Committed | ZkgroupsException]:
+    """Return the committed offsets of each group, sorted by partition, or the error."""
+    shapes = Shapes()
+
+    async def ask(node: int, names: Sequence[str], timeout: float) -> Mapping[str, Committed | GroupCode]:
+        if len(names) > 1 and ((await cluster.versions(node)).best(codec.OFFSET_FETCH) or 0) < MANY:
+            found: dict[str, Committed | GroupCode] = {}
+            for name in names:
+                found |= await ask(node, [name], timeout)
+            return found
+        version, answer = await cluster.exchange(node, codec.OFFSET_FETCH, _build(names), timeout=timeout)
+        return read(names, version, answer, shapes)
+
+    return await ask_groups(coordinators, groups, _GROUPS, ask, deadline)
 
 
-def check_native_group(name: object) -> str:
-    """Return the name of a group on the brokers, or raise InvalidNameError. Nearly any text is valid."""
-    if not isinstance(name, str):
-        raise InvalidNameError("group", name, "must be text")
-    if not name:
-        raise InvalidNameError("group", name, "is empty")
-    # librdkafka would cut the name there, and use another group.
-    if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
-        raise InvalidNameError("group", name, "contains characters that cannot be sent")
-    if len(name.encode()) > MAX_TEXT_BYTES:
-        raise InvalidNameError("group", name, "is too long to be sent")
-    return name
+def _build(names: Sequence[str]) -> Any:
+    def build(version: int, correlation_id: int, client_id: str) -> bytes:
+        if version >= MANY:
+            group = codec.OffsetFetchRequest.OffsetFetchRequestGroup
+            request = codec.OffsetFetchRequest(groups=[group(group_id=name, topics=None) for name in names])
+        else:
+            request = codec.OffsetFetchRequest(group_id=names[0], topics=None if version >= _ALL_IS_NULL else [])
+        return codec.encode(request, version, correlation_id, client_id)
 
-
-def committed(asker: Asker, groups: Sequence[str], timeout: float) -> dict[str, Committed | ZkgroupsException]:
-    """Read the offsets of these groups; for a group that cannot be read, return the error."""
-    return ask_each(asker, "committed", groups, timeout, _offsets)
-
-
-def _offsets(group: str, rows: Sequence[tuple[str, int, int, str | None, int | None]]) -> Committed:
-    """Return the offsets sorted by partition."""
-    found = {}
-    for topic, partition, offset, metadata, epoch in sorted(rows, key=itemgetter(0, 1)):
-        at = _at(topic, partition)
-        found[at] = NativeOffset(group, at, offset, metadata, epoch)
-    return found
+    return build

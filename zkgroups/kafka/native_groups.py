@@ -1,124 +1,140 @@
-"""Groups on the brokers: reading their states and members, and deleting them."""
+"""Groups on the brokers, in bulk: reading their states and members, and deleting them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
-
-from confluent_kafka import KafkaError
 
 from ..core.kafka_values import NativeGroup, NativeMember, NativeState
 from ..deadline import Deadline
-from ..exceptions import GroupInUseError, GroupNotFoundError, NotConnectedError, OutcomeUnknownError
+from ..exceptions import GroupInUseError, NotConnectedError, OutcomeUnknownError
 from ..input_errors import ZkgroupsException
-from .errors import is_retriable, translate, words
-from .isolated_client import AT_A_TIME, ask, ask_each, caused
-from .retry import attempts
-from .worker import Asker
+from .coordinators import Coordinators
+from .group_requests import Asked, GroupCode, ask_groups
+from .retry import LOOK, tries
+from .wire import codec
+from .wire.cluster import Cluster
+from .wire.error_codes import Code
+from .wire.errors import WireError
 
-# The names in confluent_kafka; it calls unknown states UNKNOWN.
-_STATES: Final = {
-    "DEAD": NativeState.DEAD,
-    "EMPTY": NativeState.EMPTY,
-    "PREPARING_REBALANCING": NativeState.PREPARING_REBALANCE,
-    "COMPLETING_REBALANCING": NativeState.COMPLETING_REBALANCE,
-    "STABLE": NativeState.STABLE,
+_GROUPS: Final = 200
+"""Per request."""
+_STATES: Final = {state.value: state for state in NativeState} | {
+    "AwaitingSync": NativeState.COMPLETING_REBALANCE  # until release 1.0
 }
-LOOK: Final = 1.0
-"""The shortest timeout in seconds for a read that clears up an unknown outcome, even after the deadline."""
 
 
-def described(asker: Asker, groups: Sequence[str], timeout: float) -> dict[str, NativeGroup | ZkgroupsException]:
-    """Return the state of each group, or the error."""
-    found = ask_each(asker, "describe", groups, timeout, _group)
-    return {group: _dead(group) if isinstance(it, GroupNotFoundError) else it for group, it in found.items()}
+async def describe(
+    cluster: Cluster, coordinators: Coordinators, groups: Sequence[str], deadline: Deadline
+) -> dict[str, NativeGroup | ZkgroupsException]:
+    """Return the state and members of each group, or the error. An unknown group is Dead."""
+
+    async def ask(node: int, names: Sequence[str], timeout: float) -> Mapping[str, NativeGroup | GroupCode]:
+        answer = await cluster.ask(node, codec.DescribeGroupsRequest(groups=list(names)), timeout=timeout)
+        found = {each.group_id: _group(each) for each in answer.groups}
+        dead = [name for name, it in found.items() if isinstance(it, NativeGroup) and it.state is NativeState.DEAD]
+        if dead and (await cluster.versions(node)).best(codec.CONSUMER_GROUP_DESCRIBE) is not None:
+            found |= await _new_groups(cluster, node, dead, timeout)
+        return found
+
+    return await ask_groups(coordinators, groups, _GROUPS, ask, deadline)
 
 
-def _dead(group: str) -> NativeGroup:
-    return NativeGroup(group, NativeState.DEAD)
+async def _new_groups(
+    cluster: Cluster, node: int, names: Sequence[str], timeout: float
+) -> dict[str, NativeGroup | GroupCode]:
+    """Describe groups of the protocol of release 4.0 (KIP-848). To the older request, these do not exist."""
+    request = codec.ConsumerGroupDescribeRequest(group_ids=list(names), include_authorized_operations=False)
+    answer = await cluster.ask(node, request, timeout=timeout)
+    return {each.group_id: _new_group(each) for each in answer.groups}
 
 
-def _group(name: str, answer: tuple[str, Sequence[Sequence[Any]]]) -> NativeGroup:
-    state, members = answer
-    found = (NativeMember(*member) for member in members)
-    return NativeGroup(name, _STATES.get(state, NativeState.UNKNOWN), tuple(sorted(found, key=lambda each: each.id)))
+def _new_group(found: Any) -> NativeGroup | GroupCode:
+    # Brokers before 4.0 do not support the request unless the new protocol is switched on.
+    if found.error_code in (Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION):
+        return NativeGroup(found.group_id, NativeState.DEAD)
+    if found.error_code != Code.NONE:
+        return GroupCode(found.error_code)
+    return _native(found.group_id, found.group_state, ((each, each.instance_id) for each in found.members))
 
 
-def in_use(asker: Asker, groups: Sequence[str], timeout: float) -> dict[str, GroupInUseError]:
-    """Return the error for groups that were refused because of active members, with their names."""
-    found = described(asker, groups, timeout) if groups else {}
-    return {group: GroupInUseError(group, _names(it)) for group, it in found.items()}
+def _group(found: Any) -> NativeGroup | GroupCode:
+    if found.error_code == Code.GROUP_ID_NOT_FOUND:  # since release 4.0
+        return NativeGroup(found.group_id, NativeState.DEAD)
+    if found.error_code != Code.NONE:
+        return GroupCode(found.error_code)
+    return _native(found.group_id, found.group_state, ((each, each.group_instance_id) for each in found.members))
 
 
-def _names(group: NativeGroup | ZkgroupsException) -> list[str]:
+def _native(name: str, state: str, members: Iterable[tuple[Any, str | None]]) -> NativeGroup:
+    found = [NativeMember(each.member_id, each.client_id, each.client_host, id) for each, id in members]
+    return NativeGroup(name, state_of(state), tuple(sorted(found, key=lambda each: each.id)))
+
+
+def state_of(name: str) -> NativeState:
+    """Return a state by the name that a broker of any release has for it."""
+    return _STATES.get(name, NativeState.UNKNOWN)
+
+
+async def delete(
+    cluster: Cluster, coordinators: Coordinators, groups: Sequence[str], deadline: Deadline
+) -> dict[str, ZkgroupsException | None]:
+    """Delete groups with all their offsets. Return None or the error for each.
+
+    If an answer is lost, the group is read, and the request is sent again only if the group is still there. Brokers of
+    release 1.1 answer before other brokers have the deletion: if one of these becomes the coordinator at that moment,
+    the group is back.
+    """
+    asked = Asked(coordinators)
+    tried: set[str] = set()
+
+    async def ask(node: int, names: Sequence[str], timeout: float) -> Mapping[str, GroupCode | None]:
+        answer = await cluster.ask(node, codec.DeleteGroupsRequest(groups_names=list(names)), timeout=timeout)
+        return {each.group_id: _deleted(each, tried) for each in answer.results}
+
+    left: Sequence[str] = groups
+    async for timeout in tries(deadline, lambda: len(asked.found)):
+        try:
+            await asked.attempt(left, _GROUPS, ask, timeout)
+        except WireError as error:
+            asked.reason = str(error)
+        tried |= asked.sent
+        unsure = [group for group in groups if group in asked.sent and group not in asked.found]
+        there = await describe(cluster, coordinators, unsure, Deadline(max(LOOK, timeout))) if unsure else {}
+        asked.found |= {
+            group: None for group, it in there.items() if isinstance(it, NativeGroup) and it.state is NativeState.DEAD
+        }
+        left = [group for group in groups if group not in asked.found]
+        if not left:
+            break
+    outcomes: dict[str, ZkgroupsException | None] = {
+        group: asked.found[group] if group in asked.found else _unanswered(group, asked, deadline) for group in groups
+    }
+    refused = [group for group, error in outcomes.items() if isinstance(error, GroupInUseError)]
+    return outcomes | await in_use(cluster, coordinators, refused, deadline)
+
+
+async def in_use(
+    cluster: Cluster, coordinators: Coordinators, groups: Sequence[str], deadline: Deadline
+) -> dict[str, ZkgroupsException | None]:
+    """Return the error for groups that were refused because of active members, with the names of these."""
+    found = await describe(cluster, coordinators, groups, Deadline(max(LOOK, deadline.seconds))) if groups else {}
+    return {group: GroupInUseError(group, _members(it)) for group, it in found.items()}
+
+
+def _members(group: NativeGroup | ZkgroupsException) -> list[str]:
     return [str(member) for member in group.members] if isinstance(group, NativeGroup) else []
 
 
-def delete(asker: Asker, groups: Sequence[str], timeout: float) -> dict[str, ZkgroupsException | None]:
-    """Delete these groups. Return None or the error for each."""
-    outcomes: dict[str, ZkgroupsException | None] = {}
-    for first in range(0, len(groups), AT_A_TIME):
-        outcomes |= _Deletion(asker, groups[first : first + AT_A_TIME], Deadline(timeout)).run()
-    refused = [group for group, error in outcomes.items() if isinstance(error, GroupInUseError)]
-    return outcomes | in_use(asker, refused, max(LOOK, timeout))
+def _deleted(each: Any, tried: set[str]) -> GroupCode | None:
+    # An earlier request may have deleted it, with its answer lost.
+    if each.error_code == Code.NONE or (each.error_code == Code.GROUP_ID_NOT_FOUND and each.group_id in tried):
+        return None
+    return GroupCode(each.error_code)
 
 
-class _Deletion:
-    """Groups to delete, and the outcome of each."""
-
-    def __init__(self, asker: Asker, groups: Sequence[str], deadline: Deadline) -> None:
-        self._asker = asker
-        self._groups = groups
-        self._deadline = deadline
-        self._outcomes: dict[str, ZkgroupsException | None] = {}
-        self._sent: set[str] = set()
-        self._last_error = KafkaError(KafkaError.NOT_COORDINATOR)
-
-    def run(self) -> dict[str, ZkgroupsException | None]:
-        for timeout in attempts(self._deadline):
-            self._send(timeout)
-            self._read_back(max(LOOK, timeout))
-            if not self._left():
-                break
-        return {
-            group: self._outcomes[group] if group in self._outcomes else self._timeout_error(group)
-            for group in self._groups
-        }
-
-    def _left(self) -> list[str]:
-        return [group for group in self._groups if group not in self._outcomes]
-
-    def _send(self, timeout: float) -> None:
-        left = self._left()
-        answers = ask(self._asker, "delete", left, timeout)
-        self._outcomes |= {left[n]: None for n in answers.found}
-        for n, error in answers.errors.items():
-            if is_retriable(error):
-                self._last_error = error
-            else:
-                self._outcomes[left[n]] = self._answered(left[n], error)
-        self._sent |= set(left[: answers.sent])
-
-    def _answered(self, group: str, error: KafkaError) -> ZkgroupsException | None:
-        # An earlier request may have deleted it, with its answer lost.
-        if error.code() == KafkaError.GROUP_ID_NOT_FOUND and group in self._sent:
-            return None
-        return caused(translate(error, f"group {group!r}", group=group), error)
-
-    def _read_back(self, timeout: float) -> None:
-        """Find out which groups without an answer were deleted."""
-        unsure = [group for group in self._left() if group in self._sent]
-        found = described(self._asker, unsure, timeout) if unsure else {}
-        self._outcomes |= {
-            group: None for group, it in found.items() if isinstance(it, NativeGroup) and it.state is NativeState.DEAD
-        }
-
-    def _timeout_error(self, group: str) -> ZkgroupsException:
-        text = f"within {self._deadline.seconds:g} s: {words(self._last_error)}"
-        if group in self._sent:
-            return caused(
-                OutcomeUnknownError(f"it is not known whether group {group!r} was deleted {text}"), self._last_error
-            )
-        return caused(
-            NotConnectedError(f"no broker accepted the request to delete group {group!r} {text}"), self._last_error
-        )
+def _unanswered(group: str, asked: Asked, deadline: Deadline) -> ZkgroupsException:
+    text = f"within {deadline.seconds:g} s: {asked.reason}"
+    if group in asked.sent:
+        return OutcomeUnknownError(f"it is not known whether group {group!r} was deleted {text}")
+    return NotConnectedError(f"no broker accepted the request to delete group {group!r} {text}")

@@ -1,26 +1,39 @@
-"""Timeouts of single attempts within a deadline."""
+"""Attempts within a deadline, for asynchronous requests."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from ..deadline import Deadline
 
-# In seconds. A broker that has just started may not answer the first request, so the first retry comes soon. A slow
-# broker gets more time with every attempt.
-_FIRST: Final = 1.0
-_PAUSE: Final = 0.1
+# In seconds. A broker that writes to other brokers first may take 5 s for its answer. A slow broker gets more time with
+# every attempt.
+_FIRST: Final = 6.0
+_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
 _SHORTEST: Final = 0.01
+LOOK: Final = 1.0
+"""The shortest timeout in seconds for a read that clears up an unknown outcome, even after the deadline."""
 
 
-def attempts(deadline: Deadline) -> Iterator[float]:
-    """Yield the timeout of each attempt in seconds until the deadline has passed; at least once."""
-    timeout = _FIRST
+def _nothing() -> int:
+    return 0
+
+
+async def tries(deadline: Deadline, answers: Callable[[], int] = _nothing) -> AsyncIterator[float]:
+    """Yield the timeout of each attempt in seconds until the deadline has passed; at least once.
+
+    The time begins again after an attempt with new answers, so that big work ends as long as brokers answer.
+    """
+    timeout, pause, before = _FIRST, _PAUSE, answers()
     while True:
         yield max(_SHORTEST, min(timeout, deadline.remaining))
+        if (now := answers()) > before:
+            deadline, timeout, pause, before = Deadline(deadline.seconds), _FIRST, _PAUSE, now
         if deadline.passed:
             return
-        time.sleep(min(_PAUSE, deadline.remaining))
+        await asyncio.sleep(min(pause, deadline.remaining))
         timeout *= 2
+        pause = min(pause * 2, _LONGEST_PAUSE)

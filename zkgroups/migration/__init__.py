@@ -7,7 +7,7 @@ All functions take the rows of a plan, `zkgroups.core.migration.plan_rows.PlanRo
     assert all(row.match is Match.EQUAL for row in verify_groups(rows, brokers, registry))
     rollback_groups(rows, brokers, registry, execute=True)
 
-`zkgroups.spark.migration` does this for plans stored in a folder.
+`zkgroups.migration.local` and `zkgroups.spark.migration` do this for plans stored in a folder.
 """
 
 from __future__ import annotations

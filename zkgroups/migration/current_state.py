@@ -16,7 +16,7 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import ForbiddenNode, UnreadableNode
 from ..input_errors import InvalidNameError, ZkgroupsException
 from ..kafka import Brokers
-from ..kafka.fetch_offsets import check_native_group
+from ..kafka.sendable import check_native_group
 from ..zookeeper.reading import group_reader, tree_walk
 from ..zookeeper.registry import Registry
 from ..zookeeper.requests.node import Node

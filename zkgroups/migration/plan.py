@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
+from ..core.columns import from_columns
 from ..core.kafka_values import NativeGroup, NativeOffset
-from ..core.migration.obstacles import GroupFacts, Obstacle, obstacles
+from ..core.migration.obstacles import GroupFacts, obstacles
 from ..core.migration.offset_decision import Decision, NoOffset, Rule, Unknown, decide
 from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow
 from ..core.migration.target_names import conflicts, name_error
@@ -116,51 +117,40 @@ class Planner:
             for row in self._rows(group, answers.facts(group, rivals.get(group.target, [group.name])))
         ]
 
-    def _rows(self, group: _Group, facts: GroupFacts) -> Iterator[PlanRow]:
-        planned = [(node, at, self._decide(group, node, at)) for node, at in group.offsets()]
-        blocked = tuple(obstacles(facts, (decision for *_, decision in planned)))
-        return (self._row(group, node, at, decision, blocked) for node, at, decision in planned)
+    def _rows(self, group: _Group, facts: GroupFacts) -> list[PlanRow]:
+        offsets = group.offsets()
+        ats, nodes = [at for _, at in offsets], [node for node, _ in offsets]
+        before = [*map(group.before, ats)]
+        decisions = [*map(self._decide, nodes, ats, before)]
+        logs = [*map(self._logs.range, ats)]
+        there = [each if isinstance(each, NativeOffset) else None for each in before]
+        blocked = tuple(obstacles(facts, decisions))
+        same = {"group": group.name, "target": group.target, "obstacles": blocked} | self._fields
+        columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in same.items()}
+        columns |= {name: map(attrgetter(name), nodes) for name in _OF_THE_NODE}
+        columns |= {
+            "stale": map(self._settings.is_stale, nodes),
+            "log_start": [None if log is None else log.start for log in logs],
+            "log_end": [None if log is None else log.end for log in logs],
+            "before": [None if each is None else each.offset for each in there],
+            "before_metadata": [None if each is None else each.metadata for each in there],
+            "before_epoch": [None if each is None else each.leader_epoch for each in there],
+            "action": [decision.action for decision in decisions],
+            "reason": [decision.reason for decision in decisions],
+            "planned": [decision.offset for decision in decisions],
+            "topic_id": [self._logs.topic_id(node.topic) for node in nodes],
+        }
+        return from_columns(PlanRow, len(nodes), columns)
 
-    def _decide(self, group: _Group, node: SourceNode, at: TopicPartition | None) -> Decision:
+    def _decide(self, node: SourceNode, at: TopicPartition | None, before: NativeOffset | Unknown | None) -> Decision:
         source = node.no_offset or (NoOffset.UNREADABLE if node.problem is not None else node.offset)
-        before = group.before(at)
         target = before.offset if isinstance(before, NativeOffset) else before
         log = self._logs.log(at, node.zxid)
         return decide(source, log, target, self._settings.rule, stale=self._settings.is_stale(node))
 
-    def _row(
-        self,
-        group: _Group,
-        node: SourceNode,
-        at: TopicPartition | None,
-        decision: Decision,
-        blocked: tuple[Obstacle, ...],
-    ) -> PlanRow:
-        log = self._logs.range(at)
-        before = group.before(at)
-        there = before if isinstance(before, NativeOffset) else None
-        return PlanRow(
-            **self._fields,
-            group=group.name,
-            topic=node.topic,
-            partition=node.partition,
-            offset=node.offset,
-            zxid=node.zxid,
-            committed_ms=node.committed_ms,
-            stale=self._settings.is_stale(node),
-            problem=node.problem,
-            target=group.target,
-            log_start=None if log is None else log.start,
-            log_end=None if log is None else log.end,
-            before=None if there is None else there.offset,
-            before_metadata=None if there is None else there.metadata,
-            before_epoch=None if there is None else there.leader_epoch,
-            action=decision.action,
-            reason=decision.reason,
-            planned=decision.offset,
-            obstacles=blocked,
-            topic_id=self._logs.topic_id(node.topic),
-        )
+
+_OF_THE_NODE: Final = ("topic", "partition", "offset", "zxid", "committed_ms", "problem")
+"""The fields of a row that are those of its node."""
 
 
 class _Group:

@@ -1,8 +1,9 @@
 """Rolling back: restoring the offsets, metadata and leader epochs that targets had when the plan was made.
 
-Brokers cannot delete single offsets. A group with additional offsets is deleted, and its earlier offsets are committed
-again. They are also committed before the deletion, to see that the brokers accept them. If a run is killed in between,
-the target lacks offsets that the plan knows, and the next run restores them.
+Additional offsets are deleted after the earlier ones are restored. Brokers before 2.4 cannot delete single offsets, so
+there the group is deleted, and its earlier offsets are committed again. They are also committed before the deletion, to
+see that the brokers accept them. If a run is killed in between, the target lacks offsets that the plan knows, and the
+next run restores them.
 """
 
 from __future__ import annotations
@@ -92,10 +93,11 @@ class _Rollback(RunContext):
 
     def _run(self, *, to_zookeeper: bool) -> list[ReportRow]:
         states = read_targets(self._brokers, self._plans)
+        single = self._brokers.can_delete_offsets()
         self._read_marks()
         self._unrestorable = self._find_unrestorable(states)
         todo = {
-            target: restoration(self._plans[target], state.committed, self._unrestorable[target])
+            target: restoration(self._plans[target], state.committed, self._unrestorable[target], single=single)
             for target, state in states.items()
         }
         self._check(states, todo, to_zookeeper=to_zookeeper)
@@ -210,18 +212,23 @@ class _Rollback(RunContext):
     def _write(self, todo: Mapping[str, Restoration], states: Mapping[str, TargetState]) -> dict[str, Answers]:
         """Restore these targets. Return the answers for all partitions that change, by target.
 
-        If a group must not be deleted, the answers for its additional offsets are the reason.
+        If nothing must be deleted from a group, the answers for its additional offsets are the reason.
         """
         if not self._execute:
             return {}
         answers: dict[str, Answers] = {**self._brokers.commit({target: it.commits for target, it in todo.items()})}
-        delete = [target for target, it in todo.items() if it.deletes_group]
-        refused = GuardFailedError("the group was not deleted: not all of its earlier offsets can be restored")
+        delete = {target: it for target, it in todo.items() if it.removed}
         kept: dict[str, Answers] = {
-            target: dict.fromkeys(todo[target].removed, refused) for target in delete if any(answers[target].values())
+            target: dict.fromkeys(it.removed, _not_deleted(it, "not all of its earlier offsets can be restored"))
+            for target, it in delete.items()
+            if any(answers[target].values())
         }
-        kept |= self._check_before_delete({target: todo[target] for target in delete if target not in kept}, states)
-        deleted = self._brokers.delete_groups(target for target in delete if target not in kept)
+        kept |= self._check_before_delete({target: it for target, it in delete.items() if target not in kept}, states)
+        left = {target: it for target, it in delete.items() if target not in kept}
+        kept |= self._brokers.delete_offsets(
+            {target: it.removed for target, it in left.items() if not it.deletes_group}
+        )
+        deleted = self._brokers.delete_groups(target for target, it in left.items() if it.deletes_group)
         kept |= {
             target: dict.fromkeys(todo[target].removed, error)
             for target, error in deleted.items()
@@ -233,7 +240,7 @@ class _Rollback(RunContext):
     def _check_before_delete(
         self, todo: Mapping[str, Restoration], states: Mapping[str, TargetState]
     ) -> dict[str, Answers]:
-        """Read the targets again before their groups are deleted. Return the errors of groups that must stay."""
+        """Read the targets again before anything is deleted. Return the errors of groups that must stay."""
         if not todo:
             return {}
         found: dict[str, Answers] = {}
@@ -248,7 +255,7 @@ class _Rollback(RunContext):
             if target in unlocked:
                 obstacles.append(Obstacle(ObstacleKind.LOCK_LOST_AFTER_WRITE))
             if obstacles:
-                error = GuardFailedError(f"the group was not deleted: {texts(obstacles)}")
+                error = _not_deleted(it, texts(obstacles))
                 found[target] = dict.fromkeys([*it.removed, *changed_partitions(expected, now[target])], error)
         return found
 
@@ -288,6 +295,11 @@ class _Rollback(RunContext):
             if row.target in self._overtaken:
                 outcome, detail = Outcome.OVERTAKEN, str(Obstacle(ObstacleKind.LOCK_LOST_AFTER_WRITE))
             self._report.add(MigrationStep.ROLLBACK, row, outcome, found=found, written=written, detail=detail)
+
+
+def _not_deleted(todo: Restoration, reason: str) -> GuardFailedError:
+    what = "the group was" if todo.deletes_group else "offsets that it did not have before were"
+    return GuardFailedError(f"{what} not deleted: {reason}")
 
 
 def _with_mark_error(row: ReportRow, error: ZkgroupsException | None) -> ReportRow:

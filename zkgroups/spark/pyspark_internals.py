@@ -114,9 +114,9 @@ def literal_paths(reader: DataFrameReader) -> DataFrameReader:
     return reader.option("__globPaths__", "false")
 
 
-def hadoop_path(spark: SparkSession, *parts: Any) -> Any:
-    """Return a path of Hadoop: of a text, or of a parent (a path or text) and a name."""
-    return _java(spark).org.apache.hadoop.fs.Path(*parts)
+def hadoop_path(spark: SparkSession, path: str) -> Any:
+    """Return a path of Hadoop."""
+    return _java(spark).org.apache.hadoop.fs.Path(path)
 
 
 def file_system(spark: SparkSession, path: Any) -> Any:

@@ -22,7 +22,7 @@ def check_client() -> None:
     try:
         import confluent_kafka.admin  # noqa: F401
     except ModuleNotFoundError as error:
-        raise MissingDependencyError("a broker needs a Kafka client: pip install 'zkgroups[kafka]'") from error
+        raise MissingDependencyError("a broker needs confluent-kafka: pip install 'zkgroups[messages]'") from error
 
 
 def admin_client(address: str) -> AdminClient:

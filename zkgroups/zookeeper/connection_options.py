@@ -7,7 +7,7 @@ a log or a pickled task.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from ..deadline import Deadline
@@ -67,6 +67,11 @@ class ConnectionOptions:
     def option(cls, name: str) -> str:
         """Return the name of a field as users know it, for error messages."""
         return name
+
+    @property
+    def connection(self) -> ConnectionOptions:
+        """Only the options of the connection, for workers."""
+        return ConnectionOptions(**{each.name: getattr(self, each.name) for each in fields(ConnectionOptions)})
 
     @property
     def user(self) -> str | None:

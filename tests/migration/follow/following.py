@@ -18,7 +18,8 @@ from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Offsets, Outcomes
+from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.follow import follow
 from zkgroups.zookeeper.admin import migration_marks as marks
 

@@ -17,7 +17,8 @@ from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.exceptions import GuardFailedError, NotConnectedError
 from zkgroups.input_errors import InvalidOptionError, ZkgroupsException
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.commit_offsets import Offsets, Outcomes
+from zkgroups.kafka.commit_offsets import Outcomes
+from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.follow import follow
 from zkgroups.testing import KafkaBroker, TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks

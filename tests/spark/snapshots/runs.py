@@ -6,8 +6,8 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from zkgroups.spark.storage.atomic_folder import ABANDONED_AFTER
-from zkgroups.spark.storage.timestamps import timestamp_text
+from zkgroups.storage.atomic_folder import ABANDONED_AFTER
+from zkgroups.storage.timestamps import timestamp_text
 
 MODULE = sys.modules["zkgroups.spark.snapshots.snapshot"]
 

@@ -16,7 +16,7 @@ from zkgroups.exceptions import (
 )
 from zkgroups.spark import SourceOptions, Table, snapshot_names, take_snapshot
 from zkgroups.spark.snapshots.layout import IN_ORDER, Layout, UnfinishedSnapshot
-from zkgroups.spark.storage.timestamps import parse_timestamp, timestamp_text
+from zkgroups.storage.timestamps import parse_timestamp, timestamp_text
 
 from ..model import Model, assert_complete, assert_is
 from .runs import LONG_AGO, MODULE, NOT_SO_LONG_AGO

@@ -57,6 +57,8 @@ def source_obstacles(rows: PlanRows, state: SourceState) -> list[Obstacle]:
     """Return the obstacles that a group has in ZooKeeper: live instances, and offsets changed since the plan."""
     changes = _Changes()
     planned = {(row.topic, row.partition): row.zxid for row in rows if is_of_source(row)}
+    if planned == {key: node.zxid for key, node in state.offsets.items()}:
+        return instance_obstacles(state)  # as usual, and faster
     for key, zxid in planned.items():
         if key[1] is None:
             continue  # a forbidden topic, or a name that is not a partition: it has no zxid
@@ -146,11 +148,11 @@ def log_obstacles(rows: PlanRows, log_of: LogOf) -> list[Obstacle]:
     changes = _Changes()
     for row in rows:
         log = log_of(row.at, row.zxid, row.topic_id)
-        name = key_text((row.topic, row.partition))
-        if log in (NoLog.NEWER, NoLog.RECREATED):
-            changes.add(ObstacleKind.TOPICS_RECREATED, name)
-        elif isinstance(log, OffsetRange) and row.log_end is not None and (row.planned or 0) not in log:
-            changes.add(ObstacleKind.OFFSETS_NOT_IN_LOG, name)
+        if isinstance(log, OffsetRange):
+            if row.log_end is not None and (row.planned or 0) not in log:
+                changes.add(ObstacleKind.OFFSETS_NOT_IN_LOG, key_text((row.topic, row.partition)))
+        elif log in (NoLog.NEWER, NoLog.RECREATED):
+            changes.add(ObstacleKind.TOPICS_RECREATED, key_text((row.topic, row.partition)))
     return changes.obstacles()
 
 

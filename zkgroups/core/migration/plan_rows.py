@@ -19,8 +19,15 @@ PLAN_VERSION: Final = 2
 """The format of stored plans. Increase it when the fields of `PlanRow` or the stored words change."""
 
 
+class _WithPartition:
+    """Keeps the partition of a row, which every step uses many times."""
+
+    __slots__ = ("_at",)
+    _at: TopicPartition | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRow:
+class PlanRow(_WithPartition):
     """
     The plan for one offset of one group.
 
@@ -74,8 +81,13 @@ class PlanRow:
     @property
     def at(self) -> TopicPartition | None:
         """The partition, if it is known."""
-        known = self.topic is not None and self.partition is not None
-        return TopicPartition.checked(self.topic, self.partition) if known else None  # type: ignore[arg-type]
+        try:
+            return self._at
+        except AttributeError:
+            known = self.topic is not None and self.partition is not None
+            at = TopicPartition.checked(self.topic, self.partition) if known else None  # type: ignore[arg-type]
+            object.__setattr__(self, "_at", at)
+            return at
 
     @property
     def prior(self) -> NativeOffset | None:

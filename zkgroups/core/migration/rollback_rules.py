@@ -1,7 +1,7 @@
 """Rolling a plan back: which offsets to restore on the target, and which progress to copy back to ZooKeeper.
 
-Brokers cannot delete single offsets. If the target has offsets that it did not have before the plan, the whole group
-is deleted and its earlier offsets are committed again.
+Offsets that the target did not have before the plan are deleted. Brokers before 2.4 cannot delete single offsets, so
+there the whole group is deleted and its earlier offsets are committed again.
 """
 
 from __future__ import annotations
@@ -24,21 +24,18 @@ from .source_and_target_state import OffsetKey, OffsetNode, TargetState, TopicId
 class Restoration:
     """The changes that restore a target.
 
-    The commits are sent before the group is deleted, to see that the brokers accept them, and again afterwards.
+    If the group is deleted, the commits are sent before, to see that the brokers accept them, and again afterwards.
     """
 
     commits: Mapping[TopicPartition, NativeOffset]
     removed: frozenset[TopicPartition]
-    """Offsets that did not exist before the plan. The group is deleted to remove them."""
+    """Offsets that did not exist before the plan."""
     committed_since: frozenset[TopicPartition]
     """Offsets that other clients have committed since the plan was applied."""
     moved_back: frozenset[TopicPartition]
     """Those of them that are lower than the offsets that the plan has written."""
-
-    @property
-    def deletes_group(self) -> bool:
-        """Whether the group has to be deleted."""
-        return bool(self.removed)
+    deletes_group: bool
+    """Whether the group is deleted to remove offsets: it would have none left, or its brokers are too old."""
 
     @property
     def touched(self) -> frozenset[TopicPartition]:
@@ -90,8 +87,12 @@ def restoration(
     rows: PlanRows,
     committed: Mapping[TopicPartition, NativeOffset],
     lost: UnrestorableOffsets = ALL_RESTORABLE,
+    *,
+    single: bool = False,
 ) -> Restoration:
     """Return how to restore a target. After a kill at any step, calling this again leads to the same end state.
+
+    With `single`, the brokers can delete single offsets.
 
     Offsets of recreated topics are the exception: if the group is deleted they are committed again, but the plan does
     not know them. They count as committed since, so such a group is only deleted by force.
@@ -102,10 +103,11 @@ def restoration(
     since = {at for at, now in committed.items() if now != prior.get(at) and planned.get(at) != now.offset}
     moved_back = (at for at in since if committed[at].offset < _or_none_yet(applied.get(at)))
     removed = frozenset(committed.keys() - prior.keys() - lost.recreated)
-    commits = {at: there for at, there in prior.items() if removed or committed.get(at) != there}
-    if removed:
+    deletes_group = bool(removed) and not (single and (prior or removed < committed.keys()))
+    commits = {at: there for at, there in prior.items() if deletes_group or committed.get(at) != there}
+    if deletes_group:
         commits |= {at: now for at, now in committed.items() if at in lost.recreated}
-    return Restoration(commits, removed, frozenset(since), frozenset(moved_back))
+    return Restoration(commits, removed, frozenset(since), frozenset(moved_back), deletes_group)
 
 
 def _applied_offsets(rows: PlanRows) -> dict[TopicPartition | None, int | None]:

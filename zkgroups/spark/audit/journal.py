@@ -9,7 +9,7 @@
     DEST/anew/<batch>                    the first batch after ZooKeeper was replaced or wiped
     DEST/_looked                         the start of the last batch: later commits are unknown
 
-The folders below `commits` and `standing` appear completely or not at all: see `storage/atomic_folder.py`.
+The folders below `commits` and `standing` appear completely or not at all: see `zkgroups/storage/atomic_folder.py`.
 
 Each batch with commits adds a piece of level 0. `MERGE_FACTOR` pieces of one level are merged into one of the next
 level, so there are never many. The merged pieces stay until the next merge, for current readers, but are ignored: a
@@ -30,9 +30,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from ...exceptions import DamagedFileError, NotFoundError, RefusedError
+from ...storage.atomic_folder import UNFINISHED
 from ..errors import translated
 from ..source.saved_position import FIELDS, decode_position, encode_position
-from ..storage.atomic_folder import UNFINISHED, AtomicFolder, write_and_list
+from ..storage.spark_folder import SparkFolder
+from ..storage.writing import write_and_list
 from .followed_ensemble import FollowedEnsemble
 
 COMMITS: Final = "commits"
@@ -81,7 +83,7 @@ def outermost(pieces: Iterable[Piece]) -> list[Piece]:
     return [piece for piece in found if not any(other.has(piece) for other in found)]
 
 
-class Journal(AtomicFolder):
+class Journal(SparkFolder):
     """The folder of one audit."""
 
     # Commits

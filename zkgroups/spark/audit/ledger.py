@@ -27,10 +27,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ...core.selection import check_expression
 from ...core.times import utc
 from ...exceptions import InvalidOptionError, RefusedError
 from ..errors import translated
-from ..source.options import check_expression
 from .journal import MERGE_FACTOR, Journal, Piece
 
 KEY: Final = ("group", "topic", "partition")

@@ -1,4 +1,4 @@
-"""Move thousands of groups to Kafka's committed offsets, with a plan stored in a folder.
+"""Move thousands of groups to Kafka's committed offsets, with a plan stored in a folder, by Spark.
 
     zookeeper, brokers = SourceOptions(zookeeper="zk1:2181/kafka"), BrokerOptions("kafka1:9092")
     plan(spark, "/data/move", zookeeper, brokers)
@@ -7,16 +7,25 @@
     verify(spark, "/data/move", brokers, zookeeper)
     rollback(spark, "/data/move", brokers, zookeeper, execute=True)
 
-Needs the extras `zkgroups[spark,kafka]`.
+`zkgroups.migration.local` has the same functions without Spark, and reads the same folders. Needs the extras
+`zkgroups[spark,kafka]`.
 """
 
 from __future__ import annotations
 
-from .execution import ExecutionResult, apply, rollback, verify
-from .planning import PlanSummary, groups, plan, read_plan, summary
-from .reports import differing, group_results, read_report
-from .sources import SnapshotSource
-from .status import status
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ...core.migration.plan_rows import PlanRow
+from ...migration import planning, steps, summaries
+from ...migration.engine import Engine, signature_of
+from ...migration.planning import PlanSummary
+from ...migration.steps import ExecutionResult
+from .engine import SparkEngine
+from .snapshot_source import SnapshotSource
 
 __all__ = [
     "ExecutionResult",
@@ -34,3 +43,41 @@ __all__ = [
     "summary",
     "verify",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _by_spark(step: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate[SparkSession, P], T]:
+    """Let a step take a Spark session instead of an engine."""
+
+    @wraps(step)
+    def call(spark: SparkSession, /, *args: P.args, **options: P.kwargs) -> T:
+        return step(SparkEngine(spark), *args, **options)
+
+    call.__dict__["__signature__"] = signature_of(step, "spark")
+    return call
+
+
+plan = _by_spark(planning.plan)
+summary = _by_spark(planning.summary)
+apply = _by_spark(steps.apply)
+rollback = _by_spark(steps.rollback)
+verify = _by_spark(steps.verify)
+status = _by_spark(steps.status)
+groups = _by_spark(summaries.groups)
+group_results = _by_spark(summaries.group_results)
+differing = _by_spark(summaries.differing)
+
+
+def read_plan(spark: SparkSession, destination: str) -> DataFrame:
+    """Return the rows of a plan, with the columns of `PlanRow`."""
+    engine = SparkEngine(spark)
+    return engine.read(PlanRow, engine.folder(destination).plan()).frame
+
+
+def read_report(spark: SparkSession, destination: str, name: str | None = None) -> DataFrame:
+    """Return the rows of a report in the folder of a plan, the latest if none is named."""
+    engine = SparkEngine(spark)
+    path, kind = engine.folder(destination).report(name)
+    return engine.read(kind, path).frame

@@ -28,12 +28,13 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
 from ...exceptions import DamagedFileError, NotFoundError, ZkgroupsException
+from ...storage.atomic_folder import MARK, UNFINISHED
+from ...storage.file_list import join_problems, missing_files
+from ...storage.timestamps import TIMESTAMP, timestamp_text
 from ..errors import translated
 from ..source.table_versions import strict_reader, to_current_columns
 from ..source.tables import Table
-from ..storage.atomic_folder import MARK, UNFINISHED, AtomicFolder
-from ..storage.file_list import join_problems, missing_files
-from ..storage.timestamps import TIMESTAMP, timestamp_text
+from ..storage.spark_folder import SparkFolder
 from .summary import Summary
 
 SUMMARY: Final = "_SUMMARY.json"
@@ -43,7 +44,7 @@ IN_ORDER: Final = (Table.OWNERS, Table.MEMBERS, Table.OFFSETS)
 _IN_PLACE: Final = re.compile(f"snapshot=({TIMESTAMP})")
 
 
-class Layout(AtomicFolder):
+class Layout(SparkFolder):
     """The snapshots of one destination."""
 
     # Snapshots

@@ -19,10 +19,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from ...exceptions import SparkJobError
+from ...storage.timestamps import parse_timestamp
 from ..errors import translated
 from ..pyspark_internals import arrow_schema, literal_paths
 from ..source.tables import Table
-from ..storage.timestamps import parse_timestamp
 from .layout import Layout
 from .summary import Summary
 

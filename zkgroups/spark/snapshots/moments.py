@@ -14,7 +14,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from ..storage.timestamps import TIMESTAMP, timestamp_text
+from ...storage.timestamps import TIMESTAMP, timestamp_text
 from .layout import Layout
 
 LATEST: Final = "latest"

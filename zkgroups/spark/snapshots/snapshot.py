@@ -18,6 +18,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from ...core.selection import Selection
 from ...core.znodes.paths import Part
 from ...exceptions import InvalidOptionError, SparkStoppedError
 from ...zookeeper.reading import tree_walk
@@ -27,7 +28,6 @@ from ..pyspark_internals import active_session, is_stopped
 from ..source import data_dir_reader
 from ..source.data_source import NAME, register
 from ..source.options import MAX_PARALLELISM, SourceOptions
-from ..source.selection import Selection
 from ..source.tables import Table
 from ..spark_thread import interruptible, run_in_parallel
 from ..storage.writing import check_shared, write

@@ -19,10 +19,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...core.znodes.topic_partition import TopicPartition
 from ...exceptions import InvalidOptionError, NotFoundError
+from ...storage.timestamps import parse_timestamp, timestamp_text
 from ..errors import translated
 from ..pyspark_internals import literal_paths
 from ..source.tables import SCHEMAS, Table
-from ..storage.timestamps import parse_timestamp, timestamp_text
 from .layout import Layout
 from .restore import Topics
 

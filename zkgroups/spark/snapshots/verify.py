@@ -19,10 +19,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...core.doctor.findings import Severity
 from ...exceptions import SparkJobError
+from ...storage.atomic_folder import MARK
 from ..errors import translated
 from ..source.table_versions import to_current_columns
 from ..source.tables import SCHEMAS, Table
-from ..storage.atomic_folder import MARK
 from .layout import Layout
 from .moments import resolve_moment
 from .summary import Summary, TableSummary, digest

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ...core.selection import Selection
 from ...core.znodes.names import parse_partition
 from ...core.znodes.owner_codec import decode_owned_topic
 from ...core.znodes.paths import Part
@@ -20,7 +21,6 @@ from ...zookeeper.reading.tree_walk import PartDirectory
 from ...zookeeper.requests.bulk_read import Block
 from ...zookeeper.requests.node import Node
 from .options import SourceOptions
-from .selection import Selection
 from .table_reader import member_batches, offset_batches, owner_batches
 from .tables import Table
 

@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from ...core.selection import Selection
 from ...datadir.data_dir import DataDirState
 from ...exceptions import InvalidOptionError
 from ..pyspark_internals import active_session, driver_interpreter
 from . import data_dir_reader
 from .options import DEFAULT_PARALLELISM, SourceOptions, Starting
-from .selection import Selection
 from .stream import StreamReader
 from .table_reader import read_batches
 from .tables import SCHEMAS

@@ -10,13 +10,13 @@ from typing import Any, Final, Self
 
 from ...datadir.data_dir import DataDir
 from ...exceptions import InvalidOptionError
-from ...zookeeper.connection_options import ConnectionOptions
 from ...zookeeper.registry import Registry
 from ...zookeeper.session.options import check_hosts
+from ...zookeeper.zookeeper_source import MAX_PARALLELISM as MAX_PARALLELISM
+from ...zookeeper.zookeeper_source import ZooKeeperSource
 from .tables import Table
 
 DEFAULT_PARALLELISM: Final = 4
-MAX_PARALLELISM: Final = 1024
 
 _NO_ZXID: Final = "it must be earliest, latest, or a transaction number, decimal or with 0x in hexadecimal"
 
@@ -29,7 +29,7 @@ class Starting(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions(ConnectionOptions):
+class SourceOptions(ZooKeeperSource):
     """Where to read groups, and which. The options of `format("zkgroups")` are:
 
         table          offsets (default), owners or members
@@ -69,18 +69,11 @@ class SourceOptions(ConnectionOptions):
     zxid: int | None = None
     table: Table = Table.OFFSETS
     cluster: str | None = None
-    groups: str | None = None
-    topics: str | None = None
-    parallelism: int | None = None
     starting_zxid: int | Starting = Starting.EARLIEST
     start_over: bool = False
 
     def __post_init__(self) -> None:
-        ConnectionOptions.__post_init__(self)  # `super()` does not work in a dataclass with slots
-        for option, expression in (("groups", self.groups), ("topics", self.topics)):
-            check_expression(option, expression)
-        if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:
-            raise InvalidOptionError("parallelism", self.parallelism, f"it must be from 1 to {MAX_PARALLELISM}")
+        ZooKeeperSource.__post_init__(self)  # `super()` does not work in a dataclass with slots
         if isinstance(self.starting_zxid, int) and not 0 <= self.starting_zxid < 2**63:
             raise InvalidOptionError("startingZxid", self.starting_zxid, _NO_ZXID)
 
@@ -147,7 +140,7 @@ class SourceOptions(ConnectionOptions):
         """Open a session to ZooKeeper."""
         if self.data_dir is not None:
             raise InvalidOptionError("dataDir", self.data_dir, "this operation needs a server: set zookeeper instead")
-        return ConnectionOptions.connect(self, unreachable_timeout=unreachable_timeout)
+        return ZooKeeperSource.connect(self, unreachable_timeout=unreachable_timeout)
 
 
 def _in_spark(name: str) -> str:
@@ -162,14 +155,6 @@ def _unknown(option: str) -> str:
     if option.lower() == "path":
         return 'load() takes no path: use option("zookeeper", "host:port/chroot")'
     return "no such option exists: see help(zkgroups.spark.SourceOptions)"
-
-
-def check_expression(option: str, expression: str | None) -> None:
-    """Raise InvalidOptionError unless the text is a valid regular expression."""
-    try:
-        re.compile(expression or "")
-    except (re.error, RecursionError) as error:
-        raise InvalidOptionError(option, expression, f"it is not a regular expression: {error}") from error
 
 
 def _text(_option: str, text: str) -> str:

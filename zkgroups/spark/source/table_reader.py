@@ -13,6 +13,8 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.selection import Selection
+from ...core.times import LATEST_MS
 from ...core.znodes.names import is_topic, parse_partition
 from ...core.znodes.owner_codec import decode_owned_topic, decode_owner_path
 from ...core.znodes.paths import Part
@@ -34,8 +36,7 @@ from ...zookeeper.requests.node import Node
 from ...zookeeper.session.registry_context import RegistryContext, context_of
 from .arrow_columns import from_array, offset_columns
 from .options import SourceOptions
-from .selection import Selection
-from .tables import LATEST_MS, TIMESTAMP, Table, arrow_schema
+from .tables import TIMESTAMP, Table, arrow_schema
 
 RowValues: TypeAlias = dict[str, Any]
 """The known values of a row, by column name."""

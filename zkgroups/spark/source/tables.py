@@ -113,9 +113,6 @@ SCHEMAS: Final[dict[Table, StructType]] = {
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 """Arrow's type for Spark's TIMESTAMP."""
 
-LATEST_MS: Final = 253_402_214_399_999
-"""A day before the end of the year 9999, which is valid in every time zone. Later times are treated as unknown."""
-
 _IN_ARROW: Final[dict[type[DataType], Any]] = {
     StringType: pa.string(),
     BinaryType: pa.binary(),

@@ -12,8 +12,6 @@ setting of the session declares that all machines have mounted that folder:
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -22,9 +20,11 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from ...exceptions import NotSharedError
+from ...storage.atomic_folder import write_list
+from ...storage.files import is_configured, local_path
 from ..pyspark_internals import row_counter
 from ..spark_thread import run_in_parallel
-from .files import data_files, resolve
+from .hadoop_files import HadoopFiles
 
 SHARED: Final = "spark.zkgroups.sharedFileSystem"
 """The setting that declares the destination to be mounted on all machines."""
@@ -43,9 +43,10 @@ def check_shared(spark: SparkSession, destination: str) -> None:
     master = str(spark.sparkContext.master)
     if _is_shared(master, spark.conf.get(SHARED, "false")):
         return
-    _files, root = resolve(spark, destination)
-    if root.toUri().getScheme() == "file":
-        raise _not_shared(str(root.toString()), master)
+    files = HadoopFiles(spark, destination)
+    root = files.resolve(destination)
+    if files.local_path(root) is not None:
+        raise _not_shared(root, master)
 
 
 def check_shared_before_start(master: str, settings: Mapping[str, str], destination: str) -> None:
@@ -54,15 +55,9 @@ def check_shared_before_start(master: str, settings: Mapping[str, str], destinat
     The outcome is unknown if a cluster configuration may set another default file system, or declare it as shared.
     """
     master = settings.get("spark.master", master)
-    configured = any(map(os.environ.get, _CONFIGURATION)) or any("fs.default" in name for name in settings)
-    scheme = _SCHEME.match(destination)
-    is_local = scheme[1].lower() == "file" if scheme else True
-    if is_local and not configured and not _is_shared(master, settings.get(SHARED)):
+    configured = is_configured() or any("fs.default" in name for name in settings)
+    if local_path(destination) is not None and not configured and not _is_shared(master, settings.get(SHARED)):
         raise _not_shared(destination, master)
-
-
-_CONFIGURATION: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS")
-_SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def _is_shared(master: str, setting: str | None) -> bool:
@@ -85,32 +80,43 @@ def write(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dic
     """
     counted = Observation()
     observed = rows.observe(counted, f.count(f.lit(1)).alias(ROWS), *counts)
-    observed.drop(without).write.option(_UNMARKED, "false").parquet(path)
+    write_plain(observed.drop(without), path)
     found = counted.get
     check_row_count(rows.sparkSession, path, int(found[ROWS] or 0))
     return found
 
 
+def write_plain(rows: DataFrame, path: str) -> None:
+    """Write rows to a new folder without a `_SUCCESS`. The caller checks their number."""
+    rows.write.option(_UNMARKED, "false").parquet(path)
+
+
+def write_and_list(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dict[str, Any]:
+    """Write rows as `write` does, and add the list of files that `AtomicFolder.publish` needs."""
+    found = write(rows, path, *counts, without=without)
+    write_list(HadoopFiles(rows.sparkSession, path), path, int(found[ROWS] or 0))
+    return found
+
+
 def check_row_count(spark: SparkSession, path: str, written: int) -> None:
     """Raise NotSharedError unless the driver finds that many rows. Spark writes a file even for no rows."""
-    found = list(data_files(*resolve(spark, path)).values())
-    seen = _rows_in(spark, found)
-    if not found or seen != written:
+    files, seen = rows_in(spark, path)
+    if not files or seen != written:
         raise NotSharedError(
             path,
-            f"the workers wrote {written} rows, but the driver finds {seen} rows in {len(found)} files: the workers do "
+            f"the workers wrote {written} rows, but the driver finds {seen} rows in {files} files: the workers do "
             "not share this file system",
         )
 
 
-def _rows_in(spark: SparkSession, found: list[Any]) -> int:
-    """Return the number of rows in the files, from their footers, which several threads read."""
-    count = row_counter(spark)
+def rows_in(spark: SparkSession, path: str) -> tuple[int, int]:
+    """Return the number of files in a folder, and of rows in their footers, which several threads read."""
+    found, count = list(HadoopFiles(spark, path).data_files(path).values()), row_counter(spark)
 
     def rows(files: list[Any]) -> int:
         return sum(map(count, files))
 
     shares = min(_THREADS, 1 + len(found) // _FILES_OF_A_THREAD)
     if shares == 1:
-        return rows(found)
-    return sum(run_in_parallel(spark, [partial(rows, found[number::shares]) for number in range(shares)]))
+        return len(found), rows(found)
+    return len(found), sum(run_in_parallel(spark, [partial(rows, found[number::shares]) for number in range(shares)]))

@@ -1,0 +1,179 @@
+"""Two brokers between which all groups move while offsets are committed, fetched and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import NamedTuple, Protocol
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as Partition
+from kazoo.client import KazooClient
+
+from tests.testing.waiting import eventually
+from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
+from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.deadline import Deadline
+from zkgroups.kafka.commit_offsets import commit
+from zkgroups.kafka.coordinators import Coordinators
+from zkgroups.kafka.fetch_offsets import fetch
+from zkgroups.kafka.group_lists import list_groups
+from zkgroups.kafka.native_groups import delete, describe
+from zkgroups.kafka.wire.cluster import Cluster
+from zkgroups.testing import KafkaBroker, Server, fresh_chroot
+
+from .conftest import Writer
+from .wire.conftest import with_cluster
+
+pytestmark = [pytest.mark.kafka, pytest.mark.zookeeper, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+OFFSETS = "__consumer_offsets"
+NAMES = [f"moving-{number}" for number in range(500)]
+MOVES = 4
+
+
+class Move(Protocol):
+    """Begins to move all groups to some brokers, and the first becomes their coordinator."""
+
+    def __call__(self, *brokers: int) -> None: ...
+
+
+class Pair(NamedTuple):
+    """Two brokers. All groups are at the first."""
+
+    first: KafkaBroker
+    second: KafkaBroker
+    move: Move
+
+
+class Joining(KafkaBroker):
+    """A second broker without ZooKeeper."""
+
+    def __init__(self, first: KafkaBroker) -> None:
+        super().__init__(config={"node.id": "2", "process.roles": "broker"})
+        self._first = first
+
+    def _by_itself(self) -> dict[str, str]:
+        voters = f"1@{self._first._listeners()['CONTROLLER']}"
+        return super()._by_itself() | {"controller.quorum.voters": voters}
+
+    def _listening(self, *names: str) -> dict[str, str]:
+        found = super()._listening(*(name for name in names if name != "CONTROLLER"))
+        protocols = f"{found['listener.security.protocol.map']},CONTROLLER:PLAINTEXT"
+        return found | {"listener.security.protocol.map": protocols}
+
+
+@pytest.fixture(scope="module", params=["1.1.1", "4.3.1"])
+def pair(request: pytest.FixtureRequest, zookeeper: Server) -> Iterator[Pair]:
+    with ExitStack() as stack:
+        if request.param == "4.3.1":
+            first = stack.enter_context(KafkaBroker())
+            second: KafkaBroker = stack.enter_context(Joining(first))
+            admin = KafkaAdminClient(bootstrap_servers=first.address)
+            stack.callback(admin.close)
+
+            def move(*brokers: int) -> None:
+                admin.alter_partition_reassignments({Partition(OFFSETS, number): [*brokers] for number in range(4)})
+        else:
+            hosts = stack.enter_context(fresh_chroot(zookeeper))
+            first = stack.enter_context(KafkaBroker(release="1.1.1", zookeeper=hosts))
+            second = stack.enter_context(KafkaBroker(release="1.1.1", zookeeper=hosts, config={"broker.id": "2"}))
+            client = KazooClient(hosts)
+            client.start()
+            stack.callback(client.close)
+            stack.callback(client.stop)
+
+            def move(*brokers: int) -> None:
+                plan = [{"topic": OFFSETS, "partition": number, "replicas": brokers} for number in range(4)]
+                assert eventually(lambda: not client.exists("/admin/reassign_partitions"))
+                client.create("/admin/reassign_partitions", json.dumps({"version": 1, "partitions": plan}).encode())
+
+        first.create_topic("orders")
+        yield Pair(first, second, move)
+
+
+async def moved(cluster: Cluster, move: Move, to: int) -> None:
+    """Move all groups, and wait until they are there."""
+    await asyncio.to_thread(move, to)
+    async with asyncio.timeout(60):
+        while set((await cluster.metadata([OFFSETS])).topics[OFFSETS].leaders.values()) != {to}:
+            await asyncio.sleep(0.01)
+
+
+def test_every_offset_ends_right_while_all_groups_move(pair: Pair) -> None:
+    at = TopicPartition("orders", 0)
+
+    async def moving(address: str) -> None:
+        async with Cluster(address) as cluster:
+            for number in range(MOVES):
+                await moved(cluster, pair.move, 2 - number % 2)
+
+    async def use(cluster: Cluster) -> None:
+        coordinators = Coordinators(cluster)
+        assert len((await cluster.metadata([])).brokers) == 2
+        moves = asyncio.create_task(moving(pair.first.address))
+        rounds = 0
+        while not moves.done() or not rounds:
+            rounds += 1
+            wanted = {name: {at: NativeOffset(name, at, rounds)} for name in NAMES}
+            committed = await commit(cluster, coordinators, [each[at] for each in wanted.values()], 60)
+            assert committed == {name: {at: None} for name in NAMES}
+            assert await fetch(cluster, coordinators, NAMES, Deadline(60)) == wanted
+            found = await describe(cluster, coordinators, NAMES, Deadline(60))
+            assert found == {name: NativeGroup(name, NativeState.EMPTY) for name in NAMES}
+            await list_groups(cluster, Deadline(60))
+        await moves
+        async with asyncio.timeout(60):  # a new coordinator of release 4 first lists none of its groups
+            while not set(NAMES) <= (await list_groups(cluster, Deadline(60))).keys():
+                await asyncio.sleep(0.01)
+
+    with_cluster(pair.first.address, use)
+
+
+def test_groups_are_deleted_once_while_they_move(pair: Pair) -> None:
+    """A broker of release 1.1 that is about to lose groups may answer that it deleted them, and keep them."""
+    at = TopicPartition("orders", 0)
+
+    async def use(cluster: Cluster) -> None:
+        coordinators = Coordinators(cluster)
+        for to in (2, 1):
+            await commit(cluster, coordinators, [NativeOffset(name, at, 7) for name in NAMES], 60)
+            await asyncio.to_thread(pair.move, to)
+            left = NAMES
+            while left:
+                assert await delete(cluster, coordinators, left, Deadline(60)) == dict.fromkeys(left)
+                there = await fetch(cluster, coordinators, left, Deadline(60))
+                left = [name for name in left if there[name] != {}]
+                assert not left or pair.first.release == "1.1.1"
+            await moved(cluster, lambda *_: None, to)
+
+    with_cluster(pair.first.address, use)
+
+
+def test_the_second_coordinator_goes_on_where_a_killed_one_ended(pair: Pair) -> None:
+    at = TopicPartition("orders", 0)
+    writer = Writer(pair.first.address)
+
+    def in_sync() -> bool:
+        partitions = writer.admin.list_topics(OFFSETS).topics[OFFSETS].partitions.values()
+        return all(len(each.isrs) == 2 for each in partitions)
+
+    async def use(cluster: Cluster) -> None:
+        coordinators = Coordinators(cluster)
+        await moved(cluster, pair.move, 2)
+        await asyncio.to_thread(pair.move, 2, 1)
+        assert await asyncio.to_thread(eventually, in_sync, timeout=60)
+        wanted = {f"{name}-{part}": NativeOffset(f"{name}-{part}", at, 9) for name in NAMES for part in range(4)}
+        running = asyncio.create_task(commit(cluster, coordinators, [*wanted.values()], 60))
+        await asyncio.sleep(0.2)  # somewhere in between
+        await asyncio.to_thread(pair.second.kill)
+        assert await running == {name: {at: None} for name in wanted}
+        there = await fetch(cluster, coordinators, [*wanted], Deadline(60))
+        assert there == {name: {at: each} for name, each in wanted.items()}
+        await asyncio.to_thread(pair.second.start)
+        await moved(cluster, pair.move, 1)
+
+    with_cluster(pair.first.address, use)

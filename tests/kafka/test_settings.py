@@ -1,0 +1,193 @@
+"""What a Kafka client's properties mean for connections, and which are refused."""
+
+from __future__ import annotations
+
+import pickle
+import ssl
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509 import load_pem_x509_certificate
+
+from zkgroups.input_errors import InvalidOptionError
+from zkgroups.kafka.settings import client_settings
+from zkgroups.kafka.wire.sasl import Kerberos, OAuth, Plain, Scram
+
+PASSWORD = "the-s3cret;\\ \"of' anna"
+JAAS = "org.apache.kafka.common.security.{}LoginModule required {};"
+SASL = {"security.protocol": "SASL_PLAINTEXT"}
+
+
+def jaas(mechanism: str, module: str, options: str) -> dict[str, str]:
+    return SASL | {"sasl.mechanism": mechanism, "sasl.jaas.config": JAAS.format(module, options)}
+
+
+def test_nothing_set_means_plaintext_and_javas_timeouts() -> None:
+    found = client_settings({})
+    assert (found.security.tls, found.security.login, found.client_id) == (None, None, "zkgroups")
+    assert (found.connect_timeout, found.request_timeout) == (10.0, 30.0)
+
+
+def test_settings_of_java_are_carried_over() -> None:
+    properties = {"client.id": "night", "request.timeout.ms": "5000", "socket.connection.setup.timeout.ms": "250"}
+    found = client_settings(properties)
+    assert (found.client_id, found.connect_timeout, found.request_timeout) == ("night", 0.25, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("properties", "login"),
+    [
+        (
+            jaas("PLAIN", "plain.Plain", 'username="anna" password="p;\\"\\\\w"'),
+            Plain("anna", 'p;"\\w'),
+        ),
+        (
+            jaas("SCRAM-SHA-512", "scram.Scram", "password='p w' username = anna tokenauth=\"true\""),
+            Scram("anna", "p w", "SCRAM-SHA-512"),
+        ),
+        (jaas("SCRAM-SHA-256", "plain.Plain", "username=a password=b"), Scram("a", "b", "SCRAM-SHA-256")),
+        (SASL | {"sasl.kerberos.service.name": "kafka"}, Kerberos("kafka")),
+        (
+            SASL
+            | {
+                "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
+                'keyTab="/etc/anna.keytab" principal="anna@EXAMPLE" serviceName="kafka";'
+            },
+            Kerberos("kafka", "anna@EXAMPLE", "/etc/anna.keytab"),
+        ),
+    ],
+)
+def test_a_login_is_read_as_java_reads_it(properties: dict[str, str], login: object) -> None:
+    assert client_settings(properties).security.login == login
+
+
+def test_an_oauth_login_takes_its_credentials_from_either_place() -> None:
+    prefix = "sasl.oauthbearer"
+    url = {f"{prefix}.token.endpoint.url": "https://login.example/token"}
+    by_login = jaas("OAUTHBEARER", "oauthbearer.OAuthBearer", 'clientId="a" clientSecret="b" extension_pool="p"')
+    by_name = {f"{prefix}.client.credentials.client.id": "a", f"{prefix}.client.credentials.client.secret": "b"}
+    for properties, extensions in ((by_login, {"pool": "p"}), (SASL | {"sasl.mechanism": "OAUTHBEARER"} | by_name, {})):
+        login = client_settings(properties | url).security.login
+        assert isinstance(login, OAuth)
+        assert login.extensions == extensions
+        assert (getattr(login.token, "client", None), getattr(login.token, "secret", None)) == ("a", "b")
+
+
+@pytest.mark.parametrize(("algorithm", "checked"), [("", False), ("none", False), ("https", True), ("HTTPS", True)])
+def test_the_host_name_is_checked_unless_it_is_switched_off(algorithm: str, checked: bool) -> None:
+    properties = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": algorithm}
+    tls = client_settings(properties).security.tls
+    assert tls is not None
+    assert (tls.check_hostname, tls.verify_mode) == (checked, ssl.CERT_REQUIRED)
+
+
+HARMLESS = [
+    "group.id", "auto.offset.reset", "enable.auto.commit", "auto.commit.interval.ms", "key.deserializer",
+    "value.serializer", "acks", "retries", "linger.ms", "batch.size", "compression.type", "max.poll.records",
+    "session.timeout.ms", "heartbeat.interval.ms", "fetch.min.bytes", "isolation.level", "bootstrap.servers",
+    "metrics.recording.level", "ssl.enabled.protocols", "ssl.protocol", "client.dns.lookup", "retry.backoff.ms",
+    "reconnect.backoff.max.ms", "metadata.max.age.ms", "sasl.login.refresh.window.factor", "transactional.id",
+    "partition.assignment.strategy", "group.instance.id", "group.protocol", "connections.max.idle.ms",
+    "sasl.kerberos.kinit.cmd", "allow.auto.create.topics", "default.api.timeout.ms", "interceptor.classes",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_settings_of_consumers_and_producers_have_no_effect(name: str) -> None:
+    assert client_settings({name: "x"}) == client_settings({})
+
+
+REFUSED: list[tuple[dict[str, str], str]] = [
+    (SASL | {"sasl.mechanism": "PLAIN"}, "only PlainLoginModule, ScramLoginModule"),
+    (jaas("PLAIN", "plain.Plain", f'password="{PASSWORD}"'), "needs a username and a password"),
+    (jaas("GSSAPI", "plain.Plain", f"password={PASSWORD}"), "PlainLoginModule is for PLAIN, SCRAM-SHA-256"),
+    (jaas("PLAIN", "example.Own", f"password={PASSWORD}"), "only PlainLoginModule"),
+    (SASL | {"sasl.mechanism": "PLAIN", "sasl.jaas.config": PASSWORD}, "only PlainLoginModule"),
+    (jaas("OAUTHBEARER", "oauthbearer.OAuthBearer", f'clientSecret="{PASSWORD}"'), "needs an https:// address"),
+    (SASL, "sasl.kerberos.service.name"),
+    ({"security.protocol": "TELNET"}, "'TELNET', but it must be one of PLAINTEXT, SSL"),
+    (SASL | {"sasl.mechanism": "NTLM"}, "'NTLM', but it must be one of PLAIN"),
+    ({"no.such.setting": PASSWORD}, "no.such.setting: it is not a setting of Java clients"),
+    ({"sasl.pasword": PASSWORD}, "sasl.pasword"),
+    ({PASSWORD: ""}, "a setting whose name is (not shown)"),
+    ({"request.timeout.ms": "soon"}, "request.timeout.ms is 'soon', but it must be a whole number"),
+    ({"request.timeout.ms": "0"}, "1 or more"),
+    ({"request.timeout.ms": "9" * 5000}, "1 or more"),
+    ({"client.id": "\ud800"}, "cannot be sent"),
+    ({"ssl.cipher.suites": "x"}, "it is not a setting"),
+    ({"sasl.login.callback.handler.class": "com.example.Own"}, "it is not a setting"),
+    ({"sasl.username": "anna"}, "it is a setting of librdkafka: set sasl.jaas.config instead"),
+    ({"sasl.password": PASSWORD}, "it is a setting of librdkafka: set sasl.jaas.config instead"),
+    ({"sasl.mechanisms": "PLAIN"}, "set sasl.mechanism instead"),
+    ({"ssl.ca.location": "/ca.pem"}, "set ssl.truststore.location and ssl.truststore.type=PEM instead"),
+    ({"ssl.key.pem": PASSWORD}, "set ssl.keystore.key instead"),
+    ({"socket.timeout.ms": "1"}, "set request.timeout.ms instead"),
+    ({"debug": "all"}, "remove it"),
+    (
+        {"security.protocol": "SSL", "ssl.truststore.location": "/none.pem"},
+        "'/none.pem', but it cannot be read: No such",
+    ),
+    ({"security.protocol": "SSL", "ssl.truststore.certificates": PASSWORD}, "cannot be read"),
+    ({"security.protocol": "SSL", "ssl.keystore.key": PASSWORD}, "ssl.keystore.key: its certificates or its key"),
+]
+
+
+@pytest.mark.parametrize(("properties", "words"), REFUSED)
+def test_settings_that_cannot_be_used_are_refused_with_advice_and_without_secrets(
+    properties: dict[str, str], words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        client_settings(properties)
+
+    assert words in str(caught.value)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
+    assert b"s3cret" not in pickle.dumps(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def _store(password: bytes = b"a password") -> tuple[bytes, str]:
+    """A PKCS12 store with a key, and the key as PEM."""
+    issued = trustme.CA().issue_cert("anna@example.com")
+    key: Any = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
+    certificate = load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
+    secret = serialization.BestAvailableEncryption(password)
+    data = pkcs12.serialize_key_and_certificates(b"anna", key, certificate, None, secret)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
+    return data, key.private_bytes(*form).decode() + issued.cert_chain_pems[0].bytes().decode()
+
+
+def test_stores_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    data, pem = _store()
+    files = {"me.p12": data, "me.jks": b"\xfe\xed\xfe\xed" + b"s3cret", "me.pem": pem.encode(), "empty": b""}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    for name, more, words in (
+        ("me.p12", {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": "wr0ng"}, "check the contents, the type"),
+        ("me.p12", {"ssl.keystore.type": "PEM"}, "check the contents, the type"),
+        ("me.pem", {"ssl.keystore.type": "PEM"}, "check the contents, the type and the password"),
+        ("me.pem", {"ssl.keystore.type": "PEM", "ssl.key.password": "wr0ng"}, "check the contents"),
+        ("empty", {"ssl.keystore.type": "PEM"}, "check the contents"),
+        ("me.jks", {}, "stores of type JKS are not supported: convert it with keytool"),
+    ):
+        location = {"security.protocol": "SSL", "ssl.keystore.location": str(tmp_path / name)}
+        with pytest.raises(InvalidOptionError, match=words) as caught:
+            client_settings(location | more)
+        assert str(tmp_path / name) in str(caught.value)
+        shown = "".join(traceback.format_exception(caught.value))
+        assert not any(secret in shown for secret in ("s3cret", "wr0ng"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 200_000, "a." * 100_000, "a " * 100_000, "a = " * 50_000, 'a="\\' * 50_000],
+    ids=["letters", "names", "words", "signs", "quotes"],
+)
+def test_a_long_login_without_a_password_is_refused_at_once(text: str) -> None:
+    """Time that grows with the square of the length would be minutes here."""
+    with pytest.raises(InvalidOptionError, match="needs a username and a password"):
+        client_settings(jaas("PLAIN", "plain.Plain", text))

@@ -1,0 +1,128 @@
+"""A proxy in front of one broker, which cuts a connection at a chosen request, and records what passes."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Self
+
+from zkgroups.kafka.wire import codec
+from zkgroups.kafka.wire.address import Address
+
+HOST = "127.0.0.1"
+_SIZE = struct.Struct(">i")
+_START = struct.Struct(">hhi")
+
+
+class Moment(Enum):
+    """When a connection is cut."""
+
+    BEFORE = auto()
+    """The request does not reach the broker."""
+    AFTER = auto()
+    """The broker has answered, but nothing of the answer reaches the client."""
+    WITHIN = auto()
+    """Half of the answer reaches the client."""
+
+
+@dataclass
+class Exchange:
+    """A request and its answer, as bytes without their lengths."""
+
+    request: bytes
+    answer: bytes = b""
+
+    @property
+    def key(self) -> int:
+        return int(_START.unpack_from(self.request)[0])
+
+    @property
+    def version(self) -> int:
+        return int(_START.unpack_from(self.request)[1])
+
+
+class CuttingProxy:
+    """Answers metadata with its own address, so that all connections of a cluster come here."""
+
+    def __init__(self, broker: Address) -> None:
+        self._broker = broker
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+        self._countdown = 0
+        self._moment = Moment.BEFORE
+        self.passed: list[Exchange] = []
+        self.cut = False
+
+    @property
+    def address(self) -> Address:
+        assert self._server is not None
+        return Address(HOST, self._server.sockets[0].getsockname()[1])
+
+    def arm(self, request: int, moment: Moment) -> None:
+        """Cut at this request, counted from 1."""
+        self._countdown, self._moment = request, moment
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        up_reader, up_writer = await asyncio.open_connection(self._broker.host, self._broker.port)
+        try:
+            with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+                while await self._exchange(reader, writer, up_reader, up_writer):
+                    pass
+        finally:
+            for each in (writer, up_writer):
+                each.transport.abort()
+            self._open.discard(task)
+
+    async def _exchange(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        up_reader: asyncio.StreamReader,
+        up_writer: asyncio.StreamWriter,
+    ) -> bool:
+        """Pass one request and its answer. Return False if the connection is to be cut."""
+        exchange = Exchange(await _frame(reader))
+        self._countdown -= 1
+        moment = self._moment if self._countdown == 0 else None
+        self.cut = self.cut or moment is not None
+        if moment is Moment.BEFORE:
+            return False
+        self.passed.append(exchange)
+        up_writer.write(_SIZE.pack(len(exchange.request)) + exchange.request)
+        exchange.answer = await _frame(up_reader)
+        if moment is Moment.AFTER:
+            return False
+        answer = self._redirected(exchange) if exchange.key == codec.METADATA else exchange.answer
+        data = _SIZE.pack(len(answer)) + answer
+        writer.write(data if moment is None else data[: len(data) // 2])
+        await writer.drain()
+        return moment is None
+
+    def _redirected(self, exchange: Exchange) -> bytes:
+        found = codec.decode(codec.MetadataRequest(), exchange.version, exchange.answer)
+        for broker in found.brokers:
+            broker.host, broker.port = self.address
+        head = 5 if found.flexible_version_q(exchange.version) else 4
+        return exchange.answer[:head] + bytes(found.encode())
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, HOST)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in [*self._open]:
+            task.cancel()
+        await asyncio.sleep(0.01)
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+    return await reader.readexactly(size)

@@ -1,0 +1,260 @@
+"""A cluster on real brokers: its brokers and topics, and requests to one of them or to any."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from zkgroups.deadline import Deadline
+from zkgroups.exceptions import NotConnectedError, UnavailableError
+from zkgroups.kafka.metadata import versions
+from zkgroups.kafka.wire import codec
+from zkgroups.kafka.wire.address import Address, addresses
+from zkgroups.kafka.wire.cluster import Cluster, Topic
+from zkgroups.kafka.wire.errors import AnswerLostError, NotSentError, WireError
+from zkgroups.testing import KafkaBroker
+
+from .conftest import run, with_cluster
+from .fake_broker import DESCRIBE, HOST, Asked, FakeBroker, Send, describe
+
+LONGEST = 30.0
+UNKNOWN_TOPIC = 3
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+@pytest.mark.timeout(1000)
+def test_metadata_has_brokers_and_topics(broker: KafkaBroker, make_topic: Callable[..., str]) -> None:
+    topic = make_topic(3)
+
+    async def use(cluster: Cluster) -> None:
+        found = await cluster.metadata()
+        [(node, address)] = found.brokers.items()
+        assert addresses(broker.address) == (address,)
+        assert found.controller == node
+        assert found.cluster_id
+        assert found.topics[topic].leaders == {0: node, 1: node, 2: node}
+        assert (found.topics[topic].id is None) == broker.release.startswith("1.")
+
+        some = await cluster.metadata([topic, "none"])
+        assert dict(some.topics) == {topic: found.topics[topic], "none": Topic({}, None, UNKNOWN_TOPIC)}
+        assert (await cluster.metadata([])).topics == {}
+        assert "none" not in (await cluster.metadata()).topics
+
+    with_cluster(broker.address, use)
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+@pytest.mark.timeout(1000)
+def test_requests_reach_one_broker_or_any(broker: KafkaBroker) -> None:
+    async def use(cluster: Cluster) -> None:
+        [node] = (await cluster.metadata([])).brokers
+        for where in (node, None):
+            found = await cluster.ask(where, codec.ListGroupsRequest(states_filter=[], types_filter=[]))
+            assert found.error_code == 0
+
+    with_cluster(broker.address, use)
+
+
+def test_addresses_are_read_as_users_write_them() -> None:
+    assert addresses("[::1]:1, SSL://a:2,a:2") == (Address("::1", 1), Address("a", 2))
+
+
+async def name(cluster: Cluster, node: int | None, group: str = "billing") -> str:
+    [found] = (await cluster.ask(node, describe(group), timeout=LONGEST)).groups
+    return str(found.group_id)
+
+
+async def until_answered(cluster: Cluster, node: int | None) -> str:
+    """Ask until there is an answer, as all callers do."""
+    while True:
+        try:
+            return await name(cluster, node)
+        except WireError:
+            await asyncio.sleep(0.01)
+
+
+async def never(_asked: Asked, _send: Send) -> None:
+    await asyncio.Event().wait()
+
+
+def test_dead_bootstrap_addresses_are_passed_over() -> None:
+    async def use() -> None:
+        async with FakeBroker() as dead, FakeBroker() as hung, FakeBroker() as fake:
+            hung.behaviours[codec.API_VERSIONS] = never
+            await dead.stop()
+            bootstrap = f"{HOST}:{dead.port},{hung.address},no-such-host.invalid:1,{fake.address}"
+            async with Cluster(bootstrap) as cluster:
+                assert (await cluster.metadata([])).cluster_id == "fake"
+
+            with pytest.raises(NotSentError, match=rf"no connection to 127.0.0.1:{dead.port}"):
+                async with Cluster(f"{HOST}:{dead.port}") as cluster:
+                    await cluster.metadata([])
+
+    run(use())
+
+
+def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            port = fake.address.port
+            resolved = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.2", HOST)]
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: resolved)
+            async with Cluster(f"kafka.example:{port}") as cluster:
+                assert (await cluster.metadata([])).cluster_id == "fake"
+
+    run(use())
+
+
+def test_a_broker_that_died_is_forgotten_and_found_at_its_new_address() -> None:
+    async def use() -> None:
+        async with FakeBroker() as first, FakeBroker() as second, FakeBroker() as later:
+            for fake in (first, second):
+                fake.brokers = {1: first.address, 2: second.address}
+            async with Cluster(str(second.address)) as cluster:
+                assert [await name(cluster, node) for node in (1, 2)] == ["billing", "billing"]
+                second.brokers = {1: later.address, 2: second.address}
+                await first.stop()
+                assert await until_answered(cluster, 1) == "billing"
+                assert DESCRIBE in later.asked
+                with pytest.raises(NotSentError, match="no broker of the cluster has the id 3"):
+                    await name(cluster, 3)
+
+    run(use())
+
+
+def test_when_all_known_brokers_are_gone_the_first_addresses_are_asked_again() -> None:
+    async def use() -> None:
+        async with FakeBroker() as front, FakeBroker() as first, FakeBroker() as later:
+            front.brokers = {1: first.address}
+            async with Cluster(str(front.address)) as cluster:
+                assert await name(cluster, 1) == "billing"
+                await first.stop()
+                await front.stop()
+                front.brokers = {1: later.address}
+                await front.start()
+                assert await until_answered(cluster, 1) == "billing"
+                assert await until_answered(cluster, None) == "billing"
+                assert DESCRIBE in later.asked
+
+    run(use())
+
+
+def test_many_requests_share_a_few_connections() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            fake.brokers = {1: fake.address}
+            async with Cluster(str(fake.address)) as cluster:
+                groups = [f"group-{n}" for n in range(100)]
+                assert await asyncio.gather(*(name(cluster, 1, group) for group in groups)) == groups
+            assert fake.connections == 16
+
+    run(use())
+
+
+def test_a_broker_that_stands_still_holds_up_one_request_per_connection() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            fake.brokers = {1: fake.address}
+            fake.behaviours[DESCRIBE] = never
+            async with Cluster(str(fake.address), links=1) as cluster:
+                for _ in range(2):
+                    with pytest.raises(AnswerLostError):
+                        await cluster.ask(1, describe("billing"), timeout=0.05)
+                fake.behaviours.clear()
+                assert await name(cluster, 1) == "billing"
+
+    run(use())
+
+
+def test_no_request_takes_longer_than_the_setting_for_all_requests() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            fake.brokers = {1: fake.address}
+            fake.behaviours[DESCRIBE] = never
+            async with Cluster(str(fake.address), request_timeout=0.05) as cluster:
+                with pytest.raises(AnswerLostError, match=r"within 0\.05 s"):
+                    await cluster.ask(1, describe("billing"), timeout=LONGEST)
+
+    run(use())
+
+
+def test_versions_are_asked_for_again_until_a_broker_answers() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            async with Cluster(str(fake.address)) as cluster:
+                await fake.stop()
+                asked = asyncio.create_task(versions(cluster, Deadline(LONGEST)))
+                await asyncio.sleep(0.1)
+                await fake.start()
+                assert (await asked).best(DESCRIBE) is not None
+
+            fake.behaviours[codec.API_VERSIONS] = never
+            async with Cluster(str(fake.address)) as cluster:
+                with pytest.raises(NotConnectedError, match=r"within 0\.2 s: no (broker answered|connection to)"):
+                    await versions(cluster, Deadline(0.2))
+
+    run(use())
+
+
+def test_a_broker_that_did_not_answer_is_asked_after_the_others() -> None:
+    async def use() -> None:
+        async with FakeBroker() as hung, FakeBroker() as fake:
+            for each in (hung, fake):
+                each.brokers = {1: hung.address, 2: fake.address}
+            async with Cluster(str(hung.address)) as cluster:
+                assert await name(cluster, None) == "billing"
+                await cluster.metadata([])
+                hung.behaviours = dict.fromkeys((DESCRIBE, codec.METADATA, codec.API_VERSIONS), never)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await name(cluster, None)
+                assert await name(cluster, None) == "billing"
+                assert DESCRIBE in fake.asked
+
+    run(use())
+
+
+def test_an_impossible_address_of_a_broker_is_an_error() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            fake.brokers = {1: Address("x" * 80, 1), 2: Address(HOST, 1 << 20)}
+            async with Cluster(str(fake.address)) as cluster:
+                for node in (1, 2):
+                    with pytest.raises(NotSentError, match="no connection to"):
+                        await name(cluster, node)
+
+    run(use())
+
+
+def test_a_closed_cluster_is_refused() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            async with Cluster(str(fake.address)) as cluster:
+                await cluster.metadata([])
+            with pytest.raises(UnavailableError, match="closed"):
+                await cluster.metadata([])
+
+    run(use())
+
+
+@pytest.mark.kafka
+@pytest.mark.xdist_group("kafka")
+@pytest.mark.timeout(1000)
+def test_a_broker_that_is_restarted_is_met_again(own: KafkaBroker) -> None:
+    async def use(cluster: Cluster) -> None:
+        [node] = (await cluster.metadata([])).brokers
+        assert await name(cluster, node) == "billing"
+        own.kill()
+        with pytest.raises(WireError):
+            await name(cluster, node)
+        await asyncio.to_thread(own.start)
+        assert await until_answered(cluster, node) == "billing"
+        assert await until_answered(cluster, None) == "billing"
+
+    with_cluster(own.address, use)

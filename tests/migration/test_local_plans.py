@@ -1,0 +1,280 @@
+"""Plans in a folder on this machine, without Spark: complete or not at all, applied, verified and rolled back."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.core.migration.group_status import MigrationStage
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
+from zkgroups.core.migration.plan_rows import Match, Outcome
+from zkgroups.exceptions import DamagedFileError, GuardFailedError, NotFoundError, RefusedError, StorageError
+from zkgroups.input_errors import InvalidOptionError
+from zkgroups.kafka import BrokerOptions, Brokers
+from zkgroups.migration import chunks, local, source_nodes
+from zkgroups.migration.local import ZooKeeperSource
+from zkgroups.storage.files import LocalFiles, local_path
+from zkgroups.testing import KafkaBroker
+
+from .rows import numbers, tree
+
+_numbers = itertools.count()
+GROUPS = 5
+
+
+class Scene:
+    """Groups with two offsets each, and a folder for their plan."""
+
+    def __init__(self, registry: Registry, hosts: str, broker: KafkaBroker, folder: Path) -> None:
+        self.registry, self.folder = registry, str(folder)
+        self.topic = f"locally-{next(_numbers)}"
+        broker.create_topic(self.topic, 2)
+        self.names = [f"{self.topic} größe {number}" for number in range(GROUPS)]
+        for name in self.names:
+            registry.group(name).offsets.set_many({TopicPartition(self.topic, number): 0 for number in range(2)})
+        self.source, self.options = ZooKeeperSource(zookeeper=hosts), BrokerOptions(broker.address)
+
+    def plan(self, **chosen: Any) -> local.PlanSummary:
+        return local.plan(self.folder, self.source, self.options, **chosen)
+
+    def call(self, step: Callable[..., Any], **chosen: Any) -> Any:
+        return step(self.folder, self.options, self.source, **chosen)
+
+    def stages(self) -> list[MigrationStage]:
+        return [each.stage for each in self.call(local.status)]
+
+    def sides(self) -> tuple[Any, Any]:
+        """Return the offsets of both sides."""
+        with self.options.connect() as brokers:
+            return tree(self.registry.client, "/consumers"), brokers.committed(self.names)
+
+
+@pytest.fixture
+def scene(zookeeper_hosts: str, registry: Registry, broker: KafkaBroker, tmp_path: Path) -> Scene:
+    return Scene(registry, zookeeper_hosts, broker, tmp_path / "move [1] é")
+
+
+def test_a_plan_is_applied_verified_and_rolled_back(
+    scene: Scene, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several chunks. One group has a member, and another one a higher offset on the brokers."""
+    monkeypatch.setattr(chunks, "MAX_GROUPS", 2)
+    monkeypatch.setattr(source_nodes, "MAX_NODES", 3)
+    at = TopicPartition(scene.topic, 0)
+    busy, *free = scene.names
+    brokers.commit({free[0]: {at: 4}})
+    with scene.registry.group(busy).instance("anna") as anna:
+        anna.register([scene.topic])
+        planned, heard = scene.plan(stale_after=3600.0), list[str]()
+        before = scene.sides()
+
+        assert (planned.groups, planned.blocked) == (GROUPS, 1)
+        assert dict(planned.counts) == {"commit": 9, "skip": 1, "unchanged": 9, "target ahead": 1}
+        assert local.summary(scene.folder) == planned
+        found = {each.group: each for each in local.groups(scene.folder)}
+        assert found[busy].obstacles == (Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["anna"]),)
+        assert found[free[0]].counts == {"commit": 1, "skip": 1, "unchanged": 1, "target ahead": 1}
+        dry = scene.call(local.apply, execute=False, on_progress=heard.append)
+        assert (dict(dry.counts), len(heard)) == ({"would write": 7, "skipped": 1, "left": 2}, 2)
+        assert scene.sides() == before
+
+        applied = scene.call(local.apply, execute=True)
+
+        assert (applied.groups, applied.left, applied.failed) == (GROUPS, 1, 0)
+        assert dict(applied.counts) == {"written": 7, "skipped": 1, "left": 2}
+        results = {each.group: each for each in local.group_results(scene.folder, applied.report)}
+        assert results[busy].details == ("legacy instances are registered: anna",)
+        assert results[free[1]].counts == {"written": 2}
+        assert [row.outcome for row in local.report_rows(scene.folder) if row.group == busy] == [Outcome.LEFT] * 2
+    assert numbers(brokers, free[0])[at] == 4
+    verified = scene.call(local.verify)
+    assert dict(verified.counts) == {"equal": 8, "not written": 2}
+    assert {(row.group, row.match) for row in local.differing(scene.folder)} == {(busy, Match.NOT_WRITTEN)}
+    assert scene.stages() == [MigrationStage.BLOCKED] + [MigrationStage.DONE] * 4
+
+    undone = scene.call(local.rollback, execute=True)
+
+    assert (undone.left, undone.failed) == (0, 0)
+    assert scene.stages() == [MigrationStage.BLOCKED] + [MigrationStage.ROLLED_BACK] * 4
+    assert scene.sides()[1] == before[1]
+
+
+def test_a_plan_appears_completely_or_not_at_all_and_is_never_overwritten(scene: Scene, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no plan in file:"):
+        local.groups(scene.folder)
+    with pytest.raises(NotFoundError, match="none of the selected groups"):
+        local.plan(scene.folder, ZooKeeperSource(zookeeper=scene.source.zookeeper, groups="nobody"), None)
+    with pytest.raises(ZeroDivisionError):
+        scene.plan(on_progress=lambda step: 1 / ("moving" not in step))
+    assert list(Path(scene.folder).rglob("*.parquet")) == []
+    half = Path(scene.folder, "plan")
+    half.mkdir()
+    half.joinpath("part-0.parquet").write_bytes(b"half of it")  # by a killed run
+    first = scene.plan()
+    with pytest.raises(RefusedError, match="already has a plan"):
+        scene.plan()
+    with pytest.raises(RefusedError, match="already has a plan"):
+        scene.plan(instead_of="another")
+    assert local.summary(scene.folder) == first
+    assert scene.plan(instead_of=first.plan).plan != first.plan
+    with pytest.raises(InvalidOptionError, match="the name of a folder on this machine"):
+        local.groups("hdfs://somewhere/plan")
+    tmp_path.joinpath("file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written to"):
+        local.plan(str(tmp_path / "file" / "plan"), scene.source, scene.options)
+
+
+def _rewritten(file: Path, rows: Callable[[Any], Any]) -> None:
+    parquet.write_table(rows(parquet.read_table(file)), file)
+
+
+def _with_a_bit_flipped(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[data.index(b"unchanged")] ^= 1
+    file.write_bytes(data)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a missing file": (Path.unlink, "is missing"),
+    "a truncated file": (lambda file: os.truncate(file, 30), "has 30 bytes, not"),
+    "another file": (lambda file: file.with_name("part-1.parquet").write_bytes(b""), "is not in the list of files"),
+    "changed bytes": (_with_a_bit_flipped, "because a file is damaged"),
+    "no list, and no Parquet": (
+        lambda file: (file.with_name("_SUCCESS").write_text(""), file.write_bytes(b"?" * 99)),
+        "because a file is damaged",
+    ),
+    "a damaged list": (lambda file: file.with_name("_SUCCESS").write_text("{}"), "is damaged"),
+    "an unknown word": (
+        lambda file: (
+            file.with_name("_SUCCESS").write_text(""),
+            _rewritten(
+                file,
+                lambda rows: rows.set_column(
+                    rows.column_names.index("action"), "action", pa.array(["explode"] * len(rows))
+                ),
+            ),
+        ),
+        "'explode' is not a known Action",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_plan_is_refused_before_anything_is_written(scene: Scene, damage: str) -> None:
+    scene.plan()
+    before = scene.sides()
+    [file] = Path(scene.folder, "plan").glob("part-*")
+    do, said = DAMAGES[damage]
+    do(file)
+    for step in (local.apply, local.rollback):
+        with pytest.raises(DamagedFileError, match=said):
+            scene.call(step, execute=True)
+    with pytest.raises(DamagedFileError, match=said):
+        list(local.plan_rows(scene.folder))
+    assert scene.sides() == before
+
+
+def test_a_plan_with_fewer_rows_than_its_list_says_is_refused(scene: Scene) -> None:
+    scene.plan()
+    [file] = Path(scene.folder, "plan").glob("part-*")
+    _rewritten(file, lambda rows: rows.slice(1))
+    listed = {"rows": 2 * GROUPS, "files": {file.name: file.stat().st_size}}
+    file.with_name("_SUCCESS").write_text(json.dumps(listed))
+    with pytest.raises(DamagedFileError, match="was written with 10 rows, but has 9 now"):
+        scene.call(local.apply, execute=True)
+
+
+def test_impossible_requests_are_refused_at_once(scene: Scene) -> None:
+    nobody = BrokerOptions("127.0.0.1:1", timeout=0.2)
+    local.plan(scene.folder, scene.source, None)
+    with pytest.raises(GuardFailedError, match="was made without brokers"):
+        local.rollback(scene.folder, nobody, scene.source, execute=True)
+    with pytest.raises(InvalidOptionError, match="to_zookeeper"):
+        local.rollback(scene.folder, nobody, None, execute=True, to_zookeeper=True)
+    with pytest.raises(NotFoundError, match="no report in"):
+        list(local.report_rows(scene.folder))
+
+
+def test_a_report_that_cannot_be_written_is_detected_before_the_work_or_has_advice(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.plan()
+    before = scene.sides()
+
+    def full(*_arguments: object) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFiles, "write_text", full)
+        with pytest.raises(StorageError, match="cannot be written to: No space") as early:
+            scene.call(local.apply, execute=True)
+    assert not hasattr(early.value, "__notes__")
+    assert scene.sides() == before
+
+    reports = Path(scene.folder, "reports")
+    reports.write_text("not a folder")
+    with pytest.raises(StorageError, match="could not be moved") as late:
+        scene.call(local.apply, execute=True)
+    assert "offsets may have been written" in late.value.__notes__[0]
+    reports.unlink()
+    assert scene.stages() == [MigrationStage.DONE] * GROUPS
+
+
+APPLY = """
+import os, signal, sys
+from zkgroups.kafka import BrokerOptions
+from zkgroups.migration import chunks, local, tasks
+
+apply_groups, runs = tasks.apply_groups, []
+
+def killed(*arguments, **options):
+    found = apply_groups(*arguments, **options)
+    runs.append(found)
+    if len(runs) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return found
+
+tasks.apply_groups, chunks.MAX_GROUPS = killed, 2
+folder, brokers, zookeeper = sys.argv[1:]
+assert not {"pyspark", "py4j", "pandas"} & set(sys.modules)
+local.apply(folder, BrokerOptions(brokers), local.ZooKeeperSource(zookeeper=zookeeper), execute=True)
+"""
+
+
+def test_after_a_kill_the_repeated_run_has_the_same_result(scene: Scene, brokers: Brokers) -> None:
+    """Kill the process between two chunks. It imports neither Spark nor pandas."""
+    scene.plan()
+    command = [sys.executable, "-c", APPLY, scene.folder, scene.options.bootstrap, scene.source.zookeeper]
+    assert subprocess.run(command, timeout=120).returncode == -signal.SIGKILL
+    assert [bool(numbers(brokers, name)) for name in scene.names] == [True] * 4 + [False]
+    done = scene.call(local.apply, execute=True)
+    assert (dict(done.counts), done.left) == ({"written": 2, "already there": 8}, 0)
+    assert scene.stages() == [MigrationStage.DONE] * GROUPS
+
+
+@pytest.mark.parametrize(
+    ("destination", "path"),
+    [
+        ("plan", "plan"),
+        ("/data/a:b", "/data/a:b"),
+        ("file:/data", "/data"),
+        ("file:///data", "/data"),
+        ("FILE:///data/[1] é", "/data/[1] é"),
+        ("hdfs://nn/data", None),
+        ("s3a://bucket/data", None),
+    ],
+)
+def test_a_destination_is_on_the_local_disk_or_not(destination: str, path: str | None) -> None:
+    assert local_path(destination) == (None if path is None else Path(path))

@@ -1,0 +1,261 @@
+"""The answers to requests for committed offsets, read by hand: a generic decoder takes most of the time of a fetch.
+
+The offsets of most groups have no metadata. Then all rows of a topic have the same size, and are read at once. The
+first row with metadata, or with fields of a later release, is recognized by the length that it begins with, because
+all rows before it have the expected size. Then the rows are read one by one. See also `fetch_shapes`.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from ..core.znodes.topic_partition import TopicPartition
+from .fetch_shapes import Committed, Rows, Shapes, committed
+from .group_requests import GroupCode
+from .wire.error_codes import Code
+from .wire.errors import DamagedAnswerError
+
+MANY: Final = 8
+"""Since this version of OffsetFetch, a request is about many groups."""
+_CODE: Final = 2
+"""Since this version, there is an error code for the group."""
+_THROTTLED: Final = 3
+_EPOCHS: Final = 5
+_FLEXIBLE: Final = 6
+"""Since this version, lengths are varints, and later releases can add fields."""
+
+_ID_SIZE: Final = 4
+_SHORT: Final = struct.Struct(">h")
+_INT: Final = struct.Struct(">i")
+_LONG: Final = struct.Struct(">q")
+_VARINT_BYTES: Final = 5
+
+
+def read(names: Sequence[str], version: int, frame: bytes, shapes: Shapes) -> dict[str, Committed | GroupCode]:
+    """Return the committed offsets of each group in an answer, sorted by partition, or its error.
+
+    `names` are the groups that were asked for, and `shapes` is the same for all answers of a fetch. Raise
+    DamagedAnswerError unless the frame can be read to its end.
+    """
+    reader = (_Flexible if version >= _FLEXIBLE else _Classic)(frame, version, shapes)
+    try:
+        found = dict(reader.groups(names))
+    except (IndexError, UnicodeDecodeError, struct.error) as error:
+        raise DamagedAnswerError(f"an answer to OffsetFetch (version {version}) cannot be read") from error
+    if reader.at != len(frame):
+        raise DamagedAnswerError(f"an answer to OffsetFetch (version {version}) has the wrong length")
+    return found
+
+
+class _Topic(NamedTuple):
+    """The rows of a topic as columns, sorted by partition. Without metadata or leader epochs, these are empty."""
+
+    name: str
+    partitions: tuple[int, ...] = ()
+    offsets: tuple[int, ...] = ()
+    epochs: tuple[int, ...] = ()
+    notes: tuple[str | None, ...] = ()
+    error: int = Code.NONE
+    """The first error of a partition."""
+    rows: Rows | None = None
+    """If all rows have the same size."""
+
+
+class _Reader(ABC):
+    """A position in a frame. Methods read a field and move on."""
+
+    def __init__(self, frame: bytes, version: int, shapes: Shapes) -> None:
+        self._frame = frame
+        self._shapes = shapes
+        self._version = version
+        self.at = _ID_SIZE
+
+    def groups(self, names: Sequence[str]) -> Iterator[tuple[str, Committed | GroupCode]]:
+        """Yield the answer about each group."""
+        self._fields()
+        if self._version >= _THROTTLED:
+            self._number(_INT)
+        if self._version < MANY:
+            yield names[0], self._group(names[0])
+            return
+        for _ in range(self._count()):
+            name = self._text() or ""
+            yield name, self._group(name)
+        self._fields()
+
+    def _group(self, group: str) -> Committed | GroupCode:
+        if (known := self._shapes.read(self._version, group, self._frame, self.at)) is not None:
+            found, self.at = known
+            return found
+        start = self.at
+        topics = [self._topic() for _ in range(self._count())]
+        code = self._number(_SHORT) if self._version >= _CODE else Code.NONE
+        self._fields()
+        if error := next(filter(None, (code, *(topic.error for topic in topics))), None):
+            return GroupCode(error)
+        self._learn(start, topics)
+        return _joined(group, sorted(topics, key=itemgetter(0)))
+
+    def _learn(self, start: int, topics: Iterable[_Topic]) -> None:
+        rows = [topic.rows for topic in topics]
+        if None not in rows:
+            inside = [each._replace(start=each.start - start) for each in rows if each is not None]
+            part = self._frame[start : self.at]
+            self._shapes.learn(self._version, part, inside, epochs=self._version >= _EPOCHS)
+
+    def _topic(self) -> _Topic:
+        name = self._text() or ""
+        count = self._count()
+        found = (
+            (self._plain(name, count) or self._any(name, count))
+            if count
+            else _Topic(name, rows=Rows(name, self.at, 0, 0))
+        )
+        self._fields()
+        return found
+
+    def _any(self, name: str, count: int) -> _Topic:
+        """Read rows one by one."""
+        rows = sorted((self._row() for _ in range(count)), key=itemgetter(0))
+        partitions, offsets, epochs, notes, errors = zip(*rows, strict=True)
+        return _Topic(name, partitions, offsets, epochs, notes, _first(errors))
+
+    def _row(self) -> tuple[int, int, int, str | None, int]:
+        partition, offset = self._number(_INT), self._number(_LONG)
+        epoch = self._number(_INT) if self._version >= _EPOCHS else -1
+        note, error = self._text(), self._number(_SHORT)
+        self._fields()
+        return partition, offset, epoch, note, error
+
+    def _columns(self, row: struct.Struct, count: int) -> list[tuple[int, ...]] | None:
+        """Read rows of a fixed size without moving on; None if there are not as many bytes."""
+        end = self.at + count * row.size
+        if end > len(self._frame):
+            return None
+        rows = row.iter_unpack(memoryview(self._frame)[self.at : end])
+        return list(zip(*sorted(rows, key=itemgetter(0)), strict=True))
+
+    def _number(self, form: struct.Struct) -> int:
+        (found,) = form.unpack_from(self._frame, self.at)
+        self.at += form.size
+        return int(found)
+
+    def _decoded(self, size: int) -> str:
+        end = self.at + size
+        if end > len(self._frame):
+            raise IndexError
+        text = self._frame[self.at : end].decode()
+        self.at = end
+        return text
+
+    def _checked(self, count: int) -> int:
+        """Check a number of elements: each has at least one byte."""
+        if not 0 <= count <= len(self._frame) - self.at:
+            raise IndexError
+        return count
+
+    @abstractmethod
+    def _count(self) -> int:
+        """Read how many elements follow."""
+
+    @abstractmethod
+    def _text(self) -> str | None: ...
+
+    @abstractmethod
+    def _fields(self) -> None:
+        """Skip fields of a later release."""
+
+    @abstractmethod
+    def _plain(self, name: str, count: int) -> _Topic | None:
+        """Read rows without metadata at once; None if some have metadata."""
+
+
+class _Classic(_Reader):
+    """Lengths have two or four bytes."""
+
+    _rows: Final = (struct.Struct(">iqhh"), struct.Struct(">iqihh"))
+
+    def _count(self) -> int:
+        return self._checked(self._number(_INT))
+
+    def _text(self) -> str | None:
+        size = self._number(_SHORT)
+        return None if size < 0 else self._decoded(size)
+
+    def _fields(self) -> None:
+        pass
+
+    def _plain(self, name: str, count: int) -> _Topic | None:
+        row = self._rows[self._version >= _EPOCHS]
+        columns = self._columns(row, count)
+        if columns is None or not {*columns[-2]} <= {-1, 0}:
+            return None
+        rows = Rows(name, self.at, count, row.size)
+        self.at += count * row.size
+        partitions, offsets, *epochs, _, errors = columns
+        return _Topic(name, partitions, offsets, epochs[0] if epochs else (), (), _first(errors), rows)
+
+
+class _Flexible(_Reader):
+    """Lengths are varints."""
+
+    _rows: Final = struct.Struct(">iqibhb")
+
+    def _varint(self) -> int:
+        found = 0
+        for index in range(_VARINT_BYTES):
+            byte = self._frame[self.at]
+            self.at += 1
+            found |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                return found
+        raise IndexError
+
+    def _count(self) -> int:
+        return self._checked(self._varint() - 1)
+
+    def _text(self) -> str | None:
+        size = self._varint() - 1
+        return None if size < 0 else self._decoded(size)
+
+    def _fields(self) -> None:
+        for _ in range(self._checked(self._varint())):
+            self._varint()
+            size = self._checked(self._varint())
+            self.at += size
+
+    def _plain(self, name: str, count: int) -> _Topic | None:
+        columns = self._columns(self._rows, count)
+        if columns is None or not {*columns[3]} <= {0, 1} or any(columns[5]):
+            return None
+        rows = Rows(name, self.at, count, self._rows.size)
+        self.at += count * self._rows.size
+        partitions, offsets, epochs, _, errors, _ = columns
+        return _Topic(name, partitions, offsets, epochs, (), _first(errors), rows)
+
+
+def _first(errors: Iterable[int]) -> int:
+    return next(filter(None, errors), Code.NONE)
+
+
+def _joined(group: str, topics: Sequence[_Topic]) -> Committed:
+    """Return the offsets of all topics of a group."""
+    found: Committed = {}
+    for topic in topics:
+        places = _places(topic.name, topic.partitions)
+        found |= committed(group, places, topic.offsets, topic.epochs, topic.notes)
+    return found
+
+
+# Thousands of groups have offsets for the same partitions.
+@lru_cache(maxsize=1024)
+def _places(topic: str, partitions: tuple[int, ...]) -> tuple[TopicPartition, ...]:
+    return tuple(_at(topic, partition) for partition in partitions)
+
+
+_at = lru_cache(maxsize=1 << 16)(TopicPartition)

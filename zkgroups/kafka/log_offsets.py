@@ -1,0 +1,163 @@
+"""Offsets in the logs of partitions: the log start, the log end, and the first offset at or after a time.
+
+The leader of each partition is asked. Partitions without an answer are asked about again, with fresh metadata, until
+the deadline. An unknown partition, or one without a leader, is not waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from ..core.kafka_values import OffsetRange
+from ..core.znodes.topic_partition import TopicPartition
+from ..deadline import Deadline
+from ..exceptions import BrokersTooOldError, NotConnectedError
+from .errors import error as error_of
+from .errors import is_temporary_of_leader
+from .lanes import parts, send_all
+from .metadata import metadata
+from .retry import tries
+from .wire import codec
+from .wire.cluster import Cluster
+from .wire.error_codes import Code
+from .wire.errors import WireError
+
+_START: Final = -2
+_END: Final = -1
+_FIRST_TIME: Final = 0
+_NO_MESSAGE: Final = -1
+"""The answer if no message has this time or a later one."""
+_TIMES: Final = 1
+"""Since this version of ListOffsets, messages have times. Before, times selected files of the log."""
+_AT_A_TIME: Final = 10_000
+
+Offsets = dict[TopicPartition, int | None]
+
+
+async def log_ranges(
+    cluster: Cluster, partitions: Iterable[TopicPartition], deadline: Deadline
+) -> dict[TopicPartition, OffsetRange | None]:
+    """Return the log start and end of each partition; None if it or its leader is unknown."""
+    wanted = list(dict.fromkeys(partitions))
+    # In this order, because a log start that moves up meanwhile must not be beyond the end.
+    starts = await _offsets(cluster, dict.fromkeys(wanted, _START), deadline)
+    ends = await _offsets(cluster, dict.fromkeys(wanted, _END), deadline)
+    return {at: _range(starts[at], ends[at]) for at in wanted}
+
+
+async def offsets_at(cluster: Cluster, times: Mapping[TopicPartition, int], deadline: Deadline) -> Offsets:
+    """Return the first offset at or after a time in milliseconds, 0 or more; the log end if there is none.
+
+    The answer is None if the partition or its leader is unknown. Raise BrokersTooOldError if the brokers store no
+    message times, as before 0.10.1.
+    """
+    # The ends come first, so that a message written between the two answers is not skipped.
+    ends = await _offsets(cluster, dict.fromkeys(times, _END), deadline)
+    found = await _offsets(cluster, times, deadline)
+    if all(offset in (None, _NO_MESSAGE) for offset in found.values()):
+        await _check_times(cluster, [at for at, offset in found.items() if offset is not None], deadline)
+    return {at: end if found[at] == _NO_MESSAGE else found[at] for at, end in ends.items()}
+
+
+async def _check_times(cluster: Cluster, partitions: Sequence[TopicPartition], deadline: Deadline) -> None:
+    """Raise an error if the brokers have no message times, although some of these logs have messages."""
+    firsts = await _offsets(cluster, dict.fromkeys(partitions, _FIRST_TIME), deadline)
+    if any(offset != _NO_MESSAGE for offset in firsts.values()):
+        return
+    ranges = await log_ranges(cluster, partitions, deadline)
+    if any(found is not None and found.start < found.end for found in ranges.values()):
+        raise BrokersTooOldError(
+            f"the brokers at {cluster.bootstrap} store no message times, as before release 0.10.1: choose the offsets "
+            "in another way"
+        )
+
+
+async def _offsets(cluster: Cluster, times: Mapping[TopicPartition, int], deadline: Deadline) -> Offsets:
+    return await _Question(cluster, times, deadline).run() if times else {}
+
+
+class _Question:
+    """A time for each partition, and the offsets found so far."""
+
+    def __init__(self, cluster: Cluster, times: Mapping[TopicPartition, int], deadline: Deadline) -> None:
+        self._cluster = cluster
+        self._times = times
+        self._deadline = deadline
+        self._found: Offsets = dict.fromkeys(times)
+        self._left: Sequence[TopicPartition] = list(times)
+        self._reason: tuple[TopicPartition, str] | None = None
+        """Why a partition has no answer."""
+
+    async def run(self) -> Offsets:
+        """Ask until all partitions with a leader have an answer, or the deadline has passed."""
+        async for timeout in tries(self._deadline):
+            await self._attempt(timeout)
+            if not self._left:
+                return self._found
+        if self._reason is not None and all(offset is None for offset in self._found.values()):
+            at, reason = self._reason
+            raise NotConnectedError(f"no leader of {at} answered within {self._deadline.seconds:g} s: {reason}")
+        return self._found
+
+    async def _attempt(self, timeout: float) -> None:
+        """Ask the present leaders once."""
+        by_leader = await self._by_leader()
+
+        async def send(node: int, those: Sequence[TopicPartition]) -> None:
+            await self._ask(node, those, timeout)
+
+        batches = {node: parts(those, _AT_A_TIME) for node, those in by_leader.items()}
+        for node, failure in (await send_all(batches, send)).items():
+            if not isinstance(failure, WireError):
+                raise failure
+            self._reason = by_leader[node][0], str(failure)
+        self._left = [at for those in by_leader.values() for at in those if self._found[at] is None]
+
+    async def _by_leader(self) -> dict[int, list[TopicPartition]]:
+        topics = (await metadata(self._cluster, {at.topic for at in self._left}, self._deadline)).topics
+        found: dict[int, list[TopicPartition]] = {}
+        for at in self._left:
+            leader = topics[at.topic].leaders.get(at.partition, -1) if at.topic in topics else -1
+            if leader >= 0:
+                found.setdefault(leader, []).append(at)
+        return found
+
+    async def _ask(self, node: int, those: Sequence[TopicPartition], timeout: float) -> None:
+        def build(version: int, correlation_id: int, client_id: str) -> bytes:
+            asked = those if version >= _TIMES else [at for at in those if self._times[at] < 0]
+            return codec.encode(_request(asked, self._times), version, correlation_id, client_id)
+
+        version, answer = await self._cluster.exchange(node, codec.LIST_OFFSETS, build, timeout=timeout)
+        if version < _TIMES:
+            self._found |= {at: _NO_MESSAGE for at in those if self._times[at] >= 0}
+        asked = {(at.topic, at.partition): at for at in those}
+        for topic in codec.decode(codec.ListOffsetsRequest(), version, answer).topics:
+            for each in topic.partitions:
+                if (at := asked.get((topic.name, each.partition_index))) is not None:
+                    self._answered(at, each)
+
+    def _answered(self, at: TopicPartition, each: Any) -> None:
+        if each.error_code == Code.NONE:
+            self._found[at] = each.old_style_offsets[0] if each.old_style_offsets else each.offset
+        elif is_temporary_of_leader(each.error_code):
+            self._reason = at, Code.words(each.error_code)
+        else:
+            raise error_of(each.error_code, f"partition {at}")
+
+
+def _request(partitions: Iterable[TopicPartition], times: Mapping[TopicPartition, int]) -> Any:
+    kind = codec.ListOffsetsRequest.ListOffsetsTopic
+    topics = [
+        kind(
+            name=name,
+            partitions=[kind.ListOffsetsPartition(partition_index=at.partition, timestamp=times[at]) for at in those],
+        )
+        for name, those in groupby(sorted(partitions), key=lambda at: at.topic)
+    ]
+    return codec.ListOffsetsRequest(topics=topics)
+
+
+def _range(start: int | None, end: int | None) -> OffsetRange | None:
+    return None if start is None or end is None else OffsetRange(start, end)

@@ -1,0 +1,58 @@
+"""The brokers and the topics of a cluster, asked for until one of the brokers answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, TypeVar
+
+from ..deadline import Deadline
+from ..exceptions import NotConnectedError
+from .errors import error as error_of
+from .retry import tries
+from .wire.cluster import Cluster, Metadata
+from .wire.error_codes import Code
+from .wire.errors import WireError
+from .wire.versions import Versions
+
+T = TypeVar("T")
+
+_POSSIBLE: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
+"""The names that topics can have."""
+
+
+async def metadata(cluster: Cluster, topics: Iterable[str] | None, deadline: Deadline) -> Metadata:
+    """Return the brokers, the cluster's id, and these topics, or all. No topic is created.
+
+    Raise NotConnectedError if no broker answers.
+    """
+    wanted = None if topics is None else [topic for topic in topics if _POSSIBLE.fullmatch(topic)]
+    return await _until_answered(cluster, deadline, lambda timeout: cluster.metadata(wanted, timeout=timeout))
+
+
+async def versions(cluster: Cluster, deadline: Deadline) -> Versions:
+    """Return the versions of requests that a broker supports. Raise NotConnectedError if no broker answers."""
+    return await _until_answered(cluster, deadline, lambda timeout: cluster.versions(timeout=timeout))
+
+
+async def _until_answered(cluster: Cluster, deadline: Deadline, ask: Callable[[float], Coroutine[Any, Any, T]]) -> T:
+    reason = ""
+    async for timeout in tries(deadline):
+        try:
+            return await ask(timeout)
+        except WireError as error:
+            if not reason or not isinstance(error.__cause__, TimeoutError):  # the last attempt may have little time
+                reason = str(error)
+    raise NotConnectedError(f"no broker at {cluster.bootstrap} answered within {deadline.seconds:g} s: {reason}")
+
+
+async def topic_ids(cluster: Cluster, topics: Iterable[str], deadline: Deadline) -> dict[str, str]:
+    """Return the id of each topic. Missing topics are left out, and all topics if the brokers have no ids.
+
+    A topic that is deleted and recreated has the same name, but another id.
+    """
+    found = (await metadata(cluster, topics, deadline)).topics
+    for name, topic in found.items():
+        if topic.error not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION):
+            raise error_of(topic.error, f"topic {name!r}")
+    return {name: topic.id for name, topic in found.items() if topic.id is not None}

@@ -1,0 +1,41 @@
+"""The addresses of brokers, as users write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from ...input_errors import InvalidOptionError
+
+_ADDRESS: Final = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:,\s\[\]]+))(?::(?P<port>\d+))?")
+_PORT: Final = 9092
+LAST_PORT: Final = 65_535
+
+
+class Address(NamedTuple):
+    """Host and port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def addresses(bootstrap: str) -> tuple[Address, ...]:
+    """Return the addresses in a list of them.
+
+    >>> addresses("kafka1:9093, SSL://[::1]:9094,kafka2")
+    (Address(host='kafka1', port=9093), Address(host='::1', port=9094), Address(host='kafka2', port=9092))
+    """
+    found = tuple(dict.fromkeys(_address(bootstrap, text.strip()) for text in bootstrap.split(",") if text.strip()))
+    if not found:
+        raise InvalidOptionError("bootstrap", bootstrap, "it must name a broker, like kafka1:9092")
+    return found
+
+
+def _address(bootstrap: str, text: str) -> Address:
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found["port"] or _PORT) <= LAST_PORT:
+        raise InvalidOptionError("bootstrap", bootstrap, "each address must be host:port, like kafka1:9092")
+    return Address(found["v6"] or found["host"], int(found["port"] or _PORT))

@@ -1,0 +1,252 @@
+"""The brokers of a cluster: found by way of some of their addresses, forgotten when they die, and found again."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
+
+from ...exceptions import UnavailableError
+from . import codec
+from .address import Address, addresses
+from .errors import NotSentError, WireError
+from .link import Link
+from .race import first_of
+from .security import Security
+from .versions import Versions
+
+Build = Callable[[int, int, str], bytes]
+"""Returns the frame of a request, given its version, its correlation id and the client's name."""
+
+_BY_NAME: Final = 4
+"""Since this version of Metadata, a request for a topic does not have to create it."""
+_NO_TOPICS: Final = 1
+"""Since this version of Metadata, a request does not have to be about topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic: the leader of each partition (-1 without a leader), its id since release 2.8, and Kafka's error code."""
+
+    leaders: Mapping[int, int]
+    id: str | None = None
+    error: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Brokers by their ids, and topics by name, as one broker knows them."""
+
+    brokers: Mapping[int, Address] = field(default_factory=dict)
+    controller: int | None = None
+    cluster_id: str | None = None
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+
+    def only(self, topics: Iterable[str]) -> Metadata:
+        """Return the same with these topics only."""
+        return replace(self, topics={name: self.topics[name] for name in topics if name in self.topics})
+
+
+class Cluster:
+    """The brokers of one cluster, as an asynchronous context manager. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        security: Security | None = None,
+        *,
+        client_id: str = "zkgroups",
+        connect_timeout: float = 10.0,
+        request_timeout: float = 30.0,
+        links: int = 16,
+    ) -> None:
+        self.bootstrap = bootstrap
+        self._bootstrap = addresses(bootstrap)
+        self._security = security or Security()
+        self._client_id = client_id
+        self._connect_timeout = connect_timeout
+        self._request_timeout = request_timeout
+        self._most_links = links
+        self._links: dict[Address, list[Link]] = {}
+        self._brokers: Mapping[int, Address] = {}
+        self._suspects: set[Address] = set()
+        self._learning = asyncio.Lock()
+        self._closed = False
+
+    async def ask(self, node: int | None, request: Any, *, timeout: float | None = None) -> Any:
+        """Return the response of a broker, by its id, or of any.
+
+        Raise a `WireError` if a retry may help: a broker that could not be reached is looked up again by the next call.
+        """
+        timeout = self._limited(timeout)
+        link = await self._found(node, timeout)
+        with self._watched(link):
+            return await link.request(request, timeout=timeout)
+
+    async def versions(self, node: int | None = None, *, timeout: float | None = None) -> Versions:
+        """Return the versions of requests that a broker supports, by its id, or any broker."""
+        timeout = self._limited(timeout)
+        link = await self._found(node, timeout)
+        with self._watched(link):
+            try:
+                async with asyncio.timeout(timeout):
+                    return await link.open()
+            except TimeoutError as error:
+                raise NotSentError(f"no connection to {link.address} within {timeout:g} s") from error
+
+    async def exchange(self, node: int, key: int, build: Build, *, timeout: float) -> tuple[int, bytes]:
+        """Send a request that is built for a version of the broker. Return the version, and the answer as bytes."""
+        timeout = self._limited(timeout)
+        link = await self._found(node, timeout)
+
+        def frame(version: int, correlation_id: int) -> bytes:
+            return build(version, correlation_id, self._client_id)
+
+        with self._watched(link):
+            return await link.exchange(key, frame, timeout=timeout)
+
+    async def link(self, node: int) -> Link:
+        """Return the least busy link to a broker. Send a request at once, because the next caller may get it, too."""
+        if node not in self._brokers:
+            async with self._learning:
+                if node not in self._brokers:
+                    await self.metadata([])
+        if node not in self._brokers:
+            raise NotSentError(f"no broker of the cluster has the id {node}")
+        return self._link(self._brokers[node])
+
+    async def any_link(self) -> Link:
+        """Return the least busy open link; without one, a link to the first broker that can be connected.
+
+        Brokers that did not answer their last request come last.
+        """
+        self._check_open()
+        links = [link for links in self._links.values() for link in links]
+        if found := [link for link in links if link.is_open and link.address not in self._suspects]:
+            return self._link(min(found, key=_load).address)
+        known = dict.fromkeys((*self._brokers.values(), *self._bootstrap))
+        return await first_of(sorted(known, key=self._suspects.__contains__), self._open)
+
+    async def metadata(self, topics: Iterable[str] | None = None, *, timeout: float | None = None) -> Metadata:
+        """Ask any broker about the cluster and these topics, or all. A topic that does not exist has an error code.
+
+        No topic is created. Brokers before 0.11 create topics that are asked for by name, so they are asked for all.
+        """
+        wanted = None if topics is None else sorted(set(topics))
+        timeout = self._limited(timeout)
+        link = await self._found(None, timeout)
+
+        def frame(version: int, correlation_id: int) -> bytes:
+            return codec.encode(_metadata_request(wanted, version), version, correlation_id, self._client_id)
+
+        with self._watched(link):
+            version, answer = await link.exchange(codec.METADATA, frame, timeout=timeout)
+        found = _metadata(codec.decode(codec.MetadataRequest(), version, answer))
+        self._learn(found.brokers)
+        return found if wanted is None else found.only(wanted)
+
+    async def close(self) -> None:
+        """Close all connections. Requests without an answer fail."""
+        self._closed = True
+        for link in [link for links in self._links.values() for link in links]:
+            link.close()
+        self._links.clear()
+        await asyncio.sleep(0)  # for the event loop to close the sockets
+
+    def _limited(self, timeout: float | None) -> float:
+        """Return the timeout of a request, in seconds."""
+        return self._request_timeout if timeout is None else min(timeout, self._request_timeout)
+
+    async def _found(self, node: int | None, timeout: float) -> Link:
+        """Return a link to a broker, by its id, or to any. Raise NotSentError if that takes longer than the timeout."""
+        if node is not None and node in self._brokers:
+            return self._link(self._brokers[node])
+        try:
+            async with asyncio.timeout(timeout):
+                return await (self.any_link() if node is None else self.link(node))
+        except TimeoutError as error:
+            raise NotSentError(f"no broker answered within {timeout:g} s") from error
+
+    def _link(self, address: Address) -> Link:
+        """Return an idle link, a new one, or the least busy one."""
+        self._check_open()
+        links = self._links.setdefault(address, [])
+        for index, link in enumerate(links):
+            if link.load == 0 and link.is_open:
+                links.append(links.pop(index))  # so that idle links come first
+                return link
+        idle = [link for link in links if link.load == 0]
+        if idle or len(links) >= self._most_links:
+            return min(idle or links, key=_load)
+        links.append(Link(address, self._security, client_id=self._client_id, connect_timeout=self._connect_timeout))
+        return links[-1]
+
+    async def _open(self, address: Address) -> Link:
+        link = self._link(address)
+        with self._watched(link):
+            await link.open()
+        return link
+
+    @contextmanager
+    def _watched(self, link: Link) -> Iterator[None]:
+        """Note whether a broker answers. Forget the address of a broker that cannot be reached."""
+        try:
+            yield
+        except NotSentError:
+            self._suspects.add(link.address)
+            self._brokers = {node: where for node, where in self._brokers.items() if where != link.address}
+            raise
+        except (WireError, asyncio.CancelledError):
+            self._suspects.add(link.address)
+            raise
+        self._suspects.discard(link.address)
+
+    def _learn(self, brokers: Mapping[int, Address]) -> None:
+        """Replace the known brokers, and close idle links to removed brokers."""
+        if not brokers:  # a broker that has just started
+            return
+        self._brokers = brokers
+        for address in self._links.keys() - {*brokers.values(), *self._bootstrap}:
+            for link in [link for link in self._links[address] if link.load == 0]:
+                link.close()
+                self._links[address].remove(link)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError("the connection to the brokers is closed: connect again")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _load(link: Link) -> tuple[int, bool]:
+    """The order of preference: open links first among the least busy ones."""
+    return link.load, not link.is_open
+
+
+def _metadata_request(topics: list[str] | None, version: int) -> Any:
+    if topics is None or version < (_BY_NAME if topics else _NO_TOPICS):
+        return codec.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    named = [codec.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    return codec.MetadataRequest(topics=named, allow_auto_topic_creation=False)
+
+
+def _metadata(found: Any) -> Metadata:
+    return Metadata(
+        {each.node_id: Address(each.host, each.port) for each in found.brokers},
+        None if found.controller_id is None or found.controller_id < 0 else found.controller_id,
+        found.cluster_id or None,
+        {each.name: _topic(each) for each in found.topics if each.name is not None},
+    )
+
+
+def _topic(found: Any) -> Topic:
+    leaders = {each.partition_index: each.leader_id for each in found.partitions}
+    id = None if found.topic_id is None else base64.urlsafe_b64encode(found.topic_id.bytes).rstrip(b"=").decode()
+    return Topic(leaders, id, found.error_code)

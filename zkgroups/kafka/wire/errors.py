@@ -1,0 +1,29 @@
+"""Errors of connections to brokers.
+
+A `WireError` is temporary: the same request may be answered later. Permanent errors have the classes that users know:
+`AuthenticationError` for a refused login, `CertificateError` for TLS, `BrokersTooOldError` for requests that
+the broker does not support.
+"""
+
+from __future__ import annotations
+
+
+class WireError(Exception):
+    """A request without an answer. It may be repeated."""
+
+    sent = False
+    """True if the broker may have carried out the request."""
+
+
+class NotSentError(WireError):
+    """No connection, so that the request was not sent."""
+
+
+class AnswerLostError(WireError):
+    """The request was sent, but the connection broke, or the answer did not come in time."""
+
+    sent = True
+
+
+class DamagedAnswerError(AnswerLostError):
+    """The answer cannot be read. Perhaps the server is not a Kafka broker."""

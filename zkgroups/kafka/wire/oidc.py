@@ -1,0 +1,82 @@
+"""Tokens from an OpenID Connect provider, for a client with its own credentials."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote_plus, urlencode
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from ...exceptions import AuthenticationError
+from .errors import NotSentError
+
+_TIMEOUT: Final = 10.0
+_LONGEST_ANSWER: Final = 1 << 20
+_SHARE: Final = 0.8
+"""The share of a token's lifetime in which it is used for more logins."""
+_SERVER_ERROR: Final = 500
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Credentials are only sent to the address that the user has set."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+@dataclass
+class ClientCredentials:
+    """Asks a token endpoint for tokens, and keeps each for most of its lifetime. May be called from several threads."""
+
+    url: str
+    client: str
+    secret: str = field(repr=False)
+    scope: str | None = None
+    timeout: float = _TIMEOUT
+    _token: str = field(default="", init=False, repr=False)
+    _until: float = field(default=0.0, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __call__(self) -> str:
+        """Return a token. Raise AuthenticationError if the provider refuses, NotSentError if it does not answer."""
+        with self._lock:
+            if time.monotonic() >= self._until:
+                begun = time.monotonic()
+                self._token, lifetime = self._fetch()
+                self._until = begun + lifetime * _SHARE
+            return self._token
+
+    def _fetch(self) -> tuple[str, float]:
+        try:
+            # noinspection HttpUrlsUsage
+            with build_opener(_NoRedirect).open(self._request(), timeout=self.timeout) as answer:
+                return _read(self.url, answer.read(_LONGEST_ANSWER))
+        except HTTPError as error:
+            error.close()
+            if error.code >= _SERVER_ERROR:
+                raise NotSentError(f"the token endpoint {self.url} answered with status {error.code}") from None
+            raise AuthenticationError(
+                f"the token endpoint {self.url} refused client {self.client!r} with status {error.code}"
+            ) from None
+        except (URLError, OSError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            raise NotSentError(f"no answer from the token endpoint {self.url}: {reason}") from error
+
+    def _request(self) -> Request:
+        fields = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
+        login = base64.b64encode(f"{quote_plus(self.client)}:{quote_plus(self.secret)}".encode()).decode()
+        headers = {"Authorization": f"Basic {login}", "Accept": "application/json"}
+        return Request(self.url, urlencode(fields).encode(), headers)
+
+
+def _read(url: str, answer: bytes) -> tuple[str, float]:
+    try:
+        found = json.loads(answer)
+        return str(found["access_token"]), float(found.get("expires_in", 0))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise AuthenticationError(f"the token endpoint {url} did not answer with a token") from None

@@ -1,0 +1,1 @@
+"""Kafka's definitions of messages that kafka-python does not have."""

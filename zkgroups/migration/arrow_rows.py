@@ -1,0 +1,144 @@
+"""Dataclass rows as Arrow columns. The types of the fields define the schema."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from itertools import repeat
+from operator import attrgetter
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.columns import from_columns
+from ..exceptions import DamagedFileError
+
+T = TypeVar("T")
+W = TypeVar("W", bound=StrEnum)
+
+BATCH_ROWS: Final = 10_000
+"""Larger batches are not faster."""
+
+_PRIMITIVES: Final[dict[Any, Any]] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+
+
+# Schemas
+
+
+def _columns(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Return the name of each field, its type, and whether it may be None."""
+    hints = get_type_hints(kind)
+    return tuple((each.name, *_without_none(hints[each.name])) for each in fields(kind))
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if get_origin(hint) is not types.UnionType:
+        return hint, False
+    [plain] = [each for each in get_args(hint) if each is not types.NoneType]
+    return plain, True
+
+
+def _type(hint: Any) -> Any:
+    if get_origin(hint) is tuple:
+        return pa.list_(pa.field("element", _type(get_args(hint)[0]), nullable=False))
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        return pa.struct(list(arrow_schema(hint)))
+    return _PRIMITIVES[str if issubclass(hint, StrEnum) else hint]
+
+
+def arrow_schema(kind: type[Any]) -> Any:
+    """Return the columns of these rows, exactly as Spark expects them."""
+    return pa.schema([pa.field(name, _type(hint), optional) for name, hint, optional in _columns(kind)])
+
+
+# From rows to tables
+
+
+def batches(kind: type[T], rows: Iterable[T]) -> Iterator[Any]:
+    """Convert rows to Arrow batches. No rows give no batch."""
+    return split(table(kind, rows))
+
+
+def table(kind: type[T], rows: Iterable[T]) -> Any:
+    """Convert rows to an Arrow table."""
+    known, columns = list(rows), arrow_schema(kind)
+    arrays = [
+        pa.array([_to_arrow(each) for each in map(attrgetter(name), known)], columns.field(name).type)
+        if get_origin(hint) is tuple
+        else pa.array([*map(attrgetter(name), known)], columns.field(name).type)
+        for name, hint, _ in _columns(kind)
+    ]
+    return pa.Table.from_arrays(arrays, schema=columns)
+
+
+def _to_arrow(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_to_arrow(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _to_arrow(getattr(value, each.name)) for each in fields(value)}
+    return value
+
+
+def split(table: Any) -> Iterator[Any]:
+    """Split a table into batches."""
+    return iter(table.to_batches(max_chunksize=BATCH_ROWS))
+
+
+# From tables to rows
+
+
+def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> list[T]:
+    """Return the rows of an Arrow batch or table; other columns are ignored.
+
+    `same` has the values of columns that are not in the table because they are the same in all rows.
+    """
+    known = dict(same or {})
+    columns = {
+        name: repeat(known[name]) if name in known else _values(hint, table.column(name))
+        for name, hint, _ in _columns(kind)
+    }
+    return from_columns(kind, len(table), columns)
+
+
+def row(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Convert the values of one row, as Spark or Arrow return them."""
+    return kind(**{name: parse_value(hint, values[name]) for name, hint, _ in _columns(kind)})
+
+
+def parse_value(hint: Any, value: Any) -> Any:
+    """Convert one value, as Spark or Arrow return it, to the type of a field."""
+    if value is None:
+        return None
+    if get_origin(hint) is tuple:
+        return tuple(parse_value(get_args(hint)[0], each) for each in value)
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        return row(hint, value.asDict() if hasattr(value, "asDict") else value)
+    return parse_enum(hint, value) if issubclass(hint, StrEnum) else value
+
+
+def _values(hint: Any, column: Any) -> list[Any]:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if get_origin(hint) is tuple:
+        if not whole.null_count and not pc.max(pc.list_value_length(whole)).as_py():
+            return [()] * len(whole)
+        return [parse_value(hint, value) for value in whole.to_pylist()]
+    if not issubclass(hint, str):
+        return list(whole.to_pylist())
+    encoded = whole.dictionary_encode()
+    words = [parse_value(hint, each) for each in encoded.dictionary.to_pylist()]
+    return [None if n is None else words[n] for n in encoded.indices.to_pylist()]
+
+
+def parse_enum(kind: type[W], text: str) -> W:
+    """Convert a text to an enum. Raise DamagedFileError if the enum does not have it."""
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise DamagedFileError(
+            f"{text!r} is not a known {kind.__name__}: the file was changed, or written by a later version of zkgroups"
+        ) from error

@@ -1,0 +1,87 @@
+"""The two engines that read, process and write the files of a plan: one in this process, and Spark.
+
+An engine only moves rows. The layout of the files is in `plan_folder.py`, the work on rows in `tasks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from inspect import Parameter, Signature, signature
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
+
+from ..core.migration.tally import Tally
+from .plan_folder import PlanFolder
+from .tallies import TallySum
+
+T = TypeVar("T")
+
+BatchFunction: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
+"""From Arrow batches to Arrow batches. It is called once per task, perhaps in another process, and opens its own
+connections."""
+
+OnProgress: TypeAlias = Callable[[str], None]
+
+
+class Rows(Protocol):
+    """Rows of a dataclass as Arrow columns. They may be distributed over tasks, and are computed when they are used.
+
+    `failure` begins the message of an error.
+    """
+
+    def select(self, *columns: str) -> Self:
+        """Return these columns."""
+
+    def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:
+        """Bring all rows of a target together, in order. Pass the number of rows, or of tasks, if it is known."""
+
+    def map(self, function: BatchFunction, kind: type[Any]) -> Self:
+        """Apply a function that returns rows of this dataclass."""
+
+    def write(self, path: str, failure: str, counted: TallySum) -> Tally:
+        """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
+
+    def collect(self, failure: str) -> Any:
+        """Return all rows as an Arrow table."""
+
+    def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
+        """Yield the rows in order."""
+
+
+class Engine(Protocol):
+    """Where the work is done."""
+
+    def folder(self, destination: str) -> PlanFolder:
+        """Return the folder of a plan."""
+
+    def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress | None) -> T:
+        """Do the work. It gets a function to call with the name of each step."""
+
+    def check_writes_to(self, destination: str) -> None:
+        """Raise NotSharedError if workers may not share the file system of a folder with this process."""
+
+    def check_writes_once(self) -> None:
+        """Raise an error if two workers might process the same groups at a time."""
+
+    def share_done(self) -> float:
+        """Return the finished share of the current work, from 0 to 1. Another thread may call this."""
+
+    def tally_sum(self) -> TallySum:
+        """Return a sum for the tasks of one write."""
+
+    def rows(self, kind: type[T], rows: Sequence[T]) -> Rows:
+        """Distribute rows of a dataclass."""
+
+    def read(self, kind: type[Any], *paths: str) -> Rows:
+        """Return the rows of Parquet files in these folders, whose files were checked."""
+
+    def count(self, path: str) -> int:
+        """Return the number of rows in a folder, from the footers of its files."""
+
+    def first(self, path: str, kind: type[T], failure: str) -> T | None:
+        """Return any row of a folder."""
+
+
+def signature_of(step: Callable[..., Any], *first: str) -> Signature:
+    """Return the signature of a step with other parameters in place of the engine, for `help`."""
+    _engine, *parameters = signature(step).parameters.values()
+    return Signature([*(Parameter(name, Parameter.POSITIONAL_ONLY) for name in first), *parameters])

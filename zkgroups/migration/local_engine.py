@@ -1,0 +1,186 @@
+"""The engine that does everything in this process, with files on the local disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as parquet
+
+from ..core.migration.tally import Tally
+from ..exceptions import DamagedFileError, StorageError
+from ..storage.atomic_folder import write_list
+from ..storage.files import LocalFiles, join, local_path
+from .arrow_rows import BATCH_ROWS, arrow_schema, table
+from .arrow_rows import rows as from_arrow
+from .engine import BatchFunction, OnProgress
+from .plan_folder import PlanFolder
+from .tallies import LocalTallySum, TallySum
+
+T = TypeVar("T")
+
+_FILE: Final = "part-00000.snappy.parquet"
+_ORDER: Final = ("target", "group", "topic", "partition")
+
+
+class LocalEngine:
+    """One process, without Spark."""
+
+    def __init__(self) -> None:
+        self._files = LocalFiles()
+        self._progress = _Progress()
+
+    def folder(self, destination: str) -> PlanFolder:
+        """Return the folder of a plan."""
+        return PlanFolder(self._files, destination)
+
+    def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress | None) -> T:
+        """Do the work."""
+        return work(on_progress or (lambda _step: None))
+
+    def check_writes_to(self, destination: str) -> None:
+        """Do nothing: there is one process."""
+
+    def check_writes_once(self) -> None:
+        """Do nothing: there is one process."""
+
+    def share_done(self) -> float:
+        """Return the finished share of the rows that are being processed."""
+        return self._progress.done / max(self._progress.rows, 1)
+
+    def tally_sum(self) -> LocalTallySum:
+        """Return a sum for the tasks of one write."""
+        return LocalTallySum()
+
+    def rows(self, kind: type[T], rows: Sequence[T]) -> LocalRows:
+        """Return rows of a dataclass."""
+        return LocalRows(lambda: [table(kind, rows)], arrow_schema(kind), self._progress)
+
+    def read(self, kind: type[Any], *paths: str) -> LocalRows:
+        """Return the rows of Parquet files in these folders, whose files were checked."""
+        schema = arrow_schema(kind)
+        files = [file for path in paths for file in self._data_files(path)]
+        return LocalRows(lambda: (_read(file, schema) for file in files), schema, self._progress)
+
+    def count(self, path: str) -> int:
+        """Return the number of rows in a folder, from the footers of its files."""
+        with _translated(f"{path} cannot be read"):
+            return sum(parquet.read_metadata(file).num_rows for file in self._data_files(path))
+
+    def first(self, path: str, kind: type[T], failure: str) -> T | None:
+        """Return any row of a folder."""
+        for file in self._data_files(path):
+            with _translated(failure), parquet.ParquetFile(file, page_checksum_verification=True) as opened:
+                for batch in opened.iter_batches(1):
+                    return from_arrow(kind, batch)[0]
+        return None
+
+    def _data_files(self, path: str) -> list[str]:
+        return [str(local_path(join(path, name))) for name in sorted(self._files.lengths(path))]
+
+
+class _Progress:
+    """How many rows a step processes, and how many are done."""
+
+    def __init__(self) -> None:
+        self.rows = self.done = 0
+
+    def of(self, table: Any) -> Iterator[Any]:
+        """Yield the table in parts that are counted when the next one is wanted."""
+        self.rows, self.done = len(table), 0
+        for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+            yield pa.Table.from_batches([batch])
+            self.done += len(batch)
+
+
+class LocalRows:
+    """Rows as Arrow tables, which are made when they are used."""
+
+    def __init__(self, tables: Callable[[], Iterable[Any]], schema: Any, progress: _Progress) -> None:
+        self._tables = tables
+        self._schema = schema
+        self._progress = progress
+
+    def select(self, *columns: str) -> Self:
+        """Return these columns."""
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        return type(self)(lambda: (each.select(columns) for each in self._tables()), schema, self._progress)
+
+    def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:  # noqa: ARG002
+        """Bring all rows of a target together, in order."""
+        keys = [key for key in _ORDER if key in self._schema.names]
+        return type(self)(lambda: self._progress.of(_in_order(self._table(), keys)), self._schema, self._progress)
+
+    def map(self, function: BatchFunction, kind: type[Any]) -> Self:
+        """Apply a function that returns rows of this dataclass."""
+        return type(self)(lambda: map(_as_table, function(self._batches())), arrow_schema(kind), self._progress)
+
+    def write(self, path: str, failure: str, counted: TallySum) -> Tally:
+        """Write the rows to a new folder with its list of files. Return the sum that their tasks have `counted`."""
+        files = LocalFiles()
+        with _translated(failure):
+            files.make_folder(path)
+            options = {"store_schema": False, "write_page_checksum": True}
+            with parquet.ParquetWriter(local_path(join(path, _FILE)), self._schema, **options) as file:
+                for each in self._tables():
+                    file.write_table(each)
+            write_list(files, path, counted.value.rows)
+        return counted.value
+
+    def collect(self, failure: str) -> Any:
+        """Return all rows as an Arrow table."""
+        with _translated(failure):
+            return self._table()
+
+    def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
+        """Yield the rows in order."""
+        with _translated(failure):
+            found = _in_order(self._table(), keys)
+        for batch in found.to_batches(max_chunksize=BATCH_ROWS):
+            yield from from_arrow(kind, batch)
+
+    def _table(self) -> Any:
+        return pa.concat_tables([self._schema.empty_table(), *self._tables()])
+
+    def _batches(self) -> Iterator[Any]:
+        for each in self._tables():
+            yield from each.to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _read(file: str, schema: Any) -> Any:
+    """Read a file. A column that an earlier version did not write is null."""
+    found = parquet.read_table(file, page_checksum_verification=True, partitioning=None)
+    for field in schema:
+        if field.name not in found.column_names:
+            found = found.append_column(field, pa.nulls(len(found), field.type))
+    return found.select(schema.names).cast(schema)
+
+
+@contextmanager
+def _translated(failure: str) -> Iterator[None]:
+    """Convert errors of the file system and of Arrow; `failure` begins the new message."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            raise StorageError(f"{failure}: {error}") from error
+        raise DamagedFileError(f"{failure} because a file is damaged: {error}") from error
+    except pa.ArrowException as error:
+        raise DamagedFileError(f"{failure} because a file is damaged: {error}") from error
+
+
+def _as_table(batch: Any) -> Any:
+    return pa.Table.from_batches([batch])
+
+
+def _in_order(found: Any, keys: Sequence[str]) -> Any:
+    """Sort as Spark does: null first, and texts by their bytes."""
+    filled = pa.table({key: _without_null(found.column(key)) for key in keys})
+    return found.take(pc.sort_indices(filled, [(key, "ascending") for key in keys]))
+
+
+def _without_null(column: Any) -> Any:
+    return column.fill_null("" if pa.types.is_string(column.type) else -(2**63))

@@ -1,0 +1,209 @@
+"""Making a plan and storing it in a folder, for the groups of a ZooKeeper, or of a snapshot.
+
+Each task plans whole groups, and all groups that share a target. It asks the brokers for a chunk of groups at a time.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final, Protocol, TypeAlias
+
+from ..core.migration.offset_decision import Rule
+from ..core.migration.plan_rows import PlanRow
+from ..core.migration.target_names import Renaming
+from ..exceptions import NotFoundError
+from ..input_errors import InvalidOptionError
+from ..kafka import BrokerOptions
+from ..storage.timestamps import timestamp_text
+from ..zookeeper.zookeeper_source import ZooKeeperSource
+from .engine import Engine, OnProgress, Rows
+from .log_ranges import topic_creation_zxids
+from .plan import PlanSettings
+from .plan_folder import PlanFolder
+from .source_nodes import NamedGroup
+from .summaries import first_row, groups, plan_totals
+from .tallies import TallySum
+from .tasks import PlanGroups, PlanNodes
+
+STEPS: Final = 2
+"""The calls of `on_progress`: planning, and moving the plan into place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSummary:
+    """The source of a plan, and its contents.
+
+    - `plan`, `destination`: the id of the plan, and its folder.
+    - `planned_ms`: when it was made, in milliseconds since 1970.
+    - `source`, `brokers`: where the groups come from, and the brokers to move them to.
+    - `cluster`: the id of the brokers' cluster.
+    - `retention_seconds`: how long the brokers keep the offsets of an unused group.
+    - `rule`: the `Rule` of the plan, as text.
+    - `groups`, `blocked`: the number of groups, and of groups with obstacles.
+    - `counts`: the number of rows by action and by reason.
+    """
+
+    plan: str
+    destination: str
+    planned_ms: int
+    source: str
+    brokers: str | None
+    cluster: str | None
+    retention_seconds: float | None
+    rule: str | None
+    groups: int
+    blocked: int
+    counts: Mapping[str, int]
+
+
+class StoredSource(Protocol):
+    """Groups whose nodes an engine has read before, as from a snapshot."""
+
+    @property
+    def topics(self) -> str | None:
+        """The expression that chose the topics."""
+
+    def nodes(self, engine: Engine, renaming: Renaming) -> tuple[str, Rows]:
+        """Return a description of the source, and the rows of the selected groups as `SourceNode`s."""
+
+
+Source: TypeAlias = ZooKeeperSource | StoredSource
+
+
+def plan(
+    engine: Engine,
+    destination: str,
+    source: Source,
+    brokers: BrokerOptions | None,
+    *,
+    rule: Rule | None = None,
+    renaming: Renaming | None = None,
+    stale_after: float | None = None,
+    instead_of: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> PlanSummary:
+    """Plan the migration of the groups of a source, and store the plan in a folder without a plan.
+
+    - `engine`: where the work is done, in this process or by Spark.
+    - `source`: the groups.
+    - `brokers`: the target. Without, logs and targets are unknown: such a plan can only be shown and exported.
+    - `rule`: a `zkgroups.core.migration.offset_decision.Rule`, for offsets outside of the log and targets ahead.
+    - `renaming`: a `zkgroups.core.migration.target_names.Renaming`, for other names on the brokers.
+    - `stale_after`: offsets are stale without a commit for so many seconds.
+    - `instead_of`: the id of an existing plan that may be replaced. Nothing must have been written by it, because it
+      could not be rolled back any more.
+    - `on_progress`: called with the name of each step when it starts.
+    """
+    if stale_after is not None and not 0 <= stale_after < float("inf"):
+        raise InvalidOptionError("stale_after", stale_after, "it must be a number of seconds")
+    # Connect before a job starts, so that errors are reported at once.
+    settings, names = _settings(source, brokers, rule or Rule(), stale_after)
+    work = _PlanJob(engine, destination, source, brokers, settings, names, renaming or Renaming(), instead_of)
+    return engine.run(work, on_progress)
+
+
+def _settings(
+    source: Source, brokers: BrokerOptions | None, rule: Rule, stale_after: float | None
+) -> tuple[PlanSettings, list[str]]:
+    """Return the values for all rows, and the names of the selected groups in ZooKeeper."""
+    retention, cluster, topics, names = None, None, {}, []
+    if brokers is not None:
+        with brokers.connect() as connected:
+            retention, cluster = connected.offsets_retention(), connected.cluster_id()
+    if isinstance(source, ZooKeeperSource):
+        with source.connect() as registry:
+            topics, names = topic_creation_zxids(registry), list(filter(source.has_group, registry.groups()))
+    now = time.time_ns() // 1_000_000
+    settings = PlanSettings(
+        plan=f"{timestamp_text(_utc(now))}-{uuid.uuid4().hex[:8]}",
+        planned_ms=now,
+        brokers=None if brokers is None else brokers.bootstrap,
+        cluster=cluster,
+        retention_seconds=retention,
+        rule=rule,
+        stale_after=stale_after,
+        topics=source.topics,
+        topics_created=topics,
+    )
+    return settings, names
+
+
+def _utc(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanJob:
+    """One call of `plan`."""
+
+    engine: Engine
+    destination: str
+    source: Source
+    brokers: BrokerOptions | None
+    settings: PlanSettings
+    names: list[str]
+    renaming: Renaming
+    instead_of: str | None
+
+    def __call__(self, on_progress: OnProgress) -> PlanSummary:
+        self.engine.check_writes_to(self.destination)
+        folder = self.engine.folder(self.destination)
+        with folder.new_plan(_utc(self.settings.planned_ms), self._may_replace(folder)) as path:
+            on_progress("planning")
+            counted = self.engine.tally_sum()
+            shown, found = self._rows(counted)
+            counts = found.write(path, "the groups could not be planned", counted)
+            if not counts.groups:
+                raise NotFoundError("none of the selected groups has an offset")
+            on_progress("moving the plan into place")
+        return PlanSummary(
+            plan=self.settings.plan,
+            destination=str(folder),
+            planned_ms=self.settings.planned_ms,
+            source=shown,
+            brokers=self.settings.brokers,
+            cluster=self.settings.cluster,
+            retention_seconds=self.settings.retention_seconds,
+            rule=str(self.settings.rule),
+            groups=counts.groups,
+            blocked=counts.left,
+            counts=counts.counts,
+        )
+
+    def _may_replace(self, folder: PlanFolder) -> Callable[[], bool]:
+        return lambda: self.instead_of is not None and first_row(self.engine, folder).plan == self.instead_of
+
+    def _rows(self, counted: TallySum) -> tuple[str, Rows]:
+        """Return a description of the source, and the rows of the plan."""
+        if isinstance(self.source, ZooKeeperSource):
+            shown = self.source.shown_cluster
+            groups = [NamedGroup(group=name, target=self.renaming.target(name)) for name in self.names]
+            found = self.engine.rows(NamedGroup, groups).by_target(tasks=self.source.parallelism)
+            read = PlanGroups(self.source.connection, self.brokers, replace(self.settings, source=shown), counted)
+            return shown, found.map(read, PlanRow)
+        shown, nodes = self.source.nodes(self.engine, self.renaming)
+        task = PlanNodes(self.brokers, replace(self.settings, source=shown), counted)
+        return shown, nodes.by_target().map(task, PlanRow)
+
+
+def summary(engine: Engine, destination: str) -> PlanSummary:
+    """Return the source of a plan, and its contents."""
+    folder = engine.folder(destination)
+    head, found = first_row(engine, folder), groups(engine, destination)
+    return PlanSummary(
+        plan=head.plan,
+        destination=str(folder),
+        planned_ms=head.planned_ms,
+        source=head.source,
+        brokers=head.brokers,
+        cluster=head.cluster,
+        retention_seconds=head.retention_seconds,
+        rule=head.rule,
+        groups=len(found),
+        blocked=sum(bool(group.obstacles) for group in found),
+        counts=plan_totals(found),
+    )

@@ -1,0 +1,1 @@
+"""Folders of files that appear completely or not at all."""
