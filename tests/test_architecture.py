@@ -28,12 +28,14 @@ ORDER = (
     "consumer",
     "aio",
     "kafka",
+    "gateway",
     "migration",
     "spark",
     "cli",
 )
 # The broker layer stands alone: it works without ZooKeeper.
-MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer"}}
+# Only the command uses the gateway.
+MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer"}, "migration": {"gateway"}, "spark": {"gateway"}}
 # For users with an event loop: the library itself does not use it.
 FOR_USERS_ONLY = {"aio"}
 # Uses the public API of the library. Only these modules use it.
@@ -127,6 +129,7 @@ MAY_START_THREADS = (
 # Public names: users set levels by them. They name topics, not modules.
 LOGGERS = (
     "zkgroups.claim",
+    "zkgroups.gateway",
     "zkgroups.kafka",
     "zkgroups.member",
     "zkgroups.migration",
