@@ -45,8 +45,16 @@ public final class JavaMember {
                 System.out.println("assigned " + new TreeSet(names(assigned)));
             }
         });
+        System.out.println(consume(consumer));
+        long began = System.currentTimeMillis();
+        consumer.close();
+        System.out.println("left " + (System.currentTimeMillis() - began));
+    }
+
+    private static String consume(KafkaConsumer consumer) {
         try {
-            while (true) {
+            boolean reading = true;
+            while (reading) {
                 Iterator records = poll(consumer).iterator();
                 while (records.hasNext()) {
                     ConsumerRecord each = (ConsumerRecord) records.next();
@@ -54,14 +62,12 @@ public final class JavaMember {
                 }
                 consumer.commitSync();
             }
+            return "";
         } catch (WakeupException e) {
-            System.out.println("ending");
+            return "ending";
         } catch (Exception e) {
-            System.out.println("failed " + e);
+            return "failed " + e;
         }
-        long began = System.currentTimeMillis();
-        consumer.close();
-        System.out.println("left " + (System.currentTimeMillis() - began));
     }
 
     private static Collection names(Collection partitions) {

@@ -42,7 +42,8 @@ class JavaConsumer:
     ) -> None:
         self._release = release
         self._topics = topics
-        self._properties = {"bootstrap.servers": bootstrap, "group.id": group, **_QUICK, **(config or {})}
+        properties = {"bootstrap.servers": bootstrap, "group.id": group, **_QUICK, **(config or {})}
+        self._properties = {key: value for key, value in properties.items() if value}
 
     @property
     def partitions(self) -> set[str]:

@@ -21,9 +21,7 @@ from zkgroups.kafka.wire.runner import Runner
 from zkgroups.testing import ports
 
 LONGEST = 30.0
-QUICK = CoordinatorConfig(
-    assignment_by=AssignmentBy.COORDINATOR, initial_rebalance_delay=0.2, min_session_timeout=1.0
-)
+QUICK = CoordinatorConfig(assignment_by=AssignmentBy.COORDINATOR, initial_rebalance_delay=0.2, min_session_timeout=1.0)
 
 T = TypeVar("T")
 

@@ -45,7 +45,9 @@ def test_every_broker_gets_the_address_of_the_gateway_or_is_removed(make: Any, v
 
 
 @pytest.mark.parametrize("version", range(6))
-@pytest.mark.parametrize(("node", "error", "found"), [(1, 0, (1, 0)), (3, 0, (-1, 15)), (-1, 15, (-1, 15)), (1, 30, (-1, 30))])
+@pytest.mark.parametrize(
+    ("node", "error", "found"), [(1, 0, (1, 0)), (3, 0, (-1, 15)), (-1, 15, (-1, 15)), (1, 30, (-1, 30))]
+)
 def test_a_coordinator_gets_the_address_of_the_gateway_or_is_not_available(
     version: int, node: int, error: int, found: tuple[int, int]
 ) -> None:
@@ -53,7 +55,9 @@ def test_a_coordinator_gets_the_address_of_the_gateway_or_is_not_available(
     if version < 4:
         made = codec.FindCoordinatorResponse(**fields)
     else:
-        made = codec.FindCoordinatorResponse(coordinators=[codec.FindCoordinatorResponse.Coordinator(key="g", **fields)])
+        made = codec.FindCoordinatorResponse(
+            coordinators=[codec.FindCoordinatorResponse.Coordinator(key="g", **fields)]
+        )
     answer = codec.decode_answer(codec.FIND_COORDINATOR, version, written(made, version)[4:])
 
     replace_addresses(answer, OURS)

@@ -1,4 +1,4 @@
-"""What is offered to clients: the requests, their versions, and the features."""
+"""The offer to clients: requests, their versions, and features."""
 
 from __future__ import annotations
 

@@ -2,13 +2,13 @@
 
     clients  --->  connections/  --->  brokers
                        |
-                   protocol/ (what is offered, addresses, routes, translations: rules without I/O)
+                   protocol/ (the offer, addresses, routes, translations: rules without I/O)
                        |
                    groups/  --->  zkgroups.coordinator  --->  a storage
 
 1. A client connects to a listener (`connections/client_stream.py`): one for all, and one for each broker, whose ports
    never change (`protocol/node_ports.py`).
-2. `connections/client_connection.py` reads its requests. `protocol/offered_apis.py` is the list of those that are
+2. `connections/client_connection.py` reads its requests. `protocol/offered_apis.py` lists the requests that are
    offered. All but a few are forwarded unread, in parts (`connections/frames.py`), on a connection to the broker that
    belongs to this client alone (`connections/upstream.py`).
 3. Answers that name brokers are changed (`protocol/addresses.py`, `protocol/api_versions.py`). All answers are sent in

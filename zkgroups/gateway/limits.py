@@ -1,4 +1,4 @@
-"""What one client may use, so that slow and hostile clients cannot stall others."""
+"""The resources that clients may use, so that slow and hostile ones cannot stall others."""
 
 from __future__ import annotations
 

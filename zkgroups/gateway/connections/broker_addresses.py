@@ -54,7 +54,7 @@ class BrokerAddresses:
         return {node: self._address(node, local) for node in brokers if node in self._listening}
 
     async def _open_all(self) -> None:
-        """Open the missing listeners. One that cannot be opened is tried again by the next answer with its broker."""
+        """Open the missing listeners. After a failure, the next answer with this broker causes another attempt."""
         refused = self._ports.conflicts(self._brokers)
         for node, owner in refused.items():
             _log.error(

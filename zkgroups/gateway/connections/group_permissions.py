@@ -1,4 +1,4 @@
-"""What one client may do with groups, as its broker says, kept for some time."""
+"""The permissions of one client for groups: its broker is asked, and its answers are kept for some time."""
 
 from __future__ import annotations
 

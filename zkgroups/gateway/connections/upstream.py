@@ -62,7 +62,7 @@ class Upstream:
         await send(self._writer, data, self._limits.stall_timeout)
 
     def close(self) -> None:
-        """Close the connection. What was sent still arrives."""
+        """Close the connection. Bytes that were sent still arrive."""
         if self._writer is not None:
             self._writer.close()
         self._writer = self._frames = None

@@ -99,7 +99,7 @@ class GroupService:
         return await client.allowed(NEEDED[key], names)
 
     async def _list(self, received: ReceivedRequest, client: Client) -> Any:
-        """List the groups of the broker, and those of which the client takes it for the coordinator."""
+        """List the groups of the broker, and the groups here whose coordinator has its address."""
         listed = await client.ask(received.message, received.kind.version)
         listed.groups = [each for each in listed.groups if self._routing.route(each.group_id) is Route.KAFKA]
         own = to_client(received, await self._host.answer(to_coordinator(received, client.host)))

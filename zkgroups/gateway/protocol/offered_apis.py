@@ -24,7 +24,7 @@ class Handling(Enum):
     FORWARD = auto()
     """Pass the request and its answer on, unread."""
     PRODUCE = auto()
-    """The same, but with `acks=0` there is no answer."""
+    """Pass both on, unread. A request with `acks=0` is not answered."""
     CHANGE_ANSWER = auto()
     """Pass the request on, and replace the addresses of brokers in its answer."""
     GROUPS = auto()

@@ -5,7 +5,7 @@ use, because the import takes a fifth of a second.
 
 Only the message classes are used. Other parts of kafka-python write whole messages, and so passwords, to the debug log.
 
-`APIS` lists the requests that we send, `SERVED` those that the gateway reads and answers.
+`APIS` lists the requests that we send. `SERVED` lists the requests that the gateway reads and answers.
 """
 
 from __future__ import annotations
