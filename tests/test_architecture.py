@@ -30,6 +30,7 @@ ORDER = (
     "kafka",
     "migration",
     "spark",
+    "gateway",
     "cli",
 )
 # The broker layer stands alone: it works without ZooKeeper.
@@ -116,6 +117,7 @@ THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_
 MAY_START_THREADS = (
     "zkgroups/aio.py",
     "zkgroups/consumer/",
+    "zkgroups/gateway/zookeeper_storage/work_queues.py",
     "zkgroups/kafka/wire/runner.py",
     "zkgroups/spark/spark_thread.py",
     "zkgroups/testing/",
@@ -127,6 +129,7 @@ MAY_START_THREADS = (
 # Public names: users set levels by them. They name topics, not modules.
 LOGGERS = (
     "zkgroups.claim",
+    "zkgroups.gateway",
     "zkgroups.kafka",
     "zkgroups.member",
     "zkgroups.migration",

@@ -1,0 +1,1 @@
+"""The coordinator served to Kafka's clients, with groups in ZooKeeper behind it."""
