@@ -1,8 +1,9 @@
 """Groups in ZooKeeper, as Kafka's tools show them.
 
-Each registered instance is a member: its client id is the name of its client (`scala`, `kazoo-go`, `pykafka` or
-`zkgroups`), its host is the one in its id, and its assignment are the partitions that it owns. An instance whose
-registration cannot be read has no client id and no subscription. The states have the same names as Kafka's.
+Each registered instance is a member. Its client id is the name of its client (`scala`, `kazoo-go`, `pykafka` or
+`zkgroups`), its host is the one in its id, and its assignment is the partitions that it owns. A member of another gateway
+keeps its own client id and host. An instance whose registration cannot be read has no client id and no subscription. The
+states have the same names as Kafka's.
 """
 
 from __future__ import annotations
@@ -60,12 +61,22 @@ def _members(
     for instance in instances:
         if instance.state in _NOT_MEMBERS or instance.id in own:
             continue
-        client_id, metadata = "", b""
-        if isinstance(registration := instance.registration, Registration):
-            client_id = str(registration.dialect)
-            topics = subscribed_topics(registration, view.partitions)
-            metadata = encode_subscription(Subscription(frozenset(topics)))
-        host = host_of_instance(view.group, instance.id)
-        # Kafka writes a slash before an address that it has not looked up.
-        shown = "" if host is None else f"/{host}"
-        yield DescribedMember(instance.id, None, client_id, shown, metadata, encode_assignment(instance.owned))
+        assignment = encode_assignment(instance.owned)
+        if not isinstance(registration := instance.registration, Registration):
+            yield DescribedMember(instance.id, None, "", _host(view.group, instance.id), b"", assignment)
+            continue
+        topics = subscribed_topics(registration, view.partitions)
+        yield DescribedMember(
+            instance.id,
+            None,
+            registration.client_id or str(registration.dialect),
+            registration.client_host or _host(view.group, instance.id),
+            encode_subscription(Subscription(frozenset(topics))),
+            assignment,
+        )
+
+
+def _host(group: str, id: str) -> str:
+    """Return the host of an instance as Kafka shows it, with a slash before an address that was not looked up."""
+    host = host_of_instance(group, id)
+    return "" if host is None else f"/{host}"

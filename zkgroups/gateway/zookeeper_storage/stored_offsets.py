@@ -20,7 +20,7 @@ def read_offsets(registry: Registry, group: str, wanted: tuple[TopicPartition, .
 
     A consumer asks for certain partitions, and starts where its own settings say if one has no offset. So an offset
     that cannot be read must be an error then: otherwise the consumer would skip or repeat messages. A tool asks for all
-    offsets, and gets those that can be read.
+    offsets, and gets the readable ones.
     """
     try:
         offsets = registry.group(group).offsets
