@@ -1,9 +1,9 @@
 """Groups in ZooKeeper, as Kafka's tools show them.
 
 Each registered instance is a member. Its client id is the name of its client (`scala`, `kazoo-go`, `pykafka` or
-`zkgroups`), its host is the one in its id, and its assignment is the partitions that it owns. A member of another gateway
-keeps its own client id and host. An instance whose registration cannot be read has no client id and no subscription. The
-states have the same names as Kafka's.
+`zkgroups`), its host is the one in its id, and its assignment is the partitions that it owns. A member of another
+gateway keeps its own client id and host. An instance whose registration cannot be read has no client id and no
+subscription. The states have the same names as Kafka's.
 """
 
 from __future__ import annotations
