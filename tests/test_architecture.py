@@ -28,14 +28,13 @@ ORDER = (
     "consumer",
     "aio",
     "kafka",
-    "gateway",
     "migration",
     "spark",
+    "gateway",
     "cli",
 )
 # The broker layer stands alone: it works without ZooKeeper.
-# Only the command uses the gateway.
-MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer"}, "migration": {"gateway"}, "spark": {"gateway"}}
+MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer"}}
 # For users with an event loop: the library itself does not use it.
 FOR_USERS_ONLY = {"aio"}
 # Uses the public API of the library. Only these modules use it.
@@ -118,6 +117,7 @@ THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_
 MAY_START_THREADS = (
     "zkgroups/aio.py",
     "zkgroups/consumer/",
+    "zkgroups/gateway/zookeeper_storage/work_queues.py",
     "zkgroups/kafka/wire/runner.py",
     "zkgroups/spark/spark_thread.py",
     "zkgroups/testing/",

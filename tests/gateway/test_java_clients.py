@@ -8,7 +8,7 @@ import pytest
 
 from tests.testing.waiting import eventually
 
-from .conftest import Served
+from .conftest import Front
 from .java_peers import JavaConsumer, consumer_groups
 from .test_librdkafka import member, offsets
 
@@ -17,9 +17,9 @@ STALLED_MS = 10_000
 """A consumer whose last request is never answered waits 30 s before it ends."""
 
 
-def test_java_and_librdkafka_share_a_group(served: Served, make_topic: Callable[..., str]) -> None:
-    topic, bootstrap = make_topic(4, messages=2), served.gateway.bootstrap
-    group, release = f"here-{topic}", served.broker.release
+def test_java_and_librdkafka_share_a_group(front: Front, make_topic: Callable[..., str]) -> None:
+    topic, bootstrap = make_topic(4, messages=2), front.gateway.bootstrap
+    group, release = f"here-{topic}", front.broker.release
     with JavaConsumer(release, bootstrap, group, topic, config={"client.id": "java"}) as java:
         assert eventually(lambda: len(java.read) == 8, timeout=LONGEST), java.lines()
         assert eventually(lambda: offsets(bootstrap, group, topic) == dict.fromkeys(range(4), 2), timeout=LONGEST)
@@ -37,9 +37,9 @@ def test_java_and_librdkafka_share_a_group(served: Served, make_topic: Callable[
         assert other.read == []
 
 
-def test_kafkas_tool_lists_resets_and_deletes(served: Served, make_topic: Callable[..., str]) -> None:
-    topic, bootstrap = make_topic(2, messages=3), served.gateway.bootstrap
-    group, release = f"here-{topic}", served.broker.release
+def test_kafkas_tool_lists_resets_and_deletes(front: Front, make_topic: Callable[..., str]) -> None:
+    topic, bootstrap = make_topic(2, messages=3), front.gateway.bootstrap
+    group, release = f"here-{topic}", front.broker.release
     to_end = ("--reset-offsets", "--to-latest", "--execute", "--group", group, "--topic", topic)
     shown = consumer_groups(release, bootstrap, *to_end)
     assert offsets(bootstrap, group, topic) == {0: 3, 1: 3}, shown
@@ -48,11 +48,11 @@ def test_kafkas_tool_lists_resets_and_deletes(served: Served, make_topic: Callab
     assert offsets(bootstrap, group, topic) == {}, shown
 
 
-@pytest.mark.parametrize("served", ["kafka_broker"], indirect=True)
+@pytest.mark.parametrize("front", ["kafka_broker"], indirect=True)
 def test_a_client_of_the_next_generation_of_groups_is_told_the_cure(
-    served: Served, make_topic: Callable[..., str]
+    front: Front, make_topic: Callable[..., str]
 ) -> None:
     settings = {"group.protocol": "consumer", "session.timeout.ms": "", "heartbeat.interval.ms": ""}
     topic = make_topic()
-    with JavaConsumer(served.broker.release, served.gateway.bootstrap, f"here-{topic}", topic, config=settings) as java:
+    with JavaConsumer(front.broker.release, front.gateway.bootstrap, f"here-{topic}", topic, config=settings) as java:
         assert eventually(lambda: any("group.protocol=classic" in line for line in java.lines()), timeout=LONGEST)

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from tests.testing.waiting import eventually
 from zkgroups.testing.kafka_client import silent_logger
 
-from .conftest import Served
+from .conftest import Front
 from .running import LONGEST
 
 MakeTopic = Callable[..., str]
@@ -84,8 +84,8 @@ def settled(*members: Member, shares: set[int]) -> bool:
     return eventually(done, timeout=LONGEST)
 
 
-def test_members_join_share_commit_leave_and_resume(served: Served, make_topic: MakeTopic) -> None:
-    topic, bootstrap = make_topic(6, messages=3), served.gateway.bootstrap
+def test_members_join_share_commit_leave_and_resume(front: Front, make_topic: MakeTopic) -> None:
+    topic, bootstrap = make_topic(6, messages=3), front.gateway.bootstrap
     group = f"here-{topic}"
     with member(bootstrap, group, topic) as first:
         assert settled(first, shares={6})
@@ -126,23 +126,23 @@ def listed(bootstrap: str) -> list[str]:
     return [each.group_id for each in admin.list_consumer_groups().result(LONGEST).valid]
 
 
-def test_groups_that_do_not_match_stay_with_the_broker(served: Served, make_topic: MakeTopic) -> None:
-    topic, bootstrap = make_topic(), served.gateway.bootstrap
+def test_groups_that_do_not_match_stay_with_the_broker(front: Front, make_topic: MakeTopic) -> None:
+    topic, bootstrap = make_topic(), front.gateway.bootstrap
     here, there = f"here-{topic}", f"there-{topic}"
     commit(bootstrap, here, topic, 7)
     commit(bootstrap, there, topic, 8)
     assert offsets(bootstrap, here, topic) == {0: 7}
     assert offsets(bootstrap, there, topic) == {0: 8}
-    assert offsets(served.broker.address, here, topic) == {}
-    assert offsets(served.broker.address, there, topic) == {0: 8}
+    assert offsets(front.broker.address, here, topic) == {}
+    assert offsets(front.broker.address, there, topic) == {0: 8}
     assert [name for name in listed(bootstrap) if name.endswith(topic)] == [here, there]
     with member(bootstrap, there, topic) as found:
         assert settled(found, shares={1})
-        assert describe(served.broker.address, there).state is ConsumerGroupState.STABLE
+        assert describe(front.broker.address, there).state is ConsumerGroupState.STABLE
 
 
-def test_a_group_is_deleted_once_it_is_empty(served: Served, make_topic: MakeTopic) -> None:
-    topic, bootstrap = make_topic(), served.gateway.bootstrap
+def test_a_group_is_deleted_once_it_is_empty(front: Front, make_topic: MakeTopic) -> None:
+    topic, bootstrap = make_topic(), front.gateway.bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})
     group = f"here-{topic}"
     with member(bootstrap, group, topic) as found:
@@ -157,14 +157,14 @@ def test_a_group_is_deleted_once_it_is_empty(served: Served, make_topic: MakeTop
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_messages_are_written_with_any_acks(served: Served, make_topic: MakeTopic, acks: object) -> None:
+def test_messages_are_written_with_any_acks(front: Front, make_topic: MakeTopic, acks: object) -> None:
     topic = make_topic()
-    producer = Producer({"bootstrap.servers": served.gateway.bootstrap, "acks": acks}, logger=silent_logger())
+    producer = Producer({"bootstrap.servers": front.gateway.bootstrap, "acks": acks}, logger=silent_logger())
     large = b"x" * 900_000
     for _ in range(5):
         producer.produce(topic, large)
     assert producer.flush(LONGEST) == 0
-    consumer = Consumer({"bootstrap.servers": served.broker.address, "group.id": "there-unused"})
+    consumer = Consumer({"bootstrap.servers": front.broker.address, "group.id": "there-unused"})
     try:
         end = lambda: consumer.get_watermark_offsets(Partition(topic, 0), timeout=LONGEST)[1]  # noqa: E731
         assert eventually(lambda: end() == 5, timeout=LONGEST)
@@ -172,8 +172,8 @@ def test_messages_are_written_with_any_acks(served: Served, make_topic: MakeTopi
         consumer.close()
 
 
-def test_a_transaction_is_committed_but_offsets_cannot_take_part(served: Served, make_topic: MakeTopic) -> None:
-    topic, bootstrap = make_topic(), served.gateway.bootstrap
+def test_a_transaction_is_committed_but_offsets_cannot_take_part(front: Front, make_topic: MakeTopic) -> None:
+    topic, bootstrap = make_topic(), front.gateway.bootstrap
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic}, logger=silent_logger())
     producer.init_transactions(LONGEST)
     producer.begin_transaction()

@@ -14,7 +14,7 @@ from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.address import Address
 from zkgroups.testing import KafkaBroker
 
-from .conftest import Served
+from .conftest import Front
 from .running import LONGEST, QUICK, RunningGateway, open_many, produce, running
 
 UNSUPPORTED_VERSION = 35
@@ -29,9 +29,9 @@ def heartbeat(group: str) -> Any:
     return codec.HeartbeatRequest(group_id=group, generation_id=1, member_id="nobody")
 
 
-def test_answers_come_in_the_order_of_the_requests(served: Served) -> None:
+def test_answers_come_in_the_order_of_the_requests(front: Front) -> None:
     """A heartbeat is answered at once, and the requests around it by the broker."""
-    with served.gateway.connect() as client:
+    with front.gateway.connect() as client:
         for id in range(0, 60, 3):
             client.send(codec.MetadataRequest(topics=[]), 1, id)
             client.send(heartbeat("here-nobody"), 0, id + 1)
@@ -39,18 +39,18 @@ def test_answers_come_in_the_order_of_the_requests(served: Served) -> None:
         assert [codec.correlation_id(client.frame()) for _ in range(60)] == list(range(60))
 
 
-def test_a_request_without_an_answer_does_not_shift_the_others(served: Served) -> None:
+def test_a_request_without_an_answer_does_not_shift_the_others(front: Front) -> None:
     topic = "gateway-acks"
-    served.broker.create_topic(topic)
-    with served.gateway.connect() as client:
+    front.broker.create_topic(topic)
+    with front.gateway.connect() as client:
         for id in range(1, 6):
             client.socket.sendall(produce(topic, 0, acks=id % 2, id=id, records=A_RECORD))
         client.send(codec.MetadataRequest(topics=[]), 1, 6)
         assert [codec.correlation_id(client.frame()) for _ in range(4)] == [1, 3, 5, 6]
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0(served: Served) -> None:
-    with served.gateway.connect() as client:
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(front: Front) -> None:
+    with front.gateway.connect() as client:
         client.socket.sendall(struct.pack(">ihhih", 10, codec.API_VERSIONS, 99, 7, -1))
         assert client.answer(codec.API_VERSIONS, 0).error_code == UNSUPPORTED_VERSION
         assert client.ask(codec.ApiVersionsRequest(), 0, 8).error_code == 0
@@ -184,15 +184,15 @@ def join(group: str) -> dict[str, Any]:
     }
 
 
-def test_no_member_of_a_group_is_its_leader(served: Served) -> None:
-    with served.gateway.connect() as client:
+def test_no_member_of_a_group_is_its_leader(front: Front) -> None:
+    with front.gateway.connect() as client:
         answer = client.ask(codec.JoinGroupRequest(**join("here-leaderless")), 2)
         assert (answer.error_code, answer.leader, answer.members) == (0, "zkgroups", [])
         assert answer.member_id not in ("", answer.leader)
 
 
-def test_a_request_about_groups_of_both_sides_is_split(served: Served) -> None:
-    with served.gateway.connect() as client:
+def test_a_request_about_groups_of_both_sides_is_split(front: Front) -> None:
+    with front.gateway.connect() as client:
         request = codec.DescribeGroupsRequest(groups=["here-a", "there-b", "here-c"])
         found = client.ask(request, 0).groups
         assert {each.group_id for each in found} == {"here-a", "there-b", "here-c"}

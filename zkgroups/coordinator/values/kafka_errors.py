@@ -8,6 +8,7 @@ from enum import IntEnum
 class KafkaError(IntEnum):
     """An error code of Kafka's protocol. `NONE` means success."""
 
+    UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_LOAD_IN_PROGRESS = 14
