@@ -17,10 +17,11 @@ from ..shared.messages import say
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
 from ..shared.signals import raise_recorded
+from .group_storage import group_storage
 from .listening import file_limit, listening_tls, one_address, port_range
 
 if TYPE_CHECKING:
-    from zkgroups.gateway import Gateway
+    from zkgroups.gateway import Gateway, GatewaySettings
 
 _GATEWAYS: Final = Table("gateways", key="address", columns=(Column("ADDRESS", "address"),))
 _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FILE"}
@@ -60,26 +61,27 @@ def gateway(options: Options, /, **given: Any) -> None:
     never shows them the address of a broker. Requests about groups are answered by the gateway, or with --group only
     those about some groups.
 
-    The groups are kept in memory (--memory), which is for experiments. A broker permits or refuses what a client does
-    with a group, as without the gateway.
+    With -z and --read-only, the groups in ZooKeeper appear in Kafka's own tools: members, partitions, offsets. With
+    --memory, clients can join groups, which is for experiments. A broker permits or refuses what a client does with a
+    group, as without the gateway.
 
     \b
     Example:
-      zkgroups gateway --listen 0.0.0.0:19092 -b kafka1:9092,kafka2:9092 --memory
+      zkgroups gateway --listen 0.0.0.0:19092 -b kafka1:9092,kafka2:9092 -z zk1:2181/kafka --read-only
       zkgroups gateway --listen 0.0.0.0:19092 -b kafka1:9092 --memory --group 'test-.*' --advertise gateway.example.com
     """
     if options.bootstrap_server is None:
         raise missing_brokers("the gateway")
-    if not given["memory"]:
-        raise click.UsageError("say where groups are kept: --memory", click.get_current_context())
-    recorded = asyncio.run(_run(options, _opened(options, given)))
+    settings = _settings(options, given)
+    with group_storage(options, memory=given["memory"]) as (storage, config):
+        from zkgroups.gateway import Gateway
+
+        recorded = asyncio.run(_run(options, Gateway(settings, config, storage)))
     raise_recorded(recorded)
 
 
-def _opened(options: Options, given: dict[str, Any]) -> Gateway:
-    from zkgroups.coordinator import AssignmentBy, CoordinatorConfig
-    from zkgroups.gateway import Gateway, GatewaySettings, GroupRouting, Limits
-    from zkgroups.gateway.groups.memory_groups import MemoryGroups
+def _settings(options: Options, given: dict[str, Any]) -> GatewaySettings:
+    from zkgroups.gateway import GatewaySettings, GroupRouting, Limits
     from zkgroups.kafka import read_properties
     from zkgroups.kafka.settings import client_settings
     from zkgroups.kafka.wire import codec
@@ -88,7 +90,7 @@ def _opened(options: Options, given: dict[str, Any]) -> Gateway:
     listen = one_address(given["listen"])
     properties = read_properties(options.command_config) if options.command_config else {}
     file_limit(2 * given["max_connections"])
-    settings = GatewaySettings(
+    return GatewaySettings(
         listen,
         port_range(given["broker_ports"], listen),
         str(options.bootstrap_server),
@@ -99,7 +101,6 @@ def _opened(options: Options, given: dict[str, Any]) -> Gateway:
         read_only=options.read_only,
         limits=Limits(connections=given["max_connections"], groups=given["max_groups"], members=given["max_members"]),
     )
-    return Gateway(settings, CoordinatorConfig(assignment_by=AssignmentBy.COORDINATOR), MemoryGroups)
 
 
 async def _run(options: Options, gateway: Gateway) -> Sequence[int]:

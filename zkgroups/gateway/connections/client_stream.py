@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ async def listen(host: str, port: int, tls: ssl.SSLContext | None, accept: Accep
 
         async def connected(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.transport.set_write_buffer_limits(high=_READ_AHEAD)
-            await accept(ClientStream(reader, writer, reader.ended))
+            with contextlib.suppress(asyncio.CancelledError):  # asyncio 3.11 would log it
+                await accept(ClientStream(reader, writer, reader.ended))
 
         return asyncio.StreamReaderProtocol(reader, connected, loop=loop)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -93,7 +94,8 @@ class CoordinatorHost:
 
     def receive_soon(self, event: Event) -> None:
         """Process an event from any thread."""
-        self._loop.call_soon_threadsafe(self.receive, event)
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
+            self._loop.call_soon_threadsafe(self.receive, event)
 
     def groups(self) -> list[GroupMetadata]:
         """Return the groups in memory."""
