@@ -242,3 +242,21 @@ def test_only_a_produce_request_without_acks_has_no_answer(acks: int) -> None:
 def test_a_produce_request_that_is_too_short_is_refused(cut: int) -> None:
     with pytest.raises(DamagedRequestError):
         expects_answer(produce("orders", 0, acks=1, id=1)[4 : 4 + cut])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        codec.HeartbeatRequest(group_id="g", generation_id=1, member_id=None),
+        codec.SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=None),
+        join_message(protocol_type=None),
+        join_message(protocols=None),
+        codec.DescribeGroupsRequest(groups=["g", None]),
+    ],
+)
+def test_a_request_without_a_name_is_refused(message: Any) -> None:
+    kind = codec.RequestKind(message.API_KEY, 5, 1)
+    request = ReceivedRequest(kind, "app", message)
+    with pytest.raises(DamagedRequestError):
+        groups_of(request)
+        to_coordinator(request, "")
