@@ -258,5 +258,4 @@ def test_a_request_without_a_name_is_refused(message: Any) -> None:
     kind = codec.RequestKind(message.API_KEY, 5, 1)
     request = ReceivedRequest(kind, "app", message)
     with pytest.raises(DamagedRequestError):
-        groups_of(request)
-        to_coordinator(request, "")
+        _ = groups_of(request), to_coordinator(request, "")
