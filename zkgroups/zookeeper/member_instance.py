@@ -76,6 +76,10 @@ class MemberInstance(Instance):
         number = data.decode().removeprefix(f"{self.id}-")
         return int(number) if number.isdecimal() and len(number) <= _DIGITS else 0
 
+    def forget_lost_claims(self) -> None:
+        """Read the owner nodes, and forget those that other clients have deleted or replaced."""
+        self._ownership.forget_lost(list(self._ownership.current().values()))
+
     def forget_offsets(self, partitions: Collection[TopicPartition]) -> None:
         """Make the next commit read the committed offsets of these partitions again."""
         nodes = [node for at, node in self._ownership.current().items() if at in partitions]

@@ -57,7 +57,7 @@ class OffsetWriter:
         guard: Guard | None,
         details: Mapping[TopicPartition, CommitDetails] | None = None,
     ) -> None:
-        """Write offsets, some of them with details. Raise if one is not as expected, or goes back without `backward`."""
+        """Write offsets, some of them with details. Raise if one is not as expected, or would go back."""
         for offset in offsets.values():
             check_offset(offset)
         nodes = {at: _replaceable(node) for at, node in self.read(offsets).items()}
