@@ -102,6 +102,8 @@ class KafkaMember:
     def _run(self) -> None:
         while not self._stopped.is_set():
             error = self._join() or self._sync() or self._work()
+            if self._stopped.is_set():
+                break  # a process that is suspended still believes in its partitions
             if error:
                 self.errors.append(error.name)
             if error in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID):

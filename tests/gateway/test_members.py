@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-
 import pytest
 
 from tests.testing.waiting import eventually
-from zkgroups import Consumergroup, Owner, Registration, Registry, TopicPartition
+from zkgroups import Consumergroup, Registration, Registry, TopicPartition
 from zkgroups.core.znodes.values import Dialect
 
-from .conftest import Serve
+from .conftest import Join, Serve
 from .kafka_member import KafkaMember
-from .old_members import create_topic
+from .old_members import ALL, create_topic, orders, owners
 from .served import Served
 
 pytestmark = pytest.mark.zookeeper
 
-Join = Callable[..., KafkaMember]
-
-
-def orders(*numbers: int) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition("orders", number) for number in numbers)
-
-
-@pytest.fixture(autouse=True)
-def topic(registry: Registry) -> None:
-    create_topic(registry.client, "orders", 6)
-
-
-@pytest.fixture
-def served(serve: Serve) -> Served:
-    return serve()
-
-
-@pytest.fixture
-def join(served: Served) -> Iterator[Join]:
-    with ExitStack() as stack:
-        yield lambda *topics, **options: stack.enter_context(
-            KafkaMember(served, "billing", *(topics or ("orders",)), **options)
-        )
-
-
-def owners(group: Consumergroup) -> dict[int, str]:
-    return {owner.at.partition: owner.id for owner in group.owners() if isinstance(owner, Owner)}
-
 
 def test_a_member_is_registered_and_owns_its_partitions(group: Consumergroup, join: Join, served: Served) -> None:
     member = join(client_id="my/app")
-    assert eventually(lambda: member.assigned == orders(*range(6)))
+    assert eventually(lambda: member.assigned == ALL)
     [instance] = group.instances()
     assert instance.id == member.member_id.replace("/", "_")
     assert isinstance(instance.registration, Registration)
@@ -68,12 +37,12 @@ def test_members_share_and_take_over(group: Consumergroup, join: Join) -> None:
     second = join(client_id="b")
     assert eventually(lambda: (first.assigned, second.assigned) == (orders(0, 1, 2), orders(3, 4, 5)))
     first.leave()
-    assert eventually(lambda: second.assigned == orders(*range(6)))
+    assert eventually(lambda: second.assigned == ALL)
     second.leave()
     assert eventually(lambda: (group.instances(), owners(group)) == ([], {}))
 
 
-def test_closing_the_storage_lets_all_members_leave(registry: Registry, group: Consumergroup) -> None:
+def test_closing_the_storage_lets_all_members_leave(registry: Registry, group: Consumergroup, orders: None) -> None:
     with Served(registry) as served, KafkaMember(served, "billing", "orders") as member:
         assert eventually(lambda: len(member.assigned) == 6)
         member.kill()
@@ -92,3 +61,51 @@ def test_offsets_are_committed_with_their_details(group: Consumergroup, join: Jo
     assert (value.offset, value.metadata, value.leader_epoch) == (17, "half of the file", 4)
     assert member.commit(18, at) == {at: "NONE"}
     assert served.fetch("billing")[at].metadata == ""
+
+
+def test_members_that_join_together_are_registered_in_one_transaction(
+    registry: Registry, serve: Serve, join: Join
+) -> None:
+    """Otherwise, each Scala member would rebalance once for each of them."""
+    served = serve(config={"initial_rebalance_delay": 0.5})
+    members = [join(served=served, client_id=name) for name in "abc"]
+    assert eventually(lambda: all(len(member.assigned) == 2 for member in members))
+    created = {registry.client.exists(f"/consumers/billing/ids/{member.member_id}").czxid for member in members}
+    assert len(created) == 1
+
+
+def test_a_static_member_that_restarts_keeps_its_partitions(
+    registry: Registry, group: Consumergroup, join: Join
+) -> None:
+    other = join(client_id="a")
+    former = join(client_id="b", instance_id="worker-1")
+    assert eventually(lambda: (len(other.assigned), len(former.assigned)) == (3, 3))
+    before = [registry.client.exists(f"/consumers/billing/owners/orders/{n}").czxid for n in range(6)]
+    settled = len(other.history)
+    former.kill()
+    again = join(client_id="b", instance_id="worker-1")
+    assert eventually(lambda: again.assigned == former.assigned)
+    at = min(again.assigned)
+    assert again.commit(7, at) == {at: "NONE"}
+    assert former.commit(9, at) == {at: "UNKNOWN_MEMBER_ID"}
+    assert [registry.client.exists(f"/consumers/billing/owners/orders/{n}").czxid for n in range(6)] == before
+    assert len(other.history) == settled
+
+
+def test_partitions_that_are_added_are_assigned(registry: Registry, join: Join) -> None:
+    member = join()
+    assert eventually(lambda: member.assigned == ALL)
+    registry.client.delete("/brokers/topics/orders")
+    create_topic(registry.client, "orders", 8)
+    assert eventually(lambda: member.assigned == orders(*range(8)))
+
+
+def test_a_cooperative_member_keeps_a_partition_until_it_has_given_it_up(group: Consumergroup, join: Join) -> None:
+    first = join(client_id="a", cooperative=True)
+    assert eventually(lambda: first.assigned == ALL)
+    kept = owners(group)
+    second = join(client_id="b", cooperative=True)
+    assert eventually(lambda: len(first.assigned) == len(second.assigned) == 3)
+    assert first.assigned | second.assigned == ALL
+    assert {n: id for n, id in owners(group).items() if id == kept[n]}.keys() == {at.partition for at in first.assigned}
+    assert all(first.assigned <= share for share in first.history)

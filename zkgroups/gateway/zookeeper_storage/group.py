@@ -44,10 +44,11 @@ from ...coordinator.values.kafka_errors import KafkaError
 from ...core.rebalance.roster import Roster
 from ...core.znodes.group_view import RegisteredInstance
 from ...core.znodes.topic_partition import TopicPartition
-from ...core.znodes.values import Topic
+from ...core.znodes.values import Dialect, Topic
 from ...deadline import Deadline
 from ...exceptions import NotRegisteredError, SessionLostError, ZkgroupsException
 from ...zookeeper.group import Consumergroup
+from ...zookeeper.owners_elsewhere import owners_elsewhere
 from ...zookeeper.reading.group_observer import GroupObserver
 from ...zookeeper.reading.group_reader import read_topics
 from ...zookeeper.session.registry_context import context_of
@@ -171,9 +172,18 @@ class GatewayGroup:
         self._require_registered(roster)
         shares = self._shares(roster, work)
         self.members.release_surplus(shares.own)
-        missing = self.members.claim(shares.own, (each.id for each in roster.instances))
+        elsewhere = self._owned_elsewhere(roster, shares)
+        free = {id: share - elsewhere.keys() for id, share in shares.own.items()}
+        missing = elsewhere | self.members.claim(free, (each.id for each in roster.instances))
         observer.watch_owners(missing)
         return _Planned(work, shares, missing)
+
+    def _owned_elsewhere(self, roster: Roster, shares: Shares) -> dict[TopicPartition, str]:
+        """Return the partitions that pykafka members own, with the paths of their owner nodes."""
+        if Dialect.PYKAFKA not in roster.dialects:
+            return {}
+        owners = owners_elsewhere(self.group, (at for share in shares.own.values() for at in share))
+        return {at: owner.path for at, owner in owners.items()}
 
     def _shares(self, roster: Roster, work: PerformAssignment) -> Shares:
         own = self.members.by_instance_id()
