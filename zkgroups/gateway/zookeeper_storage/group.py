@@ -55,6 +55,7 @@ from ...zookeeper.session.registry_context import context_of
 from .commits import commit_as_member, commit_without_member, refused
 from .kafka_errors import kafka_error_of
 from .members import GatewayMembers
+from .retries import may_try_again
 from .settings import Settings
 from .shares import Shares, compute_shares, has_foreign
 
@@ -70,6 +71,8 @@ class _Assigning:
     work_id: int
     work: PerformAssignment
     patience: Deadline
+    deadline: Deadline
+    """When to give up without a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ class GatewayGroup:
         """Begin to make an assignment. Its result is sent when it is made."""
         self._give_up_assigning()
         self.members.set(work.members)
-        self._assigning = _Assigning(work_id, work, Deadline(self._settings.claim_patience))
+        patience, deadline = Deadline(self._settings.claim_patience), self._context.deadline()
+        self._assigning = _Assigning(work_id, work, patience, deadline)
         self._continue_assigning()
 
     def _continue_assigning(self) -> None:
@@ -139,6 +143,9 @@ class GatewayGroup:
             self._wake()
             return
         except Exception as error:
+            if may_try_again(error, self._context.session, assigning.deadline):
+                self._wake()
+                return
             self._planned = None
             self._finish(WorkFailed(kafka_error_of(error)))
             return

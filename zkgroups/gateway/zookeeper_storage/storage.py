@@ -44,6 +44,7 @@ from ...zookeeper.session.registry_context import context_of
 from .described_groups import stored_groups
 from .group import GatewayGroup
 from .kafka_errors import kafka_error_of
+from .retries import may_try_again
 from .session_monitor import SessionMonitor
 from .settings import Settings
 from .stored_offsets import read_offsets
@@ -123,7 +124,7 @@ class ZooKeeperStorage:
             if isinstance(work, StoreOffsets) and deadline.passed:
                 result: Result | None = WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)  # the client has given it up
             else:
-                result = self._result_of(work_id, work)
+                result = self._result_of(work_id, work, deadline)
             if result is not None:
                 self._send(WorkFinished(work_id, result))
 
@@ -161,23 +162,29 @@ class ZooKeeperStorage:
 
     # Work
 
-    def _result_of(self, work_id: int, work: Work) -> Result | None:
-        try:
-            match work:
-                case ListStored():
-                    return StoredListed(stored_groups(self._context, self._registry.groups(), self._own_ids()))
-                case DescribeStored(groups):
-                    return StoredDescribed(stored_groups(self._context, groups, self._own_ids()))
-                case ReadOffsets(wanted):
-                    found = {group: read_offsets(self._registry, group, some) for group, some in wanted.items()}
-                    return OffsetsRead(found)
-            if self._read_only:
-                return WorkFailed(KafkaError.GROUP_AUTHORIZATION_FAILED)
-            return self._carry_out(work_id, work)
-        except Exception as error:
-            return WorkFailed(kafka_error_of(error))
+    def _result_of(self, work_id: int, work: Work, deadline: Deadline) -> Result | None:
+        while True:
+            try:
+                return self._carry_out(work_id, work)
+            except Exception as error:
+                if not may_try_again(error, self._context.session, deadline):
+                    return WorkFailed(kafka_error_of(error))
 
-    def _carry_out(
+    def _carry_out(self, work_id: int, work: Work) -> Result | None:
+        """Carry out work. None if the result comes later."""
+        match work:
+            case ListStored():
+                return StoredListed(stored_groups(self._context, self._registry.groups(), self._own_ids()))
+            case DescribeStored(groups):
+                return StoredDescribed(stored_groups(self._context, groups, self._own_ids()))
+            case ReadOffsets(wanted):
+                return OffsetsRead({name: read_offsets(self._registry, name, some) for name, some in wanted.items()})
+            case _ if self._read_only:
+                return WorkFailed(KafkaError.GROUP_AUTHORIZATION_FAILED)
+            case _:
+                return self._write(work_id, work)
+
+    def _write(
         self,
         work_id: int,
         work: LoadGroup
@@ -189,7 +196,6 @@ class ZooKeeperStorage:
         | ExpireOffsets
         | RemoveGroup,
     ) -> Result | None:
-        """Carry out work that may write. None if the result comes later."""
         match work:
             case LoadGroup(name):
                 return self._load(name)

@@ -1,0 +1,104 @@
+"""If the connection is lost at any request, everything still happens once.
+
+A script of all work that writes is repeated, and each time the connection is cut at a later request. In the end the
+nodes must equal those of an undisturbed run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from tests.zookeeper.tree import Tree, dump
+from zkgroups import Registry, TopicPartition
+from zkgroups.coordinator import CommittedValue, Subscription, WorkFinished, encode_assignment
+from zkgroups.coordinator.storage.work import (
+    AssignmentMade,
+    PerformAssignment,
+    PlannedMember,
+    ReleaseMembers,
+    Result,
+    StoredMember,
+    StoreGeneration,
+    StoreOffsets,
+    Work,
+    WorkFailed,
+)
+from zkgroups.gateway.zookeeper_storage import ZooKeeperStorage
+from zkgroups.testing import TcpProxy
+
+from .old_members import create_topic
+
+pytestmark = pytest.mark.zookeeper
+
+PLANNED = PlannedMember(Subscription(frozenset({"orders"})), client_id="app", client_host="/10.0.0.7")
+STRIDE = 7
+"""Each run cuts the connection at one request, and the next run so many requests later."""
+
+
+class Script:
+    """Carries out work, and waits for each result."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._events: SimpleQueue[Any] = SimpleQueue()
+        self.storage = ZooKeeperStorage(registry, self._events.put)
+        self._work_id = 0
+
+    def do(self, work: Work) -> Result:
+        self._work_id += 1
+        assert self.storage.start(self._work_id, work) is None
+        while True:
+            event = self._events.get(timeout=30)
+            if isinstance(event, WorkFinished) and event.work_id == self._work_id:
+                assert not isinstance(event.result, WorkFailed), (work, event.result)
+                return event.result
+
+    def generation(self, number: int, *members: str) -> dict[str, list[TopicPartition]]:
+        """Assign and store a generation. Return the partitions of each member."""
+        made = self.do(PerformAssignment("billing", number, "range", dict.fromkeys(members, PLANNED)))
+        assert isinstance(made, AssignmentMade)
+        stored = {id: StoredMember(None, "", "", b"", encode_assignment(made.partitions[id])) for id in members}
+        self.do(StoreGeneration("billing", number, "consumer", "range", "", stored))
+        return {id: sorted(made.partitions[id]) for id in members}
+
+    def run(self) -> Iterator[Any]:
+        """Carry out work of every kind. Yield the results after each part."""
+        shares = self.generation(1, "a-1", "b-1")
+        for offset in (3, 4):
+            offsets = dict.fromkeys(shares["a-1"], CommittedValue(offset, "text", 7))
+            stored = self.do(StoreOffsets("billing", "a-1", 1, offsets))
+        yield shares, stored
+        shares = self.generation(2, "a-1", "c-1", "d-1")
+        stored = self.do(StoreOffsets("billing", "d-1", 2, dict.fromkeys(shares["d-1"], CommittedValue(9))))
+        self.do(ReleaseMembers("billing", ("c-1", "d-1")))
+        yield shares, stored, self.generation(3, "a-1")
+        self.do(ReleaseMembers("billing", ("a-1",)))
+        self.do(StoreGeneration("billing", 4, "consumer", "", "", {}))
+        yield self.do(StoreOffsets("billing", "", -1, {TopicPartition("orders", 0): CommittedValue(1, "back")}))
+
+
+def test_everything_happens_once(
+    registry: Registry, proxied: Registry, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
+    create_topic(registry.client, "orders", 6)
+    script = Script(proxied)
+
+    def run() -> list[tuple[Any, Tree]]:
+        found = [(result, dump(registry.client)) for result in script.run()]
+        registry.client.delete("/consumers", recursive=True)
+        return found
+
+    undisturbed = run()
+    for number, cut in ((1, proxy.cut_before_reply), (4, proxy.cut_before_request)):
+        while (fault := cut(number)) is not None:
+            assert run() == undisturbed, f"{cut.__name__} {number}"
+            if not fault.fired:
+                break
+            number += STRIDE
+        assert number > 40
+    script.storage.close()
