@@ -97,6 +97,17 @@ class KafkaMember:
         answer = self.send_commit(offset, *partitions, **details).result(PATIENCE)
         return {at: error.name for at, error in answer.errors.items()}
 
+    # For members that read messages
+
+    def on_assigned(self) -> None:
+        """Called on the client's thread when partitions were assigned."""
+
+    def on_beat(self) -> None:
+        """Called on the client's thread before each heartbeat."""
+
+    def on_revoked(self) -> None:
+        """Called on the client's thread before it joins again. It may still commit."""
+
     # The client's thread
 
     def _run(self) -> None:
@@ -156,6 +167,7 @@ class KafkaMember:
             return KafkaError(answer.error)
         before, self.assigned = self.assigned, decode_assignment(answer.assignment) or _NOTHING
         self.history.append(self.assigned)
+        self.on_assigned()
         # A cooperative client joins again after it has given up partitions.
         return KafkaError.REBALANCE_IN_PROGRESS if before - self.assigned else KafkaError.NONE
 
@@ -163,7 +175,10 @@ class KafkaMember:
         while not self._stopped.wait(HEARTBEAT):
             if self._paused.is_set():
                 continue
+            self.on_beat()
             answer = self._ask(HeartbeatRequest(self._group, self.member_id, self.generation, self._instance_id))
             if answer is not None and answer.error:
+                if answer.error == KafkaError.REBALANCE_IN_PROGRESS:
+                    self.on_revoked()
                 return KafkaError(answer.error)
         return KafkaError.NONE
