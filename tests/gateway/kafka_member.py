@@ -76,6 +76,7 @@ class KafkaMember:
     def leave(self) -> None:
         """Leave the group in order."""
         self.kill()
+        self.assigned = _NOTHING
         answer = self._served.ask(LeaveRequest(self._group, (MemberIdentity(self.member_id, self._instance_id),)))
         assert {error.name for error in answer.members} == {"NONE"}
 
