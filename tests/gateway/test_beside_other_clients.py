@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.testing.waiting import eventually
@@ -97,6 +99,22 @@ def test_a_change_that_moves_nothing_disturbs_no_member(other: Registry, join: J
     second = join(client_id="zz")
     assert eventually(lambda: (len(member.assigned), len(second.assigned)) == (3, 3))
     assert within(served) == []
+
+
+def test_partitions_for_another_client_are_free_before_it_hears_of_a_new_member(other: Registry, join: Join) -> None:
+    """Scala members claim all or nothing, and wait two seconds after each failure."""
+    register(other.client, "billing", "billing_m", {"orders": 1})
+    first = join(client_id="a")
+    assert eventually(lambda: first.assigned == orders(0, 1, 2))
+    claims: list[Any] = []
+
+    def claim_at_once(_event: Any) -> None:
+        claims.append(other.client.create_async("/consumers/billing/owners/orders/2", b"billing_m-0", ephemeral=True))
+
+    other.client.get_children("/consumers/billing/ids", watch=claim_at_once)
+    second = join(client_id="z")
+    assert eventually(lambda: (first.assigned, second.assigned) == (orders(0, 1), orders(4, 5)))
+    assert claims[0].get(timeout=30)
 
 
 def test_members_of_a_gateway_and_a_zkgroups_member_share(group: Consumergroup, other: Registry, join: Join) -> None:

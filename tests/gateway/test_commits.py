@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.testing.waiting import eventually
@@ -12,6 +14,8 @@ from zkgroups.coordinator import (
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
 )
+from zkgroups.gateway.zookeeper_storage import commits
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 
 from .conftest import Connect, Join
 from .old_members import ALL, commit, register
@@ -118,6 +122,21 @@ def test_a_simple_consumer_commits_while_nobody_is_registered(
     assert eventually(lambda: member.assigned == ALL)
     assert commit_alone(served, 30) == "UNKNOWN_MEMBER_ID"
     assert offset(group) == 20
+
+
+def test_a_simple_consumer_is_refused_by_an_instance_that_registers_at_the_same_moment(
+    registry: Registry, group: Consumergroup, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(NobodyRegistered):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            if not group.instances():
+                register(registry.client, "billing", "billing_a", {"orders": 1})
+
+    assert commit_alone(served, 5) == "NONE"
+    monkeypatch.setattr(commits, "NobodyRegistered", Late)
+    assert commit_alone(served, 30) == "UNKNOWN_MEMBER_ID"
+    assert offset(group) == 5
 
 
 def test_offsets_and_groups_are_deleted_while_nobody_is_registered(

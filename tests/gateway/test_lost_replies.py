@@ -15,7 +15,7 @@ import pytest
 
 from tests.zookeeper.tree import Tree, dump
 from zkgroups import Registry, TopicPartition
-from zkgroups.coordinator import CommittedValue, Subscription, WorkFinished, encode_assignment
+from zkgroups.coordinator import CommittedValue, KafkaError, Subscription, WorkFinished, encode_assignment
 from zkgroups.coordinator.storage.work import (
     AssignmentMade,
     PerformAssignment,
@@ -28,8 +28,11 @@ from zkgroups.coordinator.storage.work import (
     Work,
     WorkFailed,
 )
-from zkgroups.gateway.zookeeper_storage import ZooKeeperStorage
+from zkgroups.exceptions import OutcomeUnknownError
+from zkgroups.gateway.zookeeper_storage import ZooKeeperStorage, group
 from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper.requests.transaction import Create
+from zkgroups.zookeeper.session.session import Session
 
 from .old_members import create_topic
 
@@ -48,14 +51,18 @@ class Script:
         self.storage = ZooKeeperStorage(registry, self._events.put)
         self._work_id = 0
 
-    def do(self, work: Work) -> Result:
+    def ask(self, work: Work) -> Result:
         self._work_id += 1
         assert self.storage.start(self._work_id, work) is None
         while True:
             event = self._events.get(timeout=30)
             if isinstance(event, WorkFinished) and event.work_id == self._work_id:
-                assert not isinstance(event.result, WorkFailed), (work, event.result)
                 return event.result
+
+    def do(self, work: Work) -> Result:
+        result = self.ask(work)
+        assert not isinstance(result, WorkFailed), (work, result)
+        return result
 
     def generation(self, number: int, *members: str) -> dict[str, list[TopicPartition]]:
         """Assign and store a generation. Return the partitions of each member."""
@@ -101,4 +108,28 @@ def test_everything_happens_once(
                 break
             number += STRIDE
         assert number > 40
+    script.storage.close()
+
+
+def test_a_claim_with_an_unknown_outcome_blocks_no_other_member(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim of the first member was carried out without a reply. Then the second member gets the partitions."""
+    create_topic(registry.client, "orders", 6)
+    transact = Session.transact
+
+    def lose_reply(self: Session, operations: Any, **options: Any) -> Any:
+        found = transact(self, operations, **options)
+        if any(isinstance(each, Create) and "/owners/orders/" in each.path for each in operations):
+            raise OutcomeUnknownError("the reply was lost")
+        return found
+
+    script = Script(registry)
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "transact", lose_reply)
+        patched.setattr(group, "may_try_again", lambda *_: False)
+        assert script.ask(PerformAssignment("billing", 1, "range", {"a-1": PLANNED})) == WorkFailed(
+            KafkaError.COORDINATOR_NOT_AVAILABLE
+        )
+    assert {len(share) for share in script.generation(2, "a-1", "b-1").values()} == {3}
     script.storage.close()
