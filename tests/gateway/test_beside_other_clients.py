@@ -160,3 +160,10 @@ def test_a_partition_that_an_administrator_has_released_is_claimed_again(
     assert group.offsets.fetch(at) is None
     assert eventually(lambda: len(owners(group)) == 6)
     assert eventually(lambda: member.assigned == ALL and member.commit(5, at) == {at: "NONE"})
+
+
+def test_a_lost_partition_is_noticed_without_a_commit(group: Consumergroup, join: Join, serve: Serve) -> None:
+    member = join(served=serve(settings=Settings(reconcile_every=0.5)))
+    assert eventually(lambda: member.assigned == ALL)
+    group.release(TopicPartition("orders", 0), expected_owner=f"{member.member_id}-0")
+    assert eventually(lambda: len(owners(group)) == 6 and len(member.history) == 2)

@@ -8,84 +8,50 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from queue import SimpleQueue
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.zookeeper.tree import Tree, dump
 from zkgroups import Registry, TopicPartition
-from zkgroups.coordinator import CommittedValue, KafkaError, Subscription, WorkFinished, encode_assignment
+from zkgroups.coordinator import CommittedValue, KafkaError, Subscription
 from zkgroups.coordinator.storage.work import (
-    AssignmentMade,
     PerformAssignment,
-    PlannedMember,
     ReleaseMembers,
-    Result,
-    StoredMember,
     StoreGeneration,
     StoreOffsets,
-    Work,
     WorkFailed,
 )
 from zkgroups.exceptions import OutcomeUnknownError
-from zkgroups.gateway.zookeeper_storage import ZooKeeperStorage, group
+from zkgroups.gateway.zookeeper_storage import group
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.requests.transaction import Create
 from zkgroups.zookeeper.session.session import Session
 
 from .old_members import create_topic
+from .script import PLANNED, Script
 
 pytestmark = pytest.mark.zookeeper
 
-PLANNED = PlannedMember(Subscription(frozenset({"orders"})), client_id="app", client_host="/10.0.0.7")
 STRIDE = 7
 """Each run cuts the connection at one request, and the next run so many requests later."""
 
 
-class Script:
-    """Carries out work, and waits for each result."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._events: SimpleQueue[Any] = SimpleQueue()
-        self.storage = ZooKeeperStorage(registry, self._events.put)
-        self._work_id = 0
-
-    def ask(self, work: Work) -> Result:
-        self._work_id += 1
-        assert self.storage.start(self._work_id, work) is None
-        while True:
-            event = self._events.get(timeout=30)
-            if isinstance(event, WorkFinished) and event.work_id == self._work_id:
-                return event.result
-
-    def do(self, work: Work) -> Result:
-        result = self.ask(work)
-        assert not isinstance(result, WorkFailed), (work, result)
-        return result
-
-    def generation(self, number: int, *members: str) -> dict[str, list[TopicPartition]]:
-        """Assign and store a generation. Return the partitions of each member."""
-        made = self.do(PerformAssignment("billing", number, "range", dict.fromkeys(members, PLANNED)))
-        assert isinstance(made, AssignmentMade)
-        stored = {id: StoredMember(None, "", "", b"", encode_assignment(made.partitions[id])) for id in members}
-        self.do(StoreGeneration("billing", number, "consumer", "range", "", stored))
-        return {id: sorted(made.partitions[id]) for id in members}
-
-    def run(self) -> Iterator[Any]:
-        """Carry out work of every kind. Yield the results after each part."""
-        shares = self.generation(1, "a-1", "b-1")
-        for offset in (3, 4):
-            offsets = dict.fromkeys(shares["a-1"], CommittedValue(offset, "text", 7))
-            stored = self.do(StoreOffsets("billing", "a-1", 1, offsets))
-        yield shares, stored
-        shares = self.generation(2, "a-1", "c-1", "d-1")
-        stored = self.do(StoreOffsets("billing", "d-1", 2, dict.fromkeys(shares["d-1"], CommittedValue(9))))
-        self.do(ReleaseMembers("billing", ("c-1", "d-1")))
-        yield shares, stored, self.generation(3, "a-1")
-        self.do(ReleaseMembers("billing", ("a-1",)))
-        self.do(StoreGeneration("billing", 4, "consumer", "", "", {}))
-        yield self.do(StoreOffsets("billing", "", -1, {TopicPartition("orders", 0): CommittedValue(1, "back")}))
+def script_of(script: Script) -> Iterator[Any]:
+    """Carry out work of every kind. Yield the results after each part."""
+    shares = script.generation(1, "a-1", "b-1")
+    for offset in (3, 4):
+        offsets = dict.fromkeys(shares["a-1"], CommittedValue(offset, "text", 7))
+        stored = script.do(StoreOffsets("billing", "a-1", 1, offsets))
+    yield shares, stored
+    shares = script.generation(2, "a-1", "c-1", "d-1")
+    stored = script.do(StoreOffsets("billing", "d-1", 2, dict.fromkeys(shares["d-1"], CommittedValue(9))))
+    script.do(ReleaseMembers("billing", ("c-1", "d-1")))
+    yield shares, stored, script.generation(3, "a-1")
+    script.do(ReleaseMembers("billing", ("a-1",)))
+    script.do(StoreGeneration("billing", 4, "consumer", "", "", {}))
+    yield script.do(StoreOffsets("billing", "", -1, {TopicPartition("orders", 0): CommittedValue(1, "back")}))
 
 
 def test_everything_happens_once(
@@ -96,7 +62,7 @@ def test_everything_happens_once(
     script = Script(proxied)
 
     def run() -> list[tuple[Any, Tree]]:
-        found = [(result, dump(registry.client)) for result in script.run()]
+        found = [(result, dump(registry.client)) for result in script_of(script)]
         registry.client.delete("/consumers", recursive=True)
         return found
 
@@ -131,5 +97,7 @@ def test_a_claim_with_an_unknown_outcome_blocks_no_other_member(
         assert script.ask(PerformAssignment("billing", 1, "range", {"a-1": PLANNED})) == WorkFailed(
             KafkaError.COORDINATOR_NOT_AVAILABLE
         )
-    assert {len(share) for share in script.generation(2, "a-1", "b-1").values()} == {3}
+    without_topics = replace(PLANNED, subscription=Subscription(frozenset()))
+    shares = script.assign(2, {"a-1": without_topics, "b-1": PLANNED})
+    assert {id: len(share) for id, share in shares.items()} == {"a-1": 0, "b-1": 6}
     script.storage.close()

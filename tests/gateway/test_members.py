@@ -6,11 +6,14 @@ import pytest
 
 from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, Registration, Registry, TopicPartition
+from zkgroups.coordinator import KafkaError, encode_assignment
+from zkgroups.coordinator.storage.work import StoredMember, StoreGeneration, WorkFailed
 from zkgroups.core.znodes.values import Dialect
 
 from .conftest import Join, Serve
 from .kafka_member import KafkaMember
 from .old_members import ALL, create_topic, orders, owners
+from .script import PLANNED, Script
 from .served import Served
 
 pytestmark = pytest.mark.zookeeper
@@ -109,3 +112,21 @@ def test_a_cooperative_member_keeps_a_partition_until_it_has_given_it_up(group: 
     assert first.assigned | second.assigned == ALL
     assert {n: id for n, id in owners(group).items() if id == kept[n]}.keys() == {at.partition for at in first.assigned}
     assert all(first.assigned <= share for share in first.history)
+
+
+def test_a_generation_gives_no_member_a_partition_that_it_does_not_own(registry: Registry, orders: None) -> None:
+    script = Script(registry)
+    shares = script.assign(1, {"a-1": PLANNED, "b-1": PLANNED})
+    stolen = {id: StoredMember(None, "", "", b"", encode_assignment(shares["b-1"])) for id in shares}
+    refused = script.ask(StoreGeneration("billing", 1, "consumer", "range", "", stolen))
+    assert refused == WorkFailed(KafkaError.REBALANCE_IN_PROGRESS)
+    script.storage.close()
+
+
+def test_members_that_are_no_consumers_are_refused(registry: Registry, orders: None) -> None:
+    """Their leader assigns, and knows nothing of the members of other clients."""
+    script = Script(registry)
+    stored = {"a-1": StoredMember(None, "", "", b"", b"")}
+    refused = script.ask(StoreGeneration("billing", 1, "connect", "range", "a-1", stored))
+    assert refused == WorkFailed(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
+    script.storage.close()
