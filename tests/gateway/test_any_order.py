@@ -13,7 +13,7 @@ import pytest
 from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, Member, Owner, Registry, TopicPartition
 from zkgroups.exceptions import MemberClosedError
-from zkgroups.gateway.zookeeper_storage.settings import Settings
+from zkgroups.gateway.zookeeper_storage.group_settings import GroupSettings
 
 from .conftest import Connect, Serve
 from .kafka_member import KafkaMember
@@ -104,7 +104,7 @@ def test_no_partition_has_two_members_at_work(
     registry: Registry, group: Consumergroup, connect: Connect, serve: Serve, orders: None, seed: int
 ) -> None:
     chance = random.Random(seed)
-    served = serve(connect(), settings=Settings(claim_patience=1.0))
+    served = serve(connect(), settings=GroupSettings(claim_patience=1.0))
     theirs = connect().group("billing")
     members: list[Any] = []
     problems: list[str] = []

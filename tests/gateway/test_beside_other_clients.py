@@ -9,7 +9,7 @@ import pytest
 from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, Member, Registry, TopicPartition
 from zkgroups.coordinator import RebalanceNeeded
-from zkgroups.gateway.zookeeper_storage.settings import Settings
+from zkgroups.gateway.zookeeper_storage.group_settings import GroupSettings
 
 from .conftest import Connect, Join, Serve
 from .old_members import ALL, claim, orders, owners, register
@@ -63,7 +63,7 @@ def test_a_partition_is_given_to_a_member_when_another_client_has_released_it(
 def test_a_partition_that_another_client_does_not_release_follows_later(
     group: Consumergroup, other: Registry, join: Join, serve: Serve
 ) -> None:
-    served = serve(settings=Settings(claim_patience=0.5))
+    served = serve(settings=GroupSettings(claim_patience=0.5))
     register(other.client, "billing", LAST, {"orders": 1})
     claim(other.client, "billing", f"{LAST}-0", "orders", 1, 3, 4, 5)
     member = join(served=served)
@@ -76,7 +76,7 @@ def test_a_partition_that_another_client_does_not_release_follows_later(
 def test_a_member_that_does_not_join_in_time_loses_its_partitions_while_another_client_waits(
     group: Consumergroup, other: Registry, join: Join, serve: Serve
 ) -> None:
-    served = serve(settings=Settings(join_limit=0.5))
+    served = serve(settings=GroupSettings(join_limit=0.5))
     slow = join(served=served, session_timeout=60.0)
     assert eventually(lambda: slow.assigned == ALL)
     slow.pause()
@@ -152,7 +152,7 @@ def test_a_deleted_registration_is_restored(registry: Registry, group: Consumerg
 def test_a_partition_that_an_administrator_has_released_is_claimed_again(
     group: Consumergroup, join: Join, serve: Serve
 ) -> None:
-    member = join(served=serve(settings=Settings(reconcile_every=0.5)))
+    member = join(served=serve(settings=GroupSettings(reconcile_every=0.5)))
     assert eventually(lambda: member.assigned == ALL)
     at = TopicPartition("orders", 0)
     group.release(at, expected_owner=f"{member.member_id}-0")
@@ -163,7 +163,7 @@ def test_a_partition_that_an_administrator_has_released_is_claimed_again(
 
 
 def test_a_lost_partition_is_noticed_without_a_commit(group: Consumergroup, join: Join, serve: Serve) -> None:
-    member = join(served=serve(settings=Settings(reconcile_every=0.5)))
+    member = join(served=serve(settings=GroupSettings(reconcile_every=0.5)))
     assert eventually(lambda: member.assigned == ALL)
     group.release(TopicPartition("orders", 0), expected_owner=f"{member.member_id}-0")
     assert eventually(lambda: len(owners(group)) == 6 and len(member.history) == 2)

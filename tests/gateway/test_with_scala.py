@@ -13,7 +13,7 @@ from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, Registry, TopicPartition
 from zkgroups.core.rebalance.range import range_assignor
 from zkgroups.core.rebalance.round_robin import round_robin_assignor
-from zkgroups.gateway.zookeeper_storage.settings import Settings
+from zkgroups.gateway.zookeeper_storage.group_settings import GroupSettings
 from zkgroups.testing import KafkaBroker
 
 from .reading_member import ReadingMember
@@ -88,7 +88,7 @@ def test_members_join_leave_and_are_killed(registry: Registry, legacy_kafka: Kaf
 def test_members_share_by_the_strategy_of_the_scala_members(registry: Registry, legacy_kafka: KafkaBroker) -> None:
     group = registry.group("gateway-roundrobin")
     with (
-        Served(registry, settings=Settings(foreign_assignor="roundrobin")) as served,
+        Served(registry, settings=GroupSettings(foreign_assignor="roundrobin")) as served,
         ReadingMember(served, legacy_kafka.address, group.name, TOPIC) as member,
         ScalaConsumer(legacy_kafka, group.name, "scala", {TOPIC: 2}, strategy="roundrobin") as scala,
     ):

@@ -53,10 +53,10 @@ from ...zookeeper.reading.group_observer import GroupObserver
 from ...zookeeper.reading.group_reader import read_topics
 from ...zookeeper.session.registry_context import context_of
 from .commits import commit_as_member, commit_without_member, refused
+from .group_settings import GroupSettings
 from .kafka_errors import kafka_error_of
 from .members import GatewayMembers
 from .retries import may_try_again
-from .settings import Settings
 from .shares import Shares, compute_shares, has_foreign
 
 log = logging.getLogger("zkgroups.gateway")
@@ -90,7 +90,7 @@ class GatewayGroup:
     def __init__(
         self,
         group: Consumergroup,
-        settings: Settings,
+        settings: GroupSettings,
         *,
         send: Callable[[Event], object],
         wake: Callable[[], object],

@@ -37,16 +37,16 @@ from ...coordinator.storage.work import (
 from ...coordinator.values.consumer_protocol import CONSUMER
 from ...coordinator.values.kafka_errors import KafkaError
 from ...deadline import Deadline
-from ...exceptions import GroupNotFoundError
+from ...exceptions import GroupNotFoundError, InvalidOptionError
 from ...zookeeper.admin.migration_marks import refuse_marked
 from ...zookeeper.registry import Registry
 from ...zookeeper.session.registry_context import context_of
 from .described_groups import stored_groups
 from .group import GatewayGroup
+from .group_settings import GroupSettings
 from .kafka_errors import kafka_error_of
 from .retries import may_try_again
 from .session_monitor import SessionMonitor
-from .settings import Settings
 from .stored_offsets import read_offsets
 from .work_queues import WorkQueues
 
@@ -88,6 +88,9 @@ class ZooKeeperStorage:
     All other requests get GROUP_AUTHORIZATION_FAILED. Every client knows this error, does not repeat the request, and
     shows the name of the group. It means that a client may see a group, but not take part in it.
 
+    The members belong to the session of the registry. It must not have a `session_file`: a later process would resume
+    the session with the members of this one, whose clients join again as new members.
+
     `close` releases and deregisters all members, and ends the threads. It does not close the registry.
     """
 
@@ -97,13 +100,15 @@ class ZooKeeperStorage:
         on_event: Callable[[Event], object],
         *,
         read_only: bool = False,
-        settings: Settings | None = None,
+        settings: GroupSettings | None = None,
     ) -> None:
         self._registry = registry
         self._context = context_of(registry)
+        if self._context.session.is_resumable and not read_only:
+            raise InvalidOptionError("session_file", True, "a gateway starts with a new session each time")
         self._on_event = on_event
         self._read_only = read_only
-        self._settings = Settings() if settings is None else settings
+        self._settings = GroupSettings() if settings is None else settings
         self._lock = threading.Lock()  # guards the two fields below, and is never held during a call
         self._groups: dict[str, GatewayGroup] = {}
         self._woken: set[str] = set()

@@ -8,7 +8,7 @@ from ...exceptions import InvalidOptionError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class GroupSettings:
     """Durations are seconds.
 
     - `foreign_assignor`: the strategy of the Scala members, as they are configured: `range` or `roundrobin`.
