@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.testing.waiting import eventually
-from zkgroups import Consumergroup, Registry, TopicPartition
+from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
 from zkgroups.coordinator import (
     CommitRequest,
     CommittedValue,
@@ -153,6 +153,12 @@ def test_offsets_and_groups_are_deleted_while_nobody_is_registered(
     assert [error.name for error in served.ask(DeleteOffsetsRequest("billing", (AT,))).errors.values()] == ["NONE"]
     assert (offset(group), group.exists()) == (None, True)
     assert served.ask(DeleteGroupsRequest(("billing",))).errors["billing"].name == "NONE"
+    assert not group.exists()
+
+
+def test_a_group_is_pruned_with_the_details_of_its_commits(group: Consumergroup, served: Served) -> None:
+    assert commit_alone(served, 20, metadata="by hand") == "NONE"
+    group.prune([found for found in group.offsets if isinstance(found, CommittedOffset)])
     assert not group.exists()
 
 

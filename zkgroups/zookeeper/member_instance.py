@@ -77,7 +77,7 @@ class MemberInstance(Instance):
         return int(number) if number.isdecimal() and len(number) <= _DIGITS else 0
 
     def forget_lost_claims(self) -> None:
-        """Read the owner nodes, and forget those that other clients have deleted or replaced."""
+        """Read the owner nodes, and forget the claims whose nodes other clients have deleted or replaced."""
         self._ownership.forget_lost(list(self._ownership.current().values()))
 
     def forget_offsets(self, partitions: Collection[TopicPartition]) -> None:

@@ -1,7 +1,7 @@
 """Commits of members and of simple consumers.
 
 A member's commit is fenced twice: by its generation, and by its owner nodes in the transaction that writes the offsets.
-A refused member gets ILLEGAL_GENERATION: it joins again, and continues at the committed offsets of what it gets then.
+A refused member gets ILLEGAL_GENERATION: it joins again, and continues at the committed offsets of its new partitions.
 
 A simple consumer has no member id. It may commit while nobody is registered in the group, and the transaction checks
 that. An administrator who resets offsets sends the same request.

@@ -22,8 +22,8 @@ from .registration_fence import UNKNOWN, RegistrationVersion
 def register_together(context: RegistryContext, contents: Mapping[Ownership, bytes]) -> None:
     """Create the registrations of these instances, which are not registered, with these contents.
 
-    After an error, call it again with the instances that are not registered: it finds those that were registered by a
-    request whose outcome was unknown. Raise `GroupMigratedError` if a migration has marked the group.
+    After an error, call it again with the instances that are not registered: it finds the registrations of a request
+    whose outcome was unknown. Raise `GroupMigratedError` if a migration has marked the group.
     """
     if contents:
         _Registering(context, dict(contents)).carry_out()
