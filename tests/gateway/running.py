@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, TypeVar
@@ -51,10 +51,11 @@ def running(
     pattern: str | None = None,
     read_only: bool = False,
     limits: Limits | None = None,
+    numbers: Sequence[int] | None = None,
     **more: Any,
 ) -> Iterator[RunningGateway]:
-    """Run a gateway in front of brokers whose ids are below `brokers` + 1."""
-    with reserved(brokers + 1) as numbers:
+    """Run a gateway in front of so many brokers, with these port numbers or free ones."""
+    with contextlib.nullcontext(numbers) if numbers else reserved(brokers + 1) as numbers:
         settings = GatewaySettings(
             Address(ports.HOST, numbers[0]),
             NodePorts(min(numbers[1:]), max(numbers[1:])),
@@ -80,11 +81,10 @@ def reserved(count: int) -> Iterator[list[int]]:
     """Reserve a port for the gateway, and a range of ports for its brokers."""
     with contextlib.ExitStack() as stack:
         while True:
-            found = [ports.reserve() for _ in range(1)]
-            first = found[0].number
-            numbers = [first, *range(first + 2, first + 1 + count)]
-            stack.callback(found[0].release)
-            if all(map(ports.is_free, numbers[1:])):
+            found = ports.reserve()
+            stack.callback(found.release)
+            numbers = [found.number, *range(found.number + 2, found.number + 1 + count)]
+            if all(map(ports.is_free, numbers)):
                 yield numbers
                 return
 
@@ -136,9 +136,6 @@ def produce(topic: str, partition: int, *, acks: int, id: int, records: bytes = 
     body = struct.pack(">hhih", 0, 3, id, 1) + b"p" + struct.pack(">hhi", -1, acks, 10_000)
     body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">iii", 1, partition, len(records)) + records
     return struct.pack(">i", len(body)) + body
-
-
-Wait = Callable[[], object]
 
 
 async def open_many(address: Address, count: int, first: bytes) -> list[asyncio.StreamWriter]:

@@ -27,6 +27,9 @@ class GroupsInMemory:
     def __iter__(self) -> Iterator[Group]:
         return iter(tuple(self._groups.values()))
 
+    def __len__(self) -> int:
+        return len(self._groups)
+
     def get(self, name: str) -> Group | None:
         """Return a group that is loaded."""
         return self._groups.get(name)

@@ -108,15 +108,7 @@ class ClientConnection:
 
     async def _next(self) -> Frame | None:
         """Return the next request. None at the end of the connection, or after a long time without requests."""
-        while True:
-            waiting = asyncio.ensure_future(self._frames.next())
-            done, _ = await asyncio.wait({waiting}, timeout=self._limits.idle_timeout)
-            while not done and not self._answers.is_empty:
-                done, _ = await asyncio.wait({waiting}, timeout=self._limits.idle_timeout)
-            if done:
-                return waiting.result()
-            waiting.cancel()
-            return None
+        return await self._frames.next(idle_timeout=self._limits.idle_timeout, busy=lambda: not self._answers.is_empty)
 
     async def _refuse(self, kind: RequestKind, frame: Frame) -> None:
         """Answer a request for unknown versions; disconnect a client that sends another request that is not offered."""
@@ -167,7 +159,7 @@ class ClientConnection:
     def _change(self, kind: RequestKind) -> Any:
         async def change(answer: Any) -> int:
             if kind.key == codec.API_VERSIONS:
-                self._versions = {each.api_key: each.min_version for each in answer.api_keys} or self._versions
+                self._learn_versions(answer)
                 limit_versions(answer)
                 return layout(answer, kind.version)
             if kind.key == codec.DESCRIBE_CONFIGS:
@@ -177,6 +169,10 @@ class ClientConnection:
             return kind.version
 
         return change
+
+    def _learn_versions(self, answer: Any) -> None:
+        if not answer.error_code:
+            self._versions = {each.api_key: each.min_version for each in answer.api_keys}
 
     async def _replace_addresses(self, answer: Any) -> None:
         if answer.API_KEY == codec.FIND_COORDINATOR:
@@ -201,6 +197,8 @@ class ClientConnection:
 
     async def allowed(self, permission: Permission, groups: Sequence[str]) -> set[str]:
         """Return the groups for which this client has a permission."""
+        if permission is Permission.DELETE and not self._versions:
+            self._learn_versions(await self.ask(codec.ApiVersionsRequest(), 0))
         deletes_offsets = codec.OFFSET_DELETE in self._versions
         return await self._permissions.allowed(permission, groups, deletes_offsets=deletes_offsets)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 _SIZE: Final = struct.Struct(">i")
@@ -77,12 +77,13 @@ class FrameReader:
         """True if the other side has closed the connection, and everything was read."""
         return self._stream.at_eof()
 
-    async def next(self) -> Frame | None:
+    async def next(self, *, idle_timeout: float | None = None, busy: Callable[[], bool] = bool) -> Frame | None:
         """Return the next frame, whose bytes may not be there yet. None at the end of the stream.
 
-        The frame before must have been read to its end.
+        After the idle timeout the stream counts as ended, unless the connection is busy otherwise. The frame before
+        must have been read to its end.
         """
-        first = await self._stream.read(_SIZE.size)
+        first = await self._first_bytes(idle_timeout, busy)
         if not first:
             return None
         rest = await Frame(self._stream, _SIZE.size - len(first), self._stall_timeout).whole()
@@ -90,6 +91,15 @@ class FrameReader:
         if not _SMALLEST <= size <= self._longest:
             raise FrameError(f"a frame of {size} bytes; at most {self._longest} are accepted")
         return Frame(self._stream, size, self._stall_timeout)
+
+    async def _first_bytes(self, idle_timeout: float | None, busy: Callable[[], bool]) -> bytes:
+        while True:
+            try:
+                async with asyncio.timeout(idle_timeout):
+                    return await self._stream.read(_SIZE.size)
+            except TimeoutError:
+                if not busy():
+                    return b""
 
 
 async def send(writer: asyncio.StreamWriter, data: bytes, stall_timeout: float) -> None:

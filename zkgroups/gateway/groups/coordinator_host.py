@@ -109,9 +109,9 @@ class CoordinatorHost:
             self._timer.cancel()
 
     def _is_one_group_too_many(self, request: Request) -> bool:
-        if not isinstance(request, JoinRequest | CommitRequest) or self._machine.group(request.group) is not None:
+        if not isinstance(request, JoinRequest | CommitRequest) or self._machine.is_in_memory(request.group):
             return False
-        return len(self._machine.groups()) >= self._most_groups
+        return self._machine.group_count >= self._most_groups
 
     def _send(self, request_id: int, answer: Answer) -> None:
         waiting = self._waiting.get(request_id)

@@ -119,7 +119,7 @@ class GroupService:
         message, several = received.message, received.kind.version >= FIRST_WITH_SEVERAL_KEYS
         if message.key_type not in (None, _GROUP):
             return None
-        keys = list(message.coordinator_keys) if several else [message.key]
+        keys = groups_of(received) or []
         elsewhere = self._elsewhere(keys)
         if len(elsewhere) == len(keys):
             return None

@@ -41,8 +41,9 @@ class MemoryGroups:
         topics = {topic for member in work.members.values() for topic in member.subscription.topics}
         try:
             self._memory.partitions = dict(await self._counts(topics))
-        except (WireError, ZkgroupsException) as error:
-            _log.warning("group %s: its partitions cannot be assigned: %s", work.group, error)
+        except Exception as error:
+            expected = isinstance(error, WireError | ZkgroupsException)
+            _log.warning("group %s: its partitions cannot be assigned: %s", work.group, error, exc_info=not expected)
             self._report(WorkFinished(work_id, WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)))
             return
         self._report(WorkFinished(work_id, self._memory.start(work_id, work)))

@@ -25,6 +25,8 @@ from ...core.znodes.topic_partition import TopicPartition
 from ...input_errors import InvalidNameError
 from ...kafka.wire import codec
 from ...kafka.wire.codec import ReceivedRequest
+from ...kafka.wire.errors import DamagedRequestError
+from .addresses import FIRST_WITH_SEVERAL_KEYS
 
 _FIRST_WITH_KNOWN_MEMBER_ID: Final = 4
 _FIRST_WITH_SKIPPED_ASSIGNMENT: Final = 9
@@ -48,17 +50,33 @@ def groups_of(received: ReceivedRequest) -> list[str] | None:
     if key == codec.LIST_GROUPS:
         return None
     if key == codec.DESCRIBE_GROUPS:
-        return list(message.groups)
-    if key == codec.DELETE_GROUPS:
-        return list(message.groups_names)
-    if key == codec.OFFSET_FETCH and received.kind.version >= FIRST_FETCH_OF_SEVERAL:
-        return [each.group_id for each in message.groups]
-    return [message.group_id]
+        found = message.groups
+    elif key == codec.DELETE_GROUPS:
+        found = message.groups_names
+    elif key == codec.FIND_COORDINATOR:
+        found = message.coordinator_keys if received.kind.version >= FIRST_WITH_SEVERAL_KEYS else [message.key]
+    elif key == codec.OFFSET_FETCH and received.kind.version >= FIRST_FETCH_OF_SEVERAL:
+        found = [each.group_id for each in message.groups or ()]
+    else:
+        found = [message.group_id]
+    return [_text(name) for name in found or ()]
 
 
 def to_coordinator(received: ReceivedRequest, client_host: str) -> Request:
-    """Return the request to the coordinator for one of Kafka's group requests."""
-    return _TRANSLATIONS[received.kind.key](received, client_host)
+    """Return the request to the coordinator for one of Kafka's group requests.
+
+    Raise DamagedRequestError if a field is null that must not be.
+    """
+    try:
+        return _TRANSLATIONS[received.kind.key](received, client_host)
+    except TypeError as error:
+        raise DamagedRequestError(f"a list is missing in request {received.kind.key}") from error
+
+
+def _text(value: str | None) -> str:
+    if value is None:
+        raise DamagedRequestError("a name is missing in a request about groups")
+    return value
 
 
 def _join(received: ReceivedRequest, client_host: str) -> Request:
@@ -66,11 +84,11 @@ def _join(received: ReceivedRequest, client_host: str) -> Request:
     rebalance_ms = message.rebalance_timeout_ms
     return JoinRequest(
         message.group_id,
-        message.member_id,
-        tuple(GroupProtocol(each.name, bytes(each.metadata)) for each in message.protocols),
+        _text(message.member_id),
+        tuple(GroupProtocol(_text(each.name), bytes(each.metadata)) for each in message.protocols),
         message.session_timeout_ms / _MS,
         (message.session_timeout_ms if rebalance_ms is None or rebalance_ms < 0 else rebalance_ms) / _MS,
-        message.protocol_type,
+        _text(message.protocol_type),
         message.group_instance_id,
         received.client_id or "",
         client_host,
@@ -83,9 +101,9 @@ def _sync(received: ReceivedRequest, _host: str) -> Request:
     message = received.message
     return SyncRequest(
         message.group_id,
-        message.member_id,
+        _text(message.member_id),
         message.generation_id,
-        {each.member_id: bytes(each.assignment) for each in message.assignments},
+        {_text(each.member_id): bytes(each.assignment) for each in message.assignments},
         message.group_instance_id,
         message.protocol_type,
         message.protocol_name,
@@ -94,14 +112,16 @@ def _sync(received: ReceivedRequest, _host: str) -> Request:
 
 def _heartbeat(received: ReceivedRequest, _host: str) -> Request:
     message = received.message
-    return HeartbeatRequest(message.group_id, message.member_id, message.generation_id, message.group_instance_id)
+    return HeartbeatRequest(
+        message.group_id, _text(message.member_id), message.generation_id, message.group_instance_id
+    )
 
 
 def _leave(received: ReceivedRequest, _host: str) -> Request:
     message = received.message
     if received.kind.version < _FIRST_LEAVE_OF_SEVERAL:
-        return LeaveRequest(message.group_id, (MemberIdentity(message.member_id),))
-    members = tuple(MemberIdentity(each.member_id, each.group_instance_id) for each in message.members)
+        return LeaveRequest(message.group_id, (MemberIdentity(_text(message.member_id)),))
+    members = tuple(MemberIdentity(_text(each.member_id), each.group_instance_id) for each in message.members)
     return LeaveRequest(message.group_id, members)
 
 
@@ -110,7 +130,7 @@ def _commit(received: ReceivedRequest, _host: str) -> Request:
     return CommitRequest(
         message.group_id,
         dict(_offsets(message.topics)),
-        message.member_id,
+        _text(message.member_id),
         message.generation_id_or_member_epoch,
         message.group_instance_id,
     )
