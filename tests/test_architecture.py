@@ -117,6 +117,7 @@ THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_
 MAY_START_THREADS = (
     "zkgroups/aio.py",
     "zkgroups/consumer/",
+    "zkgroups/gateway/zookeeper_storage/session_monitor.py",
     "zkgroups/gateway/zookeeper_storage/work_queues.py",
     "zkgroups/kafka/wire/runner.py",
     "zkgroups/spark/spark_thread.py",

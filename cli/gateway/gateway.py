@@ -47,6 +47,13 @@ _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FI
     help="Answer for the groups whose whole name matches; all others stay with the brokers. By default, all groups.",
 )
 @click.option("--memory", is_flag=True, help="Keep groups in memory. At the end of the gateway their offsets are lost.")
+@click.option(
+    "--foreign-assignor",
+    type=click.Choice(["range", "roundrobin"]),
+    default="range",
+    show_default=True,
+    help="The strategy of the Scala members in groups in ZooKeeper, as they are configured.",
+)
 @click.option("--listen-cert", **_FILE, help="Let clients connect with TLS: the certificate of the gateway (PEM).")
 @click.option("--listen-key", **_FILE, help="Its key (PEM), unless it is in the same file.")
 @click.option("--listen-client-ca", **_FILE, help="Only accept clients with a certificate of this authority (PEM).")
@@ -61,19 +68,22 @@ def gateway(options: Options, /, **given: Any) -> None:
     never shows them the address of a broker. Requests about groups are answered by the gateway, or with --group only
     those about some groups.
 
-    With -z and --read-only, the groups in ZooKeeper appear in Kafka's own tools: members, partitions, offsets. With
-    --memory, clients can join groups, which is for experiments. A broker permits or refuses what a client does with a
-    group, as without the gateway.
+    With -z, clients join the groups in ZooKeeper, beside Scala members and other old clients. Kafka's own tools show
+    these groups: members, partitions, offsets. With --read-only, nobody can join or change them. With --memory, groups
+    exist only in the gateway, for experiments. A broker permits or refuses what a client does with a group, as without
+    the gateway.
 
     \b
     Example:
+      zkgroups gateway --listen 0.0.0.0:19092 -b kafka1:9092,kafka2:9092 -z zk1:2181/kafka --group 'billing|audit-.*'
       zkgroups gateway --listen 0.0.0.0:19092 -b kafka1:9092,kafka2:9092 -z zk1:2181/kafka --read-only
       zkgroups gateway --listen 0.0.0.0:19092 -b kafka1:9092 --memory --group 'test-.*' --advertise gateway.example.com
     """
     if options.bootstrap_server is None:
         raise missing_brokers("the gateway")
     settings = _settings(options, given)
-    with group_storage(options, memory=given["memory"]) as (storage, config):
+    kept = group_storage(options, memory=given["memory"], foreign_assignor=given["foreign_assignor"])
+    with kept as (storage, config):
         from zkgroups.gateway import Gateway
 
         recorded = asyncio.run(_run(options, Gateway(settings, config, storage)))

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def group_storage(options: Options, *, memory: bool) -> Iterator[tuple[StorageFactory, CoordinatorConfig]]:
+def group_storage(
+    options: Options, *, memory: bool, foreign_assignor: str
+) -> Iterator[tuple[StorageFactory, CoordinatorConfig]]:
     """Return the storage, as the gateway opens it, and the settings of its coordinator. Close it at the end."""
     if memory:
         from zkgroups.coordinator import AssignmentBy, CoordinatorConfig
@@ -32,13 +34,14 @@ def group_storage(options: Options, *, memory: bool) -> Iterator[tuple[StorageFa
             "say where groups are kept: in ZooKeeper (-z HOST:PORT/CHROOT), or for experiments in memory (--memory)",
             click.get_current_context(),
         )
-    if not options.read_only:
-        raise click.UsageError("groups in ZooKeeper can only be shown: add --read-only", click.get_current_context())
-    from zkgroups.gateway.zookeeper_storage import ZooKeeperStorage, coordinator_config
+    from zkgroups.gateway.zookeeper_storage import GroupSettings, ZooKeeperStorage, coordinator_config
+
+    settings = GroupSettings(foreign_assignor=foreign_assignor)
 
     with connected(options) as registry, ExitStack() as stack:
 
         def opened(_counts: PartitionCounts, report: Report) -> Storage:
-            return stack.enter_context(ZooKeeperStorage(registry, report, read_only=options.read_only))
+            storage = ZooKeeperStorage(registry, report, read_only=options.read_only, settings=settings)
+            return stack.enter_context(storage)
 
         yield opened, coordinator_config()

@@ -10,14 +10,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from zkgroups import Consumergroup, Registry
-from zkgroups.testing import KafkaBroker
+from zkgroups.testing import KafkaBroker, Server, TcpProxy
 
+from .kafka_member import KafkaMember
+from .old_members import create_topic
 from .running import RunningGateway, running
 from .served import Served
 
 _numbers = itertools.count()
 
 Serve = Callable[..., Served]
+Join = Callable[..., KafkaMember]
+Connect = Callable[..., Registry]
 
 
 @pytest.fixture
@@ -34,6 +38,47 @@ def serve(registry: Registry) -> Iterator[Serve]:
             return stack.enter_context(Served(registry if own is None else own, **options))
 
         yield start
+
+
+@pytest.fixture
+def connect(zookeeper_hosts: str) -> Iterator[Connect]:
+    """Connect more registries in the chroot of this test. The options are those of `Registry.connect`."""
+    with ExitStack() as stack:
+        yield lambda hosts=zookeeper_hosts, **options: stack.enter_context(Registry.connect(hosts, **options))
+
+
+@pytest.fixture
+def proxy(zookeeper: Server) -> Iterator[TcpProxy]:
+    """A proxy in front of the server."""
+    with TcpProxy(zookeeper.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied(proxy: TcpProxy, zookeeper_hosts: str, connect: Connect) -> Registry:
+    """A registry whose connection goes through the proxy."""
+    return connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2])
+
+
+@pytest.fixture
+def orders(registry: Registry) -> None:
+    """The topic `orders`, with six partitions."""
+    create_topic(registry.client, "orders", 6)
+
+
+@pytest.fixture
+def served(serve: Serve, orders: None) -> Served:
+    """A coordinator whose members may be asked to rebalance at any time."""
+    return serve()
+
+
+@pytest.fixture
+def join(served: Served) -> Iterator[Join]:
+    """Start a member of the group `billing`: topics, by default `orders`, and options."""
+    with ExitStack() as stack:
+        yield lambda *topics, **options: stack.enter_context(
+            KafkaMember(options.pop("served", served), "billing", *(topics or ("orders",)), **options)
+        )
 
 
 HERE = "here-.*"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from zkgroups import Consumergroup, Owner, TopicPartition
+
 SCALA = "billing_app-1-1795255170109-ab12cd34"
 KAZOO_GO = "app-2:7d4f0d2a-5f6e-4b53-9c53-7f6d2f1c9a10"
 
@@ -34,3 +36,15 @@ def create_topic(client: Any, topic: str, partitions: int) -> None:
     """Register a topic as Kafka does."""
     fields = {"version": 1, "partitions": {str(number): [1] for number in range(partitions)}}
     client.create(f"/brokers/topics/{topic}", json.dumps(fields).encode(), makepath=True)
+
+
+def owners(group: Consumergroup) -> dict[int, str]:
+    """The owners in the nodes, by the number of the partition."""
+    return {owner.at.partition: owner.id for owner in group.owners() if isinstance(owner, Owner)}
+
+
+def orders(*numbers: int) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition("orders", number) for number in numbers)
+
+
+ALL = orders(*range(6))

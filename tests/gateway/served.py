@@ -41,8 +41,9 @@ class Served:
         self._inbox: SimpleQueue[Event | None] = SimpleQueue()
         self._answers: dict[int, Future[Any]] = {}
         self._ids = count(1)
+        self._ahead = 0.0
         self.storage = ZooKeeperStorage(registry, self._inbox.put, **options)
-        settings: CoordinatorConfig = replace(coordinator_config(), initial_rebalance_delay=0, **(config or {}))
+        settings: CoordinatorConfig = replace(coordinator_config(), **{"initial_rebalance_delay": 0, **(config or {})})
         self.coordinator = GroupCoordinator(self.storage, settings)
         self._thread = threading.Thread(target=self._run, name="coordinator")
 
@@ -58,18 +59,27 @@ class Served:
     def _run(self) -> None:
         while True:
             deadline = self.coordinator.next_deadline
-            pause = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            pause = None if deadline is None else max(deadline - self._now, 0.0)
             event: Event | None = TimePassed()
             with suppress(Empty):
                 event = self._inbox.get(timeout=pause)
             if event is None:
                 return
             self.events.append(event)
-            for outcome in self.coordinator.receive(event, time.monotonic()):
+            for outcome in self.coordinator.receive(event, self._now):
                 if isinstance(outcome, SendAnswer):
                     self._answers[outcome.request_id].set_result(outcome.answer)
                 elif isinstance(outcome, ReportIncident):
                     self.incidents.append(outcome)
+
+    @property
+    def _now(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the clock of the coordinator jump forward."""
+        self._ahead += seconds
+        self._inbox.put(TimePassed())
 
     # Requests
 

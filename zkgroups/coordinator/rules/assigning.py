@@ -25,6 +25,9 @@ def request_assignment(group: Group) -> None:
         member.id: PlannedMember(
             member.subscription(group.protocol) or Subscription(frozenset()),
             decode_assignment(member.assignment) or frozenset(),
+            member.instance_id,
+            member.client_id,
+            member.client_host,
         )
         for member in group.members
     }

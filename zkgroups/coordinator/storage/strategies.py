@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...core.rebalance.assignors import ASSIGNORS
 from ...core.rebalance.members import Members
@@ -16,12 +16,12 @@ BY_KAFKAS_NAME = {**ASSIGNORS, "cooperative-sticky": sticky_assignor}
 
 
 def assign_partitions(
-    strategy: str, members: Mapping[str, PlannedMember], partitions: Mapping[str, int]
+    strategy: str, members: Mapping[str, PlannedMember], partitions: Mapping[str, int | Sequence[int]]
 ) -> dict[str, frozenset[TopicPartition]]:
     """Assign all partitions of the topics to which members subscribe. A strategy of another name counts as `range`.
 
-    `partitions` has the number of partitions of each topic. The sticky strategies leave a partition with its owner: the
-    member that listed it, or else the member to which it was assigned before.
+    `partitions` has the number of partitions of each topic, or the list of their numbers. The sticky strategies leave a
+    partition with its owner: the member that listed it, or else the member to which it was assigned before.
 
     >>> from zkgroups.coordinator.values.consumer_protocol import Subscription
     >>> alike = PlannedMember(Subscription(frozenset({"orders"})))
@@ -30,7 +30,7 @@ def assign_partitions(
     {'a': [0, 1], 'b': [2]}
     """
     streams = {id: dict.fromkeys(member.subscription.topics, 1) for id, member in members.items()}
-    numbers = {topic: range(count) for topic, count in partitions.items()}
+    numbers = {topic: range(some) if isinstance(some, int) else some for topic, some in partitions.items()}
     owners = {at: id for id, member in members.items() for at in member.previous}
     owners |= {at: id for id, member in members.items() for at in member.subscription.owned}
     assigned = BY_KAFKAS_NAME.get(strategy, range_assignor)(Members(streams, numbers, owners))

@@ -33,6 +33,9 @@ class PlannedMember:
     subscription: Subscription
     previous: frozenset[TopicPartition] = frozenset()
     """The assignment of the generation before, for strategies that avoid moving partitions."""
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

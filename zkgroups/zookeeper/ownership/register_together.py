@@ -16,14 +16,14 @@ from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 from .instance_ids_in_use import take_id
 from .ownership import Ownership
-from .registration_fence import RegistrationVersion
+from .registration_fence import UNKNOWN, RegistrationVersion
 
 
 def register_together(context: RegistryContext, contents: Mapping[Ownership, bytes]) -> None:
-    """Create the registrations of these instances, which were never registered before, with these contents.
+    """Create the registrations of these instances, which are not registered, with these contents.
 
-    After an error, call it again with the instances that are not registered: it finds those that were registered by a
-    request whose outcome was unknown. Raise `GroupMigratedError` if a migration has marked the group.
+    After an error, call it again with the instances that are not registered: it finds the registrations of a request
+    whose outcome was unknown. Raise `GroupMigratedError` if a migration has marked the group.
     """
     if contents:
         _Registering(context, dict(contents)).carry_out()
@@ -65,8 +65,13 @@ class _Registering:
             self._adopt(ownership, version=0)
 
     def _adopt(self, ownership: Ownership, *, version: int) -> None:
-        ownership.fence.begin(RegistrationVersion(self._session_id, version))
+        """Use the registration, after checking which claims remain: nothing fenced them without a registration."""
+        unknown = RegistrationVersion(self._session_id, UNKNOWN)
+        ownership.fence.begin(unknown)
         take_id(ownership, force=True)
+        if ownership.nodes():
+            ownership.forget_other_sessions(self._session_id)
+        ownership.fence.adopt(RegistrationVersion(self._session_id, version), known=unknown)
         del self._left[ownership]
 
     def _handle_failure(self, failure: TransactionFailed) -> None:
@@ -86,12 +91,14 @@ class _Registering:
             raise translate(failure.error, failure.operation.path) from failure.error
 
     def _adopt_existing(self) -> None:
-        """Adopt the registrations that an earlier attempt has created. Raise if another client has the id."""
+        """Adopt the registrations that an earlier attempt has created. Raise if another session has the id."""
         wanted = list(self._left.items())
         nodes = bulk_read.nodes(self._context, [ownership.fence.path for ownership, _data in wanted])
         for (ownership, data), node in zip(wanted, nodes, strict=True):
             if not isinstance(node, Node):
                 continue
-            if node.session != self._session_id or node.data != data:
+            if node.session != self._session_id:
                 raise AlreadyRegisteredError(self._paths.group, ownership.id, node.session)
             self._adopt(ownership, version=node.version)
+            if node.data != data:
+                ownership.fence.rewrite(data, ownership.fence.require())
