@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...kafka.wire import codec
@@ -28,6 +29,7 @@ from .broker_addresses import BrokerAddresses
 from .client_stream import ClientStream
 from .frames import Frame, FrameError, FrameReader
 from .group_permissions import GroupPermissions
+from .large_messages import beside_others
 from .upstream import Upstream, UpstreamError
 
 _log = logging.getLogger("zkgroups.gateway")
@@ -131,7 +133,7 @@ class ClientConnection:
                 f"a request of {frame.size} bytes about groups; at most {self._limits.group_request_size} are accepted"
             )
         data = await frame.whole()
-        received = codec.decode_request(data)
+        received = await beside_others(frame.size, partial(codec.decode_request, data))
         answer = await self._while_connected(self._groups.answer(received, self))
         if answer is not None:
             await self._answers.add(Ready(codec.encode_answer(answer, kind.version, kind.correlation_id)))
