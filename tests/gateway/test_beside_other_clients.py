@@ -9,7 +9,10 @@ import pytest
 from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, Member, Registry, TopicPartition
 from zkgroups.coordinator import RebalanceNeeded
+from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.gateway.zookeeper_storage.group_settings import GroupSettings
+from zkgroups.zookeeper.admin import migration_marks
+from zkgroups.zookeeper.session.registry_context import context_of
 
 from .conftest import Connect, Join, Serve
 from .old_members import ALL, claim, orders, owners, register
@@ -129,6 +132,34 @@ def test_members_of_a_gateway_and_a_zkgroups_member_share(group: Consumergroup, 
         assert set(generation.partitions) == orders(3, 4, 5)
         assert eventually(lambda: kafka.assigned == orders(0, 1, 2))
     assert eventually(lambda: kafka.assigned == ALL)
+
+
+def test_a_member_that_leaves_causes_one_rebalance(join: Join, served: Served) -> None:
+    first, second = join(client_id="a"), join(client_id="b")
+    assert eventually(lambda: (len(first.assigned), len(second.assigned)) == (3, 3))
+    before = len(first.history)
+    second.leave()
+    assert eventually(lambda: first.assigned == ALL)
+    assert len(first.history) == before + 1
+    assert within(served) == []
+
+
+def test_a_marked_group_waits_for_the_end_of_its_migration(
+    registry: Registry, group: Consumergroup, join: Join, served: Served
+) -> None:
+    assert served.fetch("billing") == {}
+    group.create()
+    first = join()
+    assert eventually(lambda: first.assigned == ALL)
+    first.leave()
+    assert eventually(lambda: group.instances() == [])
+    context = context_of(registry)
+    assert migration_marks.put(context, {"billing": "billing"}, plan="p", state=MarkState.MOVING) == {"billing": None}
+    second = join(client_id="b")
+    assert not eventually(lambda: second.assigned, timeout=0.5)
+    migration_marks.remove(context, ["billing"], plan="p")
+    assert eventually(lambda: second.assigned == ALL)
+    assert second.errors.count("COORDINATOR_NOT_AVAILABLE") <= 1
 
 
 def test_two_gateways_count_each_others_members(
