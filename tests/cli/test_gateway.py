@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
+from tests.gateway.old_members import create_topic
 from tests.gateway.running import reserved
+from tests.testing.waiting import eventually
+from zkgroups import Registration, Registry
 from zkgroups.testing import KafkaBroker, ports
 
 from .running import TIMEOUT, run, started
@@ -30,6 +35,26 @@ def test_the_command_serves_clients_until_it_is_terminated(kafka_broker: KafkaBr
             out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out) == (TERMINATED, "")
     assert err.splitlines()[0].startswith("The gateway is running")
+
+
+def test_clients_join_a_group_in_zookeeper(kafka_broker: KafkaBroker, registry: Registry, zookeeper_hosts: str) -> None:
+    create_topic(registry.client, "gateway-joined", 1)
+    kafka_broker.create_topic("gateway-joined", 1)
+    group = registry.group("billing")
+    with reserved(2) as (port, broker_port):
+        listen = ("--listen", f"{ports.HOST}:{port}", "--broker-ports", f"{broker_port}-{broker_port}")
+        with (
+            started("gateway", *listen, "-b", kafka_broker.address, "-z", zookeeper_hosts) as process,
+            closing(Consumer({"bootstrap.servers": f"{ports.HOST}:{port}", "group.id": "billing"})) as consumer,
+        ):
+            consumer.subscribe(["gateway-joined"])
+            assert eventually(lambda: consumer.poll(0.05) or group.describe().state == "Stable")
+            [instance] = group.instances()
+            assert isinstance(instance.registration, Registration)
+            assert instance.registration.client_id == "rdkafka"
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, group.instances()) == (TERMINATED, [])
 
 
 LISTEN = ("gateway", "--listen", "127.0.0.1:19092")

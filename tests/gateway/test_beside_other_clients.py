@@ -63,6 +63,17 @@ def test_a_partition_is_given_to_a_member_when_another_client_has_released_it(
     assert len(member.history) == 1
 
 
+def test_a_partition_of_a_pykafka_member_is_waited_for(other: Registry, join: Join) -> None:
+    """Its owner node has another path, so a claim would succeed beside it."""
+    other.client.create("/consumers/billing/ids/app:1", b"orders", ephemeral=True, makepath=True)
+    pykafka = "/consumers/billing/owners/b'orders'/1-3"
+    other.client.create(pykafka, b"app:1", ephemeral=True, makepath=True)
+    member = join(client_id="z")
+    assert not eventually(lambda: member.assigned, timeout=0.5)
+    other.client.delete(pykafka)
+    assert eventually(lambda: member.assigned == orders(3, 4, 5))
+
+
 def test_a_partition_that_another_client_does_not_release_follows_later(
     group: Consumergroup, other: Registry, join: Join, serve: Serve
 ) -> None:
