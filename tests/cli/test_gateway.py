@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from contextlib import closing
 
 import pytest
-from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from tests.gateway.old_members import create_topic
 from tests.gateway.running import reserved
+from tests.gateway.test_librdkafka import member
 from tests.testing.waiting import eventually
-from zkgroups import Registration, Registry
+from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.testing import KafkaBroker, ports
 
 from .running import TIMEOUT, run, started
@@ -37,24 +35,28 @@ def test_the_command_serves_clients_until_it_is_terminated(kafka_broker: KafkaBr
     assert err.splitlines()[0].startswith("The gateway is running")
 
 
-def test_clients_join_a_group_in_zookeeper(kafka_broker: KafkaBroker, registry: Registry, zookeeper_hosts: str) -> None:
-    create_topic(registry.client, "gateway-joined", 1)
-    kafka_broker.create_topic("gateway-joined", 1)
-    group = registry.group("billing")
-    with reserved(2) as (port, broker_port):
+def test_members_in_zookeeper_leave_with_the_gateway_and_their_offsets_stay(legacy_kafka: KafkaBroker) -> None:
+    topic = group = "gateway-at-the-shell"
+    legacy_kafka.create_topic(topic, 2)
+    legacy_kafka.write(topic, 1, 3)
+    with reserved(2) as (port, broker_port), Registry.connect(legacy_kafka.zookeeper) as registry:
         listen = ("--listen", f"{ports.HOST}:{port}", "--broker-ports", f"{broker_port}-{broker_port}")
-        with (
-            started("gateway", *listen, "-b", kafka_broker.address, "-z", zookeeper_hosts) as process,
-            closing(Consumer({"bootstrap.servers": f"{ports.HOST}:{port}", "group.id": "billing"})) as consumer,
-        ):
-            consumer.subscribe(["gateway-joined"])
-            assert eventually(lambda: consumer.poll(0.05) or group.describe().state == "Stable")
-            [instance] = group.instances()
-            assert isinstance(instance.registration, Registration)
-            assert instance.registration.client_id == "rdkafka"
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=TIMEOUT)
-    assert (process.returncode, group.instances()) == (TERMINATED, [])
+        where = ("-b", legacy_kafka.address, "-z", legacy_kafka.zookeeper, "--group", "gateway-.*")
+        with started("gateway", *listen, *where) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            with member(f"{ports.HOST}:{port}", group, topic) as found:
+                assert eventually(lambda: found.poll() or len(found.read) == 3)
+                found.consumer.commit(asynchronous=False)
+                assert len(list(registry.group(group).instances())) == 1
+                assert len(list(registry.group(group).owners())) == 2
+                process.send_signal(signal.SIGTERM)
+                process.communicate(timeout=TIMEOUT)
+                assert process.returncode == TERMINATED
+                assert [*registry.group(group).instances(), *registry.group(group).owners()] == []
+        offset = registry.group(group).offsets.fetch(TopicPartition(topic, 1))
+        assert isinstance(offset, CommittedOffset)
+        assert offset.offset == 3
 
 
 LISTEN = ("gateway", "--listen", "127.0.0.1:19092")

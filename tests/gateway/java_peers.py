@@ -17,8 +17,7 @@ from zkgroups.testing.java import find_java, pyspark_jars
 from zkgroups.testing.kafka_releases import release_jars
 from zkgroups.testing.maven import fetch
 
-PROGRAM = Path(__file__).with_name("JavaMember.java")
-
+_FOLDER = Path(__file__).parent
 _COMPILER = "org.codehaus.janino.SimpleCompiler"
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
 _LOG_OPTIONS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error",)
@@ -34,16 +33,58 @@ _QUICK = {
 }
 
 
-class JavaConsumer:
-    """A KafkaConsumer of a release in a process of its own. It commits after each poll."""
+class JavaClient:
+    """A program in a process of its own, with the clients of a release."""
+
+    program = ""
+    """The name of the class, and of its file."""
+
+    def __init__(self, release: str, properties: Mapping[str, str], *topics: str) -> None:
+        self._release = release
+        self._topics = topics
+        self._properties = {key: value for key, value in properties.items() if value}
+
+    def lines(self) -> list[str]:
+        text = self._process.log.read_text(errors="replace")
+        return text[: text.rfind("\n") + 1].splitlines()
+
+    def wait(self) -> list[str]:
+        """Wait for its end, and return what it has printed."""
+        self._process.wait(_LONGEST)
+        return self.lines()
+
+    def __enter__(self) -> Self:
+        jars = os.pathsep.join(map(str, (*release_jars(self._release), *pyspark_jars("janino", "commons-compiler"))))
+        java = [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", jars]
+        self._folder = Path(tempfile.mkdtemp(prefix="zkgroups-java-"))
+        properties = self._folder / "consumer.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
+        command = [
+            *java,
+            _COMPILER,
+            str(_FOLDER / f"{self.program}.java"),
+            self.program,
+            str(properties),
+            *self._topics,
+        ]
+        self._process = ChildProcess(command, log=self._folder / "consumer.log", scratch=self._folder)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class JavaConsumer(JavaClient):
+    """A KafkaConsumer. It commits after each poll."""
+
+    program = "JavaMember"
 
     def __init__(
         self, release: str, bootstrap: str, group: str, *topics: str, config: Mapping[str, str] | None = None
     ) -> None:
-        self._release = release
-        self._topics = topics
         properties = {"bootstrap.servers": bootstrap, "group.id": group, **_QUICK, **(config or {})}
-        self._properties = {key: value for key, value in properties.items() if value}
+        super().__init__(release, properties, *topics)
 
     @property
     def partitions(self) -> set[str]:
@@ -63,10 +104,6 @@ class JavaConsumer:
         """The messages that it has read, like `orders-0@7`."""
         return [line.removeprefix("read ") for line in self.lines() if line.startswith("read ")]
 
-    def lines(self) -> list[str]:
-        text = self._process.log.read_text(errors="replace")
-        return text[: text.rfind("\n") + 1].splitlines()
-
     def leave(self) -> int:
         """Ask it to end, and return how many milliseconds that took."""
         os.kill(self._process.pid, signal.SIGTERM)
@@ -77,19 +114,16 @@ class JavaConsumer:
     def kill(self) -> None:
         self._process.kill()
 
-    def __enter__(self) -> Self:
-        jars = os.pathsep.join(map(str, (*release_jars(self._release), *pyspark_jars("janino", "commons-compiler"))))
-        java = [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", jars]
-        self._folder = Path(tempfile.mkdtemp(prefix="zkgroups-java-"))
-        properties = self._folder / "consumer.properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
-        command = [*java, _COMPILER, str(PROGRAM), PROGRAM.stem, str(properties), *self._topics]
-        self._process = ChildProcess(command, log=self._folder / "consumer.log", scratch=self._folder)
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+class JavaProducer(JavaClient):
+    """A KafkaProducer, which commits transactions and ends."""
+
+    program = "JavaProducer"
+
+    def __init__(self, release: str, bootstrap: str, topic: str) -> None:
+        serializer = "org.apache.kafka.common.serialization.StringSerializer"
+        names = {"bootstrap.servers": bootstrap, "transactional.id": topic}
+        super().__init__(release, names | {"key.serializer": serializer, "value.serializer": serializer}, topic)
 
 
 def consumer_groups(release: str, bootstrap: str, *arguments: str) -> str:

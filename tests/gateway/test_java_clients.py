@@ -9,7 +9,7 @@ import pytest
 from tests.testing.waiting import eventually
 
 from .conftest import Front
-from .java_peers import JavaConsumer, consumer_groups
+from .java_peers import JavaConsumer, JavaProducer, consumer_groups
 from .test_librdkafka import member, offsets
 
 LONGEST = 60.0
@@ -56,3 +56,11 @@ def test_a_client_of_the_next_generation_of_groups_is_told_the_cure(
     topic = make_topic()
     with JavaConsumer(front.broker.release, front.gateway.bootstrap, f"here-{topic}", topic, config=settings) as java:
         assert eventually(lambda: any("group.protocol=classic" in line for line in java.lines()), timeout=LONGEST)
+
+
+@pytest.mark.parametrize("front", ["kafka_broker"], indirect=True)
+def test_a_transaction_is_committed_but_not_with_offsets(front: Front, make_topic: Callable[..., str]) -> None:
+    with JavaProducer(front.broker.release, front.gateway.bootstrap, make_topic()) as producer:
+        found = producer.wait()
+    assert found[:2] == ["committed", "committed"], found
+    assert "UnsupportedVersionException" in found[2], found

@@ -45,7 +45,8 @@ class ClientStream:
     @property
     def local(self) -> str:
         """The address of this machine to which the client has connected."""
-        return str(self.writer.get_extra_info("sockname")[0])
+        found = self.writer.get_extra_info("sockname")
+        return str(found[0]) if found else ""
 
 
 Accept = Callable[[ClientStream], Awaitable[None]]
