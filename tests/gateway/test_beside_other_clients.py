@@ -9,7 +9,10 @@ import pytest
 from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, Member, Registry, TopicPartition
 from zkgroups.coordinator import RebalanceNeeded
+from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.gateway.zookeeper_storage.group_settings import GroupSettings
+from zkgroups.zookeeper.admin import migration_marks
+from zkgroups.zookeeper.session.registry_context import context_of
 
 from .conftest import Connect, Join, Serve
 from .old_members import ALL, claim, orders, owners, register
@@ -58,6 +61,17 @@ def test_a_partition_is_given_to_a_member_when_another_client_has_released_it(
         other.client.delete(f"/consumers/billing/owners/orders/{number}")
     assert eventually(lambda: member.assigned == orders(0, 1, 2))
     assert len(member.history) == 1
+
+
+def test_a_partition_of_a_pykafka_member_is_waited_for(other: Registry, join: Join) -> None:
+    """Its owner node has another path, so a claim would succeed beside it."""
+    other.client.create("/consumers/billing/ids/app:1", b"orders", ephemeral=True, makepath=True)
+    pykafka = "/consumers/billing/owners/b'orders'/1-3"
+    other.client.create(pykafka, b"app:1", ephemeral=True, makepath=True)
+    member = join(client_id="z")
+    assert not eventually(lambda: member.assigned, timeout=0.5)
+    other.client.delete(pykafka)
+    assert eventually(lambda: member.assigned == orders(3, 4, 5))
 
 
 def test_a_partition_that_another_client_does_not_release_follows_later(
@@ -129,6 +143,34 @@ def test_members_of_a_gateway_and_a_zkgroups_member_share(group: Consumergroup, 
         assert set(generation.partitions) == orders(3, 4, 5)
         assert eventually(lambda: kafka.assigned == orders(0, 1, 2))
     assert eventually(lambda: kafka.assigned == ALL)
+
+
+def test_a_member_that_leaves_causes_one_rebalance(join: Join, served: Served) -> None:
+    first, second = join(client_id="a"), join(client_id="b")
+    assert eventually(lambda: (len(first.assigned), len(second.assigned)) == (3, 3))
+    before = len(first.history)
+    second.leave()
+    assert eventually(lambda: first.assigned == ALL)
+    assert len(first.history) == before + 1
+    assert within(served) == []
+
+
+def test_a_marked_group_waits_for_the_end_of_its_migration(
+    registry: Registry, group: Consumergroup, join: Join, served: Served
+) -> None:
+    assert served.fetch("billing") == {}
+    group.create()
+    first = join()
+    assert eventually(lambda: first.assigned == ALL)
+    first.leave()
+    assert eventually(lambda: group.instances() == [])
+    context = context_of(registry)
+    assert migration_marks.put(context, {"billing": "billing"}, plan="p", state=MarkState.MOVING) == {"billing": None}
+    second = join(client_id="b")
+    assert not eventually(lambda: second.assigned, timeout=0.5)
+    migration_marks.remove(context, ["billing"], plan="p")
+    assert eventually(lambda: second.assigned == ALL)
+    assert second.errors.count("COORDINATOR_NOT_AVAILABLE") <= 1
 
 
 def test_two_gateways_count_each_others_members(

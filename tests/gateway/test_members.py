@@ -6,8 +6,8 @@ import pytest
 
 from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, Registration, Registry, TopicPartition
-from zkgroups.coordinator import KafkaError, encode_assignment
-from zkgroups.coordinator.storage.work import StoredMember, StoreGeneration, WorkFailed
+from zkgroups.coordinator import KafkaError, Subscription, encode_assignment
+from zkgroups.coordinator.storage.work import PlannedMember, StoredMember, StoreGeneration, WorkFailed
 from zkgroups.core.znodes.values import Dialect
 
 from .conftest import Join, Serve
@@ -129,4 +129,13 @@ def test_members_that_are_no_consumers_are_refused(registry: Registry, orders: N
     stored = {"a-1": StoredMember(None, "", "", b"", b"")}
     refused = script.ask(StoreGeneration("billing", 1, "connect", "range", "a-1", stored))
     assert refused == WorkFailed(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
+    script.storage.close()
+
+
+def test_a_client_with_impossible_topics_does_not_stop_the_others(registry: Registry, orders: None) -> None:
+    names = {"orders", "..", "a/b", "x" * 300, "\x00", *(f"{n:0249}" for n in range(6000))}
+    hostile = PlannedMember(Subscription(frozenset(names)), client_id="\ud800" * 9_000)
+    script = Script(registry)
+    shares = script.assign(1, {"a-1": hostile, "b-1": PLANNED})
+    assert {id: len(share) for id, share in shares.items()} == {"a-1": 3, "b-1": 3}
     script.storage.close()

@@ -82,16 +82,17 @@ def test_members_are_lost_before_other_clients_can_take_their_partitions(
     """Without a connection nobody reports the expired session: the gateway's own clock ends the membership first."""
     own = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], session_timeout=4.0)
     served = serve(own)
-    member = join(served=served)
-    assert eventually(lambda: member.assigned == ALL)
+    member, other = join(served=served, client_id="a"), join(served=serve(), client_id="b")
+    assert eventually(lambda: (len(member.assigned), len(other.assigned)) == (3, 3))
     proxy.refuse()
     proxy.cut()
     assert eventually(lambda: losses(served) == ["billing"])
     assert len(owners(group)) == 6
     assert eventually(lambda: member.assigned == frozenset())
-    assert eventually(lambda: owners(group) == {})
+    assert len(other.assigned) == 3
+    assert eventually(lambda: other.assigned == ALL)
     proxy.accept()
-    assert eventually(lambda: member.assigned == ALL)
+    assert eventually(lambda: (len(member.assigned), len(other.assigned)) == (3, 3))
 
 
 def test_nodes_of_a_session_that_lived_on_are_removed(

@@ -46,7 +46,7 @@ from ...core.znodes.group_view import RegisteredInstance
 from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import Dialect, Topic
 from ...deadline import Deadline
-from ...exceptions import NotRegisteredError, SessionLostError, ZkgroupsException
+from ...exceptions import GroupMigratedError, NotRegisteredError, SessionLostError, ZkgroupsException
 from ...zookeeper.group import Consumergroup
 from ...zookeeper.owners_elsewhere import owners_elsewhere
 from ...zookeeper.reading.group_observer import GroupObserver
@@ -146,6 +146,8 @@ class GatewayGroup:
             if may_try_again(error, self._context.session, assigning.deadline):
                 self._wake()
                 return
+            if isinstance(error, GroupMigratedError) and not assigning.patience.passed:
+                return  # clients would repeat their requests at once, until the mark is removed or the group has moved
             self._planned = None
             self._finish(WorkFailed(kafka_error_of(error)))
             return
@@ -315,6 +317,8 @@ class GatewayGroup:
         self._require_one_session()
         roster = self._observe().read_roster()
         shares = self._shares(roster, planned.work)
+        held = frozenset(at for member in self.members for at in member.owned)
+        others_wait = bool(shares.foreign & held)
         try:
             self._require_registered(roster)
         except NotRegisteredError:
@@ -322,9 +326,10 @@ class GatewayGroup:
         else:
             if shares == planned.shares and not (freed and planned.missing):
                 return
-        held = frozenset(at for member in self.members for at in member.owned)
+            if shares.own.keys() != planned.shares.own.keys() and not others_wait:
+                return  # a member has left: the coordinator knows that, and has begun a rebalance
         self._planned = replace(planned, shares=shares, missing={})
-        self.rebalance(within=self._settings.join_limit if shares.foreign & held else None)
+        self.rebalance(within=self._settings.join_limit if others_wait else None)
 
     def rebalance(self, *, within: float | None = None) -> None:
         """Ask the coordinator for a rebalance. With `within`, another client waits for it."""

@@ -6,15 +6,16 @@ nodes have the form that Scala members write.
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Final
 
 from ...coordinator.storage.work import PlannedMember
+from ...core.java_regex.topic_filter import is_topic_of_kafka
 from ...core.znodes.names import is_topic
 from ...core.znodes.registration_codec import MOST_TOPICS
 from ...core.znodes.topic_partition import TopicPartition
@@ -25,10 +26,10 @@ from ...zookeeper.member_instance import MemberInstance, register_all
 from ...zookeeper.session.registry_context import context_of
 from .shares import ANNOUNCED, Partitions
 
-log = logging.getLogger("zkgroups.gateway")
-
 LONGEST_ID: Final = 200
 """The end of a member id is unique, and the beginning is chosen by the client."""
+LONGEST_SUBSCRIPTION: Final = 2**18
+"""In bytes. A request to ZooKeeper is smaller than a megabyte."""
 
 
 def instance_id(member_id: str) -> str:
@@ -38,6 +39,24 @@ def instance_id(member_id: str) -> str:
     'my_app-0a1b'
     """
     return re.sub("[^A-Za-z0-9._-]", "_", member_id)[-LONGEST_ID:]
+
+
+def registered_topics(topics: Iterable[str]) -> list[str]:
+    """Return the topics to register: those that can exist, as far as they fit into a node.
+
+    A client may send any names, and must not stop the other members of its group.
+
+    >>> registered_topics(["orders", "..", "a/b"])
+    ['orders']
+    """
+    possible = [topic for topic in sorted(topics) if is_topic_of_kafka(topic) and is_topic(topic)]
+    sizes = accumulate(len(topic) + len('"":1,') for topic in possible)
+    return [topic for topic, size in zip(possible, sizes, strict=True) if size <= LONGEST_SUBSCRIPTION][:MOST_TOPICS]
+
+
+def _shortened(text: str) -> str:
+    """Return text that can be encoded, and is not longer than a name should be."""
+    return text[:LONGEST_ID].encode(errors="replace").decode()
 
 
 @dataclass(slots=True, eq=False)
@@ -63,16 +82,13 @@ class GatewayMember:
 
     def registration(self) -> Registration:
         """Return what to register."""
-        topics = sorted(filter(is_topic, self.planned.subscription.topics))
-        if len(topics) > MOST_TOPICS:
-            log.warning("member %s gets partitions of %d topics only", self.instance.id, MOST_TOPICS)
         return Registration(
-            dict.fromkeys(topics[:MOST_TOPICS], 1),
+            dict.fromkeys(registered_topics(self.planned.subscription.topics), 1),
             timestamp=datetime.fromtimestamp(int(time.time()), UTC),
             dialect=Dialect.GATEWAY,
             assignors=ANNOUNCED,
-            client_id=self.planned.client_id,
-            client_host=self.planned.client_host,
+            client_id=_shortened(self.planned.client_id),
+            client_host=_shortened(self.planned.client_host),
         )
 
     @property
