@@ -15,7 +15,7 @@ from zkgroups.kafka.wire.address import Address
 from zkgroups.testing import KafkaBroker
 
 from .conftest import Front
-from .running import LONGEST, QUICK, RunningGateway, open_many, produce, running
+from .running import LONGEST, QUICK, RunningGateway, close_all, open_many, produce, running
 
 UNSUPPORTED_VERSION = 35
 
@@ -136,8 +136,7 @@ def test_more_connections_than_permitted_are_disconnected_and_others_served(stri
         with strict.connect() as one_more:
             assert one_more.ended
     finally:
-        for writer in writers:
-            writer.close()
+        strict.run(close_all(writers))
     assert eventually(lambda: strict.gateway.connections == 0, timeout=LONGEST)
     with strict.connect() as client:
         assert client.ask(codec.MetadataRequest(topics=[]), 1).brokers
