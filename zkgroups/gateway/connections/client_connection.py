@@ -38,6 +38,9 @@ _KIND_SIZE: Final = 8
 _CLIENT: Final = "zkgroups-gateway"
 _WITHOUT_TOPICS: Final = 1
 """The first version of Metadata that can be asked about brokers alone."""
+_PARKED: Final = {codec.JOIN_GROUP, codec.SYNC_GROUP}
+"""Requests that may wait for minutes. All others are finished, also if the client has disconnected meanwhile: it may
+have committed or left, and closed its connection at once."""
 
 T = TypeVar("T")
 
@@ -134,7 +137,8 @@ class ClientConnection:
             )
         data = await frame.whole()
         received = await beside_others(frame.size, partial(codec.decode_request, data))
-        answer = await self._while_connected(self._groups.answer(received, self))
+        answering = self._groups.answer(received, self)
+        answer = await (self._while_connected(answering) if kind.key in _PARKED else answering)
         if answer is not None:
             await self._answers.add(Ready(codec.encode_answer(answer, kind.version, kind.correlation_id)))
             return
@@ -142,7 +146,7 @@ class ClientConnection:
         await self._forward(frame, Changed(kind, self._change(kind)) if changed else Forwarded(kind))
 
     async def _while_connected(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of work, or stop it when the client disconnects: a join request may be parked long."""
+        """Return the result of work, or stop it when the client disconnects."""
         working = asyncio.create_task(work)
         ended = asyncio.create_task(self._stream.ended.wait())
         try:
