@@ -17,6 +17,9 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 
 from tests.testing.waiting import eventually
@@ -33,6 +36,7 @@ from .test_wire import join
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
 USERS = {"anna": "a secret", "ben": "b secret", "cleo": "c secret"}
+LOGINS = "org.apache.kafka.common.security"
 TOPIC = "orders"
 GROUP = "here"
 
@@ -43,7 +47,7 @@ def login(user: str, password: str | None = None) -> dict[str, str]:
 
 
 def own_login() -> Security:
-    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    jaas = f"{LOGINS}.plain.PlainLoginModule required"
     properties = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -67,6 +71,11 @@ def guarded() -> Iterator[RunningGateway]:
     access = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:anna",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
+        "listener.name.sasl.scram-sha-256.sasl.jaas.config": f"{LOGINS}.scram.ScramLoginModule required;",
+        "listener.name.sasl.oauthbearer.sasl.jaas.config": (
+            f'{LOGINS}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+        ),
     }
     with KafkaBroker(users=USERS, config=access) as broker:
         broker.create_topic(TOPIC)
@@ -74,6 +83,10 @@ def guarded() -> Iterator[RunningGateway]:
         for user in ("ben", "cleo"):
             allow(admin, user, ResourceType.TOPIC, TOPIC, AclOperation.READ)
         allow(admin, "cleo", ResourceType.GROUP, GROUP, AclOperation.READ)
+        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        user = UserScramCredentialUpsertion("anna", scram, USERS["anna"].encode())
+        for future in admin.alter_user_scram_credentials([user]).values():
+            future.result(LONGEST)
         with running(broker.sasl_address, security=own_login()) as gateway:
             yield gateway
 
@@ -133,6 +146,19 @@ def test_a_wrong_password_is_refused_by_the_broker(guarded: RunningGateway) -> N
     with member(guarded.bootstrap, GROUP, TOPIC, error_cb=errors.append, **login("anna", "wrong")) as found:
         assert eventually(lambda: found.poll() or errors, timeout=LONGEST)
     assert KafkaError._AUTHENTICATION in {each.code() for each in errors}
+
+
+OTHER_LOGINS = {
+    "SCRAM-SHA-256": login("anna"),
+    "OAUTHBEARER": {"enable.sasl.oauthbearer.unsecure.jwt": True, "sasl.oauthbearer.config": "principal=anna"},
+}
+
+
+@pytest.mark.parametrize("mechanism", OTHER_LOGINS)
+def test_other_logins_pass_through(guarded: RunningGateway, mechanism: str) -> None:
+    settings = {"security.protocol": "SASL_PLAINTEXT", **OTHER_LOGINS[mechanism], "sasl.mechanism": mechanism}
+    with member(guarded.bootstrap, GROUP, TOPIC, **settings) as found:
+        assert settled(found, shares={1})
 
 
 # TLS
