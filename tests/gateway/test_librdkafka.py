@@ -41,6 +41,7 @@ class Member:
         }
         self.consumer = Consumer({**settings, **config}, logger=silent_logger())
         self.partitions: set[int] = set()
+        self.revoked: list[int] = []
         self.read: list[tuple[int, int]] = []
         self.errors: list[KafkaError] = []
         self.consumer.subscribe(list(topics), on_assign=self._assign, on_revoke=self._revoke)
@@ -50,6 +51,7 @@ class Member:
 
     def _revoke(self, _consumer: Consumer, partitions: list[Partition]) -> None:
         self.partitions -= {each.partition for each in partitions}
+        self.revoked += [each.partition for each in partitions]
 
     def poll(self) -> None:
         message = self.consumer.poll(0.05)
@@ -101,6 +103,31 @@ def test_members_join_share_commit_leave_and_resume(front: Front, make_topic: Ma
         assert second.read == []
     assert describe(bootstrap, group).state is ConsumerGroupState.EMPTY
     assert offsets(bootstrap, group, topic) == dict.fromkeys(range(6), 3)
+
+
+@pytest.mark.parametrize("front", ["kafka_broker"], indirect=True)
+def test_cooperative_members_keep_the_partitions_that_do_not_move(front: Front, make_topic: MakeTopic) -> None:
+    topic, bootstrap = make_topic(4), front.gateway.bootstrap
+    config = {"partition.assignment.strategy": "cooperative-sticky"}
+    with member(bootstrap, f"here-{topic}", topic, **config) as first:
+        assert settled(first, shares={4})
+        with member(bootstrap, f"here-{topic}", topic, **config) as second:
+            assert settled(first, second, shares={2})
+            assert sorted(first.revoked) == sorted(second.partitions)
+
+
+@pytest.mark.parametrize("front", ["kafka_broker"], indirect=True)
+def test_a_static_member_keeps_its_partitions_while_it_restarts(front: Front, make_topic: MakeTopic) -> None:
+    topic, bootstrap = make_topic(4), front.gateway.bootstrap
+    group = f"here-{topic}"
+    with member(bootstrap, group, f"^{topic}$") as other:
+        with member(bootstrap, group, topic, **{"group.instance.id": "one"}) as static:
+            assert settled(other, static, shares={2})
+            before = static.partitions.copy()
+        with member(bootstrap, group, topic, **{"group.instance.id": "one"}) as static:
+            assert eventually(lambda: other.poll() or static.poll() or static.partitions == before, timeout=LONGEST)
+        assert len(other.partitions) == 2
+        assert "one" in {each.group_instance_id for each in describe(bootstrap, group).members}
 
 
 def describe(bootstrap: str, group: str) -> Any:
