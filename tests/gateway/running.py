@@ -146,3 +146,9 @@ async def open_many(address: Address, count: int, first: bytes) -> list[asyncio.
         writer.write(first)
         opened.append(writer)
     return opened
+
+
+async def close_all(writers: Sequence[asyncio.StreamWriter]) -> None:
+    """Close them, on the event loop that opened them."""
+    for writer in writers:
+        writer.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from zkgroups.exceptions import InvalidOptionError
+from zkgroups.gateway.connections.broker_addresses import BrokerAddresses
 from zkgroups.gateway.protocol.addresses import brokers_in, hide_address_settings, replace_addresses
 from zkgroups.gateway.protocol.node_ports import NodePorts
 from zkgroups.kafka.wire import codec
@@ -105,3 +107,27 @@ def test_the_port_of_a_broker_depends_only_on_its_id() -> None:
 def test_an_impossible_range_of_ports_is_refused(first: int, last: int) -> None:
     with pytest.raises(InvalidOptionError):
         NodePorts(first, last)
+
+
+def test_a_broker_without_a_port_is_reported_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    taken = {19103}
+
+    async def open_listener(_node: int, port: int) -> None:
+        if port in taken:
+            raise OSError("address already in use")
+
+    async def use() -> None:
+        known = BrokerAddresses(NodePorts(19100, 19109), "gateway", open_listener)
+        brokers = dict.fromkeys((1, 3, 11), REAL)
+        for _ in range(3):
+            assert await known.replace(brokers, "127.0.0.1") == {1: Address("gateway", 19101)}
+        assert [record.getMessage() for record in caplog.records] == [
+            "clients cannot reach broker 11: broker 1 has the same port: use a wider range of ports",
+            "clients cannot reach broker 3: its port is not free: address already in use",
+        ]
+        taken.clear()
+        await known.replace(brokers, "127.0.0.1")
+        assert known.known("127.0.0.1") == {1: Address("gateway", 19101), 3: Address("gateway", 19103)}
+        assert await known.replace({1: REAL}, "127.0.0.1") == known.known("") == {1: Address("gateway", 19101)}
+
+    asyncio.run(use())

@@ -15,7 +15,7 @@ from zkgroups.kafka.wire.address import Address
 from zkgroups.testing import KafkaBroker
 
 from .conftest import Front
-from .running import LONGEST, QUICK, RunningGateway, open_many, produce, running
+from .running import LONGEST, QUICK, RunningGateway, close_all, open_many, produce, running
 
 UNSUPPORTED_VERSION = 35
 
@@ -136,8 +136,7 @@ def test_more_connections_than_permitted_are_disconnected_and_others_served(stri
         with strict.connect() as one_more:
             assert one_more.ended
     finally:
-        for writer in writers:
-            writer.close()
+        strict.run(close_all(writers))
     assert eventually(lambda: strict.gateway.connections == 0, timeout=LONGEST)
     with strict.connect() as client:
         assert client.ask(codec.MetadataRequest(topics=[]), 1).brokers
@@ -196,3 +195,36 @@ def test_a_request_about_groups_of_both_sides_is_split(front: Front) -> None:
         request = codec.DescribeGroupsRequest(groups=["here-a", "there-b", "here-c"])
         found = client.ask(request, 0).groups
         assert {each.group_id for each in found} == {"here-a", "there-b", "here-c"}
+
+
+def test_a_commit_counts_although_the_client_closes_its_connection_at_once(front: Front) -> None:
+    def send(offset: int) -> None:
+        kind = codec.OffsetCommitRequest.OffsetCommitRequestTopic
+        partition = kind.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        topics = [kind(name="t", partitions=[partition])]
+        fields = {"group_id": "here-hurried", "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+        with front.gateway.connect() as client:
+            client.send(codec.OffsetCommitRequest(**fields), 2)
+
+    def committed() -> int:
+        topics = [codec.OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+        with front.gateway.connect() as client:
+            answer = client.ask(codec.OffsetFetchRequest(group_id="here-hurried", topics=topics), 1)
+        found: int = answer.topics[0].partitions[0].committed_offset
+        return found
+
+    for offset in range(10):
+        send(offset)
+        assert eventually(lambda: committed() == offset, timeout=LONGEST)  # noqa: B023
+
+
+def test_messages_without_acks_are_written_although_the_client_closes_its_connection_at_once(front: Front) -> None:
+    topic = "gateway-hurried"
+    front.broker.create_topic(topic)
+    with front.gateway.connect() as client:
+        client.socket.sendall(b"".join(produce(topic, 0, acks=0, id=id, records=A_RECORD) for id in range(50)))
+    with front.gateway.connect() as client:
+        kind = codec.ListOffsetsRequest.ListOffsetsTopic
+        partition = kind.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        request = codec.ListOffsetsRequest(replica_id=-1, topics=[kind(name=topic, partitions=[partition])])
+        assert eventually(lambda: client.ask(request, 1).topics[0].partitions[0].offset == 50, timeout=LONGEST)

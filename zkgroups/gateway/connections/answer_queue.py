@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from ...kafka.wire import codec
 from ...kafka.wire.codec import RequestKind
 from ...kafka.wire.errors import DamagedAnswerError
 from ..limits import Limits
 from .frames import Frame, send
+from .large_messages import beside_others
 from .upstream import Upstream, UpstreamError
 
-_LONGEST_DECODED = 200_000_000
+_LONGEST_DECODED: Final = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ class AnswerQueue:
             case Changed(kind, change):
                 answer = await _decoded(kind, frame)
                 version = await change(answer)
-                await self._send(codec.encode_answer(answer, version, kind.correlation_id))
+                written = partial(codec.encode_answer, answer, version, kind.correlation_id)
+                await self._send(await beside_others(frame.size, written))
             case Captured(kind, waiting):
                 answer = await _decoded(kind, frame)
                 if not waiting.done():
@@ -116,4 +119,4 @@ class AnswerQueue:
 async def _decoded(kind: RequestKind, frame: Frame) -> Any:
     if frame.size > _LONGEST_DECODED:
         raise DamagedAnswerError(f"an answer of {frame.size} bytes is too long to be read")
-    return codec.decode_answer(kind.key, kind.version, await frame.whole())
+    return await beside_others(frame.size, partial(codec.decode_answer, kind.key, kind.version, await frame.whole()))

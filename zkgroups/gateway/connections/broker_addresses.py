@@ -28,6 +28,7 @@ class BrokerAddresses:
         self._brokers: dict[int, Address] = {}
         self._current: set[int] = set()
         self._listening: set[int] = set()
+        self._reported: set[int] = set()
         self._opening = asyncio.Lock()
 
     def real(self, node: int) -> Address | None:
@@ -57,18 +58,20 @@ class BrokerAddresses:
         """Open the missing listeners. After a failure, the next answer with this broker causes another attempt."""
         refused = self._ports.conflicts(self._brokers)
         for node, owner in refused.items():
-            _log.error(
-                "broker %d has the same port as broker %d, and cannot be reached: use a wider range of ports",
-                node,
-                owner,
-            )
+            self._report(node, f"broker {owner} has the same port: use a wider range of ports")
         for node in sorted(self._brokers.keys() - self._listening - refused.keys()):
             try:
                 await self._open_listener(node, self._ports.port(node))
             except OSError as error:
-                _log.error("broker %d cannot be reached, because its port is not free: %s", node, error)
+                self._report(node, f"its port is not free: {error}")
             else:
                 self._listening.add(node)
+
+    def _report(self, node: int, reason: str) -> None:
+        """Log why clients cannot reach a broker, once."""
+        if node not in self._reported:
+            self._reported.add(node)
+            _log.error("clients cannot reach broker %d: %s", node, reason)
 
     def _address(self, node: int, local: str) -> Address:
         return Address(self._host or local, self._ports.port(node))

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...kafka.wire import codec
@@ -28,6 +29,7 @@ from .broker_addresses import BrokerAddresses
 from .client_stream import ClientStream
 from .frames import Frame, FrameError, FrameReader
 from .group_permissions import GroupPermissions
+from .large_messages import beside_others
 from .upstream import Upstream, UpstreamError
 
 _log = logging.getLogger("zkgroups.gateway")
@@ -36,6 +38,9 @@ _KIND_SIZE: Final = 8
 _CLIENT: Final = "zkgroups-gateway"
 _WITHOUT_TOPICS: Final = 1
 """The first version of Metadata that can be asked about brokers alone."""
+_PARKED: Final = {codec.JOIN_GROUP, codec.SYNC_GROUP}
+"""Requests that may wait for minutes. All others are finished, also if the client has disconnected meanwhile: it may
+have committed or left, and closed its connection at once."""
 
 T = TypeVar("T")
 
@@ -131,8 +136,9 @@ class ClientConnection:
                 f"a request of {frame.size} bytes about groups; at most {self._limits.group_request_size} are accepted"
             )
         data = await frame.whole()
-        received = codec.decode_request(data)
-        answer = await self._while_connected(self._groups.answer(received, self))
+        received = await beside_others(frame.size, partial(codec.decode_request, data))
+        answering = self._groups.answer(received, self)
+        answer = await (self._while_connected(answering) if kind.key in _PARKED else answering)
         if answer is not None:
             await self._answers.add(Ready(codec.encode_answer(answer, kind.version, kind.correlation_id)))
             return
@@ -140,7 +146,7 @@ class ClientConnection:
         await self._forward(frame, Changed(kind, self._change(kind)) if changed else Forwarded(kind))
 
     async def _while_connected(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of work, or stop it when the client disconnects: a join request may be parked long."""
+        """Return the result of work, or stop it when the client disconnects."""
         working = asyncio.create_task(work)
         ended = asyncio.create_task(self._stream.ended.wait())
         try:
