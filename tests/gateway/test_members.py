@@ -6,8 +6,15 @@ import pytest
 
 from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, Registration, Registry, TopicPartition
-from zkgroups.coordinator import KafkaError, Subscription, encode_assignment
-from zkgroups.coordinator.storage.work import PlannedMember, StoredMember, StoreGeneration, WorkFailed
+from zkgroups.coordinator import CommittedValue, KafkaError, Subscription, encode_assignment
+from zkgroups.coordinator.storage.work import (
+    OffsetsStored,
+    PlannedMember,
+    StoredMember,
+    StoreGeneration,
+    StoreOffsets,
+    WorkFailed,
+)
 from zkgroups.core.znodes.values import Dialect
 
 from .conftest import Join, Serve
@@ -138,4 +145,18 @@ def test_a_client_with_impossible_topics_does_not_stop_the_others(registry: Regi
     script = Script(registry)
     shares = script.assign(1, {"a-1": hostile, "b-1": PLANNED})
     assert {id: len(share) for id, share in shares.items()} == {"a-1": 3, "b-1": 3}
+    script.storage.close()
+
+
+def test_a_cooperative_member_commits_in_a_generation_that_never_became_stable(
+    registry: Registry, group: Consumergroup, orders: None
+) -> None:
+    """The rebalance began again before the generation was stored: the members know its number, and keep their work."""
+    script = Script(registry)
+    [at, *_] = script.generation(1, "a-1")["a-1"]
+    script.assign(2, {"a-1": PLANNED})
+    assert script.do(StoreOffsets("billing", "a-1", 2, {at: CommittedValue(5)})) == OffsetsStored()
+    found = group.offsets.fetch(at)
+    assert found is not None
+    assert found.offset == 5
     script.storage.close()

@@ -125,6 +125,7 @@ class GatewayGroup:
     def assign(self, work_id: int, work: PerformAssignment) -> None:
         """Begin to make an assignment. Its result is sent when it is made."""
         self._give_up_assigning()
+        self.generation = work.generation  # cooperative clients may commit before it is stored
         self.members.set(work.members)
         patience, deadline = Deadline(self._settings.claim_patience), self._context.deadline()
         self._assigning = _Assigning(work_id, work, patience, deadline)
