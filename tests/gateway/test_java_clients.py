@@ -70,10 +70,12 @@ def test_a_transaction_is_committed_but_not_with_offsets(front: Front, make_topi
 def test_the_partitions_of_a_killed_member_go_to_another(front: Front, make_topic: Callable[..., str]) -> None:
     topic, bootstrap = make_topic(2), front.gateway.bootstrap
     group, quick = f"here-{topic}", {"session.timeout.ms": "2000"}
-    with member(bootstrap, group, topic) as other:
-        with JavaConsumer(front.broker.release, bootstrap, group, topic, config=quick) as java:
-            assert eventually(
-                lambda: other.poll() or len(other.partitions) == len(java.partitions) == 1, timeout=LONGEST
-            ), java.lines()
-            java.kill()
-            assert eventually(lambda: other.poll() or len(other.partitions) == 2, timeout=LONGEST)
+    with (
+        member(bootstrap, group, topic) as other,
+        JavaConsumer(front.broker.release, bootstrap, group, topic, config=quick) as java,
+    ):
+        assert eventually(
+            lambda: other.poll() or len(other.partitions) == len(java.partitions) == 1, timeout=LONGEST
+        ), java.lines()
+        java.kill()
+        assert eventually(lambda: other.poll() or len(other.partitions) == 2, timeout=LONGEST)
