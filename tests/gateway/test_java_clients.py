@@ -12,6 +12,8 @@ from .conftest import Front
 from .java_peers import JavaConsumer, JavaProducer, consumer_groups
 from .test_librdkafka import member, offsets
 
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
 LONGEST = 60.0
 STALLED_MS = 10_000
 """A consumer whose last request is never answered waits 30 s before it ends."""

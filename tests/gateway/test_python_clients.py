@@ -16,6 +16,8 @@ from .conftest import Front
 from .running import LONGEST
 from .test_librdkafka import offsets
 
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
 aiokafka = pytest.importorskip("aiokafka")
 
 
