@@ -84,10 +84,8 @@ class Gateway:
         try:
             found = await self._cluster.metadata([])
         except WireError as error:
-            raise NotConnectedError(
-                f"no broker answered at {self._settings.bootstrap}: {error}; check the address, and the gateway's own TLS "
-                "and login"
-            ) from error
+            reason = f"{error}; check the address, and the gateway's own TLS and login"
+            raise NotConnectedError(f"no broker answered at {self._settings.bootstrap}: {reason}") from error
         await self._addresses.replace(found.brokers, self._settings.listen.host)
 
     async def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
