@@ -45,6 +45,7 @@ bench: java $(INSTALLED) ## All benchmarks, one after the other
 docs: java $(INSTALLED) ## Write docs and its pictures anew, from the code and the commands
 	$(BIN)/python scripts/cli_reference.py
 	$(BIN)/python scripts/rebalance_reference.py
+	$(BIN)/python scripts/coordinator_reference.py
 	$(BIN)/python scripts/pictures.py
 
 clean: ## Take away .venv and everything else that was made here

@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "snapshots": (".snapshots.commands:snapshots", "List, compare, verify and plot snapshots."),
     "audit": (".snapshots.audit:audit", "Record every commit as Parquet."),
     "migrate": (".migrate.commands:migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."),
+    "gateway": (".gateway.gateway:gateway", "Answer Kafka's clients in front of the brokers, and keep their groups."),
     "context": (".context:context", "Save options under a name, and switch between them."),
     "completion": (".completion:completion", "Print the shell code that completes commands and names."),
     "zookeeper": (".zookeeper:zookeeper", "Run a ZooKeeper server in the foreground, for experiments."),

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import zkgroups
+import zkgroups.coordinator
 import zkgroups.kafka
 import zkgroups.migration
 import zkgroups.migration.local
@@ -24,6 +25,7 @@ from zkgroups import exceptions
 
 PACKAGES = (
     zkgroups,
+    zkgroups.coordinator,
     zkgroups.kafka,
     zkgroups.migration,
     zkgroups.migration.local,

@@ -400,3 +400,28 @@ def test_assignors_of_other_clients_are_ignored() -> None:
     found = decode_registration("/ids/a", b'{"pattern":"static","subscription":{"t":1},"assignors":["sticky"]}')
     assert isinstance(found, Registration)
     assert found.assignors == ()
+
+
+OF_GATEWAY = Registration(
+    {"t6": 1}, dialect=Dialect.GATEWAY, assignors=("range",), client_id="app", client_host="/10.0.0.7"
+)
+
+
+@pytest.mark.parametrize("read", EVERY_READER)
+def test_every_old_client_decodes_the_registration_of_a_gateway(read: Reader) -> None:
+    data = encode_registration(OF_GATEWAY)
+    assert decode_registration("/r", data) == OF_GATEWAY
+    assert read(data) == Reading("static", {"t6": 1})
+
+
+@pytest.mark.parametrize("fields", ['{"client_id":5,"host":null}', '{"client_id":"\\ud800"}', "{}"])
+def test_an_invalid_client_of_a_gateway_has_no_name(fields: str) -> None:
+    data = encode_registration(OF_GATEWAY).decode()
+    start = data.index('"gateway":') + len('"gateway":')
+    found = decode_registration("/r", f"{data[:start]}{fields}}}".encode())
+    assert found == replace(OF_GATEWAY, client_id="", client_host="")
+
+
+def test_the_gateway_of_another_client_is_ignored() -> None:
+    data = SCALA[:-1] + b',"gateway":{"client_id":"app","host":"/10.0.0.7"}}'
+    assert decode_registration("/r", data) == decode_registration("/r", SCALA)

@@ -27,7 +27,7 @@ from zkgroups import Registry, TopicPartition
 from ..cli.running import Ended
 
 ROOT = Path(__file__).parent.parent.parent
-GENERATED = {"docs/cli.md", "docs/rebalance.md"}
+GENERATED = {"docs/cli.md", "docs/coordinator.md", "docs/rebalance.md"}
 GUIDES = sorted(
     path
     for path in ("README.md", *(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md")))

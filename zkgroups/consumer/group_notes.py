@@ -8,7 +8,7 @@ from typing import Final
 from ..core.rebalance.roster import Roster
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscribed_topics import subscribed_topics
-from ..core.znodes.values import Dialect, Registration, UnreadableNode
+from ..core.znodes.values import Registration, UnreadableNode
 from .events import EventKind
 
 _NAMED: Final = 5
@@ -43,7 +43,7 @@ def oddities(roster: Roster) -> dict[EventKind, str]:
     notes: dict[EventKind, str] = {}
     if unreadable := [*roster.unreadable_registrations, *roster.unreadable_topics]:
         notes[EventKind.MALFORMED] = unreadable_nodes(unreadable)
-    foreign = {dialect: ids for dialect, ids in roster.dialects.items() if dialect is not Dialect.ZKGROUPS}
+    foreign = {dialect: ids for dialect, ids in roster.dialects.items() if not dialect.is_of_zkgroups}
     if foreign:
         notes[EventKind.FOREIGN] = "; ".join(f"{dialect}: {few(ids)}" for dialect, ids in sorted(foreign.items()))
     return notes

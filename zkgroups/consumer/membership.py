@@ -20,6 +20,7 @@ from ..deadline import Deadline
 from ..exceptions import ClaimedByOtherError, MalformedNodeError, NotClaimedError, NotRegisteredError, ZkgroupsException
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.member_instance import MemberInstance
+from ..zookeeper.owners_elsewhere import owners_elsewhere
 from ..zookeeper.reading.group_observer import GroupObserver
 from ..zookeeper.session.registry_context import RegistryContext, context_of
 from ..zookeeper.session.session import Session
@@ -165,7 +166,7 @@ class Membership:
             wanted = {at: stream for at, stream in wanted.items() if at not in outlived}
             self._tell(None)  # the recreated topic can be claimed once these are released
         if Dialect.PYKAFKA in roster.dialects:
-            others |= self._held_by_pykafka(wanted)
+            others |= owners_elsewhere(self.group, wanted)
         # A claimed partition stays with its stream, whatever the plan says now: its owner node names the stream.
         self._streams = {**wanted, **mine}
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
@@ -219,15 +220,6 @@ class Membership:
     def awaited(self) -> AwaitedPlan | None:
         """The plan that this member waits for."""
         return self._plan.awaited
-
-    def _held_by_pykafka(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Holder]:
-        """Return partitions that pykafka members hold. Their owner nodes have other paths, so a claim would succeed."""
-        asked = set(wanted)
-        return {
-            owner.at: owner
-            for owner in self.group.owners()
-            if isinstance(owner, Owner) and owner.at in asked and owner.path != self.group.paths.owner(owner.at)
-        }
 
     # Partitions
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from ..core.znodes.commit_details import CommitDetails
+from ..core.znodes.registration_codec import encode_registration
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import Owner, UnreadableNode
+from ..core.znodes.values import CommittedOffset, Owner, Registration, UnreadableNode
 from ..exceptions import NoPermissionError, NotClaimedError, NotRegisteredError
 from .claim import Claims
 from .instance import Instance
+from .offsets import Offsets
+from .ownership.fenced_commit import fenced_commit
 from .ownership.instance_ids_in_use import free_id
-from .ownership.owner_node import locked
+from .ownership.owner_node import OwnerNode, locked
+from .ownership.register_together import register_together
 from .ownership.resume_claims import find_owners, resume_claims
+from .session.registry_context import RegistryContext
 
 _DIGITS: Final = 10
 """The most digits of the number of a stream. Other clients can write to an owner node, and Python refuses thousands."""
@@ -76,12 +82,48 @@ class MemberInstance(Instance):
         number = data.decode().removeprefix(f"{self.id}-")
         return int(number) if number.isdecimal() and len(number) <= _DIGITS else 0
 
+    def forget_lost_claims(self) -> None:
+        """Read the owner nodes, and forget the claims whose nodes other clients have deleted or replaced."""
+        self._ownership.forget_lost(list(self._ownership.current().values()))
+
     def forget_offsets(self, partitions: Collection[TopicPartition]) -> None:
         """Make the next commit read the committed offsets of these partitions again."""
         nodes = [node for at, node in self._ownership.current().items() if at in partitions]
         with locked(nodes):
             for node in nodes:
                 node.last_commit = None
+
+    def commit_for_client(
+        self, offsets: Mapping[TopicPartition, int], details: Mapping[TopicPartition, CommitDetails]
+    ) -> None:
+        """Commit offsets for a client that chooses its offsets freely: it may seek back, and commit there.
+
+        An offset goes back only if this client knows it: it has committed that offset itself, or it was committed
+        before the claim. An offset that another client has committed since never goes back. Raise `NotClaimedError` if
+        a partition is not held.
+        """
+        current = self._ownership.current()
+        if missing := [at for at in offsets if at not in current]:
+            raise NotClaimedError(missing[0], also=missing[1:])
+        nodes = {current[at]: offset for at, offset in offsets.items()}
+        before = {node: node.last_commit for node in nodes}
+        try:
+            fenced_commit(self._ownership, nodes, backward=self._known_offsets(nodes), details=details)
+        except BaseException:
+            for node, last in before.items():
+                if node.last_commit is not last:  # it was only read, perhaps after another client's commit
+                    node.last_commit = None
+            raise
+
+    def _known_offsets(self, nodes: Collection[OwnerNode]) -> dict[TopicPartition, int]:
+        last = {node.at: node.last_commit for node in nodes}
+        known = {at: each.offset for at, each in last.items() if each is not None and each.offset is not None}
+        before = {node.at: node.claimed_zxid for node in nodes if node.last_commit is None}
+        if before:
+            for at, found in Offsets(self._paths, self._context).fetch_many(before).items():
+                if isinstance(found, CommittedOffset) and found.zxid <= before[at]:
+                    known[at] = found.offset
+        return known
 
     def claims_on(self, partitions: Collection[TopicPartition]) -> Claims:
         """Return the claims on these partitions. Raise `NotClaimedError` if one is not held."""
@@ -90,3 +132,9 @@ class MemberInstance(Instance):
             if at not in current or current[at].uncertain:
                 raise NotClaimedError(at)
         return Claims(self._ownership, [current[at] for at in sorted(partitions)])
+
+
+def register_all(context: RegistryContext, registrations: Mapping[MemberInstance, Registration]) -> None:
+    """Register several instances of one group in one transaction. See `register_together`."""
+    contents = {each._ownership: encode_registration(found) for each, found in registrations.items()}
+    register_together(context, contents)

@@ -5,10 +5,11 @@ A guard (`admin/transaction_guards.py`) protects the members of the group in the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
+from ..core.znodes.commit_details import CommitDetails, encode_details
 from ..core.znodes.offset_codec import check_offset, encode_offset
 from ..core.znodes.paths import GroupPaths, parent
 from ..core.znodes.topic_partition import TopicPartition, check_at
@@ -54,15 +55,34 @@ class OffsetWriter:
         *,
         backward: bool,
         guard: Guard | None,
+        details: Mapping[TopicPartition, CommitDetails] | None = None,
     ) -> None:
-        """Write offsets. Raise if one is not as expected, or would go back without `backward`."""
+        """Write offsets, some of them with details. Raise if one is not as expected, or would go back."""
         for offset in offsets.values():
             check_offset(offset)
         nodes = {at: _replaceable(node) for at, node in self.read(offsets).items()}
         for at, offset in offsets.items():
             self._check(at, offset, nodes[at], expected, backward=backward)
-        units = [[self._operation(at, offset, nodes[at])] for at, offset in offsets.items()]
-        self._transact_in_batches(units, guard)
+        units = {at: [self._operation(at, offset, nodes[at])] for at, offset in offsets.items()}
+        for at, operation in self._write_details(details or {}, offsets, nodes):
+            units[at].append(operation)
+        self._transact_in_batches(list(units.values()), guard)
+
+    def _write_details(
+        self,
+        details: Mapping[TopicPartition, CommitDetails],
+        offsets: Mapping[TopicPartition, int],
+        nodes: Mapping[TopicPartition, Node | None],
+    ) -> Iterator[tuple[TopicPartition, Operation]]:
+        found = bulk_read.nodes(self._context, map(self._paths.details_of, details))
+        for (at, each), existing in zip(details.items(), found, strict=True):
+            current, path = nodes[at], self._paths.details_of(at)
+            version = 0 if current is None else current.version + 1
+            data = encode_details(each, offset=offsets[at], version=version)
+            if (node := _replaceable(existing)) is None:
+                yield at, Create(path, data, acl=self._context.acls.offsets)
+            else:
+                yield at, Set(path, data, node.version)
 
     def _check(
         self,

@@ -21,7 +21,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.errors import DamagedAnswerError
+from zkgroups.kafka.wire.errors import DamagedAnswerError, DamagedRequestError
 
 WITHOUT_ORACLE = {("ListOffsets", 0), ("DescribeConfigs", 0)}
 """Versions of releases before 0.10.1, which kio does not have."""
@@ -195,6 +195,82 @@ def test_random_bytes_are_read_or_damaged(key: int, version: int) -> None:
             codec.decode(request, version, data)
         except DamagedAnswerError:
             continue
+
+
+SERVED = [
+    (key, version)
+    for key, api in codec.SERVED.items()
+    for version in range(api.first, api.last + 1)
+    if (api.name, version) not in WITHOUT_ORACLE
+]
+SERVED_IDS = [f"{codec.SERVED[key].name}-{version}" for key, version in SERVED]
+
+
+def served_oracle(key: int, version: int, side: str) -> Any:
+    api = codec.SERVED[key]
+    folder = re.sub("(?<!^)(?=[A-Z])", "_", api.name).lower()
+    return getattr(import_module(f"kio.schema.{folder}.v{version}.{side.lower()}"), api.name + side)
+
+
+def a_request(kind: Any, key: int, version: int, chance: random.Random) -> tuple[Any, bytes, int, str | None]:
+    message = any_message(kind, chance)
+    number, client = chance.randrange(2**31), chance.choice((*TEXTS, None))
+    header = kind.__header_schema__(
+        request_api_key=key, request_api_version=version, correlation_id=number, client_id=client
+    )
+    return message, written(header) + written(message), number, client
+
+
+@pytest.mark.parametrize(("key", "version"), SERVED, ids=SERVED_IDS)
+def test_requests_of_clients_have_the_same_values(key: int, version: int) -> None:
+    kind = served_oracle(key, version, "Request")
+    for run in range(RUNS):
+        message, frame, number, client = a_request(kind, key, version, random.Random(run))
+
+        found = codec.decode_request(frame)
+
+        assert found.kind == codec.RequestKind(key, version, number)
+        assert found.client_id == client
+        assert values(found.message, version) == values(message, version)
+
+
+@pytest.mark.parametrize(("key", "version"), SERVED, ids=SERVED_IDS)
+def test_a_cut_or_longer_request_is_damaged(key: int, version: int) -> None:
+    _, frame, _, _ = a_request(served_oracle(key, version, "Request"), key, version, random.Random(7))
+    for end in (*range(8, len(frame)), None):
+        with pytest.raises(DamagedRequestError):
+            codec.decode_request(frame[:end] if end is not None else frame + b"\0")
+
+
+@pytest.mark.parametrize(("key", "version"), SERVED, ids=SERVED_IDS)
+def test_random_bytes_of_clients_are_read_or_damaged(key: int, version: int) -> None:
+    for run in range(RUNS * 5):
+        chance = random.Random(run)
+        data = bytes(chance.choices((0, 1, 2, 0x7F, 0x80, 0xFF, chance.randrange(256)), k=chance.randrange(200)))
+        try:
+            codec.decode_request(struct.pack(">hhi", key, version, 1) + data)
+        except DamagedRequestError:
+            continue
+
+
+@pytest.mark.parametrize(("key", "version"), SERVED, ids=SERVED_IDS)
+def test_answers_that_are_read_and_written_again_have_the_same_bytes(key: int, version: int) -> None:
+    kind = served_oracle(key, version, "Response")
+    for run in range(RUNS):
+        message = any_message(kind, random.Random(run))
+        if key == codec.API_VERSIONS:
+            message = dataclasses.replace(message, error_code=ErrorCode.none)  # with an error, it is in version 0
+        frame = written(kind.__header_schema__(correlation_id=run)) + written(message)
+
+        answer = codec.decode_answer(key, version, frame)
+
+        assert codec.encode_answer(answer, version, run) == struct.pack(">i", len(frame)) + frame
+
+
+def test_an_answer_to_an_unknown_version_of_api_versions_is_read_in_its_first_version() -> None:
+    answer = codec.ApiVersionsResponse(error_code=35, api_keys=[])
+    frame = codec.encode_answer(answer, 0, 9)[4:]
+    assert codec.decode_answer(codec.API_VERSIONS, 4, frame).error_code == 35
 
 
 def test_old_versions_of_two_messages_are_those_of_old_brokers() -> None:

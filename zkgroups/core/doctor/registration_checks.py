@@ -120,7 +120,7 @@ def mixed_dialects(nodes: GroupNodes) -> Iterator[Problem]:
     """Find groups with several kinds of clients. zkgroups is compatible with all of them but pykafka."""
     dialects = nodes.dialects()
     pykafka = Dialect.PYKAFKA in dialects
-    if len(dialects if pykafka else dialects - {Dialect.ZKGROUPS}) > 1:
+    if len({each for each in dialects if pykafka or not each.is_of_zkgroups}) > 1:
         names = ", ".join(sorted(dialects))
         yield Problem(
             nodes.paths.ids,

@@ -44,7 +44,7 @@ class Roster:
             if isinstance(instance.registration, Registration) and instance.registration.streams
         }
         beside_other_clients = any(
-            isinstance(each.registration, Registration) and each.registration.dialect is not Dialect.ZKGROUPS
+            isinstance(each.registration, Registration) and not each.registration.dialect.is_of_zkgroups
             for each in subscribed.values()
             if not each.persistent
         )

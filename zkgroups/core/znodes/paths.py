@@ -4,6 +4,7 @@
     /consumers/<group>/owners/<topic>/<partition>     ephemeral    owner of the partition
     /consumers/<group>/offsets/<topic>/<partition>    persistent   committed offset: next message to read, decimal text
     /consumers/<group>/migration                      persistent   zkgroups only: migration mark (`migration_mark.py`)
+    /consumers/<group>/details/<topic>/<partition>    persistent   zkgroups only: details of a commit through a gateway
     /zkgroups/targets/<cluster>:<target>              ephemeral    zkgroups only: lock of a migration target
     /brokers/topics/<topic>                           persistent   Kafka's, read only
     /brokers/ids/<broker>                             ephemeral    Kafka's, read only
@@ -39,6 +40,10 @@ MIGRATION: Final = "migration"
 """The name of the migration mark in a group."""
 
 
+DETAILS: Final = "details"
+"""The name of the directory of commit details in a group (`commit_details.py`)."""
+
+
 def join(parent: str, *names: str) -> str:
     """Return the path of a znode below `parent`. The names must be valid."""
     return "/".join((parent.rstrip("/"), *names))
@@ -56,7 +61,7 @@ class GroupPaths:
     '/consumers/billing/offsets/orders/3'
     """
 
-    __slots__ = ("group", "ids", "mark", "offsets", "owners", "root")
+    __slots__ = ("details", "group", "ids", "mark", "offsets", "owners", "root")
 
     def __init__(self, group: str) -> None:
         self.group = check_group(group)
@@ -65,6 +70,7 @@ class GroupPaths:
         self.owners = join(self.root, Part.OWNERS)
         self.offsets = join(self.root, Part.OFFSETS)
         self.mark = join(self.root, MIGRATION)
+        self.details = join(self.root, DETAILS)
 
     def instance(self, instance: str) -> str:
         """The path of an instance's registration."""
@@ -81,6 +87,10 @@ class GroupPaths:
     def offset(self, at: TopicPartition) -> str:
         """The path of a partition's committed offset."""
         return join(self.offsets, at.topic, str(at.partition))
+
+    def details_of(self, at: TopicPartition) -> str:
+        """The path of the details of a partition's last commit through a gateway."""
+        return join(self.details, at.topic, str(at.partition))
 
     def offset_topic(self, topic: str) -> str:
         """The directory of a topic's offsets."""

@@ -67,6 +67,8 @@ def encode_registration(registration: Registration) -> bytes:
         fields["assignors"] = list(registration.assignors)
     if registration.include_internal:
         fields["internal"] = True
+    if registration.dialect is Dialect.GATEWAY:
+        fields["gateway"] = {"client_id": registration.client_id, "host": registration.client_host}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -127,6 +129,8 @@ def _decode(data: bytes) -> Registration:
         dialect=_dialect(fields),
         assignors=_assignors(fields),
         include_internal=fields.get("client") == CLIENT and fields.get("internal") is True,
+        client_id=_of_gateway(fields, "client_id"),
+        client_host=_of_gateway(fields, "host"),
     )
     _check_evaluable(registration)
     return registration
@@ -196,8 +200,15 @@ def _timestamp(fields: Mapping[str, Any]) -> datetime | None:
 
 def _dialect(fields: Mapping[str, Any]) -> Dialect:
     if fields.get("client") == CLIENT:
-        return Dialect.ZKGROUPS
+        return Dialect.GATEWAY if isinstance(fields.get("gateway"), dict) else Dialect.ZKGROUPS
     return Dialect.KAZOO_GO if is_int(fields.get("timestamp")) else Dialect.SCALA
+
+
+def _of_gateway(fields: Mapping[str, Any], name: str) -> str:
+    if _dialect(fields) is not Dialect.GATEWAY:
+        return ""
+    text = fields["gateway"].get(name)
+    return text if is_text(text) else ""
 
 
 def _assignors(fields: Mapping[str, Any]) -> tuple[str, ...]:

@@ -48,9 +48,16 @@ class Dialect(StrEnum):
     """The client that wrote a registration, judged by its form."""
 
     ZKGROUPS = "zkgroups"
+    GATEWAY = "gateway"
+    """A client of Kafka's group protocol, registered by a zkgroups gateway."""
     SCALA = "scala"
     KAZOO_GO = "kazoo-go"
     PYKAFKA = "pykafka"
+
+    @property
+    def is_of_zkgroups(self) -> bool:
+        """True if zkgroups wrote it, for an instance or for a client of its gateway."""
+        return self in (Dialect.ZKGROUPS, Dialect.GATEWAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,7 @@ class Registration:
     - `dialect`: the client that wrote it.
     - `assignors`: the strategies that a zkgroups `Member` supports, in order of preference. Empty for other instances.
     - `include_internal`: True if a pattern may choose Kafka's internal topics.
+    - `client_id`, `client_host`: for a client of a gateway, its `client.id` and its address.
     """
 
     streams: Mapping[str, int]
@@ -74,6 +82,8 @@ class Registration:
     dialect: Dialect = Dialect.ZKGROUPS
     assignors: tuple[str, ...] = ()
     include_internal: bool = False
+    client_id: str = ""
+    client_host: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "streams", MappingProxyType(dict(self.streams)))
@@ -93,6 +103,8 @@ class Registration:
             self.dialect,
             self.assignors,
             self.include_internal,
+            self.client_id,
+            self.client_host,
         )
 
 

@@ -27,3 +27,7 @@ class AnswerLostError(WireError):
 
 class DamagedAnswerError(AnswerLostError):
     """The answer cannot be read. Perhaps the server is not a Kafka broker."""
+
+
+class DamagedRequestError(Exception):
+    """The request of a client cannot be read. Perhaps it is not a Kafka client."""

@@ -101,7 +101,7 @@ SCHEMAS: Final[dict[Table, StructType]] = {
                 "topics or expressions, with the number of streams",
             ),
             _column("pattern", StringType(), "the kind of subscription: static, white_list or black_list"),
-            _column("dialect", StringType(), "the client that wrote it: zkgroups, scala, kazoo-go or pykafka"),
+            _column("dialect", StringType(), "the client that wrote it: zkgroups, gateway, scala, kazoo-go or pykafka"),
             _RAW,
             _PROBLEM,
             _READ_AT,

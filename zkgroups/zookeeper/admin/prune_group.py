@@ -66,6 +66,8 @@ class _Pruning(Deletion):
             return Delete(path, offset.version)
         if path in self._parts or parent(path) in (self._paths.owners, self._paths.offsets):
             return operation
+        if path == self._paths.details or path.startswith(f"{self._paths.details}/"):  # nothing without the offsets
+            return operation
         if self._is_registration(operation):  # a persistent registration: it has no client
             return operation
         raise GuardFailedError(f"node {path} was created after the group was read, so the group is kept: check it")

@@ -72,6 +72,9 @@ def _claim_batch(
         try:
             operations: list[Operation] = [*ownership.fence.check(registration), *creates]
             ownership.fence.transact(operations, registration, then=partial(ownership.add, nodes, registration))
+            seen = int(ownership.session.client.last_zxid)
+            for node in nodes:
+                node.claimed_zxid = seen
             return nodes
         except TransactionFailed as failure:
             _handle_failure(ownership, partitions, failure, registration)

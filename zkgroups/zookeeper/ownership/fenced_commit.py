@@ -9,6 +9,8 @@ it has read the node, and a node created here is written twice in the same trans
 have the known version, the write succeeds; its reply shows that the node is another one, and a warning is logged.
 
 An ephemeral offset node of another client would be deleted with its session, so a commit replaces it.
+
+The details of a commit (`core/znodes/commit_details.py`) are written in the same transaction.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
+from ...core.znodes.commit_details import CommitDetails, encode_details
 from ...core.znodes.offset_codec import encode_offset
-from ...core.znodes.paths import join
+from ...core.znodes.paths import join, parent
 from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import CommittedOffset, ForbiddenNode
 from ...exceptions import (
@@ -43,10 +47,19 @@ from .registration_fence import RegistrationVersion
 log = logging.getLogger("zkgroups.claim")
 
 
+_NO_DETAILS: Final[Mapping[TopicPartition, CommitDetails]] = {}
+_MISSING: Final = -1
+"""The version of a node that does not exist."""
+
+
 def fenced_commit(
-    ownership: Ownership, offsets: Mapping[OwnerNode, int], *, backward: bool | Mapping[TopicPartition, int] = False
+    ownership: Ownership,
+    offsets: Mapping[OwnerNode, int],
+    *,
+    backward: bool | Mapping[TopicPartition, int] = False,
+    details: Mapping[TopicPartition, CommitDetails] = _NO_DETAILS,
 ) -> None:
-    """Commit offsets of partitions that the instance owns.
+    """Commit offsets of partitions that the instance owns, some of them with details.
 
     If a successor has already committed further, raise `SessionLostError` or `NotClaimedError`, and not
     `OffsetWouldGoBackError`.
@@ -55,7 +68,7 @@ def fenced_commit(
     with locked(nodes):
         while left:
             registration = ownership.registration_of(nodes)
-            attempt = _Attempt(ownership, registration)
+            attempt = _Attempt(ownership, registration, details)
             try:
                 attempt.write(left, backward=backward)
             except TransactionFailed as failure:
@@ -68,8 +81,11 @@ def fenced_commit(
 class _Attempt:
     """One attempt to commit, at one version of the registration. A failed check needs another attempt."""
 
-    def __init__(self, ownership: Ownership, registration: RegistrationVersion) -> None:
+    def __init__(
+        self, ownership: Ownership, registration: RegistrationVersion, details: Mapping[TopicPartition, CommitDetails]
+    ) -> None:
         self._paths = ownership.paths
+        self._details = details
         self._context = ownership.context
         self._registration = registration
         self._check = ownership.fence.check(registration)
@@ -91,7 +107,8 @@ class _Attempt:
             self._write_batch(left, data)
 
     def _write_batch(self, left: dict[OwnerNode, int], data: Mapping[OwnerNode, bytes]) -> None:
-        units = (self._write(node, data[node]) for node in left)
+        self._read_details([node for node in left if node.at in self._details and node.details_version is None])
+        units = ([*self._write(node, data[node]), *self._write_details(node, left[node])] for node in left)
         batch = first_batch(self._context.session, units, overhead=self._check)
         nodes = list(left)[: len(batch)]
         operations = [*self._check, *(operation for unit in batch for operation in unit)]
@@ -105,17 +122,41 @@ class _Attempt:
         except TransactionFailed as failure:
             if isinstance(failure.operation, Check):
                 raise
-            failed = next(node for node in nodes if self._paths.offset(node.at) == failure.operation.path)
+            path = failure.operation.path
+            failed = next(node for node in nodes if path in (self._paths.offset(node.at), self._details_path(node)))
             self._handle_failure(nodes, failed, failure)
             return
         except OutcomeUnknownError:
             for node in nodes:
-                node.last_commit = None  # the next commit may find the offset written here
+                node.last_commit = node.details_version = None  # the next commit may find the offset written here
             raise
         # Without results, the reply was lost, and the outcome was found by reading the nodes.
-        czxids = [stat.czxid for stat in stats(results)] or [None] * len(nodes)
-        for node, czxid in zip(nodes, czxids, strict=True):
-            self._record(node, left.pop(node), czxid)
+        written = [operation.path for operation in operations if isinstance(operation, Set)]
+        czxids = {path: stat.czxid for path, stat in zip(written, stats(results), strict=bool(results))}
+        for node in nodes:
+            self._record(node, left.pop(node), czxids.get(self._paths.offset(node.at)))
+
+    # Details
+
+    def _details_path(self, node: OwnerNode) -> str:
+        return self._paths.details_of(node.at)
+
+    def _read_details(self, nodes: Sequence[OwnerNode]) -> None:
+        """Read the versions of the nodes with details."""
+        for node, read in zip(nodes, bulk_read.nodes(self._context, map(self._details_path, nodes)), strict=True):
+            if isinstance(read, ForbiddenNode):
+                raise NoPermissionError(read.path)
+            node.details_version = _MISSING if read is None else read.version
+
+    def _write_details(self, node: OwnerNode, offset: int) -> Sequence[Operation]:
+        if (details := self._details.get(node.at)) is None:
+            return []
+        path, last = self._details_path(node), node.last_commit
+        version = 1 if last is None or last.version is None else last.version + 1
+        data = encode_details(details, offset=offset, version=version)
+        if node.details_version in (None, _MISSING):
+            return [Create(path, data, acl=self._context.acls.offsets)]
+        return [Set(path, data, node.details_version or 0)]
 
     def _write(self, node: OwnerNode, data: bytes) -> Sequence[Operation]:
         path = self._paths.offset(node.at)
@@ -138,6 +179,8 @@ class _Attempt:
             )
         czxid = known if czxid is None else czxid
         node.last_commit = LastCommit(version + 1, offset, self._registration.version, czxid)
+        if node.at in self._details:
+            node.details_version = 0 if node.details_version is None else node.details_version + 1
 
     def _read(self, nodes: Sequence[OwnerNode]) -> None:
         """Read the committed offsets."""
@@ -188,12 +231,17 @@ class _Attempt:
 
     def _handle_failure(self, nodes: Sequence[OwnerNode], node: OwnerNode, failure: TransactionFailed) -> None:
         """Create missing directories so that the caller can retry. Otherwise raise: another client has committed."""
+        is_details = failure.operation.path == self._details_path(node)
         if isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):
-            topics = (self._paths.offset_topic(each.at.topic) for each in nodes)
+            path = self._details_path if is_details else lambda node: self._paths.offset(node.at)
+            topics = (parent(path(each)) for each in nodes)
             ensure_paths(self._context, topics, session_id=self._registration.session_id)
             return
         if not isinstance(failure.error, NoNodeError | NodeExistsError | BadVersionError):
             raise translate(failure.error, failure.operation.path) from failure.error
+        if is_details:
+            node.details_version = None  # it is read again for the next attempt
+            return
         node.last_commit = None  # after the conflict, the caller may commit again, over the current offset
         read = self._context.session.get(failure.operation.path, deadline=self._context.deadline())
         found = None if read is None else group_reader.offset(self._paths.group, node.at, read)

@@ -37,7 +37,11 @@ class OwnerNode:
         self.session_id = session_id
         self.data = data
         self.version = version
+        self.claimed_zxid = 0
+        """The last transaction that the client had seen when the claim was confirmed; 0 for a resumed claim."""
         self.last_commit: LastCommit | None = None
+        self.details_version: int | None = None
+        """The version of the node with the details of the last commit: -1 if it does not exist, None if unknown."""
         self.uncertain = False
         """True during a release, and after a release whose outcome is unknown: then it can only be released again."""
         self.resumed = False

@@ -114,10 +114,11 @@ class RegistrationFence:
                 self.adopt(RegistrationVersion(session_id, MISSING), known=known)
             return False
         self._session.prove(session_id, deadline=self._context.deadline())
-        self._begin(RegistrationVersion(session_id, node.version))
+        self.begin(RegistrationVersion(session_id, node.version))
         return True
 
-    def _begin(self, registration: RegistrationVersion) -> None:
+    def begin(self, registration: RegistrationVersion) -> None:
+        """Use this registration, which exists, and keep proving its session."""
         with self._lock:
             self._current = registration
         self.leftovers.discard([self.path])
@@ -128,7 +129,7 @@ class RegistrationFence:
         unless_marked = unmarked(self._paths, self._context)
         while True:
             try:
-                self.transact([*unless_marked, create], registration, then=lambda: self._begin(registration))
+                self.transact([*unless_marked, create], registration, then=lambda: self.begin(registration))
                 break
             except TransactionFailed as failure:
                 if isinstance(failure.error, NoNodeError):

@@ -48,22 +48,26 @@ MAX_GROUPS_AT_ONCE: Final = 256
 """How many groups to keep in memory at a time: few at first, so that the first result is available soon."""
 
 
-def read_groups(context: RegistryContext, groups: Iterable[str]) -> Iterator[GroupView]:
-    """Read these groups completely, in order, with the partitions that Kafka has registered for their topics."""
+def read_groups(context: RegistryContext, groups: Iterable[str], *, with_offsets: bool = True) -> Iterator[GroupView]:
+    """Read these groups completely, in order, with the partitions that Kafka has registered for their topics.
+
+    Without offsets, a group costs a few reads, however many partitions it has offsets for.
+    """
     remaining = iter(groups)
     count = GROUPS_AT_ONCE
     while batch := list(islice(remaining, count)):
-        yield from _read_batch(context, batch)
+        yield from _read_batch(context, batch, with_offsets=with_offsets)
         count = min(2 * count, MAX_GROUPS_AT_ONCE)
 
 
-def _read_batch(context: RegistryContext, groups: Sequence[str]) -> Iterator[GroupView]:
+def _read_batch(context: RegistryContext, groups: Sequence[str], *, with_offsets: bool) -> Iterator[GroupView]:
     roots = bulk_read.children(context, (GroupPaths(group).root for group in groups))
     existing = {group: names for group, names in zip(groups, roots, strict=True) if names is not None}
     marked = migration_marks.read(context, (group for group, names in existing.items() if _may_have(names, MIGRATION)))
     instances = _by_group(read_instances(context, groups))
     owners = _by_group(read_owners(context, groups))
-    offsets = _by_group((group, offset) for group, some in read_offsets(context, groups) for offset in some)
+    offset_groups = groups if with_offsets else ()
+    offsets = _by_group((group, offset) for group, some in read_offsets(context, offset_groups) for offset in some)
     decoded = {group: _DecodedGroup.of(group, instances[group], owners[group], offsets[group]) for group in groups}
     topics = _RegisteredTopics.read(context, decoded.values())
     for group, nodes in decoded.items():

@@ -1,0 +1,133 @@
+"""`zkgroups gateway`: run a gateway in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ..shared.brokers import missing_brokers
+from ..shared.command_classes import Command
+from ..shared.input_files import FilePath
+from ..shared.messages import say
+from ..shared.options import Format, Options
+from ..shared.output import Column, Output, Table
+from ..shared.signals import raise_recorded
+from .group_storage import group_storage
+from .listening import file_limit, listening_tls, one_address, port_range
+
+if TYPE_CHECKING:
+    from zkgroups.gateway import Gateway, GatewaySettings
+
+_GATEWAYS: Final = Table("gateways", key="address", columns=(Column("ADDRESS", "address"),))
+_FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FILE"}
+
+
+@click.command(cls=Command)
+@click.option("--listen", required=True, metavar="HOST:PORT", help="The address for clients to begin with.")
+@click.option(
+    "--broker-ports",
+    metavar="FIRST-LAST",
+    help="The ports at which clients find the brokers: the first port plus the id of the broker, modulo the number of "
+    "ports. By default the 100 ports after that of --listen.",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST",
+    help="The host name of the gateway for clients; by default the address to which they have connected.",
+)
+@click.option(
+    "--group",
+    "pattern",
+    metavar="REGEX",
+    help="Answer for the groups whose whole name matches; all others stay with the brokers. By default, all groups.",
+)
+@click.option("--memory", is_flag=True, help="Keep groups in memory. At the end of the gateway their offsets are lost.")
+@click.option(
+    "--foreign-assignor",
+    type=click.Choice(["range", "roundrobin"]),
+    default="range",
+    show_default=True,
+    help="The strategy of the Scala members in groups in ZooKeeper, as they are configured.",
+)
+@click.option("--listen-cert", **_FILE, help="Let clients connect with TLS: the certificate of the gateway (PEM).")
+@click.option("--listen-key", **_FILE, help="Its key (PEM), unless it is in the same file.")
+@click.option("--listen-client-ca", **_FILE, help="Only accept clients with a certificate of this authority (PEM).")
+@click.option("--max-connections", type=click.IntRange(1), default=5000, show_default=True, help="Clients at a time.")
+@click.option("--max-groups", type=click.IntRange(1), default=10_000, show_default=True, help="Groups with members.")
+@click.option("--max-members", type=click.IntRange(1), default=1000, show_default=True, help="Members of a group.")
+@click.pass_obj
+def gateway(options: Options, /, **given: Any) -> None:
+    """Run a group coordinator that speaks Kafka's protocol, in front of the brokers.
+
+    Clients use the address of --listen as their bootstrap server. All their requests go through the gateway, which
+    never shows them the address of a broker. Requests about groups are answered by the gateway, or with --group only
+    those about some groups.
+
+    With -z, clients join the groups in ZooKeeper, beside Scala members and other old clients. Kafka's own tools show
+    these groups: members, partitions, offsets. With --read-only, nobody can join or change them. With --memory, groups
+    exist only in the gateway, for experiments. A broker permits or refuses what a client does with a group, as without
+    the gateway.
+
+    \b
+    Example:
+      zkgroups gateway --listen 0.0.0.0:19092 -b kafka1:9092,kafka2:9092 -z zk1:2181/kafka --group 'billing|audit-.*'
+      zkgroups gateway --listen 0.0.0.0:19092 -b kafka1:9092,kafka2:9092 -z zk1:2181/kafka --read-only
+      zkgroups gateway --listen 0.0.0.0:19092 -b kafka1:9092 --memory --group 'test-.*' --advertise gateway.example.com
+    """
+    if options.bootstrap_server is None:
+        raise missing_brokers("the gateway")
+    settings = _settings(options, given)
+    kept = group_storage(options, memory=given["memory"], foreign_assignor=given["foreign_assignor"])
+    with kept as (storage, config):
+        from zkgroups.gateway import Gateway
+
+        recorded = asyncio.run(_run(options, Gateway(settings, config, storage)))
+    raise_recorded(recorded)
+
+
+def _settings(options: Options, given: dict[str, Any]) -> GatewaySettings:
+    from zkgroups.gateway import GatewaySettings, GroupRouting, Limits
+    from zkgroups.kafka import read_properties
+    from zkgroups.kafka.settings.client_settings import client_settings
+    from zkgroups.kafka.wire import codec
+
+    codec.check_installed()
+    listen = one_address(given["listen"])
+    properties = read_properties(options.command_config) if options.command_config else {}
+    file_limit(2 * given["max_connections"])
+    return GatewaySettings(
+        listen,
+        port_range(given["broker_ports"], listen),
+        str(options.bootstrap_server),
+        client_settings(properties).security,
+        given["advertise"],
+        listening_tls(given["listen_cert"], given["listen_key"], given["listen_client_ca"]),
+        GroupRouting(given["pattern"]),
+        read_only=options.read_only,
+        limits=Limits(connections=given["max_connections"], groups=given["max_groups"], members=given["max_members"]),
+    )
+
+
+async def _run(options: Options, gateway: Gateway) -> Sequence[int]:
+    """Run until a signal comes, and return it."""
+    recorded: list[int] = []
+    signalled = asyncio.Event()
+
+    def record(number: int) -> None:
+        recorded.append(number)
+        signalled.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, record, number)
+    async with gateway:
+        Output(options, default=Format.NAME).write(_GATEWAYS, [{"address": str(gateway.address)}])
+        say(options, "The gateway is running. Ctrl-C stops it.")
+        await signalled.wait()
+    return recorded

@@ -1,0 +1,185 @@
+"""A member as a client of Kafka's group protocol behaves: it joins, syncs, sends heartbeats, and joins again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any, Self
+
+from zkgroups import TopicPartition
+from zkgroups.coordinator import (
+    CommitRequest,
+    CommittedValue,
+    GroupProtocol,
+    HeartbeatRequest,
+    JoinRequest,
+    KafkaError,
+    LeaveRequest,
+    MemberIdentity,
+    Subscription,
+    SyncRequest,
+    decode_assignment,
+    encode_subscription,
+)
+
+from .served import PATIENCE, Served
+
+HEARTBEAT = 0.1
+_NOTHING: frozenset[TopicPartition] = frozenset()
+
+
+class KafkaMember:
+    """One client. `assigned` has the partitions on which it works now.
+
+    With `cooperative`, it keeps its partitions while it joins, and gives up only what is no longer assigned to it.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        group: str,
+        *topics: str,
+        client_id: str = "app",
+        cooperative: bool = False,
+        instance_id: str | None = None,
+        session_timeout: float = 10.0,
+        strategy: str = "",
+    ) -> None:
+        self.assigned = _NOTHING
+        self.errors: list[str] = []
+        self.member_id = ""
+        self.generation = -1
+        self.history: list[frozenset[TopicPartition]] = []
+        self._served, self._group, self._topics = served, group, frozenset(topics)
+        self._client_id, self._instance_id = client_id, instance_id
+        self._cooperative, self._session_timeout = cooperative, session_timeout
+        self._strategy = strategy or ("cooperative-sticky" if cooperative else "range")
+        self._paused = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=client_id)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.kill()
+
+    # The test's side
+
+    def kill(self) -> None:
+        """Send nothing any more."""
+        self._stopped.set()
+        self._thread.join(PATIENCE)
+
+    def leave(self) -> None:
+        """Leave the group in order."""
+        self.kill()
+        self.assigned = _NOTHING
+        answer = self._served.ask(LeaveRequest(self._group, (MemberIdentity(self.member_id, self._instance_id),)))
+        assert {error.name for error in answer.members} == {"NONE"}
+
+    def pause(self) -> None:
+        """Send no heartbeats, as a client that processes a message for long."""
+        self._paused.set()
+
+    def go_on(self) -> None:
+        self._paused.clear()
+
+    def send_commit(self, offset: int, *partitions: TopicPartition, **details: Any) -> Future[Any]:
+        """Commit the offset for these partitions, or for all that are assigned."""
+        value = CommittedValue(offset, **details)
+        offsets = dict.fromkeys(partitions or sorted(self.assigned), value)
+        return self._served.send(CommitRequest(self._group, offsets, self.member_id, self.generation))
+
+    def commit(self, offset: int, *partitions: TopicPartition, **details: Any) -> dict[TopicPartition, str]:
+        """Commit, and return the errors."""
+        answer = self.send_commit(offset, *partitions, **details).result(PATIENCE)
+        return {at: error.name for at, error in answer.errors.items()}
+
+    # For members that read messages
+
+    def on_assigned(self) -> None:
+        """Called on the client's thread when partitions were assigned."""
+
+    def on_beat(self) -> None:
+        """Called on the client's thread before each heartbeat."""
+
+    def on_revoked(self) -> None:
+        """Called on the client's thread before it joins again. It may still commit."""
+
+    # The client's thread
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            error = self._join() or self._sync() or self._work()
+            if self._stopped.is_set():
+                break  # a process that is suspended still believes in its partitions
+            if error:
+                self.errors.append(error.name)
+            if error in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID):
+                self._give_up(all=True)
+                self.member_id = ""
+            elif error is KafkaError.ILLEGAL_GENERATION or not self._cooperative:
+                self._give_up(all=True)
+            if error not in (KafkaError.NONE, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.MEMBER_ID_REQUIRED):
+                time.sleep(HEARTBEAT)
+
+    def _give_up(self, *, all: bool) -> None:
+        if all:
+            self.assigned = _NOTHING
+
+    def _ask(self, request: Any) -> Any:
+        answer = self._served.send(request)
+        while not self._stopped.is_set():
+            try:
+                return answer.result(HEARTBEAT)
+            except TimeoutError:
+                continue
+        return None
+
+    def _join(self) -> KafkaError:
+        owned = self.assigned if self._cooperative else _NOTHING
+        metadata = encode_subscription(Subscription(self._topics, owned))
+        answer = self._ask(
+            JoinRequest(
+                self._group,
+                self.member_id,
+                (GroupProtocol(self._strategy, metadata),),
+                self._session_timeout,
+                20.0,
+                instance_id=self._instance_id,
+                client_id=self._client_id,
+                client_host="/10.0.0.7",
+            )
+        )
+        if answer is None:
+            return KafkaError.REBALANCE_IN_PROGRESS
+        if answer.error in (KafkaError.NONE, KafkaError.MEMBER_ID_REQUIRED):
+            self.member_id, self.generation = answer.member_id, answer.generation
+        return KafkaError(answer.error)
+
+    def _sync(self) -> KafkaError:
+        answer = self._ask(SyncRequest(self._group, self.member_id, self.generation, {}, self._instance_id))
+        if answer is None:
+            return KafkaError.REBALANCE_IN_PROGRESS
+        if answer.error:
+            return KafkaError(answer.error)
+        before, self.assigned = self.assigned, decode_assignment(answer.assignment) or _NOTHING
+        self.history.append(self.assigned)
+        self.on_assigned()
+        # A cooperative client joins again after it has given up partitions.
+        return KafkaError.REBALANCE_IN_PROGRESS if before - self.assigned else KafkaError.NONE
+
+    def _work(self) -> KafkaError:
+        while not self._stopped.wait(HEARTBEAT):
+            if self._paused.is_set():
+                continue
+            self.on_beat()
+            answer = self._ask(HeartbeatRequest(self._group, self.member_id, self.generation, self._instance_id))
+            if answer is not None and answer.error:
+                if answer.error == KafkaError.REBALANCE_IN_PROGRESS:
+                    self.on_revoked()
+                return KafkaError(answer.error)
+        return KafkaError.NONE

@@ -1,0 +1,154 @@
+"""A gateway on a thread of its own, and raw connections to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self, TypeVar
+
+from zkgroups.coordinator import AssignmentBy, CoordinatorConfig
+from zkgroups.gateway import Gateway, GatewaySettings, GroupRouting, Limits, NodePorts
+from zkgroups.gateway.gateway import StorageFactory
+from zkgroups.gateway.groups.memory_groups import MemoryGroups
+from zkgroups.kafka.wire import codec
+from zkgroups.kafka.wire.address import Address
+from zkgroups.kafka.wire.runner import Runner
+from zkgroups.testing import ports
+
+LONGEST = 30.0
+QUICK = CoordinatorConfig(assignment_by=AssignmentBy.COORDINATOR, initial_rebalance_delay=0.2, min_session_timeout=1.0)
+
+T = TypeVar("T")
+
+
+class RunningGateway:
+    """A gateway, its address, and a way to run coroutines beside it."""
+
+    def __init__(self, gateway: Gateway, runner: Runner) -> None:
+        self.gateway = gateway
+        self._runner = runner
+        self.bootstrap = str(gateway.address)
+
+    def run(self, use: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(use)
+
+    def connect(self, node: Address | None = None) -> RawClient:
+        return RawClient(node or self.gateway.address)
+
+
+@contextmanager
+def running(
+    bootstrap: str,
+    *,
+    config: CoordinatorConfig = QUICK,
+    storage: StorageFactory = MemoryGroups,
+    brokers: int = 1,
+    pattern: str | None = None,
+    read_only: bool = False,
+    limits: Limits | None = None,
+    numbers: Sequence[int] | None = None,
+    **more: Any,
+) -> Iterator[RunningGateway]:
+    """Run a gateway in front of so many brokers, with these port numbers or free ones."""
+    with contextlib.nullcontext(numbers) if numbers else reserved(brokers + 1) as numbers:
+        settings = GatewaySettings(
+            Address(ports.HOST, numbers[0]),
+            NodePorts(min(numbers[1:]), max(numbers[1:])),
+            bootstrap,
+            routing=GroupRouting(pattern),
+            read_only=read_only,
+            limits=limits or Limits(),
+        )
+        gateway = Gateway(replace(settings, **more), config, storage)
+        runner = Runner()
+        try:
+            runner.run(gateway.__aenter__())
+            try:
+                yield RunningGateway(gateway, runner)
+            finally:
+                runner.run(gateway.__aexit__())
+        finally:
+            runner.close()
+
+
+@contextmanager
+def reserved(count: int) -> Iterator[list[int]]:
+    """Reserve a port for the gateway, and a range of ports for its brokers."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            found = ports.reserve()
+            stack.callback(found.release)
+            numbers = [found.number, *range(found.number + 2, found.number + 1 + count)]
+            if all(map(ports.is_free, numbers)):
+                yield numbers
+                return
+
+
+class RawClient:
+    """A connection that sends and receives frames."""
+
+    def __init__(self, address: Address) -> None:
+        self.socket = socket.create_connection(address, timeout=LONGEST)
+        self._stream = self.socket.makefile("rb")
+
+    def send(self, message: Any, version: int, id: int = 1, *, client: str = "raw") -> None:
+        self.socket.sendall(codec.encode(message, version, id, client))
+
+    def frame(self) -> bytes:
+        """The next frame without its length; empty at the end of the connection."""
+        size = self._stream.read(4)
+        return self._stream.read(struct.unpack(">i", size)[0]) if size else b""
+
+    def answer(self, key: int, version: int) -> Any:
+        return codec.decode_answer(key, version, self.frame())
+
+    def ask(self, message: Any, version: int, id: int = 1) -> Any:
+        self.send(message, version, id)
+        return self.answer(message.API_KEY, version)
+
+    @property
+    def ended(self) -> bool:
+        """Wait for the end of the connection. False if there are more bytes."""
+        try:
+            return not self._stream.read(1)
+        except ConnectionError:
+            return True
+
+    def close(self) -> None:
+        self._stream.close()
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def produce(topic: str, partition: int, *, acks: int, id: int, records: bytes = b"") -> bytes:
+    """The frame of a Produce request in version 3."""
+    name = topic.encode()
+    body = struct.pack(">hhih", 0, 3, id, 1) + b"p" + struct.pack(">hhi", -1, acks, 10_000)
+    body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">iii", 1, partition, len(records)) + records
+    return struct.pack(">i", len(body)) + body
+
+
+async def open_many(address: Address, count: int, first: bytes) -> list[asyncio.StreamWriter]:
+    """Open connections that send some bytes, and then nothing."""
+    opened = []
+    for _ in range(count):
+        _, writer = await asyncio.open_connection(*address)
+        writer.write(first)
+        opened.append(writer)
+    return opened
+
+
+async def close_all(writers: Sequence[asyncio.StreamWriter]) -> None:
+    """Close them, on the event loop that opened them."""
+    for writer in writers:
+        writer.close()

@@ -1,0 +1,169 @@
+"""Commits through a gateway are fenced, and change nothing that another client has committed further."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.testing.waiting import eventually
+from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
+from zkgroups.coordinator import (
+    CommitRequest,
+    CommittedValue,
+    DeleteGroupsRequest,
+    DeleteOffsetsRequest,
+)
+from zkgroups.gateway.zookeeper_storage import commits
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
+
+from .conftest import Connect, Join
+from .old_members import ALL, commit, register
+from .served import Served
+
+pytestmark = pytest.mark.zookeeper
+
+AT = TopicPartition("orders", 0)
+REFUSED = {AT: "ILLEGAL_GENERATION"}
+DONE = {AT: "NONE"}
+
+
+def offset(group: Consumergroup, at: TopicPartition = AT) -> int | None:
+    found = group.offsets.fetch(at)
+    return None if found is None else found.offset
+
+
+def commit_alone(served: Served, offset: int, metadata: str = "") -> str:
+    """Commit as a simple consumer, or as an administrator."""
+    answer = served.ask(CommitRequest("billing", {AT: CommittedValue(offset, metadata)}))
+    return str(answer.errors[AT].name)
+
+
+def test_a_member_commits_only_what_it_owns(group: Consumergroup, join: Join) -> None:
+    first, second = join(client_id="a"), join(client_id="b")
+    assert eventually(lambda: (len(first.assigned), len(second.assigned)) == (3, 3))
+    mine, other = min(first.assigned), min(second.assigned)
+    assert first.commit(5, mine, other) == {mine: "NONE", other: "ILLEGAL_GENERATION"}
+    assert (offset(group, mine), offset(group, other)) == (5, None)
+
+
+def test_a_member_that_seeks_back_commits_there(group: Consumergroup, join: Join) -> None:
+    group.offsets.set(AT, 100)
+    member = join()
+    assert eventually(lambda: member.assigned == ALL)
+    for number in (40, 90, 60):
+        assert member.commit(number, AT) == DONE
+        assert offset(group) == number
+
+
+def test_an_offset_that_another_client_has_committed_further_does_not_go_back(
+    registry: Registry, group: Consumergroup, join: Join
+) -> None:
+    """Old clients commit without a fence. The member joins again, and continues at their offset."""
+    member = join()
+    assert eventually(lambda: member.assigned == ALL)
+    for own in (None, 10):
+        if own is not None:
+            assert member.commit(own + 500, AT) == DONE
+        ahead = (offset(group) or 0) + 100
+        commit(registry.client, "billing", "orders", 0, str(ahead).encode())
+        for _ in range(3):
+            assert member.commit(ahead - 1, AT) == REFUSED
+            assert offset(group) == ahead
+        assert member.commit(ahead + 1, AT) == DONE
+
+
+def test_one_refused_offset_does_not_hold_up_the_others(registry: Registry, group: Consumergroup, join: Join) -> None:
+    member = join()
+    assert eventually(lambda: member.assigned == ALL)
+    commit(registry.client, "billing", "orders", 3, b"100")
+    commit(registry.client, "billing", "orders", 4, b"100")
+    errors = member.commit(7)
+    assert {at.partition: error for at, error in errors.items() if error != "NONE"} == {
+        3: "ILLEGAL_GENERATION",
+        4: "ILLEGAL_GENERATION",
+    }
+    assert {at.partition: offset(group, at) for at in ALL} == {0: 7, 1: 7, 2: 7, 3: 100, 4: 100, 5: 7}
+
+
+def test_an_offset_that_would_stop_old_clients_is_refused(group: Consumergroup, join: Join, served: Served) -> None:
+    assert commit_alone(served, -1) == "UNKNOWN_SERVER_ERROR"
+    member = join()
+    assert eventually(lambda: member.assigned == ALL)
+    assert member.commit(-1, AT) == member.commit(2**63, AT) == {AT: "UNKNOWN_SERVER_ERROR"}
+    assert offset(group) is None
+
+
+def test_details_of_a_commit_do_not_outlive_the_offset(registry: Registry, join: Join, served: Served) -> None:
+    member = join()
+    assert eventually(lambda: member.assigned == ALL)
+    assert member.commit(17, AT, metadata="a", leader_epoch=3) == DONE
+    assert member.commit(17, AT, metadata="b") == DONE
+    assert (served.fetch("billing", AT)[AT].metadata, served.fetch("billing", AT)[AT].leader_epoch) == ("b", -1)
+    commit(registry.client, "billing", "orders", 0, b"17")
+    assert served.fetch("billing", AT)[AT].metadata == ""
+
+
+# Without a member
+
+
+def test_a_simple_consumer_commits_while_nobody_is_registered(
+    group: Consumergroup, connect: Connect, served: Served, join: Join
+) -> None:
+    assert commit_alone(served, 50, metadata="by hand") == "NONE"
+    assert served.fetch("billing", AT)[AT].metadata == "by hand"
+    assert commit_alone(served, 20) == "NONE"
+    assert (offset(group), served.fetch("billing", AT)[AT].metadata) == (20, "")
+    other = connect()
+    register(other.client, "billing", "billing_a", {"orders": 1})
+    assert commit_alone(served, 30) == "UNKNOWN_MEMBER_ID"
+    other.close()
+    member = join()
+    assert eventually(lambda: member.assigned == ALL)
+    assert commit_alone(served, 30) == "UNKNOWN_MEMBER_ID"
+    assert offset(group) == 20
+
+
+def test_a_simple_consumer_is_refused_by_an_instance_that_registers_at_the_same_moment(
+    registry: Registry, group: Consumergroup, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(NobodyRegistered):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            if not group.instances():
+                register(registry.client, "billing", "billing_a", {"orders": 1})
+
+    assert commit_alone(served, 5) == "NONE"
+    monkeypatch.setattr(commits, "NobodyRegistered", Late)
+    assert commit_alone(served, 30) == "UNKNOWN_MEMBER_ID"
+    assert offset(group) == 5
+
+
+def test_offsets_and_groups_are_deleted_while_nobody_is_registered(
+    group: Consumergroup, connect: Connect, served: Served
+) -> None:
+    assert commit_alone(served, 20, metadata="by hand") == "NONE"
+    other = connect()
+    register(other.client, "billing", "billing_a", {"orders": 1})
+    deleted = served.ask(DeleteOffsetsRequest("billing", (AT,)))
+    assert [error.name for error in deleted.errors.values()] == ["NON_EMPTY_GROUP"]
+    assert served.ask(DeleteGroupsRequest(("billing",))).errors["billing"].name == "NON_EMPTY_GROUP"
+    assert offset(group) == 20
+    other.close()
+    assert [error.name for error in served.ask(DeleteOffsetsRequest("billing", (AT,))).errors.values()] == ["NONE"]
+    assert (offset(group), group.exists()) == (None, True)
+    assert served.ask(DeleteGroupsRequest(("billing",))).errors["billing"].name == "NONE"
+    assert not group.exists()
+
+
+def test_a_group_is_pruned_with_the_details_of_its_commits(group: Consumergroup, served: Served) -> None:
+    assert commit_alone(served, 20, metadata="by hand") == "NONE"
+    group.prune([found for found in group.offsets if isinstance(found, CommittedOffset)])
+    assert not group.exists()
+
+
+def test_old_offsets_of_an_unused_group_stay(group: Consumergroup, served: Served) -> None:
+    group.offsets.set(AT, 5)
+    assert commit_alone(served, 6) == "NONE"
+    served.pass_time(30 * 86_400.0)
+    assert served.fetch("billing")[AT].offset == 6

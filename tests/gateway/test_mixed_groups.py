@@ -1,0 +1,66 @@
+"""A librdkafka consumer joins a group of Scala members through a gateway, reads from where they stopped, and leaves."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from tests.consumer.scala import ScalaConsumer, await_owners
+from tests.testing.waiting import eventually
+from zkgroups import Owner, Registry, TopicPartition
+from zkgroups.gateway.zookeeper_storage import ZooKeeperStorage, coordinator_config
+from zkgroups.testing import KafkaBroker
+
+from .running import LONGEST, running
+from .test_librdkafka import Member, describe, member
+
+pytestmark = pytest.mark.zookeeper
+
+TOPIC, GROUP = "gateway-mixed-groups", "gateway-mixed-groups"
+PARTITIONS, MESSAGES = 6, 20
+
+
+def test_librdkafka_shares_a_group_with_a_scala_member(legacy_kafka: KafkaBroker) -> None:
+    legacy_kafka.create_topic(TOPIC, PARTITIONS)
+    for partition in range(PARTITIONS):
+        legacy_kafka.write(TOPIC, partition, MESSAGES)
+    with ExitStack() as stack:
+        registry = stack.enter_context(Registry.connect(legacy_kafka.zookeeper))
+        group = registry.group(GROUP)
+        gateway = stack.enter_context(
+            running(
+                legacy_kafka.address,
+                config=coordinator_config(),
+                storage=lambda _counts, report: stack.enter_context(ZooKeeperStorage(registry, report)),
+            )
+        )
+        scala = stack.enter_context(ScalaConsumer(legacy_kafka, GROUP, "~scala", {TOPIC: 1}))
+        everything = PARTITIONS * MESSAGES
+        assert eventually(lambda: len(scala.messages) == everything, timeout=LONGEST)
+        assert eventually(lambda: committed(registry) == dict.fromkeys(range(PARTITIONS), MESSAGES), timeout=LONGEST)
+
+        with member(gateway.bootstrap, GROUP, TOPIC, **{"client.id": "app"}) as modern:
+            assert eventually(lambda: polled(modern).partitions == {0, 1, 2}, timeout=LONGEST)
+            owners = {owner.at.partition: owner.id for owner in group.owners() if isinstance(owner, Owner)}
+            assert {n for n, id in owners.items() if id != f"{scala.id}-0"} == {0, 1, 2}
+            legacy_kafka.write(TOPIC, 1, 5)
+            assert eventually(lambda: len(polled(modern).read) == 5, timeout=LONGEST)
+            assert modern.read[0] == (1, MESSAGES)
+            assert all(each.error is None for each in modern.consumer.commit(asynchronous=False))
+            shown = {each.member_id: each.client_id for each in describe(gateway.bootstrap, GROUP).members}
+            assert shown[scala.id] == "scala"
+            assert sorted(shown.values()) == ["app", "scala"]
+        await_owners(group, {TopicPartition(TOPIC, n): f"{scala.id}-0" for n in range(PARTITIONS)})
+        assert committed(registry)[1] == MESSAGES + 5
+    assert modern.errors == []
+
+
+def committed(registry: Registry) -> dict[int, int]:
+    found = registry.group(GROUP).offsets.fetch_many(TopicPartition(TOPIC, n) for n in range(PARTITIONS))
+    return {at.partition: getattr(each, "offset", -1) for at, each in found.items()}
+
+
+def polled(modern: Member) -> Member:
+    modern.poll()
+    return modern

@@ -1,0 +1,56 @@
+"""Work of one group is carried out in order, that of different groups at the same time."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from zkgroups.gateway.zookeeper_storage.work_queues import WorkQueues
+
+PATIENCE = 30.0
+
+
+def test_tasks_of_one_key_keep_their_order() -> None:
+    queues = WorkQueues("test", 4)
+    done: list[tuple[str, int]] = []
+    for number in range(200):
+        for key in "ab":
+            assert queues.put(key, lambda key=key, number=number: done.append((key, number)))  # type: ignore[misc]
+    queues.close(PATIENCE)
+    for key in "ab":
+        assert [number for each, number in done if each == key] == list(range(200))
+
+
+def test_a_task_that_waits_does_not_delay_other_keys() -> None:
+    queues, enough, done = WorkQueues("test", 2), threading.Event(), threading.Event()
+    queues.put("slow", lambda: enough.wait(PATIENCE))
+    queues.put("quick", done.set)
+    assert done.wait(PATIENCE)
+    enough.set()
+    queues.close(PATIENCE)
+
+
+def test_a_task_that_fails_does_not_end_its_queue(caplog: pytest.LogCaptureFixture) -> None:
+    queues, done = WorkQueues("test", 1), threading.Event()
+    queues.put("a", lambda: 1 / 0)
+    queues.put("a", done.set)
+    assert done.wait(PATIENCE)
+    queues.close(PATIENCE)
+    assert "unexpected error in the storage of the gateway" in caplog.text
+
+
+def test_closed_queues_finish_their_tasks_and_take_no_others() -> None:
+    queues, started, enough, done = WorkQueues("test", 1), threading.Event(), threading.Event(), threading.Event()
+    queues.put("a", started.set)
+    queues.put("a", lambda: enough.wait(PATIENCE))
+    queues.put("a", done.set)
+    assert started.wait(PATIENCE)
+    closing = threading.Thread(target=lambda: queues.close(PATIENCE))
+    closing.start()
+    while queues.put("b", lambda: None):
+        pass
+    enough.set()
+    closing.join(PATIENCE)
+    assert done.is_set()
+    assert not queues.put("a", lambda: None)

@@ -1,0 +1,99 @@
+"""Deadlines as data: set, moved and cancelled by key, and taken in the order of their times."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class DeadlineKind(StrEnum):
+    """What ends at a deadline."""
+
+    SESSION = "session of a member"
+    PENDING_ID = "time to use a new member id"
+    INITIAL_DELAY = "initial delay of an empty group"
+    JOIN = "time to join a rebalance"
+    SYNC = "time to sync"
+    STUCK = "longest time of all rebalances until the group is stable"
+    CLEANUP = "time between two checks of offsets and empty groups"
+    WORK = "time for storage work"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineKey:
+    """A deadline: of a group, or of a member or a piece of storage work in it."""
+
+    kind: DeadlineKind
+    group: str = ""
+    of: str | int = ""
+
+
+class Deadlines(Generic[Key]):
+    """The deadlines that are set. To move one later costs no more than an entry in a dictionary.
+
+    >>> deadlines = Deadlines[str]()
+    >>> deadlines.set("a", 5.0), deadlines.set("b", 7.0), deadlines.set("a", 9.0)
+    (None, None, None)
+    >>> deadlines.next_time, deadlines.take_due(8.0), deadlines.take_due(8.0), deadlines.next_time
+    (7.0, (7.0, 'b'), None, 9.0)
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._queued: dict[Key, float] = {}  # the earliest entry of each key in the heap
+        self._order = count()
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def set(self, key: Key, time: float) -> None:
+        """Set a deadline, or move it."""
+        self._times[key] = time
+        if key not in self._queued or time < self._queued[key]:
+            self._push(key, time)
+
+    def cancel(self, key: Key) -> None:
+        """Cancel a deadline, if it is set."""
+        self._times.pop(key, None)
+
+    def time_of(self, key: Key) -> float | None:
+        """The time of a deadline; None if it is not set."""
+        return self._times.get(key)
+
+    @property
+    def next_time(self) -> float | None:
+        """The earliest time; None if no deadline is set."""
+        self._settle_first()
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now: float) -> tuple[float, Key] | None:
+        """Remove the earliest deadline and return it, if its time has come."""
+        self._settle_first()
+        if not self._heap or self._heap[0][0] > now:
+            return None
+        time, _order, key = heapq.heappop(self._heap)
+        del self._queued[key], self._times[key]
+        return time, key
+
+    def _push(self, key: Key, time: float) -> None:
+        self._queued[key] = time
+        heapq.heappush(self._heap, (time, next(self._order), key))
+
+    def _settle_first(self) -> None:
+        """Drop outdated entries from the top of the heap, and queue moved deadlines with their new times."""
+        while self._heap:
+            time, _order, key = self._heap[0]
+            if self._queued.get(key) == time == self._times.get(key):
+                return
+            heapq.heappop(self._heap)
+            if self._queued.get(key) == time:
+                del self._queued[key]
+                if key in self._times:
+                    self._push(key, self._times[key])

@@ -1,0 +1,1 @@
+"""One group: its state, its members, and the events that it receives."""

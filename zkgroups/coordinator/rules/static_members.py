@@ -1,0 +1,95 @@
+"""Static members that have restarted: they keep their place and their assignment, under a new member id.
+
+The old member id is fenced from then on, also where its requests are parked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..deadlines import DeadlineKind
+from ..group.events import ReplacementStored, StaticMemberReturned
+from ..group.group import Group
+from ..group.members import Member
+from ..group.stored_members import stored_members
+from ..storage.work import Result, StoreGeneration, WorkFailed
+from ..values.answers import JoinAnswer
+from ..values.kafka_errors import KafkaError
+from .admission import new_member_id
+from .joining import update_member
+from .rebalancing import begin_or_continue
+
+
+def replace_and_rebalance(group: Group, event: StaticMemberReturned) -> None:
+    """Replace the member id. During a rebalance, its request takes the place of the old one.
+
+    Before the assignments are known, a rebalance is needed: the leader assigns to the old id.
+    """
+    _replace(group, event)
+    begin_or_continue(group)
+
+
+def replace_quietly(group: Group, event: StaticMemberReturned) -> None:
+    """Replace the member id without a rebalance, unless the protocol or the topics change.
+
+    Kafka looks at the protocol only: there, the client notices that it got partitions of another topic.
+    """
+    instance_id = event.request.instance_id or ""
+    before = group.members[group.members.static_ids[instance_id]].subscription(group.protocol)
+    leader_before = group.leader
+    member = _replace(group, event)
+    after = member.subscription(group.protocol)
+    same_topics = (before and before.topics) == (after and after.topics)
+    if not same_topics or group.members.choose_protocol(group.config.preferred_protocols) != group.protocol:
+        begin_or_continue(group)
+        return
+    _store_replacement(group, member, event, leader_before)
+
+
+def answer_replacement(group: Group, event: ReplacementStored) -> None:
+    """Answer a static member that was replaced without a rebalance.
+
+    If it leads, it must not assign anew. Old clients are told so by the name of their old member id as the leader.
+    """
+    member = group.members.get(event.member_id)
+    if member is None:
+        return
+    group.renew_session(member)
+    if event.error:
+        group.answer_join(member, JoinAnswer(event.error))
+        return
+    answer = group.generation_answer(member)
+    if event.skips_assignment:
+        answer = replace(answer, skip_assignment=group.leader == member.id)
+    else:
+        answer = replace(answer, leader=event.leader_before, members=())
+    group.answer_join(member, answer)
+
+
+def _replace(group: Group, event: StaticMemberReturned) -> Member:
+    request = event.request
+    member = group.members[group.members.static_ids[request.instance_id or ""]]
+    group.answer_parked(member, KafkaError.FENCED_INSTANCE_ID, member.id)
+    group.cancel_deadline(DeadlineKind.SESSION, member.id)
+    group.members.change_id(member, new_member_id(group, request))
+    update_member(group, member, request)
+    group.park_join(member, event.request_id)
+    return member
+
+
+def _store_replacement(group: Group, member: Member, event: StaticMemberReturned, leader_before: str) -> None:
+    member_id, skips = member.id, event.request.supports_skipping_assignment
+    work = StoreGeneration(
+        group.name,
+        group.generation,
+        group.protocol_type,
+        group.protocol or "",
+        group.leader,
+        stored_members(group, {each.id: each.assignment for each in group.members}),
+    )
+
+    def stored(result: Result) -> None:
+        error = result.error if isinstance(result, WorkFailed) else KafkaError.NONE
+        group.receive(ReplacementStored(member_id, leader_before, skips, error))
+
+    group.outbox.start(work, stored)

@@ -1,0 +1,242 @@
+"""The coordinator of all groups as a state machine: events in, actions out, and no clock, thread, socket or storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import uuid4
+
+from .actions import (
+    Action,
+    CloseRequested,
+    Event,
+    GroupMoved,
+    MembershipLost,
+    RebalanceNeeded,
+    RequestReceived,
+    TimePassed,
+    WorkFinished,
+)
+from .admin_requests import AdminRequests
+from .config import CoordinatorConfig
+from .deadlines import DeadlineKey, DeadlineKind
+from .group.events import (
+    GroupEvent,
+    InitialDelayElapsed,
+    JoinTimedOut,
+    MemberExpired,
+    MembersLost,
+    PendingIdDropped,
+    RebalanceRequested,
+    RebalanceStuck,
+    SyncTimedOut,
+)
+from .group.group import Group
+from .group.metadata import GroupMetadata, metadata_of
+from .groups_in_memory import GroupsInMemory
+from .member_requests import MemberRequests
+from .outbox import Outbox
+from .rules.expiry import expired_offsets, is_unused, report_expiry, schedule_cleanup
+from .storage.work import LoadGroup, OffsetsExpired, Result, WorkFailed
+from .values.answers import refusal
+from .values.kafka_errors import KafkaError
+from .values.requests import (
+    CommitRequest,
+    DeleteGroupsRequest,
+    DeleteOffsetsRequest,
+    DescribeRequest,
+    FetchRequest,
+    GroupRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    LeaveRequest,
+    ListRequest,
+    SyncRequest,
+)
+
+
+class CoordinatorMachine:
+    """Answers the requests for all groups. `receive` takes an event and returns the actions to carry out, in order.
+
+    `now` is in seconds of a clock that does not go back. If offsets shall outlive the process, it must be a clock that
+    continues in the next one. Call `receive(TimePassed(), now)` when `next_deadline` has come, after the events that
+    came before it: a request that arrived in time counts, even if the process was suspended meanwhile.
+    """
+
+    def __init__(
+        self, config: CoordinatorConfig | None = None, *, new_id: Callable[[], str] = lambda: str(uuid4())
+    ) -> None:
+        self._outbox = Outbox(config or CoordinatorConfig(), new_id)
+        self._groups = GroupsInMemory(self._outbox)
+        self._members = MemberRequests(self._outbox, self._groups)
+        self._admins = AdminRequests(self._outbox, self._groups)
+        self._closed = False
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `TimePassed` is due; None if nothing is awaited."""
+        return self._outbox.deadlines.next_time
+
+    def group(self, name: str) -> GroupMetadata | None:
+        """Return a group that is in memory, as a value."""
+        group = self._groups.get(name)
+        return metadata_of(group) if group is not None and group.exists else None
+
+    def is_in_memory(self, name: str) -> bool:
+        """True if a group was used since the start, and still exists. Faster than `group`."""
+        return self._groups.get(name) is not None
+
+    @property
+    def group_count(self) -> int:
+        """The number of groups in memory."""
+        return len(self._groups)
+
+    def groups(self) -> list[str]:
+        """Return the names of all groups in memory, sorted."""
+        return sorted(group.name for group in self._groups if group.exists)
+
+    def receive(self, event: Event, now: float) -> list[Action]:
+        """Process an event, and return the actions to carry out."""
+        self._outbox.time = max(now, self._outbox.time)
+        match event:
+            case RequestReceived():
+                self._request(event)
+            case WorkFinished(work_id, result):
+                self._outbox.finish(work_id, result)
+            case TimePassed():
+                self._pass_time()
+            case RebalanceNeeded() | MembershipLost() | GroupMoved():
+                self._follow_storage(event)
+            case CloseRequested():
+                self._close()
+        return self._outbox.take_actions()
+
+    def _follow_storage(self, event: RebalanceNeeded | MembershipLost | GroupMoved) -> None:
+        """Adopt a change that was made outside of the coordinator."""
+        for group in self._groups:
+            if event.group not in (None, group.name):
+                continue
+            match event:
+                case RebalanceNeeded():
+                    group.receive(RebalanceRequested(event.within))
+                case MembershipLost():
+                    group.receive(MembersLost())
+                case GroupMoved():
+                    self._groups.drop(group, KafkaError.NOT_COORDINATOR)
+
+    # Requests
+
+    def _request(self, event: RequestReceived) -> None:
+        id, request = event.request_id, event.request
+        if self._closed:
+            self._outbox.answer(id, refusal(request, KafkaError.COORDINATOR_NOT_AVAILABLE))
+            return
+        match request:
+            case FetchRequest():
+                self._admins.fetch(id, request)
+            case ListRequest():
+                self._admins.list(id, request)
+            case DescribeRequest():
+                self._admins.describe(id, request)
+            case DeleteGroupsRequest():
+                self._admins.delete_groups(id, request)
+            case _:
+                self._request_to_group(id, request)
+
+    def _request_to_group(self, id: int, request: GroupRequest) -> None:
+        def refuse(error: KafkaError) -> None:
+            self._outbox.answer(id, refusal(request, error))
+
+        if error := self._check(request):
+            refuse(error)
+        else:
+            self._groups.use(request.group, self._handler(id, request), refuse)
+
+    def _check(self, request: GroupRequest) -> KafkaError:
+        """Check what does not depend on the group. For old clients, offsets of the group with the empty name remain."""
+        if not request.group and not isinstance(request, CommitRequest):
+            return KafkaError.INVALID_GROUP_ID
+        config = self._outbox.config
+        if isinstance(request, JoinRequest):
+            allowed = config.min_session_timeout <= request.session_timeout <= config.max_session_timeout
+            return KafkaError.NONE if allowed else KafkaError.INVALID_SESSION_TIMEOUT
+        return KafkaError.NONE
+
+    def _handler(self, id: int, request: GroupRequest) -> Callable[[Group], None]:
+        match request:
+            case JoinRequest():
+                return lambda group: self._members.join(id, request, group)
+            case SyncRequest():
+                return lambda group: self._members.sync(id, request, group)
+            case HeartbeatRequest():
+                return lambda group: self._members.heartbeat(id, request, group)
+            case LeaveRequest():
+                return lambda group: self._members.leave(id, request, group)
+            case CommitRequest():
+                return lambda group: self._members.commit(id, request, group)
+            case DeleteOffsetsRequest():
+                return lambda group: self._admins.delete_offsets(id, request, group)
+
+    # Deadlines
+
+    def _pass_time(self) -> None:
+        """Process all deadlines that have come, in the order of their times."""
+        while (due := self._outbox.deadlines.take_due(self._outbox.time)) is not None:
+            _time, key = due
+            if key.kind is DeadlineKind.WORK:
+                self._give_up_work(int(key.of))
+            elif key.kind is DeadlineKind.CLEANUP:
+                self._clean_up(key.group)
+            else:
+                self._send(self._groups.get(key.group), _event_of(key))
+
+    def _give_up_work(self, work_id: int) -> None:
+        loading = isinstance(self._outbox.open_work[work_id].work, LoadGroup)
+        error = KafkaError.COORDINATOR_LOAD_IN_PROGRESS if loading else KafkaError.COORDINATOR_NOT_AVAILABLE
+        self._outbox.finish(work_id, WorkFailed(error))
+
+    def _clean_up(self, name: str) -> None:
+        group = self._groups.get(name)
+        if group is None:
+            return
+
+        def expired(result: Result) -> None:
+            if self._groups.get(name) is not group:
+                return
+            if isinstance(result, OffsetsExpired) and is_unused(group, result):
+                report_expiry(group)
+                self._groups.drop(group, KafkaError.COORDINATOR_NOT_AVAILABLE)
+            else:
+                schedule_cleanup(group)
+
+        self._outbox.start(expired_offsets(group), expired)
+
+    def _send(self, group: Group | None, event: GroupEvent) -> None:
+        if group is not None:
+            group.receive(event)
+
+    # The end
+
+    def _close(self) -> None:
+        """Answer everything. The outcome of open work stays unknown; clients retry at another coordinator."""
+        self._closed = True
+        for group in self._groups:
+            self._groups.drop(group, KafkaError.NOT_COORDINATOR)
+        while self._outbox.open_work:
+            self._outbox.finish(next(iter(self._outbox.open_work)), WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE))
+
+
+def _event_of(key: DeadlineKey) -> GroupEvent:
+    match key.kind:
+        case DeadlineKind.SESSION:
+            return MemberExpired(str(key.of))
+        case DeadlineKind.PENDING_ID:
+            return PendingIdDropped(str(key.of))
+        case DeadlineKind.INITIAL_DELAY:
+            return InitialDelayElapsed()
+        case DeadlineKind.JOIN:
+            return JoinTimedOut()
+        case DeadlineKind.SYNC:
+            return SyncTimedOut()
+        case DeadlineKind.STUCK:
+            return RebalanceStuck()
+    raise ValueError(f"{key} is not a deadline of a group")

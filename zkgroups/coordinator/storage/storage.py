@@ -1,0 +1,17 @@
+"""What a coordinator needs of a storage."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from .work import Result, Work
+
+
+class Storage(Protocol):
+    """Keeps generations and offsets."""
+
+    def start(self, work_id: int, work: Work, /) -> Result | None:
+        """Start work, and return its result, or None if the result comes later as a `WorkFinished` event.
+
+        It must not block. Work for one group is carried out in the order in which it was started.
+        """

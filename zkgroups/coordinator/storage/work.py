@@ -1,0 +1,264 @@
+"""Work for the storage of groups, and its results. A coordinator asks for work, and receives the result as an event.
+
+The storage carries out the work of one group in the order in which it was asked for. It answers each piece with the
+result named here, or with `WorkFailed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ...core.znodes.topic_partition import TopicPartition
+from ..values.answers import DescribedMember
+from ..values.consumer_protocol import Subscription
+from ..values.kafka_errors import KafkaError
+from ..values.offset_values import CommittedValue
+
+# Work
+
+
+@dataclass(frozen=True, slots=True)
+class LoadGroup:
+    """Look up a group before its first request is processed. Answer with `GroupLoaded`."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMember:
+    """A member for which partitions are assigned."""
+
+    subscription: Subscription
+    previous: frozenset[TopicPartition] = frozenset()
+    """The assignment of the generation before, for strategies that avoid moving partitions."""
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PerformAssignment:
+    """Assign the partitions of all subscribed topics by a strategy. Answer with `AssignmentMade`.
+
+    A storage with members of its own (a group in ZooKeeper has Scala members) lets them take part.
+    """
+
+    group: str
+    generation: int
+    strategy: str
+    members: Mapping[str, PlannedMember]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMember:
+    """A member of a generation, as it is stored."""
+
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+    still_owned: frozenset[TopicPartition] = frozenset()
+    """The partitions that the member listed as its own when it joined. It gives up all that are not assigned to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreGeneration:
+    """Store a new generation. Its members get their assignments after the answer `GenerationStored`."""
+
+    group: str
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    members: Mapping[str, StoredMember]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseMembers:
+    """These members left or expired: release what the storage holds for them. Answer with `MembersReleased`."""
+
+    group: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOffsets:
+    """Store offsets for a member of a generation, or for a simple consumer. Answer with `OffsetsStored`.
+
+    The storage may refuse a member that no longer owns a partition there.
+    """
+
+    group: str
+    member_id: str
+    generation: int
+    offsets: Mapping[TopicPartition, CommittedValue]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOffsets:
+    """Read offsets of several groups; with `None`, all offsets of a group. Answer with `OffsetsRead`."""
+
+    groups: Mapping[str, tuple[TopicPartition, ...] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOffsets:
+    """Delete offsets. Answer with `OffsetsRemoved`."""
+
+    group: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireOffsets:
+    """Delete the offsets that were committed before a time, except those of some topics, and count the others.
+
+    With `None`, only count. Answer with `OffsetsExpired`.
+    """
+
+    group: str
+    committed_before: float | None
+    except_topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveGroup:
+    """Delete a group with its offsets. Answer with `GroupRemoved`."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListStored:
+    """List all stored groups. Answer with `StoredListed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeStored:
+    """Describe stored groups: the members of other clients. Answer with `StoredDescribed`."""
+
+    groups: tuple[str, ...]
+
+
+Work: TypeAlias = (
+    LoadGroup
+    | PerformAssignment
+    | StoreGeneration
+    | ReleaseMembers
+    | StoreOffsets
+    | ReadOffsets
+    | RemoveOffsets
+    | ExpireOffsets
+    | RemoveGroup
+    | ListStored
+    | DescribeStored
+)
+
+# Results
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFailed:
+    """The work was not carried out, or its outcome is unknown. The error goes to the client."""
+
+    error: KafkaError
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLoaded:
+    """What the storage knows of a group. Its next generation is above `generation`."""
+
+    exists: bool
+    generation: int = 0
+    protocol_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentMade:
+    """The partitions of each member. A member that is missing gets none."""
+
+    partitions: Mapping[str, frozenset[TopicPartition]]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStored:
+    """The generation is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembersReleased:
+    """The members are released."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsStored:
+    """The offsets are stored, except those with an error here."""
+
+    errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsRead:
+    """The offsets by group, or the error of a group. Partitions without an offset are missing."""
+
+    groups: Mapping[str, Mapping[TopicPartition, CommittedValue] | KafkaError]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsRemoved:
+    """The offsets are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsExpired:
+    """The number of offsets that remain."""
+
+    remaining: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRemoved:
+    """The group is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """A stored group. `members` has the members of other clients, such as Scala consumers."""
+
+    state: str
+    protocol_type: str
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredListed:
+    """All stored groups."""
+
+    groups: Mapping[str, StoredGroup]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDescribed:
+    """The requested groups that exist."""
+
+    groups: Mapping[str, StoredGroup]
+
+
+Result: TypeAlias = (
+    WorkFailed
+    | GroupLoaded
+    | AssignmentMade
+    | GenerationStored
+    | MembersReleased
+    | OffsetsStored
+    | OffsetsRead
+    | OffsetsRemoved
+    | OffsetsExpired
+    | GroupRemoved
+    | StoredListed
+    | StoredDescribed
+)

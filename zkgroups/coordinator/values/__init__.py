@@ -1,0 +1,1 @@
+"""The requests and answers of Kafka's group APIs, and the formats inside of them."""

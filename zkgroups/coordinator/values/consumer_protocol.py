@@ -1,0 +1,127 @@
+"""The format inside of JoinGroup and SyncGroup for groups of the type `consumer`: subscriptions and assignments.
+
+Kafka calls it the embedded consumer protocol. Later versions only append fields, so what is known here can be read
+from every version.
+
+    subscription   version int16, topics [string], user data, from version 1: owned [topic string, partitions [int32]]
+    assignment     version int16, assigned [topic string, partitions [int32]], user data
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ...core.znodes.topic_partition import TopicPartition
+from ...exceptions import InvalidNameError
+
+CONSUMER: Final = "consumer"
+"""The protocol type of consumers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The `topics` that a member wants, and the partitions still `owned` by it: only cooperative members list them."""
+
+    topics: frozenset[str]
+    owned: frozenset[TopicPartition] = frozenset()
+
+
+def decode_subscription(data: bytes) -> Subscription | None:
+    """Decode a subscription; None if it is malformed, as metadata of other protocol types can be.
+
+    >>> decode_subscription(bytes.fromhex("0001 00000001 000174 ffffffff 00000001 000174 00000001 00000002"))
+    Subscription(topics=frozenset({'t'}), owned=frozenset({TopicPartition(topic='t', partition=2)}))
+    """
+    reader = _Reader(data)
+    try:
+        version = reader.number(">h")
+        topics = frozenset(reader.text() for _ in range(reader.count()))
+        reader.skip_bytes()
+        return Subscription(topics, frozenset(reader.partitions()) if version >= 1 else frozenset())
+    except (struct.error, UnicodeDecodeError, InvalidNameError):
+        return None
+
+
+def decode_assignment(data: bytes) -> frozenset[TopicPartition] | None:
+    """Decode the partitions of an assignment; None if it is malformed. No bytes are an empty assignment.
+
+    >>> sorted(decode_assignment(encode_assignment([TopicPartition("t", 1), TopicPartition("t", 0)])))
+    [TopicPartition(topic='t', partition=0), TopicPartition(topic='t', partition=1)]
+    """
+    if not data:
+        return frozenset()
+    reader = _Reader(data)
+    try:
+        reader.number(">h")
+        return frozenset(reader.partitions())
+    except (struct.error, UnicodeDecodeError, InvalidNameError):
+        return None
+
+
+def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
+    """Encode an assignment, in version 0, which every client reads."""
+    return struct.pack(">h", 0) + _encode_partitions(partitions) + struct.pack(">i", -1)
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """Encode a subscription in version 1."""
+    topics = b"".join(_encode_text(topic) for topic in sorted(subscription.topics))
+    head = struct.pack(">hi", 1, len(subscription.topics)) + topics + struct.pack(">i", -1)
+    return head + _encode_partitions(subscription.owned)
+
+
+def _encode_text(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for at in sorted(partitions):
+        by_topic[at.topic].append(at.partition)
+    parts = [struct.pack(">i", len(by_topic))]
+    for topic, numbers in by_topic.items():
+        parts += [_encode_text(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)]
+    return b"".join(parts)
+
+
+class _Reader:
+    """Reads values from bytes that a client wrote. Raises `struct.error` where they end too early."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def number(self, form: str) -> int:
+        (value,) = struct.unpack_from(form, self._data, self._at)
+        self._at += struct.calcsize(form)
+        return int(value)
+
+    def count(self) -> int:
+        """Read the length of an array; -1 is an array that is missing."""
+        return max(self.number(">i"), 0)
+
+    def text(self) -> str:
+        return self._take(self.number(">h")).decode()
+
+    def skip_bytes(self) -> None:
+        length = self.number(">i")
+        if length > 0:
+            self._take(length)
+
+    def partitions(self) -> list[TopicPartition]:
+        found = []
+        for _ in range(self.count()):
+            topic = self.text()
+            found += [TopicPartition(topic, self.number(">i")) for _ in range(self.count())]
+        return found
+
+    def _take(self, length: int) -> bytes:
+        if not 0 <= length <= len(self._data) - self._at:
+            raise struct.error("longer than the bytes")
+        self._at += length
+        return self._data[self._at - length : self._at]

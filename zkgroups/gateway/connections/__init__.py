@@ -1,0 +1,1 @@
+"""Connections of clients, and those to brokers on their behalf."""

@@ -1,0 +1,77 @@
+"""The brokers of the cluster, and an address at the gateway for each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from ...kafka.wire.address import Address
+from ..protocol.node_ports import NodePorts
+
+_log = logging.getLogger("zkgroups.gateway")
+
+OpenListener = Callable[[int, int], Awaitable[None]]
+"""Listens for clients of a broker, by its id, at a port. Raises OSError."""
+
+
+class BrokerAddresses:
+    """Knows the brokers from their own answers, and opens a listener for each new one.
+
+    - `host`: the name of the gateway that clients know. Without it they get the address to which they have connected.
+    """
+
+    def __init__(self, ports: NodePorts, host: str | None, open_listener: OpenListener) -> None:
+        self._ports = ports
+        self._host = host
+        self._open_listener = open_listener
+        self._brokers: dict[int, Address] = {}
+        self._current: set[int] = set()
+        self._listening: set[int] = set()
+        self._reported: set[int] = set()
+        self._opening = asyncio.Lock()
+
+    def real(self, node: int) -> Address | None:
+        """Return the address of a broker itself."""
+        return self._brokers.get(node)
+
+    def known(self, local: str) -> dict[int, Address]:
+        """Return the gateway's addresses of all brokers in the cluster, for a client that has connected to `local`."""
+        return {node: self._address(node, local) for node in sorted(self._current & self._listening)}
+
+    async def replace(self, brokers: Mapping[int, Address], local: str) -> dict[int, Address]:
+        """Learn all brokers of the cluster, and return their addresses at the gateway."""
+        if brokers:  # a broker that has just started knows none
+            self._current = set(brokers)
+        return await self.add(brokers, local)
+
+    async def add(self, brokers: Mapping[int, Address], local: str) -> dict[int, Address]:
+        """Learn some brokers, and return their addresses at the gateway."""
+        self._brokers.update(brokers)
+        self._current |= brokers.keys()
+        if not brokers.keys() <= self._listening:
+            async with self._opening:
+                await self._open_all()
+        return {node: self._address(node, local) for node in brokers if node in self._listening}
+
+    async def _open_all(self) -> None:
+        """Open the missing listeners. After a failure, the next answer with this broker causes another attempt."""
+        refused = self._ports.conflicts(self._brokers)
+        for node, owner in refused.items():
+            self._report(node, f"broker {owner} has the same port: use a wider range of ports")
+        for node in sorted(self._brokers.keys() - self._listening - refused.keys()):
+            try:
+                await self._open_listener(node, self._ports.port(node))
+            except OSError as error:
+                self._report(node, f"its port is not free: {error}")
+            else:
+                self._listening.add(node)
+
+    def _report(self, node: int, reason: str) -> None:
+        """Log why clients cannot reach a broker, once."""
+        if node not in self._reported:
+            self._reported.add(node)
+            _log.error("clients cannot reach broker %d: %s", node, reason)
+
+    def _address(self, node: int, local: str) -> Address:
+        return Address(self._host or local, self._ports.port(node))

@@ -1,0 +1,80 @@
+"""The connection to a broker on behalf of one client."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ...kafka.wire.address import Address
+from ..limits import Limits
+from .frames import FrameReader, send
+
+_CONNECT_TIMEOUT: Final = 10.0
+_READ_AHEAD: Final = 1 << 18
+
+
+class UpstreamError(Exception):
+    """No connection to a broker, or a connection that ended too early."""
+
+
+class Upstream:
+    """Connects to a broker when the first request is sent.
+
+    A broker closes connections that were not used for some minutes: those of clients whose requests are answered by
+    the gateway. If no answer is due then, the next request opens a new connection, unless the client has logged in: it
+    must log in again, so its connection is closed, too.
+
+    - `addresses`: called for each attempt to connect; one of them is enough.
+    """
+
+    def __init__(self, addresses: Callable[[], Sequence[Address]], tls: ssl.SSLContext | None, limits: Limits) -> None:
+        self._addresses = addresses
+        self._tls = tls
+        self._limits = limits
+        self._writer: asyncio.StreamWriter | None = None
+        self._frames: FrameReader | None = None
+        self.logged_in = False
+
+    async def ready(self, *, answers_due: bool) -> None:
+        """Connect, unless there is a connection. Raise UpstreamError if that fails."""
+        if self._frames is not None and not self._frames.ended:
+            return
+        if self._frames is not None and (answers_due or self.logged_in):
+            raise UpstreamError("the broker closed the connection")
+        self.close()
+        reader, self._writer = await self._connect()
+        self._writer.transport.set_write_buffer_limits(high=_READ_AHEAD)
+        self._frames = FrameReader(reader, longest=2**31 - 1, stall_timeout=self._limits.stall_timeout)
+
+    @property
+    def frames(self) -> FrameReader:
+        """The answers."""
+        if self._frames is None:
+            raise UpstreamError("no connection to a broker")
+        return self._frames
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes, after `ready`."""
+        if self._writer is None:
+            raise UpstreamError("no connection to a broker")
+        await send(self._writer, data, self._limits.stall_timeout)
+
+    def close(self) -> None:
+        """Close the connection. Bytes that were sent still arrive."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = self._frames = None
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reasons = []
+        for address in self._addresses():
+            try:
+                async with asyncio.timeout(_CONNECT_TIMEOUT):
+                    return await asyncio.open_connection(address.host, address.port, ssl=self._tls, limit=_READ_AHEAD)
+            except TimeoutError:
+                reasons.append(f"{address}: no answer")
+            except (OSError, UnicodeError) as error:
+                reasons.append(f"{address}: {error}")
+        raise UpstreamError("; ".join(reasons) or "the address of the broker is not known")

@@ -1,0 +1,140 @@
+"""The gateway: its listeners, its coordinator, and its own connection to the brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Final, Self, TypeAlias
+
+from ..coordinator.config import CoordinatorConfig
+from ..coordinator.storage.storage import Storage
+from ..exceptions import NotConnectedError
+from ..kafka.wire.address import Address, addresses
+from ..kafka.wire.cluster import Cluster
+from ..kafka.wire.errors import WireError
+from .connections.broker_addresses import BrokerAddresses
+from .connections.client_connection import ClientConnection
+from .connections.client_stream import ClientStream, listen
+from .connections.upstream import Upstream
+from .groups.coordinator_host import CoordinatorHost, Report
+from .groups.group_service import GroupService
+from .groups.memory_groups import PartitionCounts
+from .settings import GatewaySettings
+
+_log = logging.getLogger("zkgroups.gateway")
+
+_LAST_ANSWERS: Final = 0.2
+"""In seconds: how long connections stay open after the coordinator has answered everything."""
+
+StorageFactory: TypeAlias = Callable[[PartitionCounts, Report], Storage]
+"""Returns a storage, given functions that count the partitions of topics, and that pass events to the coordinator."""
+
+
+class Gateway:
+    """Serves clients while it is open. Use it as an asynchronous context manager."""
+
+    def __init__(self, settings: GatewaySettings, config: CoordinatorConfig, storage: StorageFactory) -> None:
+        self._settings = settings
+        self._config = replace(config, max_members=settings.limits.members)
+        self._storage = storage
+        self._bootstrap = addresses(settings.bootstrap)
+        self._server: asyncio.Server | None = None
+        self._node_servers: dict[int, asyncio.Server] = {}
+        self._serving: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> Address:
+        """The address for clients."""
+        assert self._server is not None
+        return Address(*self._server.sockets[0].getsockname()[:2])
+
+    @property
+    def connections(self) -> int:
+        """The number of connected clients."""
+        return len(self._serving)
+
+    async def __aenter__(self) -> Self:
+        settings = self._settings
+        self._cluster = Cluster(settings.bootstrap, settings.security, client_id="zkgroups-gateway")
+        self._addresses = BrokerAddresses(settings.ports, settings.advertised_host, self._listen_for)
+        self._host = CoordinatorHost(
+            lambda report: self._storage(self._partition_counts, report),
+            self._config,
+            most_groups=settings.limits.groups,
+        )
+        self._groups = GroupService(self._host, settings.routing, read_only=settings.read_only)
+        try:
+            await self._find_brokers()
+            self._server = await listen(*settings.listen, settings.tls, lambda client: self._serve(client, None))
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stop_listening()
+        self._host.close()
+        await asyncio.sleep(_LAST_ANSWERS)
+        await self._close()
+
+    async def _find_brokers(self) -> None:
+        """Listen for clients of all brokers, so that those of an earlier gateway can reconnect at once."""
+        try:
+            found = await self._cluster.metadata([])
+        except WireError as error:
+            reason = f"{error}; check the address, and the gateway's own TLS and login"
+            raise NotConnectedError(f"no broker answered at {self._settings.bootstrap}: {reason}") from error
+        await self._addresses.replace(found.brokers, self._settings.listen.host)
+
+    async def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        found = await self._cluster.metadata(topics)
+        return {name: len(topic.leaders) for name, topic in found.topics.items() if topic.leaders}
+
+    # Clients
+
+    async def _listen_for(self, node: int, port: int) -> None:
+        """Listen for clients of a broker."""
+        settings = self._settings
+        self._node_servers[node] = await listen(
+            settings.listen.host, port, settings.tls, lambda client: self._serve(client, node)
+        )
+
+    async def _serve(self, client: ClientStream, node: int | None) -> None:
+        limits = self._settings.limits
+        if len(self._serving) >= limits.connections:
+            _log.warning("disconnected %s: there are %d connections already", client.peer, limits.connections)
+            client.writer.transport.abort()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            upstream = Upstream(lambda: self._upstream_of(node), self._settings.security.tls, limits)
+            await ClientConnection(client, upstream, self._addresses, self._groups, limits, node=node).serve()
+        finally:
+            self._serving.discard(task)
+
+    def _upstream_of(self, node: int | None) -> list[Address]:
+        """Return the addresses to which requests of a client can go."""
+        if node is None:
+            return list(self._bootstrap)
+        real = self._addresses.real(node)
+        return [] if real is None else [real]
+
+    # The end
+
+    def _stop_listening(self) -> None:
+        for server in (self._server, *self._node_servers.values()):
+            if server is not None:
+                server.close()
+
+    async def _close(self) -> None:
+        self._stop_listening()
+        serving = list(self._serving)
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        self._host.close()
+        await self._cluster.close()

@@ -1,0 +1,140 @@
+"""Runs the coordinator in the event loop: with a clock, deadlines, and a storage that may answer later."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+from ...coordinator.actions import (
+    Action,
+    CloseRequested,
+    Event,
+    ReportCommit,
+    ReportIncident,
+    RequestReceived,
+    SendAnswer,
+    StartWork,
+    TimePassed,
+    WorkFinished,
+)
+from ...coordinator.config import CoordinatorConfig
+from ...coordinator.group.metadata import GroupMetadata
+from ...coordinator.state_machine import CoordinatorMachine
+from ...coordinator.storage.storage import Storage
+from ...coordinator.values.answers import Answer, refusal
+from ...coordinator.values.kafka_errors import KafkaError
+from ...coordinator.values.requests import CommitRequest, JoinRequest, Request
+
+_log = logging.getLogger("zkgroups.gateway")
+
+_LATE: Final = 0.5
+"""In seconds. If a deadline is processed so late, this process was suspended, or had no CPU."""
+_GRACE: Final = 0.5
+"""In seconds: then the requests that have arrived meanwhile come first."""
+
+
+Report = Callable[[Event], None]
+"""Passes an event to the coordinator, from any thread."""
+
+
+class CoordinatorHost:
+    """Answers requests for all groups. Belongs to one event loop.
+
+    - `storage`: returns the storage, given a function that passes events to the coordinator.
+    - `most_groups`: no more groups are created.
+    """
+
+    def __init__(self, storage: Callable[[Report], Storage], config: CoordinatorConfig, *, most_groups: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._storage = storage(self.receive_soon)
+        self._machine = CoordinatorMachine(config)
+        self._most_groups = most_groups
+        self._began = time.time() - time.monotonic()
+        self._ids = count(1)
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+
+    async def answer(self, request: Request) -> Answer:
+        """Return the answer to a request, which may be parked for minutes."""
+        if self._is_one_group_too_many(request):
+            _log.warning("refused a new group: there are %d groups already; raise the limit", self._most_groups)
+            return refusal(request, KafkaError.COORDINATOR_NOT_AVAILABLE)
+        id = next(self._ids)
+        waiting: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting[id] = waiting
+        try:
+            self.receive(RequestReceived(id, request))
+            return await waiting
+        finally:
+            self._waiting.pop(id, None)
+
+    def receive(self, event: Event) -> None:
+        """Process an event, and carry out all actions that follow from it."""
+        now = self._now()
+        actions: deque[Action] = deque(self._machine.receive(event, now))
+        while actions:
+            match actions.popleft():
+                case StartWork(work_id, work):
+                    if (result := self._storage.start(work_id, work)) is not None:
+                        actions.extend(self._machine.receive(WorkFinished(work_id, result), now))
+                case SendAnswer(request_id, answer):
+                    self._send(request_id, answer)
+                case ReportIncident(incident, group, members):
+                    _log.warning("group %s: %s %s", group, incident, ", ".join(members))
+                case ReportCommit():
+                    pass
+        self._set_timer()
+
+    def receive_soon(self, event: Event) -> None:
+        """Process an event from any thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
+            self._loop.call_soon_threadsafe(self.receive, event)
+
+    def groups(self) -> list[GroupMetadata]:
+        """Return the groups in memory."""
+        found = (self._machine.group(name) for name in self._machine.groups())
+        return [group for group in found if group is not None]
+
+    def close(self) -> None:
+        """Answer everything, and refuse later requests."""
+        self.receive(CloseRequested())
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _is_one_group_too_many(self, request: Request) -> bool:
+        if not isinstance(request, JoinRequest | CommitRequest) or self._machine.is_in_memory(request.group):
+            return False
+        return self._machine.group_count >= self._most_groups
+
+    def _send(self, request_id: int, answer: Answer) -> None:
+        waiting = self._waiting.get(request_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def _now(self) -> float:
+        """Return the time in seconds since 1970, by a clock that does not go back."""
+        return self._began + time.monotonic()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (due := self._machine.next_deadline) is not None:
+            self._due = due
+            self._timer = self._loop.call_later(max(0.0, due - self._now()), self._on_time)
+
+    def _on_time(self) -> None:
+        if self._now() - self._due > _LATE:
+            self._timer = self._loop.call_later(_GRACE, self._pass_time)
+        else:
+            self._pass_time()
+
+    def _pass_time(self) -> None:
+        self.receive(TimePassed())

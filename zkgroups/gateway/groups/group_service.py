@@ -1,0 +1,152 @@
+"""Answers requests about groups: here, at the real coordinator, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from ...coordinator.values.answers import refusal
+from ...coordinator.values.kafka_errors import KafkaError
+from ...kafka.wire import codec
+from ...kafka.wire.address import Address
+from ...kafka.wire.codec import ReceivedRequest
+from ..protocol.addresses import FIRST_WITH_SEVERAL_KEYS
+from ..protocol.group_answers import to_client
+from ..protocol.group_requests import groups_of, to_coordinator
+from ..protocol.group_routing import GroupRouting, Route, coordinator_node
+from ..protocol.permissions import NEEDED, WRITES, Permission
+from ..protocol.splitting import join, only
+from .coordinator_host import CoordinatorHost
+
+_GROUP: Final = 0
+"""The type of coordinators of groups. There are others for transactions."""
+
+
+class Client(Protocol):
+    """The connection of a client, as far as it matters for its requests about groups."""
+
+    @property
+    def host(self) -> str:
+        """The address of the client, as descriptions of groups show it."""
+
+    @property
+    def node(self) -> int | None:
+        """The broker under whose address the client has connected; None for the address that users configure."""
+
+    async def ask(self, message: Any, version: int) -> Any:
+        """Return the answer of the broker to a request of the gateway, on the client's own connection."""
+
+    async def allowed(self, permission: Permission, groups: Sequence[str]) -> set[str]:
+        """Return the groups for which the client has a permission."""
+
+    async def brokers(self) -> Mapping[int, Address]:
+        """Return the addresses at the gateway of all known brokers."""
+
+
+class GroupService:
+    """Answers requests about groups by their names. With `read_only`, requests that change a group are refused."""
+
+    def __init__(self, host: CoordinatorHost, routing: GroupRouting, *, read_only: bool) -> None:
+        self._host = host
+        self._routing = routing
+        self._read_only = read_only
+
+    async def answer(self, received: ReceivedRequest, client: Client) -> Any | None:
+        """Return the answer to a request; None if it goes to the broker as it is."""
+        match received.kind.key:
+            case codec.FIND_COORDINATOR:
+                return await self._find_coordinators(received, client)
+            case codec.LIST_GROUPS:
+                return await self._list(received, client)
+        names = groups_of(received) or []
+        elsewhere = self._elsewhere(names)
+        if len(elsewhere) == len(names):
+            return None
+        here = [name for name in names if name not in elsewhere]
+        answer = await self._answer_here(only(received, here), here, client)
+        if elsewhere:
+            asked = only(received, elsewhere)
+            answer = join(answer, await client.ask(asked.message, asked.kind.version))
+        return answer
+
+    def _elsewhere(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if self._routing.route(name) is Route.KAFKA]
+
+    async def _answer_here(self, received: ReceivedRequest, names: Sequence[str], client: Client) -> Any:
+        """Refuse what the client may not do, and let the coordinator answer the rest."""
+        valid = [name for name in names if self._routing.route(name) is Route.HERE]
+        allowed = await self._allowed(received, valid, client)
+        answers = []
+        if allowed:
+            chosen = only(received, allowed)
+            answers.append(to_client(chosen, await self._host.answer(to_coordinator(chosen, client.host))))
+        for error, refused in (
+            (KafkaError.GROUP_AUTHORIZATION_FAILED, set(valid) - allowed),
+            (KafkaError.INVALID_GROUP_ID, set(names) - set(valid)),
+        ):
+            if refused:
+                chosen = only(received, refused)
+                answers.append(to_client(chosen, refusal(to_coordinator(chosen, client.host), error)))
+        first, *rest = answers
+        for each in rest:
+            join(first, each)
+        return first
+
+    async def _allowed(self, received: ReceivedRequest, names: Sequence[str], client: Client) -> set[str]:
+        key = received.kind.key
+        if self._read_only and key in WRITES:
+            return set()
+        return await client.allowed(NEEDED[key], names)
+
+    async def _list(self, received: ReceivedRequest, client: Client) -> Any:
+        """List the groups of the broker, and the groups here whose coordinator has its address."""
+        listed = await client.ask(received.message, received.kind.version)
+        listed.groups = [each for each in listed.groups if self._routing.route(each.group_id) is Route.KAFKA]
+        own = to_client(received, await self._host.answer(to_coordinator(received, client.host)))
+        nodes = await client.brokers()
+        groups = [each for each in own.groups if self._is_listed(each.group_id, nodes, client)]
+        allowed = await client.allowed(Permission.DESCRIBE, [each.group_id for each in groups])
+        listed.groups += [each for each in groups if each.group_id in allowed]
+        listed.error_code = listed.error_code or own.error_code
+        return listed
+
+    def _is_listed(self, group: str, nodes: Collection[int], client: Client) -> bool:
+        if self._routing.route(group) is not Route.HERE:
+            return False
+        return client.node is None or client.node not in nodes or coordinator_node(group, nodes) == client.node
+
+    async def _find_coordinators(self, received: ReceivedRequest, client: Client) -> Any | None:
+        message, several = received.message, received.kind.version >= FIRST_WITH_SEVERAL_KEYS
+        if message.key_type not in (None, _GROUP):
+            return None
+        keys = groups_of(received) or []
+        elsewhere = self._elsewhere(keys)
+        if len(elsewhere) == len(keys):
+            return None
+        here = [key for key in keys if key not in elsewhere]
+        addresses = await client.brokers()
+        allowed = await client.allowed(Permission.DESCRIBE, here)
+        found = [_coordinator(key, addresses, permitted=key in allowed, several=several) for key in here]
+        if not several:
+            return found[0]
+        answer = codec.FindCoordinatorResponse(coordinators=found)
+        if elsewhere:
+            asked = only(received, elsewhere)
+            join(answer, await client.ask(asked.message, asked.kind.version))
+        return answer
+
+
+def _coordinator(group: str, addresses: Mapping[int, Address], *, permitted: bool, several: bool) -> Any:
+    """Return the coordinator of a group: an answer of its own, or one of several in an answer."""
+    node = coordinator_node(group, addresses)
+    error, host, port = KafkaError.NONE, "", -1
+    if not permitted:
+        error, node = KafkaError.GROUP_AUTHORIZATION_FAILED, None
+    elif node is None:
+        error = KafkaError.COORDINATOR_NOT_AVAILABLE
+    else:
+        host, port = addresses[node]
+    fields = {"error_code": error, "node_id": -1 if node is None else node, "host": host, "port": port}
+    if several:
+        return codec.FindCoordinatorResponse.Coordinator(key=group, **fields)
+    return codec.FindCoordinatorResponse(**fields)

@@ -1,0 +1,49 @@
+"""Groups in memory, with the partitions of the brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+from ...coordinator.actions import Event, WorkFinished
+from ...coordinator.storage.memory_storage import MemoryStorage
+from ...coordinator.storage.work import PerformAssignment, Result, Work, WorkFailed
+from ...coordinator.values.kafka_errors import KafkaError
+from ...exceptions import ZkgroupsException
+from ...kafka.wire.errors import WireError
+
+_log = logging.getLogger("zkgroups.gateway")
+
+PartitionCounts = Callable[[Collection[str]], Awaitable[Mapping[str, int]]]
+"""Returns the number of partitions of each of these topics that exists."""
+
+
+class MemoryGroups:
+    """A storage that asks the brokers for partitions before each assignment. Its offsets end with the process."""
+
+    def __init__(self, counts: PartitionCounts, report: Callable[[Event], None]) -> None:
+        self._memory = MemoryStorage()
+        self._counts = counts
+        self._report = report
+        self._assigning: set[asyncio.Task[None]] = set()
+
+    def start(self, work_id: int, work: Work) -> Result | None:
+        """Carry out work. The result of an assignment comes later."""
+        if not isinstance(work, PerformAssignment):
+            return self._memory.start(work_id, work)
+        task = asyncio.create_task(self._assign(work_id, work))
+        self._assigning.add(task)
+        task.add_done_callback(self._assigning.discard)
+        return None
+
+    async def _assign(self, work_id: int, work: PerformAssignment) -> None:
+        topics = {topic for member in work.members.values() for topic in member.subscription.topics}
+        try:
+            self._memory.partitions = dict(await self._counts(topics))
+        except Exception as error:
+            expected = isinstance(error, WireError | ZkgroupsException)
+            _log.warning("group %s: its partitions cannot be assigned: %s", work.group, error, exc_info=not expected)
+            self._report(WorkFinished(work_id, WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)))
+            return
+        self._report(WorkFinished(work_id, self._memory.start(work_id, work)))

@@ -1,0 +1,1 @@
+"""What the gateway changes in Kafka's messages, as rules without I/O."""

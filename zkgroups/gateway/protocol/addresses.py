@@ -1,0 +1,84 @@
+"""The addresses of brokers in answers, replaced by those of the gateway.
+
+Every answer that names brokers is in `NAMES_BROKERS`. A broker without an address at the gateway is removed from
+Metadata and DescribeCluster: clients ask again. As its coordinator it is reported as not available, which they also
+repeat.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...kafka.wire import codec
+from ...kafka.wire.address import Address
+from ...kafka.wire.error_codes import Code
+
+Addresses = Mapping[int, Address]
+"""By the id of the broker."""
+
+NAMES_BROKERS: Final = {codec.METADATA, codec.DESCRIBE_CLUSTER, codec.FIND_COORDINATOR}
+
+FIRST_WITH_SEVERAL_KEYS: Final = 4
+"""The first version of FindCoordinator with several keys."""
+
+NOBODY: Final = Address("", -1)
+NO_NODE: Final = -1
+
+_BROKER_RESOURCE: Final = 4
+_ADDRESS_SETTINGS: Final = re.compile(
+    r"(.*\.)?(listeners|host\.name|port|advertised\.port|quorum\.voters|bootstrap\.servers|zookeeper\.connect)"
+)
+"""Settings of a broker that contain addresses."""
+
+
+def brokers_in(answer: Any) -> dict[int, Address]:
+    """Return the brokers in an answer, by their ids."""
+    found = {}
+    for each in _entries(answer):
+        if (node := _node(each)) >= 0:
+            found[node] = Address(each.host, each.port)
+    return found
+
+
+def replace_addresses(answer: Any, addresses: Addresses) -> None:
+    """Replace all addresses in an answer of one of `NAMES_BROKERS`."""
+    if answer.API_KEY == codec.FIND_COORDINATOR:
+        for each in _entries(answer):
+            _replace_coordinator(each, addresses)
+        return
+    answer.brokers = [each for each in answer.brokers if _node(each) in addresses]
+    for each in answer.brokers:
+        each.host, each.port = addresses[_node(each)]
+
+
+def _replace_coordinator(found: Any, addresses: Addresses) -> None:
+    if found.error_code or found.node_id not in addresses:
+        found.error_code = found.error_code or Code.COORDINATOR_NOT_AVAILABLE
+        found.node_id = NO_NODE
+    found.host, found.port = addresses.get(found.node_id, NOBODY)
+
+
+def _entries(answer: Any) -> list[Any]:
+    """Return the parts of an answer that have a host and a port."""
+    if answer.API_KEY != codec.FIND_COORDINATOR:
+        return list(answer.brokers)
+    return [answer] if answer.API_VERSION < FIRST_WITH_SEVERAL_KEYS else list(answer.coordinators)
+
+
+def _node(entry: Any) -> int:
+    return int(entry.broker_id if hasattr(entry, "broker_id") else entry.node_id)
+
+
+def hide_address_settings(answer: Any) -> None:
+    """Remove the values of settings with addresses from an answer to DescribeConfigs, as brokers do with passwords."""
+    for resource in answer.results:
+        if resource.resource_type != _BROKER_RESOURCE:
+            continue
+        for setting in resource.configs:
+            if _ADDRESS_SETTINGS.fullmatch(setting.name):
+                setting.value, setting.is_sensitive = None, True
+            for synonym in setting.synonyms or ():
+                if _ADDRESS_SETTINGS.fullmatch(synonym.name):
+                    synonym.value = None

@@ -1,0 +1,374 @@
+"""One group of a gateway: its members in ZooKeeper, beside the members of other clients.
+
+`assign` prepares a generation, in this order:
+
+1. Deregister the members that have left.
+2. If other clients take part: release the partitions that will go to them, so that they find them free.
+3. Register all new members, in one transaction: the others rebalance once.
+4. Read all members, subscriptions and partitions, as of one moment, and compute the shares.
+5. Release the partitions that are no longer in the share of their member. A cooperative client still works on the
+   partitions that it listed when it joined, so these are kept.
+6. Claim the shares. Other clients may still hold some of them: look again when one is released, or when the group
+   changes, until all are claimed, or the patience is over.
+
+The result has claimed partitions only. So no partition is given to a client before ZooKeeper says that its member owns
+it. If the patience was over, the rest follows in a later generation, when its owners have released it.
+
+Every later change by another client that changes a share asks the coordinator for a rebalance (`look`).
+
+All methods are called on the thread of the group's queue, except the ones that say otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ...coordinator.actions import Event, MembershipLost, RebalanceNeeded, WorkFinished
+from ...coordinator.storage.work import (
+    AssignmentMade,
+    GenerationStored,
+    MembersReleased,
+    PerformAssignment,
+    ReleaseMembers,
+    Result,
+    StoredMember,
+    StoreGeneration,
+    StoreOffsets,
+    WorkFailed,
+)
+from ...coordinator.values.consumer_protocol import CONSUMER, decode_assignment
+from ...coordinator.values.kafka_errors import KafkaError
+from ...core.rebalance.roster import Roster
+from ...core.znodes.group_view import RegisteredInstance
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import Dialect, Topic
+from ...deadline import Deadline
+from ...exceptions import GroupMigratedError, NotRegisteredError, SessionLostError, ZkgroupsException
+from ...zookeeper.group import Consumergroup
+from ...zookeeper.owners_elsewhere import owners_elsewhere
+from ...zookeeper.reading.group_observer import GroupObserver
+from ...zookeeper.reading.group_reader import read_topics
+from ...zookeeper.session.registry_context import context_of
+from .commits import commit_as_member, commit_without_member, refused
+from .group_settings import GroupSettings
+from .kafka_errors import kafka_error_of
+from .members import GatewayMembers
+from .retries import may_try_again
+from .shares import Shares, compute_shares, has_foreign
+
+log = logging.getLogger("zkgroups.gateway")
+
+_NO_GENERATION: Final = -1
+
+
+@dataclass(slots=True)
+class _Assigning:
+    """An assignment that is being made."""
+
+    work_id: int
+    work: PerformAssignment
+    patience: Deadline
+    deadline: Deadline
+    """When to give up without a connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """The last assignment: its shares, and the partitions of these shares that other clients held."""
+
+    work: PerformAssignment
+    shares: Shares
+    missing: Mapping[TopicPartition, str]
+
+
+class GatewayGroup:
+    """The members of one group. `send` gets events for the coordinator, `wake` asks for a call of `look`."""
+
+    def __init__(
+        self,
+        group: Consumergroup,
+        settings: GroupSettings,
+        *,
+        send: Callable[[Event], object],
+        wake: Callable[[], object],
+    ) -> None:
+        self.group = group
+        self.members = GatewayMembers(group)
+        self.generation = _NO_GENERATION
+        self._context = context_of(group)
+        self._settings = settings
+        self._send = send
+        self._wake = wake
+        self._observer: GroupObserver | None = None
+        self._assigning: _Assigning | None = None
+        self._planned: _Planned | None = None
+        self._freed = False
+        """True if a partition that another client held may be free. Kazoo's thread sets it."""
+        self.session_id: int | None = None
+        """The session of the members; None if no member is registered. The monitor of the session clears it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+        return self.group.name
+
+    @property
+    def is_unfinished(self) -> bool:
+        """True if `look` should be called again soon. Any thread may read it."""
+        return self._assigning is not None or self.members.leaving
+
+    # Assigning
+
+    def assign(self, work_id: int, work: PerformAssignment) -> None:
+        """Begin to make an assignment. Its result is sent when it is made."""
+        self._give_up_assigning()
+        self.generation = work.generation  # cooperative clients may commit before it is stored
+        self.members.set(work.members)
+        patience, deadline = Deadline(self._settings.claim_patience), self._context.deadline()
+        self._assigning = _Assigning(work_id, work, patience, deadline)
+        self._continue_assigning()
+
+    def _continue_assigning(self) -> None:
+        assigning = self._assigning
+        if assigning is None:
+            return
+        try:
+            planned = self._settle(assigning.work)
+        except NotRegisteredError as error:
+            log.warning("%s, although it is a member of the gateway; it is registered again", error)
+            if assigning.patience.passed:
+                self._finish(WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE))
+            self._wake()
+            return
+        except Exception as error:
+            if may_try_again(error, self._context.session, assigning.deadline):
+                self._wake()
+                return
+            if isinstance(error, GroupMigratedError) and not assigning.patience.passed:
+                return  # clients would repeat their requests at once, until the mark is removed or the group has moved
+            self._planned = None
+            self._finish(WorkFailed(kafka_error_of(error)))
+            return
+        self._planned = planned
+        if not planned.missing or assigning.patience.passed:
+            owned = {member.instance.id: member.owned for member in self.members}
+            claimed = {id: share & owned.get(id, frozenset()) for id, share in planned.shares.own.items()}
+            ids = self.members.member_ids()
+            self._finish(AssignmentMade({ids[id]: share for id, share in claimed.items()}))
+
+    def _finish(self, result: Result) -> None:
+        if self._assigning is not None:
+            work_id, self._assigning = self._assigning.work_id, None
+            self._send(WorkFinished(work_id, result))
+
+    def _give_up_assigning(self) -> None:
+        """The members have changed, or a later generation has begun."""
+        self._finish(WorkFailed(KafkaError.REBALANCE_IN_PROGRESS))
+
+    def _settle(self, work: PerformAssignment) -> _Planned:
+        """Take one step towards the shares: everything that is possible now."""
+        self._require_one_session()
+        self.members.deregister_leaving()
+        observer = self._observe()
+        if self.members.some_must_register:
+            self._release_for_others(observer.read_roster(), work)
+            self.members.register()
+        self.session_id = next(iter(self.members.session_ids), None)
+        self.members.resolve_doubts()
+        roster = observer.read_roster()
+        self._require_registered(roster)
+        shares = self._shares(roster, work)
+        self.members.release_surplus(shares.own)
+        elsewhere = self._owned_elsewhere(roster, shares)
+        free = {id: share - elsewhere.keys() for id, share in shares.own.items()}
+        missing = elsewhere | self.members.claim(free, (each.id for each in roster.instances))
+        observer.watch_owners(missing)
+        return _Planned(work, shares, missing)
+
+    def _owned_elsewhere(self, roster: Roster, shares: Shares) -> dict[TopicPartition, str]:
+        """Return the partitions that pykafka members own, with the paths of their owner nodes."""
+        if Dialect.PYKAFKA not in roster.dialects:
+            return {}
+        owners = owners_elsewhere(self.group, (at for share in shares.own.values() for at in share))
+        return {at: owner.path for at, owner in owners.items()}
+
+    def _shares(self, roster: Roster, work: PerformAssignment) -> Shares:
+        own = self.members.by_instance_id()
+        return compute_shares(roster, own, work.strategy, self._settings.foreign_assignor)
+
+    def _release_for_others(self, roster: Roster, work: PerformAssignment) -> None:
+        """Release the partitions that other clients will get after the registration of all members."""
+        if not has_foreign(roster, self.members.by_instance_id()):
+            return
+        expected = {member.instance.id: member.registration() for member in self.members}
+        others = [each for each in roster.instances if each.id not in expected]
+        ours = [RegisteredInstance(id, 1, registration) for id, registration in expected.items()]
+        unknown = {topic for each in expected.values() for topic in each.streams} - roster.partitions.keys()
+        topics = [each for each in read_topics(self._context, sorted(unknown)) if isinstance(each, Topic)]
+        partitions = {**roster.partitions, **{topic.name: topic.partitions for topic in topics}}
+        predicted = replace(roster, instances=[*others, *ours], partitions=partitions)
+        self.members.release_surplus(self._shares(predicted, work).own)
+
+    def _require_one_session(self) -> None:
+        """Raise `SessionLostError` if members were registered in a session that has expired."""
+        self._context.session.require_id(self._context.deadline())
+        if self._is_session_lost:
+            self._tell_loss()
+            raise SessionLostError(f"the session of the members of group {self.name!r} has expired: they join again")
+
+    @property
+    def _is_session_lost(self) -> bool:
+        return bool(self.members.session_ids - {self._context.session.id})
+
+    def _tell_loss(self) -> None:
+        self.lose()
+        self._send(MembershipLost(self.name))
+
+    def _require_registered(self, roster: Roster) -> None:
+        """Raise if a registration was deleted, or has another session."""
+        sessions = {each.id: each.session for each in roster.instances}
+        for member in self.members:
+            if sessions.get(member.instance.id) != member.instance.session_id:
+                member.instance.check_registered()  # from now on it counts as missing, and is recreated
+                raise NotRegisteredError(self.name, member.instance.id)
+
+    def _observe(self) -> GroupObserver:
+        if self._observer is None:
+            self._observer = GroupObserver(self.group.paths, self._context, self._hear)
+        return self._observer
+
+    def _hear(self, freed: TopicPartition | None) -> None:
+        """Note a change. Called on kazoo's threads."""
+        if freed is not None:
+            self._freed = True
+        self._wake()
+
+    # Generations
+
+    def store_generation(self, work: StoreGeneration) -> Result:
+        """Begin a generation: its members own what is assigned to them, and nothing else."""
+        if work.members and work.protocol_type != CONSUMER:
+            return WorkFailed(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
+        self._give_up_assigning()
+        for member_id, stored in work.members.items():
+            self.members.rename(member_id, stored.instance_id)
+        self.members.keep(work.members)
+        for member_id, stored in work.members.items():
+            if not self._take_over(member_id, stored):
+                return WorkFailed(KafkaError.REBALANCE_IN_PROGRESS)
+        self.generation = work.generation
+        self.members.deregister_leaving()
+        if not work.members:
+            self._stop_observing()
+        return GenerationStored()
+
+    def _take_over(self, member_id: str, stored: StoredMember) -> bool:
+        """Release what is not assigned to a member. Return False if it does not own all that is assigned to it."""
+        member = self.members.get(member_id)
+        assigned = decode_assignment(stored.assignment)
+        if member is None or assigned is None or not assigned <= member.owned or not member.instance.session_alive:
+            return False
+        self.members.release(member, member.owned - assigned - stored.still_owned)
+        return True
+
+    def release(self, work: ReleaseMembers) -> Result:
+        """Deregister members that have left. What fails is tried again later."""
+        self._give_up_assigning()
+        self.members.drop(work.members)
+        self.members.deregister_leaving()
+        return MembersReleased()
+
+    def _stop_observing(self) -> None:
+        self._planned = None
+        if self._observer is not None:
+            self._observer.close()
+            self._observer = None
+
+    # Changes
+
+    def reconcile(self) -> None:
+        """Look at the group without a reason: a watch may have been missed, or a partition taken away."""
+        try:
+            before = [member.owned for member in self.members]
+            for member in self.members:
+                member.instance.forget_lost_claims()
+            if before != [member.owned for member in self.members]:
+                self.rebalance()
+        except ZkgroupsException as error:
+            log.info("could not read the owners of group %s, retrying: %s", self.name, error)
+        self.look()
+
+    def look(self) -> None:
+        """Look at the group: continue an assignment, or ask for a rebalance if other clients have changed a share."""
+        try:
+            if self._assigning is not None:
+                self._continue_assigning()
+            elif self.members.leaving:
+                self.members.deregister_leaving()
+            if self._assigning is None and self._planned is not None and len(self.members):
+                self._compare(self._planned)
+        except ZkgroupsException as error:
+            log.info("could not look at group %s, retrying: %s", self.name, error)
+
+    def _compare(self, planned: _Planned) -> None:
+        freed, self._freed = self._freed, False
+        self._require_one_session()
+        roster = self._observe().read_roster()
+        shares = self._shares(roster, planned.work)
+        held = frozenset(at for member in self.members for at in member.owned)
+        others_wait = bool(shares.foreign & held)
+        try:
+            self._require_registered(roster)
+        except NotRegisteredError:
+            log.warning("the registration of a member of group %s was deleted by another client", self.name)
+        else:
+            if shares == planned.shares and not (freed and planned.missing):
+                return
+            if shares.own.keys() != planned.shares.own.keys() and not others_wait:
+                return  # a member has left: the coordinator knows that, and has begun a rebalance
+        self._planned = replace(planned, shares=shares, missing={})
+        self.rebalance(within=self._settings.join_limit if others_wait else None)
+
+    def rebalance(self, *, within: float | None = None) -> None:
+        """Ask the coordinator for a rebalance. With `within`, another client waits for it."""
+        self._send(RebalanceNeeded(self.name, within))
+
+    # Offsets
+
+    def store_offsets(self, work: StoreOffsets) -> Result:
+        """Commit offsets of a member of this generation, or of a simple consumer."""
+        if work.generation < 0:
+            return commit_without_member(self.group, work.offsets)
+        if (member := self.members.get(work.member_id)) is None:
+            return refused(work.offsets, KafkaError.UNKNOWN_MEMBER_ID)
+        if work.generation != self.generation:
+            return refused(work.offsets, KafkaError.ILLEGAL_GENERATION)
+        if self._is_session_lost:
+            self._tell_loss()
+            return refused(work.offsets, KafkaError.UNKNOWN_MEMBER_ID)
+        owned = member.owned
+        try:
+            stored = commit_as_member(member, work.offsets)
+        except SessionLostError:
+            self._tell_loss()
+            return refused(work.offsets, KafkaError.UNKNOWN_MEMBER_ID)
+        if owned - member.owned:  # taken away by an administrator
+            self.rebalance()
+        return stored
+
+    # The end
+
+    def lose(self) -> None:
+        """Give up all members: their session has expired, or is not certain to live."""
+        self.session_id = None
+        self._give_up_assigning()
+        self._stop_observing()
+        self.members.drop_all()
+
+    def leave(self) -> None:
+        """Deregister all members, because the gateway ends."""
+        self.lose()
+        self.members.deregister_leaving()

@@ -1,0 +1,258 @@
+"""The members of a gateway in one group: each is registered as an instance, with one stream for each topic.
+
+All are registered in the session of the gateway, so ZooKeeper deletes what they hold when the gateway ends. Their owner
+nodes have the form that Scala members write.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import Final
+
+from ...coordinator.storage.work import PlannedMember
+from ...core.java_regex.topic_filter import is_topic_of_kafka
+from ...core.znodes.names import is_topic
+from ...core.znodes.registration_codec import MOST_TOPICS
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import Dialect, Registration
+from ...exceptions import ClaimedByOtherError, ZkgroupsException
+from ...zookeeper.group import Consumergroup
+from ...zookeeper.member_instance import MemberInstance, register_all
+from ...zookeeper.session.registry_context import context_of
+from .shares import ANNOUNCED, Partitions
+
+LONGEST_ID: Final = 200
+"""The end of a member id is unique, and the beginning is chosen by the client."""
+LONGEST_SUBSCRIPTION: Final = 2**18
+"""In bytes. A request to ZooKeeper is smaller than a megabyte."""
+
+
+def instance_id(member_id: str) -> str:
+    """Return the instance id of a member: its member id, as far as that can be the name of a node.
+
+    >>> instance_id("my/app-0a1b")
+    'my_app-0a1b'
+    """
+    return re.sub("[^A-Za-z0-9._-]", "_", member_id)[-LONGEST_ID:]
+
+
+def registered_topics(topics: Iterable[str]) -> list[str]:
+    """Return the topics to register: those that can exist, as far as they fit into a node.
+
+    A client may send any names, and must not stop the other members of its group.
+
+    >>> registered_topics(["orders", "..", "a/b"])
+    ['orders']
+    """
+    possible = [topic for topic in sorted(topics) if is_topic_of_kafka(topic) and is_topic(topic)]
+    sizes = accumulate(len(topic) + len('"":1,') for topic in possible)
+    return [topic for topic, size in zip(possible, sizes, strict=True) if size <= LONGEST_SUBSCRIPTION][:MOST_TOPICS]
+
+
+def _shortened(text: str) -> str:
+    """Return text that can be encoded, and is not longer than a name should be."""
+    return text[:LONGEST_ID].encode(errors="replace").decode()
+
+
+@dataclass(slots=True, eq=False)
+class GatewayMember:
+    """One member, and the instance that holds its partitions."""
+
+    planned: PlannedMember
+    instance: MemberInstance
+    doubtful: set[TopicPartition] = field(default_factory=set)
+    """Partitions whose claim or release failed: only their owner nodes show who holds them."""
+    written: Registration | None = None
+    """The registration as it was written last."""
+
+    @property
+    def owned(self) -> Partitions:
+        """The partitions that the instance owns."""
+        return frozenset(self.instance.claims)
+
+    @property
+    def kept(self) -> Partitions:
+        """The owned partitions on which a cooperative client still works, whatever was assigned to it."""
+        return self.owned & self.planned.subscription.owned
+
+    def registration(self) -> Registration:
+        """Return what to register."""
+        return Registration(
+            dict.fromkeys(registered_topics(self.planned.subscription.topics), 1),
+            timestamp=datetime.fromtimestamp(int(time.time()), UTC),
+            dialect=Dialect.GATEWAY,
+            assignors=ANNOUNCED,
+            client_id=_shortened(self.planned.client_id),
+            client_host=_shortened(self.planned.client_host),
+        )
+
+    @property
+    def must_register(self) -> bool:
+        """True if the topics or the client differ from those in the registration."""
+        written = self.written
+        new = self.registration()
+        return written is None or (written.streams, written.client_id, written.client_host) != (
+            new.streams,
+            new.client_id,
+            new.client_host,
+        )
+
+
+class GatewayMembers:
+    """The members of one group, by member id."""
+
+    def __init__(self, group: Consumergroup) -> None:
+        self._group = group
+        self._context = context_of(group)
+        self._members: dict[str, GatewayMember] = {}
+        self._leaving: list[MemberInstance] = []
+        self.ids: frozenset[str] = frozenset()
+        """The ids of all instances. Other threads may read it."""
+
+    def __iter__(self) -> Iterator[GatewayMember]:
+        return iter(tuple(self._members.values()))
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def get(self, member_id: str) -> GatewayMember | None:
+        """Return a member, or None if it was released."""
+        return self._members.get(member_id)
+
+    @property
+    def leaving(self) -> bool:
+        """True if instances wait to be deregistered."""
+        return bool(self._leaving)
+
+    @property
+    def some_must_register(self) -> bool:
+        """True if there are members that are not registered, or registered with other topics."""
+        return any(not member.instance.registered or member.must_register for member in self)
+
+    @property
+    def session_ids(self) -> set[int]:
+        """The sessions in which members are registered: the current one, if all is well."""
+        return {id for member in self if (id := member.instance.session_id) is not None}
+
+    def by_instance_id(self) -> dict[str, PlannedMember]:
+        """Return what was planned for, by the ids of the instances."""
+        return {member.instance.id: member.planned for member in self}
+
+    def member_ids(self) -> dict[str, str]:
+        """Return the member id of each instance."""
+        return {member.instance.id: member_id for member_id, member in self._members.items()}
+
+    # Coming and leaving
+
+    def set(self, planned: Mapping[str, PlannedMember]) -> None:
+        """Let exactly these be the members. Nothing is written yet."""
+        for member_id, each in planned.items():
+            self.rename(member_id, each.instance_id)
+        self.keep(planned)
+        for member_id, each in planned.items():
+            if (member := self._members.get(member_id)) is not None:
+                member.planned = each
+            else:
+                instance = MemberInstance(self._group.paths, self._context, instance_id(member_id))
+                self._members[member_id] = GatewayMember(each, instance)
+        self._note_ids()
+
+    def rename(self, member_id: str, static_id: str | None) -> None:
+        """Let a static member that has restarted continue with the instance of its former member id."""
+        if static_id is None or member_id in self._members:
+            return
+        for former, member in tuple(self._members.items()):
+            if member.planned.instance_id == static_id:
+                self._members[member_id] = self._members.pop(former)
+
+    def keep(self, member_ids: Collection[str]) -> None:
+        """Remove all members but these."""
+        self.drop(self._members.keys() - set(member_ids))
+
+    def drop_all(self) -> None:
+        """Remove all members."""
+        self.drop(self._members)
+
+    def drop(self, member_ids: Iterable[str]) -> None:
+        """Remove members. Their instances are deregistered by the next call of `deregister_leaving`."""
+        for member_id in tuple(member_ids):
+            if (member := self._members.pop(member_id, None)) is not None:
+                self._leaving.append(member.instance)
+
+    def deregister_leaving(self) -> None:
+        """Release the partitions of removed members, and deregister them."""
+        while self._leaving:
+            self._leaving[0].deregister()
+            del self._leaving[0]
+        self._note_ids()
+
+    def _note_ids(self) -> None:
+        current = (member.instance for member in self._members.values())
+        self.ids = frozenset(instance.id for instance in (*current, *self._leaving))
+
+    def register(self) -> None:
+        """Register all new members in one transaction. Rewrite the registrations of members with other topics."""
+        new = [member for member in self if not member.instance.registered]
+        registrations = {member.instance: member.registration() for member in new}
+        try:
+            register_all(self._context, registrations)
+        finally:
+            for member in new:
+                if member.instance.registered:
+                    member.written = registrations[member.instance]
+        for member in self:
+            if member.must_register:
+                member.written = member.instance.update(member.registration())
+
+    # Partitions
+
+    def resolve_doubts(self) -> None:
+        """Find out what became of claims and releases that failed."""
+        for member in self:
+            if member.doubtful:
+                member.instance.find_owners(member.doubtful, self.ids)
+                member.doubtful.clear()
+
+    def release_surplus(self, shares: Mapping[str, Partitions]) -> None:
+        """Release all partitions that are not in the shares, unless a cooperative client still works on them."""
+        for member in self:
+            surplus = member.owned - shares.get(member.instance.id, frozenset()) - member.kept
+            self.release(member, surplus)
+
+    def release(self, member: GatewayMember, partitions: Partitions) -> None:
+        """Release partitions of one member."""
+        if partitions:
+            try:
+                member.instance.release(*sorted(partitions))
+            except ZkgroupsException:
+                member.doubtful |= partitions
+                raise
+
+    def claim(self, shares: Mapping[str, Partitions], registered: Iterable[str]) -> dict[TopicPartition, str]:
+        """Claim the shares. Return the partitions that other clients hold, with the paths of their owner nodes."""
+        ids = frozenset(registered)
+        ours = frozenset(at for member in self for at in member.owned)
+        taken: dict[TopicPartition, str] = {}
+        for member in self:
+            wanted = shares.get(member.instance.id, frozenset()) - ours
+            taken |= self._claim(member, wanted, ids)
+        return taken
+
+    def _claim(self, member: GatewayMember, wanted: Partitions, ids: frozenset[str]) -> dict[TopicPartition, str]:
+        taken: dict[TopicPartition, str] = {}
+        while left := wanted - member.owned - taken.keys():
+            try:
+                member.instance.claim_many(sorted(left), streams=dict.fromkeys(left, 0))
+                break
+            except ClaimedByOtherError:
+                _own, others = member.instance.find_owners(left, ids)
+                taken |= {at: others[at].path for at in left if at in others}
+            except ZkgroupsException:
+                member.doubtful |= left
+                raise
+        return taken

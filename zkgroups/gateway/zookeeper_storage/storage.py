@@ -1,0 +1,296 @@
+"""The storage itself: work goes in, and its result comes back as an event."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from ...coordinator.actions import Event, MembershipLost, WorkFinished
+from ...coordinator.config import AssignmentBy, CoordinatorConfig
+from ...coordinator.storage.work import (
+    DescribeStored,
+    ExpireOffsets,
+    GroupLoaded,
+    GroupRemoved,
+    ListStored,
+    LoadGroup,
+    OffsetsExpired,
+    OffsetsRead,
+    OffsetsRemoved,
+    PerformAssignment,
+    ReadOffsets,
+    ReleaseMembers,
+    RemoveGroup,
+    RemoveOffsets,
+    Result,
+    StoredDescribed,
+    StoredListed,
+    StoreGeneration,
+    StoreOffsets,
+    Work,
+    WorkFailed,
+)
+from ...coordinator.values.consumer_protocol import CONSUMER
+from ...coordinator.values.kafka_errors import KafkaError
+from ...deadline import Deadline
+from ...exceptions import GroupNotFoundError, InvalidOptionError
+from ...zookeeper.admin.migration_marks import refuse_marked
+from ...zookeeper.registry import Registry
+from ...zookeeper.session.registry_context import context_of
+from .described_groups import stored_groups
+from .group import GatewayGroup
+from .group_settings import GroupSettings
+from .kafka_errors import kafka_error_of
+from .retries import may_try_again
+from .session_monitor import SessionMonitor
+from .stored_offsets import read_offsets
+from .work_queues import WorkQueues
+
+log = logging.getLogger("zkgroups.gateway")
+
+_GROUP_THREADS: Final = 8
+"""They wait for ZooKeeper most of the time."""
+_READING_THREADS: Final = 2
+"""For lists and descriptions of many groups, which must not delay the commits of members."""
+_FIRST_SECOND: Final = 1_767_225_600
+"""The beginning of 2026. Generations count from here, so that a gateway continues above those of the gateway before."""
+
+
+def coordinator_config(*, storage_timeout: float = 15.0, report_commits: bool = False) -> CoordinatorConfig:
+    """Return the settings for a coordinator with this storage.
+
+    The coordinator assigns the partitions, because members of other clients take part. Offsets are never deleted
+    because of their age: the old clients never did that.
+    """
+    return CoordinatorConfig(
+        assignment_by=AssignmentBy.COORDINATOR,
+        preferred_protocols=("range",),
+        leader_name="zkgroups-gateway",
+        storage_timeout=storage_timeout,
+        offset_retention=None,
+        report_commits=report_commits,
+    )
+
+
+class ZooKeeperStorage:
+    """Keeps the groups of a coordinator in ZooKeeper. Make the settings of the coordinator with `coordinator_config`.
+
+    `on_event` gets the events for the coordinator: results of work, and changes that other clients make. It is called
+    on the threads of this storage, so it must be thread-safe, and must not block:
+
+        storage = ZooKeeperStorage(registry, lambda event: loop.call_soon_threadsafe(process, event), read_only=True)
+
+    With `read_only`, nothing is ever written: the coordinator lists and describes groups, and returns their offsets.
+    All other requests get GROUP_AUTHORIZATION_FAILED. Every client knows this error, does not repeat the request, and
+    shows the name of the group. It means that a client may see a group, but not take part in it.
+
+    The members belong to the session of the registry. It must not have a `session_file`: a later process would resume
+    the session with the members of this one, whose clients join again as new members.
+
+    `close` releases and deregisters all members, and ends the threads. It does not close the registry.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        on_event: Callable[[Event], object],
+        *,
+        read_only: bool = False,
+        settings: GroupSettings | None = None,
+    ) -> None:
+        self._registry = registry
+        self._context = context_of(registry)
+        if self._context.session.is_resumable and not read_only:
+            raise InvalidOptionError("session_file", True, "a gateway starts with a new session each time")
+        self._on_event = on_event
+        self._read_only = read_only
+        self._settings = GroupSettings() if settings is None else settings
+        self._lock = threading.Lock()  # guards the two fields below, and is never held during a call
+        self._groups: dict[str, GatewayGroup] = {}
+        self._woken: set[str] = set()
+        self._group_queues = WorkQueues("group", _GROUP_THREADS)
+        self._read_queues = WorkQueues("read", _READING_THREADS)
+        self._monitor = SessionMonitor(
+            self._check_sessions, self._retry, self._reconcile, self._settings.reconcile_every
+        )
+
+    def start(self, work_id: int, work: Work) -> Result | None:
+        """Put work into the queue of its group. Its result comes as an event."""
+        queues, key = self._group_queues, self._group_of(work)
+        if key is None:
+            queues, key = self._read_queues, f"work {work_id}"
+        deadline = Deadline(self._context.timeout)
+
+        def task() -> None:
+            if isinstance(work, StoreOffsets) and deadline.passed:
+                result: Result | None = WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)  # the client has given it up
+            else:
+                result = self._result_of(work_id, work, deadline)
+            if result is not None:
+                self._send(WorkFinished(work_id, result))
+
+        return None if queues.put(key, task) else WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
+
+    def close(self) -> None:
+        """Finish the work that was started, let all members leave, and end the threads. Later work fails at once."""
+        self._monitor.close()
+        for group in self._known_groups():
+            self._group_queues.put(group.name, group.leave)
+        for queues in (self._group_queues, self._read_queues):
+            queues.close(self._context.timeout)
+
+    def __enter__(self) -> ZooKeeperStorage:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _group_of(self, work: Work) -> str | None:
+        """Return the group whose work must stay in order. None for reads of many groups."""
+        match work:
+            case ListStored() | DescribeStored():
+                return None
+            case ReadOffsets(groups):
+                return next(iter(groups)) if len(groups) == 1 else None
+            case _:
+                return work.group
+
+    def _send(self, event: Event) -> None:
+        try:
+            self._on_event(event)
+        except Exception:
+            log.exception("the gateway could not process an event of its storage")
+
+    # Work
+
+    def _result_of(self, work_id: int, work: Work, deadline: Deadline) -> Result | None:
+        while True:
+            try:
+                return self._carry_out(work_id, work)
+            except Exception as error:
+                if not may_try_again(error, self._context.session, deadline):
+                    return WorkFailed(kafka_error_of(error))
+
+    def _carry_out(self, work_id: int, work: Work) -> Result | None:
+        """Carry out work. None if the result comes later."""
+        match work:
+            case ListStored():
+                return StoredListed(stored_groups(self._context, self._registry.groups(), self._own_ids()))
+            case DescribeStored(groups):
+                return StoredDescribed(stored_groups(self._context, groups, self._own_ids()))
+            case ReadOffsets(wanted):
+                return OffsetsRead({name: read_offsets(self._registry, name, some) for name, some in wanted.items()})
+            case _ if self._read_only:
+                return WorkFailed(KafkaError.GROUP_AUTHORIZATION_FAILED)
+            case _:
+                return self._write(work_id, work)
+
+    def _write(
+        self,
+        work_id: int,
+        work: LoadGroup
+        | PerformAssignment
+        | StoreGeneration
+        | ReleaseMembers
+        | StoreOffsets
+        | RemoveOffsets
+        | ExpireOffsets
+        | RemoveGroup,
+    ) -> Result | None:
+        match work:
+            case LoadGroup(name):
+                return self._load(name)
+            case PerformAssignment():
+                self._group(work.group).assign(work_id, work)
+                return None
+            case StoreGeneration():
+                stored = self._group(work.group).store_generation(work)
+                self._forget_unused(work.group)
+                return stored
+            case ReleaseMembers():
+                return self._group(work.group).release(work)
+            case StoreOffsets():
+                return self._group(work.group).store_offsets(work)
+            case RemoveOffsets(name, partitions):
+                self._registry.group(name).offsets.delete(partitions)
+                return OffsetsRemoved()
+            case ExpireOffsets(name):
+                return OffsetsExpired(sum(1 for _offset in self._registry.group(name).offsets))
+            case RemoveGroup(name):
+                return self._remove(name)
+
+    def _load(self, name: str) -> GroupLoaded:
+        group = self._registry.group(name)
+        refuse_marked(group.paths, self._context)
+        return GroupLoaded(group.exists(), int(time.time()) - _FIRST_SECOND, CONSUMER)
+
+    def _remove(self, name: str) -> Result:
+        try:
+            self._registry.group(name).delete()
+        except GroupNotFoundError:
+            log.debug("group %s had no node", name)
+        return GroupRemoved()
+
+    # Groups
+
+    def _known_groups(self) -> list[GatewayGroup]:
+        with self._lock:
+            return list(self._groups.values())
+
+    def _own_ids(self) -> dict[str, frozenset[str]]:
+        return {group.name: group.members.ids for group in self._known_groups()}
+
+    def _group(self, name: str) -> GatewayGroup:
+        with self._lock:
+            if (known := self._groups.get(name)) is not None:
+                return known
+            group = self._registry.group(name)
+            wake = partial(self._wake, name)
+            found = self._groups[name] = GatewayGroup(group, self._settings, send=self._send, wake=wake)
+            return found
+
+    def _forget_unused(self, name: str) -> None:
+        with self._lock:
+            group = self._groups[name]
+            if not len(group.members) and not group.is_unfinished:
+                del self._groups[name]
+
+    def _wake(self, name: str) -> None:
+        """Let a group look at its nodes soon. Called on any thread."""
+        with self._lock:
+            if name in self._woken:
+                return
+            self._woken.add(name)
+        self._group_queues.put(name, partial(self._look, name))
+
+    def _look(self, name: str) -> None:
+        with self._lock:
+            self._woken.discard(name)
+            group = self._groups.get(name)
+        if group is not None:
+            group.look()
+
+    # The session
+
+    def _check_sessions(self) -> None:
+        """Give up the members whose session is not certain to live."""
+        for group in self._known_groups():
+            if (session_id := group.session_id) is not None and not self._context.session.alive(session_id):
+                group.session_id = None
+                log.warning("the session of the members of group %s may have expired: they join again", group.name)
+                self._send(MembershipLost(group.name))
+                self._group_queues.put(group.name, group.lose)
+
+    def _retry(self) -> None:
+        for group in self._known_groups():
+            if group.is_unfinished:
+                self._wake(group.name)
+
+    def _reconcile(self) -> None:
+        for group in self._known_groups():
+            if group.session_id is not None:
+                self._group_queues.put(group.name, group.reconcile)
