@@ -123,7 +123,7 @@ async def _answers(connect: Connect, request: Any) -> bool:
 
 
 async def _is_silent(connect: Connect, request: Any) -> bool:
-    """Return whether a broker that can be connected does not answer. A damaged answer is no silence."""
+    """Return whether a broker that can be connected does not answer. A damaged answer counts as an answer."""
     try:
         async with asyncio.timeout(_PATIENCE):
             connection = await connect()
