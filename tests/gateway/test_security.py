@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.testing.waiting import eventually
-from zkgroups.kafka.settings import client_settings
+from zkgroups.kafka.settings.client_settings import client_settings
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.security import Security, tls_context
 from zkgroups.testing import KafkaBroker
