@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 from uuid import uuid4
 
-import pytest
-
 from zkgroups.testing import KafkaBroker
 
-# The comparison speaks Kafka's protocol by kafka-python.
-pytest.importorskip("kafka.protocol.consumer")
+from .same_as_kafka import Broker, ChoicesDiffer, Comparison
 
 COMPARISONS = int(os.environ.get("ZKGROUPS_COMPARISONS", "10"))
 STEPS = 50
 
 
 def test_random_requests_get_the_same_answers_from_a_broker(kafka_broker: KafkaBroker) -> None:
-    from .same_as_kafka import Broker, ChoicesDiffer, Comparison
-
     tag = f"compared-{uuid4().hex[:8]}"
     topics = f"{tag}-orders", f"{tag}-payments"
     for topic in topics:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import aiokafka
 import pytest
 from kafka import KafkaConsumer
 
@@ -17,8 +18,6 @@ from .running import LONGEST
 from .test_librdkafka import offsets
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
-
-aiokafka = pytest.importorskip("aiokafka")
 
 
 @contextmanager
