@@ -38,6 +38,7 @@ from zkgroups.coordinator.storage.work import (
     Work,
     WorkFailed,
 )
+from zkgroups.core.times import to_ms
 from zkgroups.gateway.zookeeper_storage import ZooKeeperStorage
 
 from .conftest import Serve
@@ -113,7 +114,7 @@ def test_offsets_are_fetched_with_the_time_of_their_commit(client: Any, group: C
     committed = group.offsets.fetch(ORDERS)
     assert committed is not None
     assert served.fetch("billing") == {
-        ORDERS: CommittedValue(17, committed_at=committed.committed_ms / 1000),
+        ORDERS: CommittedValue(17, committed_at=to_ms(committed.committed_at) / 1000),
         TopicPartition("orders", 1): served.fetch("billing")[TopicPartition("orders", 1)],
     }
     assert [value.offset for value in served.fetch("billing", TopicPartition("orders", 1)).values()] == [4]
