@@ -118,14 +118,14 @@ def test_a_list_without_the_groups_of_a_broker_is_an_error() -> None:
     async def use(cluster: Cluster, fakes: Sequence[FakeBroker]) -> None:
         fakes[0].behaviours[codec.LIST_GROUPS] = listing(a="Empty")
         fakes[1].behaviours[codec.LIST_GROUPS] = listing(Code.COORDINATOR_LOAD_IN_PROGRESS, b="Empty")
-        with pytest.raises(NotConnectedError, match=r"within 0\.3 s: coordinator load in progress"):
-            await list_groups(cluster, Deadline(0.3))
+        with pytest.raises(NotConnectedError, match=r"within 2 s: coordinator load in progress"):
+            await list_groups(cluster, Deadline(2))
         fakes[1].behaviours[codec.LIST_GROUPS] = listing(Code.CLUSTER_AUTHORIZATION_FAILED)
         with pytest.raises(NoPermissionError, match="groups of broker 1"):
             await list_groups(cluster, patience())
         await fakes[1].stop()
-        with pytest.raises(NotConnectedError, match=r"within 0\.3 s: no connection to"):
-            await list_groups(cluster, Deadline(0.3))
+        with pytest.raises(NotConnectedError, match=r"within 2 s: no connection to"):
+            await list_groups(cluster, Deadline(2))
 
     with_brokers(use)
 
