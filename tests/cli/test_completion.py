@@ -37,7 +37,7 @@ def answer(line: str, **env: str) -> list[str]:
 
 def test_commands_and_options_are_completed(complete: Complete) -> None:
     assert complete("zkgroups ") == list(COMMANDS)
-    assert complete("zkgroups g") == ["groups"]
+    assert complete("zkgroups gr") == ["groups"]
     assert "describe" in complete("zkgroups groups ")
     assert complete("zkgroups groups list --sess") == ["--session-timeout"]
     assert complete("zkgroups -o j") == ["json", "jsonl"]

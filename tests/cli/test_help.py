@@ -35,6 +35,7 @@ ELSEWHERE = {
     ("snapshots", "plot"),
     ("snapshots", "verify"),
     ("audit",),
+    ("gateway",),
     ("zookeeper",),
     ("demo",),
     ("migrate",),
