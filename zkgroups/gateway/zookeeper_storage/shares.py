@@ -1,8 +1,8 @@
 """Compute the share of each member of a group, including the members of other clients. Pure: no I/O.
 
-While other clients take part, all members must compute the same shares. So the strategy is the one that a zkgroups
-member would choose in this group, and the shares are exactly those that Scala members compute. Without other clients,
-the strategy of the Kafka clients is used.
+While other clients take part, all members must compute the same shares. So the gateway uses the strategy that a zkgroups
+member would choose in this group, and its shares are exactly Scala's. Without other clients, it uses the strategy of the
+Kafka clients.
 """
 
 from __future__ import annotations
