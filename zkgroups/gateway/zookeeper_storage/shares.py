@@ -1,8 +1,8 @@
 """Compute the share of each member of a group, including the members of other clients. Pure: no I/O.
 
-While other clients take part, all members must compute the same shares. So the gateway uses the strategy that a zkgroups
-member would choose in this group, and its shares are exactly Scala's. Without other clients, it uses the strategy of the
-Kafka clients.
+While other clients take part, all members must compute the same shares. So the gateway uses the strategy that a
+zkgroups member would choose in this group, and its shares are exactly Scala's. Without other clients, it uses the
+strategy of the Kafka clients.
 """
 
 from __future__ import annotations
