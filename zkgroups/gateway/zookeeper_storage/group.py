@@ -3,7 +3,7 @@
 `assign` prepares a generation, in this order:
 
 1. Deregister the members that have left.
-2. If other clients take part, release the partitions that they will get.
+2. If other clients take part, release the partitions that they will get, so that they can claim them at once.
 3. Register all new members in one transaction, so that other clients rebalance only once.
 4. Read all members, subscriptions and partitions, as of one moment, and compute the shares.
 5. Release the partitions that are no longer in the share of their member. A cooperative client still works on the
