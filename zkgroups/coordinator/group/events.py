@@ -91,7 +91,7 @@ class PendingIdDropped:
 
 @dataclass(frozen=True, slots=True)
 class InitialDelayElapsed:
-    """The initial delay is over, during which an empty group waits for more members."""
+    """The initial delay of an empty group is over. The group has waited for more members."""
 
 
 @dataclass(frozen=True, slots=True)

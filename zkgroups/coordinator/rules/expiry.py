@@ -1,4 +1,4 @@
-"""Unused offsets and groups are deleted.
+"""Offsets and groups that are no longer used are deleted.
 
 Offsets are deleted after the retention time, by Kafka's rules:
 

@@ -61,7 +61,10 @@ def rejoin_or_repeat(group: Group, event: MemberRejoined) -> None:
 
 
 def rejoin_or_repeat_to_follower(group: Group, event: MemberRejoined) -> None:
-    """Begin a rebalance if the leader joins again: it has seen that partitions have changed. Treat others as above."""
+    """Begin a rebalance if the leader joins again, even with the same request: it has seen that partitions have changed.
+
+    For other members, do the same as `rejoin_or_repeat`.
+    """
     if event.request.member_id == group.leader:
         rejoin(group, event)
     else:
