@@ -61,7 +61,7 @@ def rejoin_or_repeat(group: Group, event: MemberRejoined) -> None:
 
 
 def rejoin_or_repeat_to_follower(group: Group, event: MemberRejoined) -> None:
-    """Begin a rebalance if the leader joins again, even with the same request: it has seen that partitions have changed.
+    """Begin a rebalance if the leader joins again, even with the same request: it saw that partitions have changed.
 
     For other members, do the same as `rejoin_or_repeat`.
     """
