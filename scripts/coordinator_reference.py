@@ -36,7 +36,7 @@ HEAD = """# The group coordinator
 TABLE = """## Transitions
 
 Rows are events of a group, columns are its states. A cell names the rule, a function in `zkgroups/coordinator/rules`.
-An event without a cell cannot come in that state, or is ignored: a result of the storage that comes too late.
+Where a cell is empty, the event cannot happen in this state, or is ignored, such as a late result of the storage.
 """
 
 
@@ -44,7 +44,7 @@ def reference() -> str:
     """Return the text of the whole file."""
     blocks = [HEAD, _text(coordinator), "## As a library\n", _example(), "## States of a group\n", _states()]
     blocks += [_graph(), "## States of a member\n", _enum(MemberState), TABLE, _table(), "## Events of a group\n"]
-    blocks += [_meanings(get_args(GroupEvent)), "## Rules with a story\n"]
+    blocks += [_meanings(get_args(GroupEvent)), "## Rules in detail\n"]
     blocks += [_text(module) for module in (assigning, static_members, expiry)]
     blocks += [
         "## Deadlines\n",

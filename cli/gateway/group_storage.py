@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def group_storage(
     options: Options, *, memory: bool, foreign_assignor: str
 ) -> Iterator[tuple[StorageFactory, CoordinatorConfig]]:
-    """Return the storage, as the gateway opens it, and the settings of its coordinator. Close it at the end."""
+    """Yield a function that opens the storage, and the settings of the coordinator. Close the storage at the end."""
     if memory:
         from zkgroups.coordinator import AssignmentBy, CoordinatorConfig
         from zkgroups.gateway.groups.memory_groups import MemoryGroups

@@ -1,4 +1,4 @@
-"""The options of `zkgroups gateway` about its listeners, as values."""
+"""Convert the options of `zkgroups gateway` that set up its listeners."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def port_range(text: str | None, listen: Address) -> NodePorts:
 
 
 def listening_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext | None:
-    """Return the TLS of the listeners; None without a certificate."""
+    """Return the TLS settings of the listeners; None without a certificate."""
     if cert is None:
         if key is not None or client_ca is not None:
             raise click.BadParameter("it needs --listen-cert", param_hint="--listen-key or --listen-client-ca")

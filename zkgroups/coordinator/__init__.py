@@ -2,29 +2,38 @@
 
 It follows Kafka's own coordinator for classic groups, from 1.1 to 3.x, state by state and error by error.
 
-1. A request arrives as an event with an id (`actions.py`). Each id is answered exactly once. A join or
-   sync request that must wait is parked: its id is kept with its member. Whatever ends the wait answers it, also if
-   the member leaves or expires, the group moves, or the coordinator closes.
-2. A group is loaded from the storage before its first request is processed. Requests for it wait meanwhile.
-3. The request is checked against the group (`rules/admission.py`): unknown or fenced members and wrong generations are
-   refused, in Kafka's order of checks. All other requests become events of the group (`group/events.py`).
-4. The rule for this event in the state of the group handles it. All rules are in the table `rules/transitions.py`.
-5. Deadlines are data (`deadlines.py`): sessions, ids that wait to be used, the initial delay, the time to join and to
-   sync, stuck rebalances, clean-up, storage work. The caller asks for `next_deadline`, and passes the time with each
+1. A request arrives as an event with an id (`actions.py`). It is answered exactly once. A join or sync request that
+   must wait is parked: its id is stored with its member. A parked request is answered even if the member leaves or
+   expires, the group moves, or the coordinator closes.
+2. The first request for a group loads it from the storage. Until the group is loaded, requests for it wait.
+3. The request is checked against the group (`rules/admission.py`). Requests of unknown or fenced members, and of
+   another generation, are refused. The order of the checks is Kafka's. All other requests become events of the group
+   (`group/events.py`).
+4. The table in `rules/transitions.py` has the rules: a function for each event in each state of the group.
+5. Deadlines are data (`deadlines.py`): sessions, unused member ids, the initial delay, the time to join and to sync,
+   stuck rebalances, clean-up, storage work. The caller reads `next_deadline`, and passes the current time with each
    event.
-6. Reads and writes are work for the storage (`storage/work.py`): an action with a later result. Generations get their
-   assignments, and commits their answers, only after the storage has stored them. Work that takes too long is answered
-   with an error that clients retry; a late result is ignored.
+6. Reads and writes are work for the storage (`storage/work.py`): an action starts it, and a later event has its result.
+   Members get assignments, and commits get answers, only after the storage has stored them. If the work takes too long,
+   the client gets an error after which it retries, and a late result is ignored.
 
-Rules that always hold: the generation of a group only grows; the members of a generation get the assignments that one
-leader, or the coordinator, made for exactly this generation; only its members may commit, or anyone while the group has
-no members; and a cooperative member's partition goes to nobody else before that member has given it up.
+These rules always hold:
 
-Differences from Kafka 3, all on purpose: a parked request is answered also if its member leaves, or sends it again; a
-static member that restarts with other topics begins a rebalance; a rebalance that does not end loses all members;
-offsets of an empty group are kept for the whole retention time after their commit; offsets cannot be deleted while the
-first members join; deleting the last offset does not delete the group; between equal votes for a protocol, the member
-that joined first decides.
+- The generation number of a group only grows.
+- The members of a generation get assignments that were made for exactly this generation, by one leader or by the
+  coordinator.
+- Only members of the current generation may commit. While the group has no members, any client may commit.
+- A partition of a cooperative member goes to another member only after the cooperative member has given it up.
+
+Differences from Kafka 3, all on purpose:
+
+- A parked request is answered even if its member leaves, or sends the request again.
+- A static member that restarts with other topics causes a rebalance.
+- If a rebalance does not end, all members are removed.
+- Offsets of an empty group are kept for the whole retention time after their commit.
+- Offsets cannot be deleted while the first members join.
+- Deleting the last offset does not delete the group.
+- If two protocols get the same number of votes, the member that joined first decides.
 """
 
 from __future__ import annotations

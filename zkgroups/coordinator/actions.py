@@ -73,7 +73,7 @@ Action: TypeAlias = SendAnswer | StartWork | ReportIncident | ReportCommit
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A client sent a `request`. The caller chooses the `request_id`, unique among the unanswered requests."""
+    """A client sent a `request`. The caller chooses a `request_id` that no unanswered request has."""
 
     request_id: int
     request: Request
@@ -94,9 +94,9 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceNeeded:
-    """Members or partitions outside of the coordinator have changed: begin a rebalance, if the `group` has members.
+    """Members or partitions outside the coordinator have changed: begin a rebalance, if the `group` has members.
 
-    With `within`, members that do not join again within this time are removed: another client waits for them.
+    With `within`, members that do not join again within this time are removed, because another client waits for them.
     """
 
     group: str
@@ -105,7 +105,7 @@ class RebalanceNeeded:
 
 @dataclass(frozen=True, slots=True)
 class MembershipLost:
-    """The storage no longer holds anything for the members of a `group`, or of all groups: all must join again."""
+    """The storage has lost the members of a `group`, or of all groups with None: they must join again."""
 
     group: str | None = None
 
@@ -119,7 +119,7 @@ class GroupMoved:
 
 @dataclass(frozen=True, slots=True)
 class CloseRequested:
-    """The coordinator ends. Everything unanswered is answered now, and later requests are refused."""
+    """The coordinator closes. It answers all open requests now, and refuses later requests."""
 
 
 Event: TypeAlias = (

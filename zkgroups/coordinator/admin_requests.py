@@ -48,14 +48,14 @@ TYPE_OF_ALL = "classic"
 
 
 class AdminRequests:
-    """Answers requests about groups. What the storage knows is joined with what the coordinator knows."""
+    """Answers the requests of administrators, from the groups in the storage and the groups in memory."""
 
     def __init__(self, outbox: Outbox, groups: GroupsInMemory) -> None:
         self._outbox = outbox
         self._groups = groups
 
     def fetch(self, request_id: int, request: FetchRequest) -> None:
-        """Fetch offsets, in any state of the group, and of groups that do not exist."""
+        """Fetch offsets. The group may be in any state, and need not exist."""
 
         def read(result: Result) -> None:
             if not isinstance(result, OffsetsRead):
@@ -130,7 +130,7 @@ class AdminRequests:
         self._groups.use(name, then, done)
 
     def delete_offsets(self, request_id: int, request: DeleteOffsetsRequest, group: Group) -> None:
-        """Delete offsets of topics to which no member subscribes. If the topics are unknown, none is deleted."""
+        """Delete offsets of topics to which no member subscribes. If the subscriptions are unknown, delete nothing."""
         if not group.exists:
             self._outbox.answer(request_id, DeleteOffsetsAnswer(KafkaError.GROUP_ID_NOT_FOUND))
             return

@@ -22,16 +22,18 @@ class CoordinatorConfig:
     """All settings. Durations are seconds.
 
     - `assignment_by`: who assigns the partitions of consumers.
-    - `preferred_protocols`: the first of them that all members support is chosen. Otherwise, the members vote.
-    - `leader_name`: the name of the leader if the coordinator assigns. It must not be the id of a member.
+    - `preferred_protocols`: the first of these protocols that all members support is used. If they support none of
+      them, the members vote.
+    - `leader_name`: the leader that clients see if the coordinator assigns. It must not be the id of a member.
     - `min_session_timeout`, `max_session_timeout`: the bounds of the session timeouts of members.
     - `initial_rebalance_delay`: how long the first generation of an empty group waits for more members.
     - `max_members`: the largest number of members of a group.
-    - `new_member_join_timeout`: a new member whose join request is parked longer is removed. Its client may be gone.
-    - `stuck_rebalance_timeout`: a group that rebalances longer, and longer than two rebalance timeouts, loses its
-      members.
-    - `storage_timeout`: a request whose storage work takes longer gets an error that clients retry.
-    - `cleanup_interval`: how often the offsets of a group are checked for their retention.
+    - `new_member_join_timeout`: how long the join request of a new member may be parked. Then the member is removed,
+      because its client may be gone.
+    - `stuck_rebalance_timeout`: how long a group may rebalance, or two rebalance timeouts if that is longer. Then all
+      its members are removed.
+    - `storage_timeout`: how long storage work may take. Then the client gets an error after which it retries.
+    - `cleanup_interval`: the time between two checks for offsets and groups that have expired.
     - `empty_group_timeout`: a group without members and offsets is removed after this time.
     - `offset_retention`: offsets of unused topics and groups are deleted after this time. None keeps them.
     - `max_offset_metadata`: the longest metadata of an offset, in characters.

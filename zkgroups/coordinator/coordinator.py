@@ -30,8 +30,9 @@ Outcome: TypeAlias = SendAnswer | ReportIncident | ReportCommit
 class GroupCoordinator:
     """Answers the requests of consumers and their tools, for all groups of a storage.
 
-    Each request gets exactly one answer, at once or with a later event. It has no clock: every call passes the time in
-    seconds. Call `pass_time` when `next_deadline` has come, after the requests that arrived before it. Not thread-safe.
+    Each request gets exactly one answer: from the same call, or from a later one. The coordinator has no clock: every
+    call passes the time in seconds. When `next_deadline` has come, first pass the requests that arrived before it, and
+    then call `pass_time`. Not thread-safe.
 
     >>> from zkgroups.coordinator import *
     >>> config = CoordinatorConfig(assignment_by=AssignmentBy.COORDINATOR, initial_rebalance_delay=3)
@@ -40,7 +41,7 @@ class GroupCoordinator:
     >>> def join(member_id, client_id):
     ...     return JoinRequest("billing", member_id, (range_of_orders,), 10.0, 60.0, client_id=client_id)
 
-    A new client is given a member id, and joins again with it. The request is parked until all members have joined:
+    A new client gets a member id, and joins again with it. The request is parked until all members have joined:
 
     >>> [given] = coordinator.request(1, join("", "app"), now=0.0)
     >>> given.answer.error.name, given.answer.member_id
@@ -51,13 +52,13 @@ class GroupCoordinator:
     >>> joined.request_id, joined.answer.error.name, joined.answer.generation
     (2, 'NONE', 1)
 
-    Then it asks for its partitions:
+    Then the client asks for its partitions:
 
     >>> [synced] = coordinator.request(3, SyncRequest("billing", "app-1", 1, {}), now=3.2)
     >>> sorted(str(at) for at in decode_assignment(synced.answer.assignment))
     ['orders/0', 'orders/1']
 
-    Its offsets are committed for the generation, so a member that was removed meanwhile cannot commit:
+    The client commits offsets as a member of this generation. After the member was removed, it cannot commit:
 
     >>> commit = CommitRequest("billing", {TopicPartition("orders", 0): CommittedValue(17)}, "app-1", generation=1)
     >>> [committed] = coordinator.request(4, commit, now=5.0)
@@ -82,11 +83,11 @@ class GroupCoordinator:
 
     @property
     def next_deadline(self) -> float | None:
-        """When `pass_time` is due; None if nothing is awaited."""
+        """The time at which to call `pass_time`; None if no deadline is set."""
         return self._machine.next_deadline
 
     def group(self, name: str) -> GroupMetadata | None:
-        """Return a group that is in memory, as a value."""
+        """Return a group; None if it is not in memory."""
         return self._machine.group(name)
 
     def groups(self) -> list[str]:
@@ -102,7 +103,7 @@ class GroupCoordinator:
         return self.receive(TimePassed(), now)
 
     def receive(self, event: Event, now: float) -> list[Outcome]:
-        """Process an event, and let the storage work. Return the answers to send, and the reports to log."""
+        """Process an event, and carry out its storage work. Return the answers to send, and the reports to log."""
         outcomes: list[Outcome] = []
         actions: deque[Action] = deque(self._machine.receive(event, now))
         while actions:

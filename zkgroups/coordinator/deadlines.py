@@ -13,7 +13,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class DeadlineKind(StrEnum):
-    """What ends at a deadline."""
+    """The kinds of deadlines."""
 
     SESSION = "session of a member"
     PENDING_ID = "time to use a new member id"
@@ -27,7 +27,7 @@ class DeadlineKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadlineKey:
-    """A deadline: of a group, or of a member or a piece of storage work in it."""
+    """The key of a deadline. `of` is the id of the member or of the storage work, if the deadline has one."""
 
     kind: DeadlineKind
     group: str = ""
@@ -35,7 +35,7 @@ class DeadlineKey:
 
 
 class Deadlines(Generic[Key]):
-    """The deadlines that are set. To move one later costs no more than an entry in a dictionary.
+    """The deadlines that are set. Moving a deadline to a later time costs only a dictionary entry.
 
     >>> deadlines = Deadlines[str]()
     >>> deadlines.set("a", 5.0), deadlines.set("b", 7.0), deadlines.set("a", 9.0)

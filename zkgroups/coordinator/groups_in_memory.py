@@ -31,13 +31,13 @@ class GroupsInMemory:
         return len(self._groups)
 
     def get(self, name: str) -> Group | None:
-        """Return a group that is loaded."""
+        """Return a group; None if it is not loaded."""
         return self._groups.get(name)
 
     def use(self, name: str, then: Then, refuse: Refuse) -> None:
         """Call `then` with the group, now or when it is loaded, or `refuse` with an error if it cannot be loaded.
 
-        A group that the storage does not know has `exists=False`. It is forgotten again, unless `then` creates it.
+        A group that the storage does not know has `exists=False`. It is removed again, unless `then` creates it.
         """
         if (group := self._groups.get(name)) is not None:
             then(group)
@@ -48,13 +48,13 @@ class GroupsInMemory:
             self._outbox.start(LoadGroup(name), lambda result: self._loaded(name, result))
 
     def create(self, group: Group) -> None:
-        """Let a group exist from now on."""
+        """Keep a group from now on, until it is deleted or expires."""
         if not group.exists:
             group.exists = True
             schedule_cleanup(group)
 
     def drop(self, group: Group, error: KafkaError) -> None:
-        """Forget a group. Its parked requests get the error."""
+        """Remove a group from memory. Its parked requests get the error."""
         group.receive(GroupDropped(error))
         del self._groups[group.name]
 

@@ -40,7 +40,7 @@ class MemberRequests:
         group.receive(admitted)
 
     def _give_place_up(self, group: Group, member_id: str) -> None:
-        """Remove a member that finds the group full: the others must not wait for it."""
+        """Remove a member that is refused because the group is full: the others must not wait for it."""
         if member_id in group.members.pending_ids:
             group.receive(PendingIdDropped(member_id))
         elif member_id in group.members:
@@ -66,7 +66,7 @@ class MemberRequests:
         self._outbox.answer(request_id, LeaveAnswer(KafkaError.NONE, errors))
 
     def _leave(self, group: Group, leaving: MemberIdentity) -> KafkaError:
-        """Remove one member. An administrator names a static member by its instance id alone."""
+        """Remove one member. An administrator may name a static member by its instance id alone."""
         member_id = leaving.member_id
         if not member_id:
             member_id = group.members.static_ids.get(leaving.instance_id or "", "")

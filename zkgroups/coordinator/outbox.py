@@ -1,4 +1,4 @@
-"""What all groups of a coordinator share: the time of the current event, its actions, the deadlines and open work."""
+"""State that all groups of a coordinator share: the current time, the collected actions, deadlines and open work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Outbox:
     def __init__(self, config: CoordinatorConfig, new_id: Callable[[], str]) -> None:
         self.config = config
         self.new_id = new_id
-        """Returns a text that was never returned before, for member ids."""
+        """Returns a unique text for a member id."""
         self.time = 0.0
         self.deadlines: Deadlines[DeadlineKey] = Deadlines()
         self.open_work: dict[int, OpenWork] = {}
@@ -35,7 +35,7 @@ class Outbox:
         self._work_ids = count(1)
 
     def take_actions(self) -> list[Action]:
-        """Return the actions collected so far, and start anew."""
+        """Return the actions that were collected, and forget them."""
         actions, self._actions = self._actions, []
         return actions
 
@@ -58,7 +58,7 @@ class Outbox:
         self._actions.append(StartWork(work_id, work))
 
     def finish(self, work_id: int, result: Result) -> None:
-        """Pass a result on. Work that is finished already is ignored."""
+        """Pass a result to the code that waits for it. Ignore the result of work that has finished already."""
         if (open_work := self.open_work.pop(work_id, None)) is not None:
             self.deadlines.cancel(DeadlineKey(DeadlineKind.WORK, of=work_id))
             open_work.finish(result)

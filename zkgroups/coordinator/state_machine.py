@@ -57,9 +57,11 @@ from .values.requests import (
 class CoordinatorMachine:
     """Answers the requests for all groups. `receive` takes an event and returns the actions to carry out, in order.
 
-    `now` is in seconds of a clock that does not go back. If offsets shall outlive the process, it must be a clock that
-    continues in the next one. Call `receive(TimePassed(), now)` when `next_deadline` has come, after the events that
-    came before it: a request that arrived in time counts, even if the process was suspended meanwhile.
+    `now` is the time in seconds, from a clock that never goes back. If the storage keeps offsets longer than the
+    process runs, the clock must continue in the next process.
+
+    When `next_deadline` has come, first pass the events that arrived before it, and then call
+    `receive(TimePassed(), now)`. So a request that arrived in time counts, even if the process was suspended.
     """
 
     def __init__(
@@ -73,11 +75,11 @@ class CoordinatorMachine:
 
     @property
     def next_deadline(self) -> float | None:
-        """When `TimePassed` is due; None if nothing is awaited."""
+        """The time at which to pass `TimePassed`; None if no deadline is set."""
         return self._outbox.deadlines.next_time
 
     def group(self, name: str) -> GroupMetadata | None:
-        """Return a group that is in memory, as a value."""
+        """Return a group; None if it is not in memory."""
         group = self._groups.get(name)
         return metadata_of(group) if group is not None and group.exists else None
 
@@ -111,7 +113,7 @@ class CoordinatorMachine:
         return self._outbox.take_actions()
 
     def _follow_storage(self, event: RebalanceNeeded | MembershipLost | GroupMoved) -> None:
-        """Adopt a change that was made outside of the coordinator."""
+        """Tell the groups about a change outside the coordinator."""
         for group in self._groups:
             if event.group not in (None, group.name):
                 continue
@@ -152,7 +154,7 @@ class CoordinatorMachine:
             self._groups.use(request.group, self._handler(id, request), refuse)
 
     def _check(self, request: GroupRequest) -> KafkaError:
-        """Check what does not depend on the group. For old clients, offsets of the group with the empty name remain."""
+        """Check the fields that do not depend on the group. Old clients may commit to the group with the empty name."""
         if not request.group and not isinstance(request, CommitRequest):
             return KafkaError.INVALID_GROUP_ID
         config = self._outbox.config
@@ -217,7 +219,7 @@ class CoordinatorMachine:
     # The end
 
     def _close(self) -> None:
-        """Answer everything. The outcome of open work stays unknown; clients retry at another coordinator."""
+        """Answer all open requests. The outcome of open work stays unknown. Clients retry at another coordinator."""
         self._closed = True
         for group in self._groups:
             self._groups.drop(group, KafkaError.NOT_COORDINATOR)

@@ -1,4 +1,4 @@
-"""Rows that are kept as columns: millions of named tuples, of which most are never made."""
+"""Rows that are stored as columns. Of millions of rows, most are never needed as named tuples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Columns(Sequence[T], Generic[T]):
-    """Rows of a named tuple. The columns are loaded, and the rows are made, when they are used.
+    """Rows, which are named tuples. A column is loaded, and a row is created, only when it is used.
 
     >>> from typing import NamedTuple
     >>> class Row(NamedTuple):
@@ -33,7 +33,7 @@ class Columns(Sequence[T], Generic[T]):
 
     @classmethod
     def joined(cls, kind: type[T], parts: Sequence[Sequence[T]]) -> Self:
-        """Join rows."""
+        """Join several sequences of rows."""
 
         def load(name: str) -> Sequence[Any]:
             return [*chain.from_iterable(column(part, name) for part in parts)]

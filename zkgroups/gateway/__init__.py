@@ -2,20 +2,21 @@
 
     clients  --->  connections/  --->  brokers
                        |
-                   protocol/ (the offer, addresses, routes, translations: rules without I/O)
+                   protocol/ (offered requests, addresses, routes, conversions: rules without I/O)
                        |
                    groups/  --->  zkgroups.coordinator  --->  a storage
 
-1. A client connects to a listener (`connections/client_stream.py`): one for all, and one for each broker, whose ports
-   never change (`protocol/node_ports.py`).
+1. A client connects to a listener (`connections/client_stream.py`). The first listener is for all clients. Each broker
+   has another one, whose port never changes (`protocol/node_ports.py`).
 2. `connections/client_connection.py` reads its requests. `protocol/offered_apis.py` lists the requests that are
-   offered. All but a few are forwarded unread, in parts (`connections/frames.py`), on a connection to the broker that
-   belongs to this client alone (`connections/upstream.py`).
+   offered. Most requests are forwarded without being decoded, in parts (`connections/frames.py`). Each client has its
+   own connection to the broker (`connections/upstream.py`).
 3. Answers that name brokers are changed (`protocol/addresses.py`, `protocol/api_versions.py`). All answers are sent in
    the order of the requests (`connections/answer_queue.py`).
-4. Requests about groups go to `groups/group_service.py`. The name of the group decides (`protocol/group_routing.py`).
-   The broker is asked whether the client may do that (`protocol/permissions.py`).
-5. `groups/coordinator_host.py` runs the coordinator: a state machine, which knows no clock and no connection.
+4. Requests about groups go to `groups/group_service.py`. The name of the group decides whether the gateway or the
+   broker answers (`protocol/group_routing.py`). The broker says whether the client has the permission
+   (`protocol/permissions.py`).
+5. `groups/coordinator_host.py` runs the coordinator: a state machine without clock and connections.
 """
 
 from __future__ import annotations

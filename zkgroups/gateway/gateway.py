@@ -29,7 +29,7 @@ _LAST_ANSWERS: Final = 0.2
 """In seconds: how long connections stay open after the coordinator has answered everything."""
 
 StorageFactory: TypeAlias = Callable[[PartitionCounts, Report], Storage]
-"""Returns a storage, given functions that count the partitions of topics, and that pass events to the coordinator."""
+"""Returns a storage. Its arguments: a function that counts partitions, and another for events to the coordinator."""
 
 
 class Gateway:
@@ -46,7 +46,7 @@ class Gateway:
 
     @property
     def address(self) -> Address:
-        """The address for clients."""
+        """The address that clients use as their bootstrap server."""
         assert self._server is not None
         return Address(*self._server.sockets[0].getsockname()[:2])
 
@@ -80,7 +80,7 @@ class Gateway:
         await self._close()
 
     async def _find_brokers(self) -> None:
-        """Listen for clients of all brokers, so that those of an earlier gateway can reconnect at once."""
+        """Open the listeners of all brokers now, so that clients of an earlier gateway can reconnect at once."""
         try:
             found = await self._cluster.metadata([])
         except WireError as error:
@@ -95,7 +95,7 @@ class Gateway:
     # Clients
 
     async def _listen_for(self, node: int, port: int) -> None:
-        """Listen for clients of a broker."""
+        """Open the listener of a broker."""
         settings = self._settings
         self._node_servers[node] = await listen(
             settings.listen.host, port, settings.tls, lambda client: self._serve(client, node)

@@ -1,4 +1,4 @@
-"""The resources that clients may use, so that slow and hostile ones cannot stall others."""
+"""The resources that clients may use, so that slow or hostile clients cannot stall other clients."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..input_errors import InvalidOptionError
 class Limits:
     """The limits of a gateway. Sizes are in bytes, times in seconds.
 
-    - `connections`: more clients at a time are disconnected at once.
-    - `request_size`: a client that sends a longer request is disconnected.
+    - `connections`: the largest number of connected clients. Further clients are disconnected at once.
+    - `request_size`: the largest request. A client that sends a larger one is disconnected.
     - `group_request_size`: the same for requests about groups, which are decoded.
-    - `requests_in_flight`: no more requests of one client are read before it has read answers.
-    - `groups`: no more groups are created.
+    - `requests_in_flight`: the largest number of unanswered requests of one client. Further requests are not read.
+    - `groups`: the largest number of groups in memory. Further groups are refused.
     - `members`: the largest number of members of a group.
-    - `stall_timeout`: a connection within a message that does not advance for this time is closed.
-    - `idle_timeout`: a connection without requests and answers for this time is closed.
+    - `stall_timeout`: the longest pause within a message. Then the connection is closed.
+    - `idle_timeout`: the longest time without requests and answers. Then the connection is closed.
     """
 
     connections: int = 5000

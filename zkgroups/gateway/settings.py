@@ -14,16 +14,17 @@ from .protocol.node_ports import NodePorts
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """All settings but those of the coordinator.
+    """All settings except those of the coordinator.
 
-    - `listen`: the address for clients to begin with.
+    - `listen`: the address that clients use as their bootstrap server.
     - `ports`: the range of ports for the addresses of brokers.
     - `bootstrap`: the addresses of some brokers.
     - `security`: TLS to the brokers, and the gateway's own login. Clients log in by themselves.
-    - `advertised_host`: the name of this machine for clients. Without it, the address to which they have connected.
+    - `advertised_host`: the host name of the gateway for clients. None: the address to which a client has connected.
     - `tls`: the certificate of the gateway, if clients connect with TLS.
     - `routing`: the groups that are answered here.
     - `read_only`: refuse requests that change a group.
+    - `limits`: the resources that clients may use.
     """
 
     listen: Address

@@ -13,7 +13,7 @@ from ..values.requests import CommitRequest, JoinRequest, SyncRequest
 
 @dataclass(frozen=True, slots=True)
 class MemberIdRequested:
-    """A client without a member id wants to join. It gets an id, and must send its request again with it."""
+    """A client without a member id wants to join. It gets an id, and must send its request again with this id."""
 
     request_id: int
     request: JoinRequest
@@ -77,21 +77,21 @@ class MemberLeft:
 
 @dataclass(frozen=True, slots=True)
 class MemberExpired:
-    """A member was not heard of within its session timeout."""
+    """A member sent nothing within its session timeout."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class PendingIdDropped:
-    """A client that was given a member id leaves, or did not join with it in time."""
+    """A client that got a member id leaves, or did not join with this id in time."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class InitialDelayElapsed:
-    """The first rebalance of an empty group has waited for more members."""
+    """The initial delay of an empty group is over. The group has waited for more members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class SyncTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceStuck:
-    """The group has not been stable for too long."""
+    """The group has been rebalancing for too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class ReplacementStored:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceRequested:
-    """Something outside of the group has changed. With `within`, the time to join again is limited."""
+    """Something outside the group has changed, so it must rebalance. `within` limits the time to join again."""
 
     within: float | None
 

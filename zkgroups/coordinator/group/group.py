@@ -1,9 +1,9 @@
 """One group: its state, and the few operations from which the rules are built.
 
 Empty                 no members; offsets may be committed by simple consumers
-PreparingRebalance    join requests are parked until all members have joined, or a deadline
+PreparingRebalance    join requests are parked until all members have joined, or until a deadline
 CompletingRebalance   a generation has begun; sync requests are parked until its assignments are stored
-Stable                every member has its assignment, or can fetch it
+Stable                every member has its assignment, or can ask for it
 Dead                  deleted, expired or moved; nothing happens any more
 """
 
@@ -40,7 +40,7 @@ MAY_FOLLOW = {
     GroupState.STABLE: {GroupState.COMPLETING_REBALANCE},
     GroupState.DEAD: set(GroupState) - {GroupState.DEAD},
 }
-"""The states after which each state may come."""
+"""For each state, the states that may come directly before it."""
 
 
 Transitions: TypeAlias = "Mapping[tuple[GroupState, type], Callable[[Group, Any], None]]"
@@ -59,7 +59,7 @@ class Group:
         self.config = outbox.config
         self.state = GroupState.EMPTY
         self.since = outbox.time
-        """When the group came into its state."""
+        """The time at which the state began."""
         self.generation = generation
         self.protocol: str | None = None
         self.members = Members()
@@ -67,18 +67,18 @@ class Group:
         self.topics: frozenset[str] | None = None
         """The topics to which the members of the generation subscribe; None if they are unknown."""
         self.exists = False
-        """False until a member joins or an offset is committed, for a group that the storage does not know."""
+        """True if the storage knows the group, a member has joined, or an offset was committed."""
         self.leaving: set[str] = set()
         """Removed members that the storage is still releasing."""
         self.more_members_came = False
-        """True if members joined since the initial delay began: it is extended once more."""
+        """True if members have joined during the initial delay, which is extended then."""
         self.initial_delay_left = 0.0
 
     def __repr__(self) -> str:
         return f"<Group {self.name} {self.state} generation={self.generation} members={len(self.members)}>"
 
     def receive(self, event: GroupEvent) -> None:
-        """Process an event by the rule for it in this state. An event without a rule is ignored."""
+        """Process an event with the rule for this state. An event without a rule is ignored."""
         if (rule := self._transitions.get((self.state, type(event)))) is not None:
             rule(self, event)
 
@@ -102,7 +102,7 @@ class Group:
         return MemberState.LEAVING if member_id in self.leaving else None
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Read the topics of all members; None if one cannot be read."""
+        """Return the topics to which members subscribe; None if a subscription cannot be read."""
         if self.protocol_type != CONSUMER:
             return None
         topics: frozenset[str] = frozenset()
@@ -122,7 +122,7 @@ class Group:
         return self.outbox.deadlines.time_of(DeadlineKey(kind, self.name)) is not None
 
     def shorten_deadline(self, kind: DeadlineKind, delay: float) -> None:
-        """Move a deadline to an earlier time. Nothing happens if it is not set, or earlier already."""
+        """Move a deadline to an earlier time. Do nothing if it is not set, or is earlier already."""
         time = self.outbox.deadlines.time_of(DeadlineKey(kind, self.name))
         if time is not None and self.outbox.time + delay < time:
             self.set_deadline(kind, delay)
@@ -139,7 +139,7 @@ class Group:
             self.cancel_deadline(DeadlineKind.PENDING_ID, member_id)
 
     def renew_session(self, member: Member) -> None:
-        """A member was heard of."""
+        """Restart the session timeout of a member."""
         self.set_deadline(DeadlineKind.SESSION, member.session_timeout, member.id)
 
     # Parked requests
@@ -157,22 +157,22 @@ class Group:
             member.parked_sync = None
 
     def answer_parked(self, member: Member, error: KafkaError, member_id: str = "") -> None:
-        """Answer whatever the member waits for with an error."""
+        """Answer all parked requests of a member with an error."""
         self.answer_join(member, JoinAnswer(error, member_id))
         self.answer_sync(member, SyncAnswer(error))
 
     def park_join(self, member: Member, request_id: int) -> None:
-        """Park a join request. An older one of the same member is answered: its connection is gone."""
+        """Park a join request. Older parked requests of the member get an error: their connection is gone."""
         self.answer_parked(member, KafkaError.REBALANCE_IN_PROGRESS, member.id)
         member.parked_join = request_id
 
     def park_sync(self, member: Member, request_id: int) -> None:
-        """Park a sync request. An older one of the same member is answered: its connection is gone."""
+        """Park a sync request. Older parked requests of the member get an error: their connection is gone."""
         self.answer_parked(member, KafkaError.REBALANCE_IN_PROGRESS, member.id)
         member.parked_sync = request_id
 
     def generation_answer(self, member: Member) -> JoinAnswer:
-        """The answer to a join request: the current generation. The leader gets all members."""
+        """Return the answer to a join request: the current generation, and for the leader all members."""
         leads = self.leader == member.id
         return JoinAnswer(
             KafkaError.NONE,
@@ -185,7 +185,7 @@ class Group:
         )
 
     def assignment_answer(self, member: Member) -> SyncAnswer:
-        """The answer to a sync request."""
+        """Return the answer to a sync request."""
         return SyncAnswer(KafkaError.NONE, member.assignment, self.protocol_type, self.protocol)
 
     @property
@@ -195,7 +195,7 @@ class Group:
 
     @property
     def coordinator_assigns(self) -> bool:
-        """True if the coordinator assigns the partitions. It can for consumers only."""
+        """True if the coordinator assigns the partitions. It can do so only for consumers."""
         return self.config.assignment_by is AssignmentBy.COORDINATOR and self.protocol_type == CONSUMER
 
     def joined_members(self) -> tuple[JoinedMember, ...]:

@@ -1,4 +1,4 @@
-"""The members of one group: who takes part, who leads, and which protocol all of them support."""
+"""The members of one group, their leader, and the protocols that all of them support."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class MemberState(StrEnum):
     """The state of a member."""
 
     PENDING = "Pending"
-    """It was given an id, and has not joined with it."""
+    """It got a member id, and has not joined with it yet."""
     JOINING = "Joining"
     """Its join request is parked."""
     AWAITING_SYNC = "AwaitingSync"
@@ -28,7 +28,7 @@ class MemberState(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member. `parked_join` and `parked_sync` are the requests that wait for an answer."""
+    """One member. `parked_join` and `parked_sync` are the ids of its requests that wait for an answer."""
 
     id: str
     instance_id: str | None
@@ -40,7 +40,7 @@ class Member:
     parked_join: int | None = None
     parked_sync: int | None = None
     has_been_answered: bool = False
-    """False until its first generation: a new member does not know its id, and sends no heartbeats."""
+    """False until its first generation. Until then, the client sends no heartbeats."""
     must_sync: bool = False
     """True from the start of a generation until the member has sent its sync request."""
     assignment: bytes = b""
@@ -63,15 +63,15 @@ class Member:
 
 
 class Members:
-    """All members of a group, in the order in which they joined. The first one leads, until it leaves."""
+    """All members of a group, in the order in which they joined. The first one is the leader until it leaves."""
 
     def __init__(self) -> None:
         self.protocol_type = ""
         self.leader: str | None = None
         self.pending_ids: set[str] = set()
-        """Ids that were given to new members, which have not joined with them yet."""
+        """Ids that clients got, and with which they have not joined yet."""
         self.static_ids: dict[str, str] = {}
-        """The member id of each instance id."""
+        """The member ids of static members, by instance id."""
         self._by_id: dict[str, Member] = {}
         self._supporters: Counter[str] = Counter()
 
@@ -102,7 +102,7 @@ class Members:
 
     @property
     def all_have_joined(self) -> bool:
-        """True if every member has joined the rebalance, and every id that was given away is in use."""
+        """True if every member has joined the rebalance, and every client that got a member id has joined with it."""
         return not self.pending_ids and all(member.parked_join is not None for member in self._by_id.values())
 
     def add(self, member: Member, protocol_type: str) -> None:
@@ -124,7 +124,7 @@ class Members:
             self.leader = next(iter(self._by_id), None)
 
     def change_id(self, member: Member, new_id: str) -> None:
-        """Give a static member that has restarted a new id. Everything else stays."""
+        """Give a new id to a static member that has restarted. Everything else stays."""
         assert member.instance_id is not None
         self._by_id = {new_id if id == member.id else id: each for id, each in self._by_id.items()}
         self.static_ids[member.instance_id] = new_id
@@ -138,7 +138,7 @@ class Members:
         self._supporters.update(_names(protocols))
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader has joined the rebalance. False if no member has joined."""
+        """Make sure that the leader has joined the rebalance. Return False if no member has joined."""
         if self.leader is not None and self._by_id[self.leader].parked_join is not None:
             return True
         joined = next((member for member in self._by_id.values() if member.parked_join is not None), None)
@@ -157,10 +157,10 @@ class Members:
         return common and protocol_type == self.protocol_type
 
     def choose_protocol(self, preferred: tuple[str, ...] = ()) -> str:
-        """Return the first preferred protocol that all members support, or the one with the most votes.
+        """Return the first preferred protocol that all members support, or else the protocol with the most votes.
 
-        Each member votes for the first protocol in its list that all members support. Between equal numbers of votes,
-        the vote of the member that joined first counts.
+        Each member votes for the first protocol in its list that all members support. If two protocols get the same
+        number of votes, the member that joined first decides.
         """
         candidates = {name for name, supporters in self._supporters.items() if supporters == len(self._by_id)}
         for name in preferred:

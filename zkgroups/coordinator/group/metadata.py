@@ -38,7 +38,7 @@ class MemberMetadata:
 class GroupMetadata:
     """A group with its members.
 
-    - `group`, `state`, `since`: the name, the state, and when the group came into it.
+    - `group`, `state`, `since`: the name, the state, and the time at which this state began.
     - `generation`, `protocol_type`, `protocol`, `leader`: those of the last generation.
     - `members`: in the order in which they joined. Pending and leaving members come last.
     """
@@ -54,7 +54,6 @@ class GroupMetadata:
 
 
 def metadata_of(group: Group) -> GroupMetadata:
-    """Return a group as a value."""
     members = [
         MemberMetadata(
             member.id,
@@ -84,9 +83,9 @@ def metadata_of(group: Group) -> GroupMetadata:
 
 
 def described(name: str, group: Group | None, stored: StoredGroup | None) -> DescribedGroup:
-    """Describe a group for clients, with the stored members that are not the coordinator's.
+    """Describe a group for clients, with the members of other clients, which `stored` contains.
 
-    Subscriptions and assignments are shown while the group is stable.
+    Subscriptions and assignments of the coordinator's members are shown only while the group is stable.
     """
     if group is None or not len(group.members):
         return _described_as_stored(name, group, stored)

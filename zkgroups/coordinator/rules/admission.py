@@ -20,12 +20,12 @@ def check_member(group: Group, member_id: str, instance_id: str | None) -> Kafka
 
 
 def check_heartbeat(group: Group, request: HeartbeatRequest) -> KafkaError:
-    """Check that a heartbeat is of a member of the current generation."""
+    """Check that a heartbeat comes from a member of the current generation."""
     return check_member(group, request.member_id, request.instance_id) or _check_generation(group, request.generation)
 
 
 def check_sync(group: Group, request: SyncRequest) -> KafkaError:
-    """Check that a sync request is of the current generation, and of its protocol."""
+    """Check that a sync request comes from a member of the current generation, and names its protocol."""
     error = check_member(group, request.member_id, request.instance_id) or _check_generation(group, request.generation)
     if error:
         return error
@@ -51,7 +51,7 @@ def _check_generation(group: Group, generation: int) -> KafkaError:
 def admit(
     group: Group, request_id: int, request: JoinRequest
 ) -> KafkaError | MemberIdRequested | MemberJoined | MemberRejoined | StaticMemberReturned:
-    """Return what a join request means for the group, or the error that refuses it."""
+    """Return the event of the group for a join request, or the error that refuses it."""
     if not _has_room(group, request.member_id):
         return KafkaError.GROUP_MAX_SIZE_REACHED
     if not group.members.support(request.protocol_type, request.protocols):
@@ -75,7 +75,7 @@ def _admit_new(
 
 
 def new_member_id(group: Group, request: JoinRequest) -> str:
-    """Return an id that no member ever had: it begins with the instance id or the client id."""
+    """Return a new unique id. It begins with the instance id or the client id."""
     return f"{request.client_id if request.instance_id is None else request.instance_id}-{group.outbox.new_id()}"
 
 

@@ -1,8 +1,10 @@
-"""The assignments of a generation: made by the storage if the coordinator assigns, and stored before members get them.
+"""The assignments of a generation. The leader or the storage makes them, and members get them after they are stored.
 
-With cooperative members, a partition moves in two steps. Its owner lists it when it joins; so it goes to nobody else in
-this generation, and the owner gives it up because it was not assigned to it. Then the owner joins again without it, and
-the next generation gives it to its new owner.
+With cooperative members, a partition moves in two generations:
+
+1. The old owner lists the partition when it joins. So the first generation assigns the partition to nobody. The old
+   owner sees this, and gives it up.
+2. The old owner joins again, without the partition. The second generation assigns it to the new owner.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ..values.kafka_errors import KafkaError
 
 
 def request_assignment(group: Group) -> None:
-    """Ask for the partitions of all members."""
+    """Let the storage assign partitions to all members."""
     generation = group.generation
     members = {
         member.id: PlannedMember(

@@ -19,9 +19,9 @@ def refuse_commit(group: Group, event: CommitReceived) -> None:
 
 
 def commit(group: Group, event: CommitReceived) -> None:
-    """Store the offsets, and answer with the result. A commit is a sign of life.
+    """Store the offsets, and answer with the result. Like a heartbeat, a commit renews the session of the member.
 
-    Members may commit during a rebalance until it starts the next generation: they do when partitions are revoked.
+    During a rebalance, members may commit until the next generation starts: clients do so when partitions are revoked.
     """
     request = event.request
     if (member := group.members.get(request.member_id)) is not None:

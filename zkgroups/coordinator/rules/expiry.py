@@ -1,8 +1,11 @@
-"""Offsets and groups that nobody uses any more.
+"""Offsets and groups that are no longer used are deleted.
 
-Kafka's rules for offsets, after the retention time: a group without members loses all of them, counted from the moment
-when the last member left, or from the commit where this was later. A stable group loses those of topics to which no
-member subscribes. A group that rebalances loses none.
+Offsets are deleted after the retention time, by Kafka's rules:
+
+- A group without members loses all its offsets. The time counts from the commit, or from the moment when the last
+  member left, if that is later.
+- A stable group loses the offsets of topics to which no member subscribes.
+- A group that rebalances loses no offsets.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from ..storage.work import ExpireOffsets, OffsetsExpired
 
 
 def schedule_cleanup(group: Group) -> None:
-    """Set the next time to look at the group: the next check, or the moment when it has been empty for too long."""
+    """Set the time of the next check: after the interval, or earlier if the group is due to be removed earlier."""
     delay = group.config.cleanup_interval
     if group.state is GroupState.EMPTY:
         until_timeout = group.since + group.config.empty_group_timeout - group.outbox.time
@@ -39,7 +42,7 @@ def expired_offsets(group: Group) -> ExpireOffsets:
 
 
 def is_unused(group: Group, expired: OffsetsExpired) -> bool:
-    """True if the group had neither members nor offsets for so long that it is removed."""
+    """True if the group has no offsets, and had no members for so long that it must be removed."""
     empty_for = group.outbox.time - group.since
     return (
         group.state is GroupState.EMPTY
@@ -50,5 +53,4 @@ def is_unused(group: Group, expired: OffsetsExpired) -> bool:
 
 
 def report_expiry(group: Group) -> None:
-    """Report that the group is removed."""
     group.outbox.report(Incident.GROUP_EXPIRED, group.name)

@@ -11,7 +11,7 @@ from .leaving import remove_and_rebalance
 
 
 def confirm(group: Group, event: HeartbeatReceived) -> None:
-    """All is well."""
+    """Answer without an error."""
     _renew_and_answer(group, event, KafkaError.NONE)
 
 
@@ -21,9 +21,9 @@ def call_to_join(group: Group, event: HeartbeatReceived) -> None:
 
 
 def expire_member(group: Group, event: MemberExpired) -> None:
-    """Remove a member that was not heard of, unless it waits for an answer: meanwhile it sends no heartbeats.
+    """Remove a member that sent nothing in time, unless its request is parked: it sends no heartbeats while it waits.
 
-    A new member is removed also while it waits: its client may have given up, and would come back as another member.
+    A new member is removed even then: its client may have given up, and would return as another member.
     """
     member = group.members.get(event.member_id)
     if member is None or (member.is_parked and member.has_been_answered):

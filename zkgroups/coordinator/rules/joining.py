@@ -15,7 +15,7 @@ from .removing import drop_pending_id
 
 
 def give_id(group: Group, event: MemberIdRequested) -> None:
-    """Answer with a new member id. A rebalance waits for the client that got it, for its session timeout."""
+    """Answer with a new member id. A rebalance waits for this client to join, at most for its session timeout."""
     member_id = new_member_id(group, event.request)
     group.members.pending_ids.add(member_id)
     group.set_deadline(DeadlineKind.PENDING_ID, event.request.session_timeout, member_id)
@@ -52,7 +52,7 @@ def rejoin(group: Group, event: MemberRejoined) -> None:
 
 
 def rejoin_or_repeat(group: Group, event: MemberRejoined) -> None:
-    """Repeat the answer if the request is the same as before: the first answer was lost. Otherwise, rebalance."""
+    """Repeat the answer if the request is the same as before: the first answer was lost. If not, begin a rebalance."""
     member = group.members[event.request.member_id]
     if event.request.protocols == member.protocols:
         repeat_answer(group, member, event.request_id)
@@ -61,7 +61,10 @@ def rejoin_or_repeat(group: Group, event: MemberRejoined) -> None:
 
 
 def rejoin_or_repeat_to_follower(group: Group, event: MemberRejoined) -> None:
-    """Rebalance if the leader joins again, even with the same request: it saw that partitions have changed."""
+    """Begin a rebalance if the leader joins again, even with the same request: it saw that partitions have changed.
+
+    For other members, do the same as `rejoin_or_repeat`.
+    """
     if event.request.member_id == group.leader:
         rejoin(group, event)
     else:
@@ -69,12 +72,11 @@ def rejoin_or_repeat_to_follower(group: Group, event: MemberRejoined) -> None:
 
 
 def repeat_answer(group: Group, member: Member, request_id: int) -> None:
-    """Answer with the current generation."""
     group.outbox.answer(request_id, group.generation_answer(member))
 
 
 def update_member(group: Group, member: Member, request: JoinRequest) -> None:
-    """Adopt what a member sends when it joins again."""
+    """Store the settings that a member sends when it joins again."""
     group.members.change_protocols(member, request.protocols)
     member.client_id, member.client_host = request.client_id, request.client_host
     member.session_timeout, member.rebalance_timeout = request.session_timeout, request.rebalance_timeout

@@ -1,4 +1,4 @@
-"""Members leave: the others rebalance."""
+"""When a member leaves, the other members rebalance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from .removing import drop_pending_id, remove_members
 
 
 def leave(group: Group, event: MemberLeft) -> None:
-    """Remove a member that leaves."""
     remove_and_rebalance(group, group.members[event.member_id])
 
 
@@ -26,13 +25,13 @@ def forget_id(group: Group, event: PendingIdDropped) -> None:
 
 
 def forget_id_and_continue(group: Group, event: PendingIdDropped) -> None:
-    """Forget an id that is not in use. The rebalance may have waited for nothing else."""
+    """Forget an id that is not in use, and continue the rebalance if it waited only for this id."""
     drop_pending_id(group, event.member_id)
     continue_if_all_joined(group)
 
 
 def drop_group(group: Group, event: GroupDropped) -> None:
-    """Answer all parked requests, and end."""
+    """Answer all parked requests with the error. The group is dead from now on."""
     for member in group.members:
         group.answer_parked(member, event.error, member.id)
     group.cancel_all_deadlines()

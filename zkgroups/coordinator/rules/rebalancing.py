@@ -1,4 +1,4 @@
-"""A rebalance: it begins, waits until all members have joined or a deadline, and starts a generation."""
+"""A rebalance begins, waits until all members have joined or until a deadline, and starts a generation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def begin_rebalance(group: Group) -> None:
 
 
 def begin_or_continue(group: Group) -> None:
-    """Begin a rebalance, unless one has begun; in this case, look whether the last member has joined."""
+    """Begin a rebalance. If one has begun already, start the generation if all members have joined."""
     if group.state is GroupState.PREPARING_REBALANCE:
         continue_if_all_joined(group)
     else:
@@ -47,15 +47,15 @@ def begin_or_continue(group: Group) -> None:
 
 
 def continue_if_all_joined(group: Group) -> None:
-    """Start the generation if all members have joined. The initial delay is always waited for."""
+    """Start the generation if all members have joined and the initial delay is over."""
     if not group.has_deadline(DeadlineKind.INITIAL_DELAY) and group.members.all_have_joined:
         _start_generation(group)
 
 
 def end_initial_delay(group: Group, _event: InitialDelayElapsed) -> None:
-    """Start the first generation, or wait once more because members came meanwhile.
+    """Start the first generation. If members have joined during the delay, wait once more instead.
 
-    All delays together are not longer than the longest rebalance timeout.
+    All delays together are at most as long as the longest rebalance timeout.
     """
     if group.more_members_came and group.initial_delay_left > 0:
         delay = min(group.config.initial_rebalance_delay, group.initial_delay_left)
@@ -82,7 +82,7 @@ def end_joining(group: Group, _event: JoinTimedOut) -> None:
 
 
 def begin_on_request(group: Group, event: RebalanceRequested) -> None:
-    """Begin a rebalance because something outside of the group has changed."""
+    """Begin a rebalance because something outside the group has changed."""
     begin_or_continue(group)
     limit_joining(group, event)
 
@@ -100,7 +100,7 @@ def end_stuck_rebalance(group: Group, _event: RebalanceStuck) -> None:
 
 
 def lose_members(group: Group, _event: MembersLost) -> None:
-    """Remove all members, for which the storage holds nothing any more."""
+    """Remove all members. The storage has lost them already, so it has nothing to release."""
     _remove_everyone(group, release=False)
 
 
@@ -166,6 +166,6 @@ def _become_empty(group: Group) -> None:
     schedule_cleanup(group)
 
     def stored(_result: Result) -> None:
-        """Not needed: nobody waits for it, and members of an old generation are not in the group any more."""
+        """Ignore the result: no request waits for it, and the group has no members that depend on it."""
 
     group.outbox.start(StoreGeneration(group.name, group.generation, group.protocol_type, "", "", {}), stored)

@@ -1,4 +1,4 @@
-"""Members are removed: their parked requests are answered, and the storage releases what they held."""
+"""When members are removed, their parked requests are answered, and the storage releases their partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..values.kafka_errors import KafkaError
 
 
 def remove_members(group: Group, members: Iterable[Member], *, release: bool = True) -> None:
-    """Remove members. Their parked requests get UNKNOWN_MEMBER_ID, so that their clients join as new members."""
+    """Remove members. Their parked requests get UNKNOWN_MEMBER_ID, so their clients join as new members."""
     gone = list(members)
     for member in gone:
         group.answer_parked(member, KafkaError.UNKNOWN_MEMBER_ID)

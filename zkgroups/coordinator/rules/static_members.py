@@ -1,6 +1,6 @@
-"""Static members that have restarted: they keep their place and their assignment, under a new member id.
+"""Static members that restart keep their place and their assignment, but get a new member id.
 
-The old member id is fenced from then on, also where its requests are parked.
+The old member id is fenced: its later requests are refused, and also its parked ones.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .rebalancing import begin_or_continue
 
 
 def replace_and_rebalance(group: Group, event: StaticMemberReturned) -> None:
-    """Replace the member id. During a rebalance, its request takes the place of the old one.
+    """Replace the member id. The new join request takes the place of the old one.
 
-    Before the assignments are known, a rebalance is needed: the leader assigns to the old id.
+    In the state CompletingRebalance, a new rebalance begins, because the leader would assign partitions to the old id.
     """
     _replace(group, event)
     begin_or_continue(group)
@@ -32,7 +32,7 @@ def replace_and_rebalance(group: Group, event: StaticMemberReturned) -> None:
 def replace_quietly(group: Group, event: StaticMemberReturned) -> None:
     """Replace the member id without a rebalance, unless the protocol or the topics change.
 
-    Kafka looks at the protocol only: there, the client notices that it got partitions of another topic.
+    Kafka compares only the protocol. With Kafka, the client itself notices that it got partitions of other topics.
     """
     instance_id = event.request.instance_id or ""
     before = group.members[group.members.static_ids[instance_id]].subscription(group.protocol)
@@ -49,7 +49,8 @@ def replace_quietly(group: Group, event: StaticMemberReturned) -> None:
 def answer_replacement(group: Group, event: ReplacementStored) -> None:
     """Answer a static member that was replaced without a rebalance.
 
-    If it leads, it must not assign anew. Old clients are told so by the name of their old member id as the leader.
+    If the member is the leader, it must not assign the partitions again. An old client does not know `skip_assignment`.
+    Its answer names the old member id as the leader, so the client does not assign partitions.
     """
     member = group.members.get(event.member_id)
     if member is None:

@@ -1,4 +1,4 @@
-"""Sync requests: parked until the assignments of the generation are stored, and answered with them."""
+"""Sync requests are parked until the assignments of the generation are stored. The answers contain the assignments."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .removing import remove_members
 
 
 def refuse_sync(group: Group, event: MemberSynced) -> None:
-    """The member must join again."""
+    """Tell the member that it must join again."""
     group.outbox.answer(event.request_id, SyncAnswer(KafkaError.REBALANCE_IN_PROGRESS))
 
 
 def await_assignment(group: Group, event: MemberSynced) -> None:
-    """Park the request. The leader's request brings the assignments, which are stored now."""
+    """Park the request. If it comes from the leader, store the assignments that it contains."""
     member = group.members[event.request.member_id]
     group.park_sync(member, event.request_id)
     _note_sync(group, event)

@@ -1,4 +1,4 @@
-"""The table of all rules: the function that handles an event in a state. An event without a cell is ignored."""
+"""The table of all rules: the function that handles an event in a state. An event without a rule is ignored."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Storages, the work that they are asked for, and the strategies by which partitions are assigned."""
+"""Storages, the work that they carry out, and the strategies that assign partitions."""

@@ -53,14 +53,14 @@ class MemoryStorage:
         self._groups: dict[str, _MemoryGroup] = {}
 
     def start(self, _work_id: int, work: Work) -> Result:
-        """Carry out work."""
+        """Carry out work, and return its result."""
         return self._do(work)
 
     def _group(self, name: str) -> _MemoryGroup:
         return self._groups.get(name) or _MemoryGroup()
 
     def _described(self) -> dict[str, StoredGroup]:
-        """All groups with offsets: a group without offsets exists only while it has members."""
+        """Return all groups with offsets: a group without offsets exists only while it has members."""
         groups = self._groups.items()
         return {name: StoredGroup("Empty", group.protocol_type) for name, group in groups if group.offsets}
 

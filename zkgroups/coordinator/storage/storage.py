@@ -1,4 +1,4 @@
-"""What a coordinator needs of a storage."""
+"""The interface between a coordinator and its storage."""
 
 from __future__ import annotations
 

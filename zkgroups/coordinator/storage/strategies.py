@@ -1,4 +1,4 @@
-"""The strategies by which a coordinator assigns partitions: those of zkgroups members, for Kafka's members."""
+"""The strategies by which a coordinator assigns partitions to Kafka's clients. zkgroups members use the same ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BY_KAFKAS_NAME = {**ASSIGNORS, "cooperative-sticky": sticky_assignor}
 def assign_partitions(
     strategy: str, members: Mapping[str, PlannedMember], partitions: Mapping[str, int | Sequence[int]]
 ) -> dict[str, frozenset[TopicPartition]]:
-    """Assign all partitions of the topics to which members subscribe. A strategy of another name counts as `range`.
+    """Assign all partitions of the topics to which members subscribe. An unknown strategy counts as `range`.
 
     `partitions` has the number of partitions of each topic, or the list of their numbers. The sticky strategies leave a
-    partition with its owner: the member that listed it, or else the member to which it was assigned before.
+    partition with its owner: the member that listed it when it joined, or else the member that had it before.
 
     >>> from zkgroups.coordinator.values.consumer_protocol import Subscription
     >>> alike = PlannedMember(Subscription(frozenset({"orders"})))

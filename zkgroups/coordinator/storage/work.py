@@ -1,7 +1,7 @@
 """Work for the storage of groups, and its results. A coordinator asks for work, and receives the result as an event.
 
-The storage carries out the work of one group in the order in which it was asked for. It answers each piece with the
-result named here, or with `WorkFailed`.
+The storage carries out the work of one group in the order in which the coordinator asked for it. It answers each kind
+of work with the result named here, or with `WorkFailed`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PlannedMember:
 
     subscription: Subscription
     previous: frozenset[TopicPartition] = frozenset()
-    """The assignment of the generation before, for strategies that avoid moving partitions."""
+    """The assignment in the previous generation, for strategies that avoid moving partitions."""
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
@@ -42,7 +42,7 @@ class PlannedMember:
 class PerformAssignment:
     """Assign the partitions of all subscribed topics by a strategy. Answer with `AssignmentMade`.
 
-    A storage with members of its own (a group in ZooKeeper has Scala members) lets them take part.
+    A storage may have members of other clients, such as Scala members in ZooKeeper. They get partitions, too.
     """
 
     group: str
@@ -61,7 +61,7 @@ class StoredMember:
     metadata: bytes
     assignment: bytes
     still_owned: frozenset[TopicPartition] = frozenset()
-    """The partitions that the member listed as its own when it joined. It gives up all that are not assigned to it."""
+    """The partitions that the member listed as its own when it joined. It will give up those not assigned to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class StoreGeneration:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseMembers:
-    """These members left or expired: release what the storage holds for them. Answer with `MembersReleased`."""
+    """Remove members that have left or expired, and release their partitions. Answer with `MembersReleased`."""
 
     group: str
     members: tuple[str, ...]
@@ -88,7 +88,7 @@ class ReleaseMembers:
 class StoreOffsets:
     """Store offsets for a member of a generation, or for a simple consumer. Answer with `OffsetsStored`.
 
-    The storage may refuse a member that no longer owns a partition there.
+    The storage may refuse offsets of partitions that the member no longer owns there.
     """
 
     group: str
@@ -99,7 +99,7 @@ class StoreOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ReadOffsets:
-    """Read offsets of several groups; with `None`, all offsets of a group. Answer with `OffsetsRead`."""
+    """Read offsets of several groups. None means all offsets of a group. Answer with `OffsetsRead`."""
 
     groups: Mapping[str, tuple[TopicPartition, ...] | None]
 
@@ -114,9 +114,9 @@ class RemoveOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ExpireOffsets:
-    """Delete the offsets that were committed before a time, except those of some topics, and count the others.
+    """Delete the offsets that were committed before a time, except those of some topics. None deletes nothing.
 
-    With `None`, only count. Answer with `OffsetsExpired`.
+    Answer with `OffsetsExpired`: the number of offsets that remain.
     """
 
     group: str
@@ -138,7 +138,7 @@ class ListStored:
 
 @dataclass(frozen=True, slots=True)
 class DescribeStored:
-    """Describe stored groups: the members of other clients. Answer with `StoredDescribed`."""
+    """Describe stored groups, with the members of other clients. Answer with `StoredDescribed`."""
 
     groups: tuple[str, ...]
 
@@ -169,7 +169,7 @@ class WorkFailed:
 
 @dataclass(frozen=True, slots=True)
 class GroupLoaded:
-    """What the storage knows of a group. Its next generation is above `generation`."""
+    """The stored state of a group. The number of its next generation is higher than `generation`."""
 
     exists: bool
     generation: int = 0
@@ -178,7 +178,7 @@ class GroupLoaded:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentMade:
-    """The partitions of each member. A member that is missing gets none."""
+    """The partitions of each member. A missing member gets none."""
 
     partitions: Mapping[str, frozenset[TopicPartition]]
 
@@ -195,7 +195,7 @@ class MembersReleased:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsStored:
-    """The offsets are stored, except those with an error here."""
+    """The offsets are stored, except those in `errors`."""
 
     errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
 

@@ -1,1 +1,1 @@
-"""The requests and answers of Kafka's group APIs, and the formats inside of them."""
+"""The requests and answers of Kafka's group APIs, and the formats inside them."""

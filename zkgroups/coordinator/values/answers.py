@@ -28,7 +28,7 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as its leader sees it.
+    """A member, as the leader of the group sees it.
 
     - `member_id`, `instance_id`: its ids.
     - `metadata`: its subscription for the protocol of the generation.
@@ -43,13 +43,13 @@ class JoinedMember:
 class JoinAnswer:
     """The generation that a member belongs to.
 
-    - `error`: with another value than `NONE`, the other fields say nothing.
+    - `error`: if it is not `NONE`, only `member_id` is valid.
     - `member_id`: the id to use from now on.
     - `generation`: the number of the generation.
     - `protocol_type`, `protocol`: the protocol that was chosen for all members.
     - `leader`: the member that assigns the partitions.
     - `members`: all members, if the answer goes to the leader.
-    - `skip_assignment`: True if the leader must not assign the partitions anew.
+    - `skip_assignment`: True if the leader must not assign the partitions again.
     """
 
     error: KafkaError
@@ -66,7 +66,7 @@ class JoinAnswer:
 class SyncAnswer:
     """The assignment of a member.
 
-    - `error`: with another value than `NONE`, the other fields say nothing.
+    - `error`: if it is not `NONE`, the other fields are not valid.
     - `assignment`: the assignment, as the leader wrote it.
     - `protocol_type`, `protocol`: the protocol of the generation.
     """
@@ -86,7 +86,7 @@ class HeartbeatAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LeaveAnswer:
-    """An `error` for all, or one result for each of the `members` of the request, in its order."""
+    """One `error` for the whole request, or an error for each of its `members`, in the same order."""
 
     error: KafkaError
     members: tuple[KafkaError, ...] = ()
@@ -94,7 +94,7 @@ class LeaveAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CommitAnswer:
-    """One of `errors` for each partition of the request."""
+    """The `errors` of all partitions of the request."""
 
     errors: Mapping[TopicPartition, KafkaError]
 
@@ -153,9 +153,9 @@ class DescribedGroup:
     """A group with its members.
 
     - `group`, `error`: the name, and the error if it could not be described.
-    - `state`: Dead, without an error, for a group that does not exist.
+    - `state`: its state. A group that does not exist is Dead, without an error.
     - `protocol_type`, `protocol`: the protocol; empty unless the group is stable.
-    - `members`: its members, also those of other clients.
+    - `members`: its members, including those of other clients.
     """
 
     group: str
@@ -168,21 +168,21 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True)
 class DescribeAnswer:
-    """The `groups` of the request, in its order."""
+    """The `groups` of the request, in the same order."""
 
     groups: tuple[DescribedGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroupsAnswer:
-    """One of `errors` for each group of the request."""
+    """The `errors` of all groups of the request."""
 
     errors: Mapping[str, KafkaError]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteOffsetsAnswer:
-    """An `error` for all, or one of `errors` for each partition of the request."""
+    """One `error` for the whole request, or the `errors` of all its partitions."""
 
     error: KafkaError
     errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
@@ -203,7 +203,7 @@ Answer: TypeAlias = (
 
 
 def refusal(request: Request, error: KafkaError) -> Answer:  # noqa: C901 - one case for each request
-    """Return the answer that refuses the whole request with one error, in the place where clients look for it."""
+    """Return the answer that refuses the whole request, with the error in the field where clients look for it."""
     match request:
         case JoinRequest():
             return JoinAnswer(error, request.member_id)

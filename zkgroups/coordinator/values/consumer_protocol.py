@@ -1,7 +1,7 @@
-"""The format inside of JoinGroup and SyncGroup for groups of the type `consumer`: subscriptions and assignments.
+"""The format of subscriptions and assignments, inside JoinGroup and SyncGroup for groups of the type `consumer`.
 
-Kafka calls it the embedded consumer protocol. Later versions only append fields, so what is known here can be read
-from every version.
+Kafka calls it the embedded consumer protocol. Later versions only append fields, so the fields below can be read from
+every version.
 
     subscription   version int16, topics [string], user data, from version 1: owned [topic string, partitions [int32]]
     assignment     version int16, assigned [topic string, partitions [int32]], user data
@@ -24,14 +24,14 @@ CONSUMER: Final = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The `topics` that a member wants, and the partitions still `owned` by it: only cooperative members list them."""
+    """The `topics` that a member wants, and the partitions `owned` by it, which only cooperative members list."""
 
     topics: frozenset[str]
     owned: frozenset[TopicPartition] = frozenset()
 
 
 def decode_subscription(data: bytes) -> Subscription | None:
-    """Decode a subscription; None if it is malformed, as metadata of other protocol types can be.
+    """Decode a subscription; None if it is malformed. Metadata of other protocol types have other formats.
 
     >>> decode_subscription(bytes.fromhex("0001 00000001 000174 ffffffff 00000001 000174 00000001 00000002"))
     Subscription(topics=frozenset({'t'}), owned=frozenset({TopicPartition(topic='t', partition=2)}))
@@ -47,7 +47,7 @@ def decode_subscription(data: bytes) -> Subscription | None:
 
 
 def decode_assignment(data: bytes) -> frozenset[TopicPartition] | None:
-    """Decode the partitions of an assignment; None if it is malformed. No bytes are an empty assignment.
+    """Decode the partitions of an assignment; None if it is malformed. Zero bytes mean an empty assignment.
 
     >>> sorted(decode_assignment(encode_assignment([TopicPartition("t", 1), TopicPartition("t", 0)])))
     [TopicPartition(topic='t', partition=0), TopicPartition(topic='t', partition=1)]
@@ -63,7 +63,7 @@ def decode_assignment(data: bytes) -> frozenset[TopicPartition] | None:
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Encode an assignment, in version 0, which every client reads."""
+    """Encode an assignment in version 0, which every client can read."""
     return struct.pack(">h", 0) + _encode_partitions(partitions) + struct.pack(">i", -1)
 
 
@@ -90,7 +90,7 @@ def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 class _Reader:
-    """Reads values from bytes that a client wrote. Raises `struct.error` where they end too early."""
+    """Reads values from bytes that a client wrote. Raises `struct.error` if they end too early."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -102,7 +102,7 @@ class _Reader:
         return int(value)
 
     def count(self) -> int:
-        """Read the length of an array; -1 is an array that is missing."""
+        """Read the length of an array. A missing array has the length -1, and counts as empty."""
         return max(self.number(">i"), 0)
 
     def text(self) -> str:

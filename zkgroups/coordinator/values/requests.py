@@ -1,7 +1,6 @@
-"""The requests that a coordinator answers: the fields of Kafka's group APIs that matter to it. Durations are seconds.
+"""The requests that a coordinator answers, with the fields of Kafka's group APIs that it needs. Durations are seconds.
 
-The decoder of Kafka's frames makes these values. A default is the meaning of a field that an old version of the API
-does not have.
+Old versions of an API do not have all fields. The default of a field is its meaning in these versions.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ class GroupProtocol:
 class JoinRequest:
     """Join a group, or join again. Parked until all members have joined.
 
-    - `group`, `member_id`: a new member sends an empty id.
-    - `protocols`: the strategies that the member supports, in its order.
+    - `group`, `member_id`: the group, and the id of the member. A new member sends an empty id.
+    - `protocols`: the strategies that the member supports, in the order of its preference.
     - `session_timeout`: the member is removed if it sends nothing for this time.
-    - `rebalance_timeout`: the group waits for members that must join again, for the longest of these times.
+    - `rebalance_timeout`: how long a rebalance waits for members to join again. The longest of all members counts.
     - `protocol_type`: the kind of members, such as `consumer`.
     - `instance_id`: the name of a static member, which stays the same when it restarts.
     - `client_id`, `client_host`: shown in descriptions.
-    - `requires_known_member_id`: False for versions of JoinGroup before 4, which join with one request.
-    - `supports_skipping_assignment`: False for versions of JoinGroup before 9, which know no `skip_assignment`.
+    - `requires_known_member_id`: False for JoinGroup before version 4: new members join with their first request.
+    - `supports_skipping_assignment`: False for JoinGroup before version 9, which does not have `skip_assignment`.
     """
 
     group: str
@@ -59,7 +58,7 @@ class SyncRequest:
     """Ask for the assignment of a generation.
 
     - `group`, `member_id`, `generation`: those of the answer to the join request.
-    - `assignments`: the assignments of all members, from the leader.
+    - `assignments`: the assignments of all members. Only the leader sends them.
     - `instance_id`, `protocol_type`, `protocol`: checked if given.
     """
 
@@ -88,7 +87,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """A member that leaves, by its `member_id`. With an empty one, a static member is named by its `instance_id`."""
+    """A member that leaves. With an empty `member_id`, it is the static member with this `instance_id`."""
 
     member_id: str
     instance_id: str | None = None
@@ -106,8 +105,8 @@ class LeaveRequest:
 class CommitRequest:
     """Commit offsets.
 
-    - `group`, `offsets`: the offset of each partition.
-    - `member_id`, `generation`: those of a member. Generation -1 is a simple consumer, or an administrator.
+    - `group`, `offsets`: the group, and the offset of each partition.
+    - `member_id`, `generation`: those of a member. Generation -1 means a simple consumer, or an administrator.
     - `instance_id`: checked if given.
     """
 
@@ -120,14 +119,14 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Fetch committed offsets of several `groups`; of a group with `None`, all partitions."""
+    """Fetch committed offsets of several `groups`. None instead of the partitions of a group means all its offsets."""
 
     groups: Mapping[str, tuple[TopicPartition, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """List all groups, or those in the named `states`, or of the named `types` (`classic` is the only one here)."""
+    """List the groups in these `states` and of these `types`. Empty sets mean all. Every group here is `classic`."""
 
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
@@ -142,7 +141,7 @@ class DescribeRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroupsRequest:
-    """Delete `groups` without members, with their offsets."""
+    """Delete `groups` and their offsets. A group with members is not deleted."""
 
     groups: tuple[str, ...]
 

@@ -44,7 +44,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """The next answer of the broker, to a request of the gateway. The client does not see it."""
+    """The next answer of the broker. The request was one of the gateway, so the client does not see the answer."""
 
     kind: RequestKind
     answer: asyncio.Future[Any]

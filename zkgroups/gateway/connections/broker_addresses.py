@@ -12,13 +12,13 @@ from ..protocol.node_ports import NodePorts
 _log = logging.getLogger("zkgroups.gateway")
 
 OpenListener = Callable[[int, int], Awaitable[None]]
-"""Listens for clients of a broker, by its id, at a port. Raises OSError."""
+"""Opens the listener of a broker. Its arguments: the id of the broker, and the port. Raises OSError."""
 
 
 class BrokerAddresses:
     """Knows the brokers from their own answers, and opens a listener for each new one.
 
-    - `host`: the name of the gateway that clients know. Without it they get the address to which they have connected.
+    - `host`: the host name of the gateway for clients. None: the address to which a client has connected.
     """
 
     def __init__(self, ports: NodePorts, host: str | None, open_listener: OpenListener) -> None:
@@ -32,7 +32,7 @@ class BrokerAddresses:
         self._opening = asyncio.Lock()
 
     def real(self, node: int) -> Address | None:
-        """Return the address of a broker itself."""
+        """Return the broker's own address."""
         return self._brokers.get(node)
 
     def known(self, local: str) -> dict[int, Address]:
@@ -41,7 +41,7 @@ class BrokerAddresses:
 
     async def replace(self, brokers: Mapping[int, Address], local: str) -> dict[int, Address]:
         """Learn all brokers of the cluster, and return their addresses at the gateway."""
-        if brokers:  # a broker that has just started knows none
+        if brokers:  # a broker that has just started answers with an empty list
             self._current = set(brokers)
         return await self.add(brokers, local)
 

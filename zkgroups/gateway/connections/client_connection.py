@@ -1,7 +1,7 @@
 """The connection of one client: requests are forwarded or answered, and all answers keep their order.
 
-A request about groups that is answered here is finished before the next request of the client is read, as a broker
-does it. Other requests are forwarded as they come.
+The gateway answers a request about groups before it reads the next request of the client, as a broker does. It forwards
+other requests at once.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _CLIENT: Final = "zkgroups-gateway"
 _WITHOUT_TOPICS: Final = 1
 """The first version of Metadata that can be asked about brokers alone."""
 _PARKED: Final = {codec.JOIN_GROUP, codec.SYNC_GROUP}
-"""Requests that may wait for minutes. All others are finished, also if the client has disconnected meanwhile: it may
-have committed or left, and closed its connection at once."""
+"""Requests that may wait for minutes. They are stopped if the client disconnects. All others are finished even then: a
+client may commit or leave, and close its connection at once."""
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ class ClientConnection:
         return await self._frames.next(idle_timeout=self._limits.idle_timeout, busy=lambda: not self._answers.is_empty)
 
     async def _refuse(self, kind: RequestKind, frame: Frame) -> None:
-        """Answer a request for unknown versions; disconnect a client that sends another request that is not offered."""
+        """Answer ApiVersions in an unknown version. Disconnect a client that sends any other request."""
         if kind.key != codec.API_VERSIONS:
             raise DamagedRequestError(f"request {kind.key} in version {kind.version} is not offered")
         async for _ in frame.parts():
@@ -187,7 +187,7 @@ class ClientConnection:
             known = await self._addresses.replace(brokers_in(answer), self._stream.local)
         replace_addresses(answer, known)
 
-    # What requests about groups need
+    # For requests about groups
 
     async def ask(self, message: Any, version: int) -> Any:
         """Return the answer of the broker to a request of the gateway, on this client's connection."""

@@ -1,4 +1,4 @@
-"""The stream of one client, which notices the end of the connection although nobody reads."""
+"""The stream of one client. It notices the end of the connection even while nobody reads from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames: a length of four bytes, and so many bytes. Long ones are passed on in parts."""
+"""Frames: a length of four bytes, and then as many bytes as it says. Long frames are passed on in parts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _PART: Final = 1 << 18
 
 
 class FrameError(Exception):
-    """A connection that does not carry frames of an acceptable length, or ends within one."""
+    """A frame of a length that is not accepted, or a connection that stalls or ends within a frame."""
 
 
 class Frame:
-    """A frame that is being read. Its first bytes may be looked at; the whole is read once."""
+    """A frame that is being read. Its first bytes can be read repeatedly, the whole frame only once."""
 
     def __init__(self, stream: asyncio.StreamReader, size: int, stall_timeout: float) -> None:
         self.size = size
@@ -26,7 +26,7 @@ class Frame:
         self._start = b""
 
     async def start(self, size: int) -> bytes:
-        """Return at least so many of the first bytes, unless the frame is shorter."""
+        """Return the first bytes: at least `size`, unless the frame is shorter."""
         missing = min(size, self.size) - len(self._start)
         if missing > 0:
             self._start += await self._read(missing)
@@ -78,10 +78,10 @@ class FrameReader:
         return self._stream.at_eof()
 
     async def next(self, *, idle_timeout: float | None = None, busy: Callable[[], bool] = bool) -> Frame | None:
-        """Return the next frame, whose bytes may not be there yet. None at the end of the stream.
+        """Return the next frame; None at the end of the stream. The bytes of the frame may come later.
 
-        After the idle timeout the stream counts as ended, unless the connection is busy otherwise. The frame before
-        must have been read to its end.
+        After the idle timeout the stream counts as ended, unless `busy` returns True. The previous frame must have been
+        read to its end.
         """
         first = await self._first_bytes(idle_timeout, busy)
         if not first:

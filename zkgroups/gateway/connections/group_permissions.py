@@ -1,4 +1,4 @@
-"""The permissions of one client for groups: its broker is asked, and its answers are kept for some time."""
+"""The permissions of one client for groups. The gateway asks its broker, and remembers permissions for some time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..protocol.permissions import Permission, probes, refused_groups
 
 _VALID: Final = 60.0
-"""In seconds: how long a permission counts. A refusal is not kept."""
+"""In seconds: how long a permission is remembered. A refusal is not remembered."""
 _MOST: Final = 10_000
 _AT_A_TIME: Final = 1000
 

@@ -1,4 +1,4 @@
-"""Large messages are read and written on another thread, because that would delay all other clients.
+"""Large messages are decoded and encoded on another thread, so that they do not delay other clients.
 
 Metadata of 10,000 partitions take a tenth of a second.
 """
@@ -15,5 +15,5 @@ T = TypeVar("T")
 
 
 async def beside_others(size: int, work: Callable[[], T]) -> T:
-    """Return the result of work on a message of so many bytes."""
+    """Carry out work on a message of this size, on another thread if it is large. Return the result."""
     return await asyncio.to_thread(work) if size > LARGE else work()

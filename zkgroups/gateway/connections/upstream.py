@@ -22,11 +22,12 @@ class UpstreamError(Exception):
 class Upstream:
     """Connects to a broker when the first request is sent.
 
-    A broker closes connections that were not used for some minutes: those of clients whose requests are answered by
-    the gateway. If no answer is due then, the next request opens a new connection, unless the client has logged in: it
-    must log in again, so its connection is closed, too.
+    A broker closes connections that are idle for some minutes. The connection of a client is idle while the gateway
+    answers all its requests. The next request for the broker opens a new connection. This is not possible if an answer
+    is due, or if the client has logged in: then the client is disconnected, so that it repeats its requests and its
+    login.
 
-    - `addresses`: called for each attempt to connect; one of them is enough.
+    - `addresses`: returns the addresses to try, one after the other. It is called for each attempt to connect.
     """
 
     def __init__(self, addresses: Callable[[], Sequence[Address]], tls: ssl.SSLContext | None, limits: Limits) -> None:
@@ -50,7 +51,7 @@ class Upstream:
 
     @property
     def frames(self) -> FrameReader:
-        """The answers."""
+        """The frames that the broker sends."""
         if self._frames is None:
             raise UpstreamError("no connection to a broker")
         return self._frames

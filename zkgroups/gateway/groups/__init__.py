@@ -1,1 +1,1 @@
-"""The groups that are answered here: the coordinator in the event loop, and its storages."""
+"""Requests about groups: the decision who answers, the coordinator in the event loop, and groups in memory."""

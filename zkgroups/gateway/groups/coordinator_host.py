@@ -34,9 +34,9 @@ from ...coordinator.values.requests import CommitRequest, JoinRequest, Request
 _log = logging.getLogger("zkgroups.gateway")
 
 _LATE: Final = 0.5
-"""In seconds. If a deadline is processed so late, this process was suspended, or had no CPU."""
+"""In seconds. If a deadline is processed later than this, the process was suspended, or had no CPU."""
 _GRACE: Final = 0.5
-"""In seconds: then the requests that have arrived meanwhile come first."""
+"""In seconds: how long a late deadline waits, so that requests that arrived meanwhile are processed first."""
 
 
 Report = Callable[[Event], None]
@@ -47,7 +47,7 @@ class CoordinatorHost:
     """Answers requests for all groups. Belongs to one event loop.
 
     - `storage`: returns the storage, given a function that passes events to the coordinator.
-    - `most_groups`: no more groups are created.
+    - `most_groups`: the largest number of groups in memory. Further groups are refused.
     """
 
     def __init__(self, storage: Callable[[Report], Storage], config: CoordinatorConfig, *, most_groups: int) -> None:

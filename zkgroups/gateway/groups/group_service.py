@@ -1,4 +1,4 @@
-"""Answers requests about groups: here, at the real coordinator, or both."""
+"""Answers requests about groups: from the coordinator here, from the real coordinator, or from both."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..protocol.splitting import join, only
 from .coordinator_host import CoordinatorHost
 
 _GROUP: Final = 0
-"""The type of coordinators of groups. There are others for transactions."""
+"""Kafka's key type for the coordinators of groups. Transactions have another one."""
 
 
 class Client(Protocol):
-    """The connection of a client, as far as it matters for its requests about groups."""
+    """The connection of a client, with the methods that requests about groups need."""
 
     @property
     def host(self) -> str:
@@ -31,7 +31,7 @@ class Client(Protocol):
 
     @property
     def node(self) -> int | None:
-        """The broker under whose address the client has connected; None for the address that users configure."""
+        """The broker under whose address the client has connected; None for the bootstrap address."""
 
     async def ask(self, message: Any, version: int) -> Any:
         """Return the answer of the broker to a request of the gateway, on the client's own connection."""
@@ -52,7 +52,7 @@ class GroupService:
         self._read_only = read_only
 
     async def answer(self, received: ReceivedRequest, client: Client) -> Any | None:
-        """Return the answer to a request; None if it goes to the broker as it is."""
+        """Return the answer to a request; None if the request must be forwarded to the broker unchanged."""
         match received.kind.key:
             case codec.FIND_COORDINATOR:
                 return await self._find_coordinators(received, client)
@@ -73,7 +73,7 @@ class GroupService:
         return [name for name in names if self._routing.route(name) is Route.KAFKA]
 
     async def _answer_here(self, received: ReceivedRequest, names: Sequence[str], client: Client) -> Any:
-        """Refuse what the client may not do, and let the coordinator answer the rest."""
+        """Refuse groups with invalid names or without permission. Let the coordinator answer for the other groups."""
         valid = [name for name in names if self._routing.route(name) is Route.HERE]
         allowed = await self._allowed(received, valid, client)
         answers = []
@@ -99,7 +99,7 @@ class GroupService:
         return await client.allowed(NEEDED[key], names)
 
     async def _list(self, received: ReceivedRequest, client: Client) -> Any:
-        """List the groups of the broker, and the groups here whose coordinator has its address."""
+        """List the groups of the broker, and the groups here for which clients see this broker as the coordinator."""
         listed = await client.ask(received.message, received.kind.version)
         listed.groups = [each for each in listed.groups if self._routing.route(each.group_id) is Route.KAFKA]
         own = to_client(received, await self._host.answer(to_coordinator(received, client.host)))
@@ -137,7 +137,7 @@ class GroupService:
 
 
 def _coordinator(group: str, addresses: Mapping[int, Address], *, permitted: bool, several: bool) -> Any:
-    """Return the coordinator of a group: an answer of its own, or one of several in an answer."""
+    """Return the coordinator of a group: a whole answer, or one entry of an answer with several coordinators."""
     node = coordinator_node(group, addresses)
     error, host, port = KafkaError.NONE, "", -1
     if not permitted:

@@ -1,4 +1,4 @@
-"""Groups in memory, with the partitions of the brokers."""
+"""Groups in memory. The brokers tell which partitions exist."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ...kafka.wire.errors import WireError
 _log = logging.getLogger("zkgroups.gateway")
 
 PartitionCounts = Callable[[Collection[str]], Awaitable[Mapping[str, int]]]
-"""Returns the number of partitions of each of these topics that exists."""
+"""Returns the number of partitions of each topic. Topics that do not exist are left out."""
 
 
 class MemoryGroups:
-    """A storage that asks the brokers for partitions before each assignment. Its offsets end with the process."""
+    """A storage that asks the brokers for partitions before each assignment. Its offsets exist only in memory."""
 
     def __init__(self, counts: PartitionCounts, report: Callable[[Event], None]) -> None:
         self._memory = MemoryStorage()

@@ -1,1 +1,1 @@
-"""What the gateway changes in Kafka's messages, as rules without I/O."""
+"""The rules by which the gateway routes, converts and changes Kafka's messages. No I/O."""

@@ -1,8 +1,8 @@
-"""The addresses of brokers in answers, replaced by those of the gateway.
+"""Replace the addresses of brokers in answers by addresses of the gateway.
 
-Every answer that names brokers is in `NAMES_BROKERS`. A broker without an address at the gateway is removed from
-Metadata and DescribeCluster: clients ask again. As its coordinator it is reported as not available, which they also
-repeat.
+`NAMES_BROKERS` lists all answers that contain brokers. A broker without an address at the gateway is removed from
+answers to Metadata and DescribeCluster. In answers to FindCoordinator, COORDINATOR_NOT_AVAILABLE replaces it. Clients
+repeat these requests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The versions that the gateway reports to clients: those of the broker, as far as they are offered.
+"""The versions that the gateway reports to clients: the broker and the gateway must both support a version.
 
-Since Produce is offered only up to version 9, transactions must be those of `transaction.version` 1: with version 2, a
-producer leaves it to later Produce requests to add partitions to its transaction.
+Produce is offered only up to version 9, so the feature `transaction.version` must be 1. With 2, a producer would need
+later versions of Produce to add partitions to its transaction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers of the coordinator, as answers to clients."""
+"""Convert answers of the coordinator to Kafka's answers for clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_OFFSET: Final = CommittedValue(-1)
 
 
 def to_client(received: ReceivedRequest, answer: Answer) -> Any:
-    """Return Kafka's answer to a request, with the answer of the coordinator."""
+    """Convert the coordinator's answer to Kafka's answer for this request."""
     message: Any = _TRANSLATIONS[received.kind.key](received, answer)
     message.API_VERSION = received.kind.version
     return message
@@ -133,7 +133,7 @@ def _fetch(received: ReceivedRequest, answer: FetchAnswer) -> Any:
 
 
 def _fetched(topic_kind: Any, partition_kind: Any, wanted: Any, found: FetchedOffsets, error: KafkaError) -> list[Any]:
-    """Return the offsets of all partitions that were asked for, or of all that there are."""
+    """Return the offsets of the requested partitions, or all offsets if `wanted` is None."""
     if found.error and not error:
         return []
     numbers: Iterable[tuple[str, Iterable[int]]]

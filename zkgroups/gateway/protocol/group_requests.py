@@ -1,4 +1,4 @@
-"""Requests of clients, as requests to the coordinator."""
+"""Convert requests of clients to requests for the coordinator."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def groups_of(received: ReceivedRequest) -> list[str] | None:
 
 
 def to_coordinator(received: ReceivedRequest, client_host: str) -> Request:
-    """Return the request to the coordinator for one of Kafka's group requests.
+    """Convert one of Kafka's group requests to a request for the coordinator.
 
-    Raise DamagedRequestError if a field is null that must not be.
+    Raise DamagedRequestError if a required field is null.
     """
     try:
         return _TRANSLATIONS[received.kind.key](received, client_host)

@@ -1,4 +1,4 @@
-"""Which groups the gateway answers for, and the broker under whose address it does so."""
+"""Decide which groups the gateway answers for, and which broker clients see as their coordinator."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Route(Enum):
     KAFKA = auto()
     """The real coordinator."""
     NOWHERE = auto()
-    """The name is not valid here, and no group goes to a real coordinator."""
+    """Refused: the gateway answers for all groups, and the name is not valid here."""
 
 
 @dataclass(frozen=True)
 class GroupRouting:
     """Routes groups by their names.
 
-    - `pattern`: the groups that are answered here: a regular expression like those of white lists, for the whole name.
-      Without it all groups are answered here.
+    - `pattern`: a regular expression like those of white lists. The gateway answers for the groups whose whole name
+      matches. None: it answers for all groups.
 
     >>> routing = GroupRouting("billing-.*")
     >>> routing.route("billing-eu"), routing.route("orders"), GroupRouting().route("a/b")
@@ -52,8 +52,9 @@ class GroupRouting:
 
 
 def coordinator_node(group: str, nodes: Collection[int]) -> int | None:
-    """Return the broker under whose address a group is answered; None if none is known.
+    """Return the broker that clients see as the coordinator of a group; None if no broker is known.
 
-    All of them would do. The choice depends only on the name and the brokers, and moves few groups if those change.
+    The gateway answers under the address of every broker, so any choice is correct. This choice depends only on the
+    name of the group and on the brokers. If the brokers change, it changes for few groups.
     """
     return max(nodes, key=lambda node: (crc32(f"{node}/{group}".encode()), node), default=None)

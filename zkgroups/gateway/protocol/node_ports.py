@@ -26,11 +26,10 @@ class NodePorts:
             raise InvalidOptionError("broker_ports", f"{self.first}-{self.last}", "it must be like 19100-19199")
 
     def port(self, node: int) -> int:
-        """Return the port of a broker."""
         return self.first + node % (self.last - self.first + 1)
 
     def conflicts(self, nodes: Iterable[int]) -> dict[int, int]:
-        """Return the brokers whose port belongs to another broker with a lower id, and that broker."""
+        """Return the brokers whose port belongs to a broker with a lower id. The values are those brokers."""
         owners: dict[int, int] = {}
         refused: dict[int, int] = {}
         for node in sorted(nodes):

@@ -1,7 +1,7 @@
 """The requests that the gateway offers: an allow list, by Kafka's number of the request, with the versions.
 
-A request or a version that is missing here is hidden from clients, and closes the connection of a client that sends it.
-So a later release of Kafka cannot bring an address of a broker past the gateway. Hidden on purpose are:
+Requests and versions that are missing here are hidden from clients. A client that sends one anyway is disconnected. So
+a later release of Kafka cannot show clients the address of a broker. The list hides on purpose:
 
 - the newer kinds of groups: consumer groups of KIP-848 (68, 69), share groups (76 to 80, 90 to 92), streams groups
   (88, 89). A client gets an error that tells it to use `group.protocol=classic`.
@@ -28,7 +28,7 @@ class Handling(Enum):
     CHANGE_ANSWER = auto()
     """Pass the request on, and replace the addresses of brokers in its answer."""
     GROUPS = auto()
-    """Answer it here, or pass it on to the real coordinator: the names of its groups decide."""
+    """Answer it here, or pass it on to the real coordinator. The names of its groups decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def _served(key: int, handling: Handling) -> Offered:
 
 
 OFFERED: Final = {
-    # Later versions of both carry the addresses of new leaders.
+    # The answers of later versions contain the addresses of new leaders.
     PRODUCE: Offered("Produce", 0, 9, Handling.PRODUCE),
     FETCH: Offered("Fetch", 0, 15),
     2: Offered("ListOffsets", 0, 10),
@@ -65,7 +65,7 @@ OFFERED: Final = {
     codec.SYNC_GROUP: _served(codec.SYNC_GROUP, Handling.GROUPS),
     codec.DESCRIBE_GROUPS: _served(codec.DESCRIBE_GROUPS, Handling.GROUPS),
     codec.LIST_GROUPS: _served(codec.LIST_GROUPS, Handling.GROUPS),
-    # After version 0, a login consists of bytes that are not requests.
+    # Not version 0: the login after it consists of bytes that are not requests.
     codec.SASL_HANDSHAKE: Offered("SaslHandshake", 1, 1),
     codec.API_VERSIONS: _served(codec.API_VERSIONS, Handling.CHANGE_ANSWER),
     19: Offered("CreateTopics", 0, 7),

@@ -1,4 +1,4 @@
-"""The permission that a client needs for a group, and the request that asks its broker about it.
+"""The permission that a client needs for a group, and the request by which the gateway asks the broker about it.
 
 The broker does not see requests that are answered here, so it cannot refuse them. Before the gateway answers, it sends
 a request without effect on the client's own connection to the broker, where the client has logged in. The broker checks
@@ -10,7 +10,7 @@ the permission first, whether or not it is the coordinator:
     | DESCRIBE   | find the coordinator, fetch offsets, describe, list | DescribeGroups                    |
     | DELETE     | delete groups and offsets                           | OffsetDelete without partitions   |
 
-A broker before 2.4 has no OffsetDelete; there, READ permits to delete.
+Brokers before 2.4 do not have OffsetDelete. There, READ is the permission to delete.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROBE: Final = "zkgroups-gateway-probe"
 
 
 class Permission(Enum):
-    """What a client may do with a group."""
+    """A permission of a client for a group."""
 
     READ = auto()
     DESCRIBE = auto()

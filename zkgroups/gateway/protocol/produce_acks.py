@@ -1,4 +1,4 @@
-"""Whether a Produce request expects an answer. The messages in it are not decoded."""
+"""Find out whether a Produce request expects an answer, without decoding its messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIRST_WITH_TRANSACTIONS: Final = 3
 _FIRST_FLEXIBLE: Final = 9
 
 START_SIZE: Final = 2 * 32_767 + 64
-"""At most so many bytes of a request are needed: its header, and the id of a transaction."""
+"""The number of bytes that `expects_answer` needs at most: the header, and the id of a transaction."""
 
 
 def expects_answer(start: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Requests about several groups, split by group, and their answers, joined again."""
+"""Split requests about several groups, and join their answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .group_requests import FIRST_FETCH_OF_SEVERAL
 
 
 def only(received: ReceivedRequest, groups: Collection[str]) -> ReceivedRequest:
-    """Return a request for these of its groups. The request for a single group stays as it is."""
+    """Return the request for only these of its groups. A request that names a single group is not changed."""
     message, version = received.message, received.kind.version
     match received.kind.key:
         case codec.DESCRIBE_GROUPS:

@@ -8,14 +8,14 @@
 2. The members of a group (`members.py`) are registered as instances, with owner nodes for their partitions. `group.py`
    prepares each generation: it registers, computes the shares (`shares.py`), releases and claims. Later it watches the
    group, and asks the coordinator for a rebalance if other clients change a share.
-3. Commits (`commits.py`) are fenced by the generation, the registration and the owner nodes, in one transaction. They
-   may have details, in a node that old clients ignore.
-4. If the session of the gateway is lost, or may be (`session_monitor.py`), all its members join again. Work waits for a
-   lost connection (`retries.py`).
+3. Commits (`commits.py`) are fenced by the generation, the registration and the owner nodes, in one transaction. Their
+   details (metadata and leader epoch) are written to a separate node, which old clients ignore.
+4. If the session of the gateway has expired, or may have expired (`session_monitor.py`), all its members must join
+   again. While the connection is lost, work is retried (`retries.py`).
 5. A storage that is `read_only` refuses to load groups. So all requests that join or change a group are refused with
    GROUP_AUTHORIZATION_FAILED, before anything is written. Lists, descriptions and committed offsets are answered
    (`described_groups.py`, `stored_offsets.py`): every group of every old client appears in Kafka's tools.
-6. Errors of ZooKeeper become Kafka's (`kafka_errors.py`).
+6. Errors of zkgroups are converted to Kafka's errors (`kafka_errors.py`).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ Values = Mapping[TopicPartition, CommittedValue]
 def commit_as_member(member: GatewayMember, offsets: Values) -> OffsetsStored:
     """Commit the offsets of partitions that the member owns, and return the errors of all others.
 
-    Raise `SessionLostError` if the member owns nothing any more.
+    Raise `SessionLostError` if the session of the member has expired: then it owns no partitions any more.
     """
     errors = _invalid(offsets)
     conflicts = 0
@@ -64,7 +64,7 @@ def commit_as_member(member: GatewayMember, offsets: Values) -> OffsetsStored:
 
 
 def commit_without_member(group: Consumergroup, offsets: Values) -> Result:
-    """Commit offsets for a simple consumer. They may go back: the client says which offset it wants."""
+    """Commit offsets for a simple consumer. They may go back, because the client chooses them."""
     errors = _invalid(offsets)
     left = {at: value for at, value in offsets.items() if at not in errors}
     context = context_of(group)

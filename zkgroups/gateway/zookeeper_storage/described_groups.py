@@ -2,8 +2,8 @@
 
 Each registered instance is a member. Its client id is the name of its client (`scala`, `kazoo-go`, `pykafka` or
 `zkgroups`), its host is the one in its id, and its assignment is the partitions that it owns. A member of another
-gateway keeps its own client id and host. An instance whose registration cannot be read has no client id and no
-subscription. The states have the same names as Kafka's.
+gateway is shown with the client id and the host of its Kafka client. An instance whose registration cannot be read has
+no client id and no subscription. The states have the same names as Kafka's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOT_MEMBERS: Final = (InstanceState.DEAD, InstanceState.LEAVING)
 def stored_groups(
     context: RegistryContext, groups: Iterable[str], own: Mapping[str, Container[str]]
 ) -> dict[str, StoredGroup]:
-    """Describe the groups that exist. `own` has the ids of this gateway's members, which are left out, by group."""
+    """Describe the groups that exist, without this gateway's members. `own` has the ids of these members by group."""
     views = read_groups(context, filter(_is_group, groups), with_offsets=False)
     return {view.group: stored_group(view, own.get(view.group, ())) for view in views if view.exists}
 
@@ -47,7 +47,7 @@ def _is_group(name: str) -> bool:
 
 
 def stored_group(view: GroupView, own: Container[str] = ()) -> StoredGroup:
-    """Describe one group."""
+    """Describe one group, without the members in `own`."""
     description = describe(view)
     registered = {each.id: each.registration for each in view.living if isinstance(each.registration, Registration)}
     members = tuple(_members(view, description.instances, own))

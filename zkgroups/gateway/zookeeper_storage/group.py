@@ -3,20 +3,21 @@
 `assign` prepares a generation, in this order:
 
 1. Deregister the members that have left.
-2. If other clients take part: release the partitions that will go to them, so that they find them free.
-3. Register all new members, in one transaction: the others rebalance once.
+2. If other clients take part, release the partitions that they will get, so that they can claim them at once.
+3. Register all new members in one transaction, so that other clients rebalance only once.
 4. Read all members, subscriptions and partitions, as of one moment, and compute the shares.
 5. Release the partitions that are no longer in the share of their member. A cooperative client still works on the
-   partitions that it listed when it joined, so these are kept.
-6. Claim the shares. Other clients may still hold some of them: look again when one is released, or when the group
-   changes, until all are claimed, or the patience is over.
+   partitions that it listed when it joined, so do not release these.
+6. Claim the shares. If other clients still hold some of the partitions, try again when one is released or when the
+   group changes. Stop when all are claimed, or when `claim_patience` has elapsed.
 
-The result has claimed partitions only. So no partition is given to a client before ZooKeeper says that its member owns
-it. If the patience was over, the rest follows in a later generation, when its owners have released it.
+The result contains only claimed partitions. So a client never gets a partition before its member owns it in ZooKeeper.
+The partitions that are missing after `claim_patience` follow in a later generation, when their owners have released
+them.
 
-Every later change by another client that changes a share asks the coordinator for a rebalance (`look`).
+Later, `look` asks the coordinator for a rebalance when another client causes a change of the shares.
 
-All methods are called on the thread of the group's queue, except the ones that say otherwise.
+The work queue of the group calls all methods, one at a time, unless a docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class _Planned:
 
 
 class GatewayGroup:
-    """The members of one group. `send` gets events for the coordinator, `wake` asks for a call of `look`."""
+    """The members of one group. `send` passes events to the coordinator, `wake` asks for a call of `look`."""
 
     def __init__(
         self,
@@ -108,11 +109,10 @@ class GatewayGroup:
         self._freed = False
         """True if a partition that another client held may be free. Kazoo's thread sets it."""
         self.session_id: int | None = None
-        """The session of the members; None if no member is registered. The monitor of the session clears it."""
+        """The session of the members; None if no member is registered. The session monitor clears it."""
 
     @property
     def name(self) -> str:
-        """The name of the group."""
         return self.group.name
 
     @property
@@ -148,7 +148,7 @@ class GatewayGroup:
                 self._wake()
                 return
             if isinstance(error, GroupMigratedError) and not assigning.patience.passed:
-                return  # clients would repeat their requests at once, until the mark is removed or the group has moved
+                return  # wait: after an error, clients would retry at once until the migration has ended
             self._planned = None
             self._finish(WorkFailed(kafka_error_of(error)))
             return
@@ -165,11 +165,11 @@ class GatewayGroup:
             self._send(WorkFinished(work_id, result))
 
     def _give_up_assigning(self) -> None:
-        """The members have changed, or a later generation has begun."""
+        """Give up an assignment: the members have changed, or a later generation has begun."""
         self._finish(WorkFailed(KafkaError.REBALANCE_IN_PROGRESS))
 
     def _settle(self, work: PerformAssignment) -> _Planned:
-        """Take one step towards the shares: everything that is possible now."""
+        """Register, release and claim everything that is possible now."""
         self._require_one_session()
         self.members.deregister_leaving()
         observer = self._observe()
@@ -200,7 +200,7 @@ class GatewayGroup:
         return compute_shares(roster, own, work.strategy, self._settings.foreign_assignor)
 
     def _release_for_others(self, roster: Roster, work: PerformAssignment) -> None:
-        """Release the partitions that other clients will get after the registration of all members."""
+        """Release the partitions that other clients will get when all members are registered."""
         if not has_foreign(roster, self.members.by_instance_id()):
             return
         expected = {member.instance.id: member.registration() for member in self.members}
@@ -232,7 +232,7 @@ class GatewayGroup:
         sessions = {each.id: each.session for each in roster.instances}
         for member in self.members:
             if sessions.get(member.instance.id) != member.instance.session_id:
-                member.instance.check_registered()  # from now on it counts as missing, and is recreated
+                member.instance.check_registered()  # the instance notices the loss, and `register` registers it again
                 raise NotRegisteredError(self.name, member.instance.id)
 
     def _observe(self) -> GroupObserver:
@@ -249,7 +249,7 @@ class GatewayGroup:
     # Generations
 
     def store_generation(self, work: StoreGeneration) -> Result:
-        """Begin a generation: its members own what is assigned to them, and nothing else."""
+        """Begin a generation. Its members must own their assigned partitions, and release surplus ones."""
         if work.members and work.protocol_type != CONSUMER:
             return WorkFailed(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
         self._give_up_assigning()
@@ -266,7 +266,7 @@ class GatewayGroup:
         return GenerationStored()
 
     def _take_over(self, member_id: str, stored: StoredMember) -> bool:
-        """Release what is not assigned to a member. Return False if it does not own all that is assigned to it."""
+        """Release partitions that are not assigned to a member. Return False if it does not own all assigned ones."""
         member = self.members.get(member_id)
         assigned = decode_assignment(stored.assignment)
         if member is None or assigned is None or not assigned <= member.owned or not member.instance.session_alive:
@@ -275,7 +275,7 @@ class GatewayGroup:
         return True
 
     def release(self, work: ReleaseMembers) -> Result:
-        """Deregister members that have left. What fails is tried again later."""
+        """Deregister members that have left. A deregistration that fails is retried later."""
         self._give_up_assigning()
         self.members.drop(work.members)
         self.members.deregister_leaving()
@@ -290,7 +290,7 @@ class GatewayGroup:
     # Changes
 
     def reconcile(self) -> None:
-        """Look at the group without a reason: a watch may have been missed, or a partition taken away."""
+        """Check the group from time to time: an event may have been missed, or a partition taken away."""
         try:
             before = [member.owned for member in self.members]
             for member in self.members:
@@ -302,7 +302,7 @@ class GatewayGroup:
         self.look()
 
     def look(self) -> None:
-        """Look at the group: continue an assignment, or ask for a rebalance if other clients have changed a share."""
+        """Continue an assignment, or ask for a rebalance if other clients have caused a change of the shares."""
         try:
             if self._assigning is not None:
                 self._continue_assigning()
@@ -333,7 +333,7 @@ class GatewayGroup:
         self.rebalance(within=self._settings.join_limit if others_wait else None)
 
     def rebalance(self, *, within: float | None = None) -> None:
-        """Ask the coordinator for a rebalance. With `within`, another client waits for it."""
+        """Ask the coordinator for a rebalance. `within` limits the time to join, because another client waits."""
         self._send(RebalanceNeeded(self.name, within))
 
     # Offsets
@@ -362,7 +362,7 @@ class GatewayGroup:
     # The end
 
     def lose(self) -> None:
-        """Give up all members: their session has expired, or is not certain to live."""
+        """Remove all members: their session has expired, or may have expired."""
         self.session_id = None
         self._give_up_assigning()
         self._stop_observing()

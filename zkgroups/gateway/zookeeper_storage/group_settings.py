@@ -11,12 +11,12 @@ from ...exceptions import InvalidOptionError
 class GroupSettings:
     """Durations are seconds.
 
-    - `foreign_assignor`: the strategy of the Scala members, as they are configured: `range` or `roundrobin`.
+    - `foreign_assignor`: the strategy for which the Scala members are configured: `range` or `roundrobin`.
     - `claim_patience`: how long a generation waits for partitions that other clients still hold. After that it begins
       without them.
     - `join_limit`: how long members may take to join a rebalance while another client waits for their partitions. Then
-      they are removed. By default, a Scala member gives up after four attempts, two seconds apart.
-    - `reconcile_every`: how often the groups are compared with the nodes without a reason: a watch may be missed.
+      they are removed. A Scala member waits for a partition with four attempts, two seconds apart by default.
+    - `reconcile_every`: the time between two checks of each group, in case that an event of ZooKeeper was missed.
     """
 
     foreign_assignor: str = "range"

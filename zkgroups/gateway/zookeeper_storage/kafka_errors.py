@@ -1,7 +1,7 @@
 """Kafka's error for each error of zkgroups.
 
-Clients repeat a request after COORDINATOR_NOT_AVAILABLE, and show the other errors to their users. So everything that
-may pass by itself becomes COORDINATOR_NOT_AVAILABLE.
+Clients repeat a request after COORDINATOR_NOT_AVAILABLE, and show the other errors to their users. So every temporary
+error is converted to COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BY_TYPE: tuple[tuple[type[ZkgroupsException], KafkaError], ...] = (
     (AccessError, KafkaError.GROUP_AUTHORIZATION_FAILED),
     (GroupInUseError, KafkaError.NON_EMPTY_GROUP),
     (GroupNotFoundError, KafkaError.GROUP_ID_NOT_FOUND),
-    # The group may be moving: clients wait until their group is found at its new place.
+    # Clients retry until the migration of the group has ended. Then they may find the group on the brokers.
     (GroupMigratedError, KafkaError.COORDINATOR_NOT_AVAILABLE),
     (UnavailableError, KafkaError.COORDINATOR_NOT_AVAILABLE),
     (ConflictError, KafkaError.COORDINATOR_NOT_AVAILABLE),

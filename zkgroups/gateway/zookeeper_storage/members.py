@@ -27,13 +27,13 @@ from ...zookeeper.session.registry_context import context_of
 from .shares import ANNOUNCED, Partitions
 
 LONGEST_ID: Final = 200
-"""The end of a member id is unique, and the beginning is chosen by the client."""
+"""The beginning of a longer id is cut off: the client chooses it, and only the end is unique."""
 LONGEST_SUBSCRIPTION: Final = 2**18
-"""In bytes. A request to ZooKeeper is smaller than a megabyte."""
+"""In bytes. A request to ZooKeeper must be smaller than a megabyte."""
 
 
 def instance_id(member_id: str) -> str:
-    """Return the instance id of a member: its member id, as far as that can be the name of a node.
+    """Return the instance id of a member: its member id, changed so that it is valid as the name of a node.
 
     >>> instance_id("my/app-0a1b")
     'my_app-0a1b'
@@ -42,9 +42,9 @@ def instance_id(member_id: str) -> str:
 
 
 def registered_topics(topics: Iterable[str]) -> list[str]:
-    """Return the topics to register: those that can exist, as far as they fit into a node.
+    """Return the topics to register: names that Kafka allows, and not more than fit into a node.
 
-    A client may send any names, and must not stop the other members of its group.
+    A client may send any names. They must not stop the other members of its group.
 
     >>> registered_topics(["orders", "..", "a/b"])
     ['orders']
@@ -55,7 +55,7 @@ def registered_topics(topics: Iterable[str]) -> list[str]:
 
 
 def _shortened(text: str) -> str:
-    """Return text that can be encoded, and is not longer than a name should be."""
+    """Return text that can be encoded as UTF-8, and is not longer than an id."""
     return text[:LONGEST_ID].encode(errors="replace").decode()
 
 
@@ -77,11 +77,11 @@ class GatewayMember:
 
     @property
     def kept(self) -> Partitions:
-        """The owned partitions on which a cooperative client still works, whatever was assigned to it."""
+        """The owned partitions that a cooperative client listed when it joined: it still works on them."""
         return self.owned & self.planned.subscription.owned
 
     def registration(self) -> Registration:
-        """Return what to register."""
+        """Return the registration to write."""
         return Registration(
             dict.fromkeys(registered_topics(self.planned.subscription.topics), 1),
             timestamp=datetime.fromtimestamp(int(time.time()), UTC),
@@ -131,16 +131,16 @@ class GatewayMembers:
 
     @property
     def some_must_register(self) -> bool:
-        """True if there are members that are not registered, or registered with other topics."""
+        """True if a member is not registered, or its registration must be rewritten."""
         return any(not member.instance.registered or member.must_register for member in self)
 
     @property
     def session_ids(self) -> set[int]:
-        """The sessions in which members are registered: the current one, if all is well."""
+        """The sessions in which members are registered. Normally this is only the current one."""
         return {id for member in self if (id := member.instance.session_id) is not None}
 
     def by_instance_id(self) -> dict[str, PlannedMember]:
-        """Return what was planned for, by the ids of the instances."""
+        """Return the members as the coordinator describes them, by instance id."""
         return {member.instance.id: member.planned for member in self}
 
     def member_ids(self) -> dict[str, str]:
@@ -150,7 +150,7 @@ class GatewayMembers:
     # Coming and leaving
 
     def set(self, planned: Mapping[str, PlannedMember]) -> None:
-        """Let exactly these be the members. Nothing is written yet."""
+        """Replace all members. Nothing is written to ZooKeeper yet."""
         for member_id, each in planned.items():
             self.rename(member_id, each.instance_id)
         self.keep(planned)
@@ -163,7 +163,7 @@ class GatewayMembers:
         self._note_ids()
 
     def rename(self, member_id: str, static_id: str | None) -> None:
-        """Let a static member that has restarted continue with the instance of its former member id."""
+        """Give a static member that has restarted the instance of its former member id."""
         if static_id is None or member_id in self._members:
             return
         for former, member in tuple(self._members.items()):
@@ -175,7 +175,6 @@ class GatewayMembers:
         self.drop(self._members.keys() - set(member_ids))
 
     def drop_all(self) -> None:
-        """Remove all members."""
         self.drop(self._members)
 
     def drop(self, member_ids: Iterable[str]) -> None:
@@ -212,7 +211,7 @@ class GatewayMembers:
     # Partitions
 
     def resolve_doubts(self) -> None:
-        """Find out what became of claims and releases that failed."""
+        """Find out who owns the partitions whose claim or release failed."""
         for member in self:
             if member.doubtful:
                 member.instance.find_owners(member.doubtful, self.ids)
@@ -225,7 +224,6 @@ class GatewayMembers:
             self.release(member, surplus)
 
     def release(self, member: GatewayMember, partitions: Partitions) -> None:
-        """Release partitions of one member."""
         if partitions:
             try:
                 member.instance.release(*sorted(partitions))

@@ -1,7 +1,8 @@
-"""A thread that notices when the session of a gateway's members is no longer certain to live.
+"""A thread that checks whether the session of a gateway's members may have expired.
 
-kazoo reports an expired session only when a server answers again. Until then the members would work on, while other
-clients claim their partitions. So the time without a proof counts, as for every instance (`docs/guarantees.md`).
+kazoo reports an expired session only when a server answers again. Until then the members would continue to work, while
+other clients claim their partitions. So a session also counts as lost if it was not proved for too long, as for every
+instance (`docs/guarantees.md`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .work_queues import log
 PERIOD: Final = 0.2
 """In seconds."""
 SOON: Final = 1.0
-"""In seconds: how often unfinished assignments and deregistrations are tried again without a reason."""
+"""In seconds: how often unfinished assignments and deregistrations are retried."""
 
 
 class SessionMonitor:

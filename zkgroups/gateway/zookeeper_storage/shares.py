@@ -1,8 +1,8 @@
-"""The partitions of each member of a group, those of other clients included. Pure: a roster goes in, shares come out.
+"""Compute the share of each member of a group, including the members of other clients. Pure: no I/O.
 
-While other clients take part, all members must compute the same shares. So the strategy is the one on which zkgroups
-members agree with them, and the result is exactly Scala's. Without other clients, the strategy of the Kafka clients
-counts.
+While other clients take part, all members must compute the same shares. So the gateway uses the strategy that a
+zkgroups member would choose in this group, and its shares are exactly Scala's. Without other clients, it uses the
+strategy of the Kafka clients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...core.znodes.topic_partition import TopicPartition
 Partitions = frozenset[TopicPartition]
 
 ANNOUNCED = ("range", "roundrobin")
-"""The strategies in the registrations of a gateway's members. With others, members would expect one of them to plan."""
+"""The strategies in the registrations of a gateway's members. With `sticky`, one of them would have to write plans."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ _GROUP_THREADS: Final = 8
 _READING_THREADS: Final = 2
 """For lists and descriptions of many groups, which must not delay the commits of members."""
 _FIRST_SECOND: Final = 1_767_225_600
-"""The beginning of 2026. Generations count from here, so that a gateway continues above those of the gateway before."""
+"""The beginning of 2026. Generation numbers start at the seconds since then, above those of earlier gateways."""
 
 
 def coordinator_config(*, storage_timeout: float = 15.0, report_commits: bool = False) -> CoordinatorConfig:
@@ -89,7 +89,7 @@ class ZooKeeperStorage:
     shows the name of the group. It means that a client may see a group, but not take part in it.
 
     The members belong to the session of the registry. It must not have a `session_file`: a later process would resume
-    the session with the members of this one, whose clients join again as new members.
+    the session together with the old members, although their clients join again as new members.
 
     `close` releases and deregisters all members, and ends the threads. It does not close the registry.
     """
@@ -260,7 +260,7 @@ class ZooKeeperStorage:
                 del self._groups[name]
 
     def _wake(self, name: str) -> None:
-        """Let a group look at its nodes soon. Called on any thread."""
+        """Let a group look at its nodes soon. Any thread may call it."""
         with self._lock:
             if name in self._woken:
                 return
@@ -277,7 +277,7 @@ class ZooKeeperStorage:
     # The session
 
     def _check_sessions(self) -> None:
-        """Give up the members whose session is not certain to live."""
+        """Remove the members whose session may have expired."""
         for group in self._known_groups():
             if (session_id := group.session_id) is not None and not self._context.session.alive(session_id):
                 group.session_id = None

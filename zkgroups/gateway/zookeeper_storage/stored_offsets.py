@@ -23,9 +23,9 @@ Offsets = dict[TopicPartition, CommittedValue]
 def read_offsets(registry: Registry, name: str, wanted: tuple[TopicPartition, ...] | None) -> Offsets | KafkaError:
     """Read the offsets of these partitions, or with None all offsets of the group.
 
-    A consumer asks for certain partitions, and starts where its own settings say if one has no offset. So an offset
-    that cannot be read must be an error then: otherwise the consumer would skip or repeat messages. A tool asks for all
-    offsets, and gets the readable ones.
+    A consumer asks for certain partitions. If one has no offset, its own settings decide where it starts. So it must
+    get an error if an offset cannot be read: otherwise it would skip or repeat messages. A tool asks for all offsets,
+    and gets the readable ones.
     """
     try:
         group = registry.group(name)
@@ -38,7 +38,7 @@ def read_offsets(registry: Registry, name: str, wanted: tuple[TopicPartition, ..
 
 
 def details_of(offsets: Mapping[TopicPartition, CommittedValue]) -> dict[TopicPartition, CommitDetails]:
-    """Return what clients committed beside the offsets. Most clients commit the leader epoch, few a text."""
+    """Return the details that clients committed. Most clients commit a leader epoch, few commit metadata."""
     return {
         at: CommitDetails(value.metadata, value.leader_epoch)
         for at, value in offsets.items()

@@ -1,4 +1,4 @@
-"""Tasks on a few threads: those of one key in order, those of different keys at the same time."""
+"""Run tasks on a few threads: tasks of one key in order, tasks of different keys at the same time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WorkQueues:
             thread.start()
 
     def put(self, key: Hashable, task: Task) -> bool:
-        """Add a task to the queue of a key, which is not None. Return False if the queues are closed."""
+        """Add a task to the queue of a key. The key must not be None. Return False if the queues are closed."""
         with self._lock:
             if self._closed:
                 return False
@@ -66,7 +66,7 @@ class WorkQueues:
             self._next(key)
 
     def _next(self, key: Hashable) -> None:
-        """Let the next task of this key be carried out, by any thread."""
+        """Let any thread carry out the next task of this key."""
         with self._lock:
             more = bool(self._queues[key])
             if not more:

@@ -1,4 +1,4 @@
-"""Rows, which are named tuples, as Arrow columns. The types of the fields define the schema."""
+"""Convert rows, which are named tuples, to Arrow columns and back. The types of the fields define the schema."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def table(kind: type[T], rows: Sequence[T]) -> Any:
 def _array(values: Sequence[Any], kind: Any) -> Any:
     if not pa.types.is_list(kind):
         return pa.array(values, kind)
-    known = {value: number for number, value in enumerate(dict.fromkeys(values))}  # most rows have the same
+    known = {value: number for number, value in enumerate(dict.fromkeys(values))}  # most rows have the same value
     return pa.array(map(_to_arrow, known), kind).take(pa.array(map(known.__getitem__, values), pa.int32()))
 
 
@@ -99,7 +99,7 @@ def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> Co
     """Return the rows of an Arrow batch or table; other columns are ignored.
 
     `same` has the values of columns that are not in the table because they are the same in all rows. Raise
-    DamagedFileError for an unknown word.
+    DamagedFileError if an enum does not have a value of the table.
     """
     known = dict(same or {})
     hints = {name: hint for name, hint, _ in _columns(kind)}
@@ -109,7 +109,7 @@ def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> Co
 
     found = Columns(kind, len(table), load)
     for name in (name for name, hint in hints.items() if hint not in _PRIMITIVES):
-        found.column(name)  # now: a caller that writes must not fail after it has written
+        found.column(name)  # check the values now: a caller must not fail after it has begun to write
     return found
 
 
@@ -144,7 +144,7 @@ def _values(hint: Any, column: Any) -> list[Any]:
 
 
 def parse_enum(kind: type[W], text: str) -> W:
-    """Convert a text to an enum. Raise DamagedFileError if the enum does not have it."""
+    """Convert a text to a value of an enum. Raise DamagedFileError if the enum does not have it."""
     try:
         return kind(text)
     except ValueError as error:

@@ -23,22 +23,22 @@ OnProgress: TypeAlias = Callable[[str], None]
 
 
 class Rows(Protocol):
-    """Rows of a dataclass as Arrow columns. They may be distributed over tasks, and are computed when they are used.
+    """Rows of one type as Arrow columns. They may be distributed over tasks, and are computed when they are used.
 
-    `failure` begins the message of an error.
+    `failure` is the beginning of an error message.
     """
 
     def select(self, *columns: str) -> Self:
         """Return these columns."""
 
     def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:
-        """Bring all rows of a target together, in order. Pass the number of rows, or of tasks, if it is known."""
+        """Group the rows by target, in order. Pass the number of rows, or of tasks, if it is known."""
 
     def map(self, function: BatchFunction, kind: type[Any]) -> Self:
-        """Apply a function that returns rows of this dataclass."""
+        """Apply a function that returns rows of this type."""
 
     def write(self, path: str, failure: str, counted: TallySum) -> Tally:
-        """Write the rows and a list of files to a new folder. Return `counted`, to which the tasks have added."""
+        """Write the rows and a list of files to a new folder. Return the sum of what tasks have added to `counted`."""
 
     def collect(self, failure: str) -> Any:
         """Return all rows as an Arrow table."""
@@ -54,13 +54,13 @@ class Engine(Protocol):
         """Return the folder of a plan."""
 
     def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress | None) -> T:
-        """Call `work`, and pass it a function that it must call with the name of each step."""
+        """Call `work`. Its argument is a function, which `work` must call with the name of each step."""
 
     def check_writes_to(self, destination: str) -> None:
         """Raise NotSharedError if workers may not share the file system of a folder with this process."""
 
     def check_writes_once(self) -> None:
-        """Raise an error if two workers might process the same groups at a time."""
+        """Raise an error if two workers may process the same groups at the same time."""
 
     def share_done(self) -> float:
         """Return the finished share of the current work, from 0 to 1. Another thread may call this."""
@@ -69,7 +69,7 @@ class Engine(Protocol):
         """Return a sum for the tasks of one write."""
 
     def rows(self, kind: type[T], rows: Sequence[T]) -> Rows:
-        """Distribute rows of a dataclass."""
+        """Distribute rows of one type."""
 
     def read(self, kind: type[Any], *paths: str) -> Rows:
         """Return the rows of the Parquet files in these folders. The caller has checked the files."""

@@ -99,7 +99,7 @@ class _Progress:
 class LocalRows:
     """Rows as Arrow tables, which are computed when they are used. `Rows` describes the methods.
 
-    `tables` gets the schema of the columns that are used, and may return more.
+    `tables` gets the schema of the columns that are used. It may return further columns.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ def _read(file: str, schema: Any) -> Any:
 
 @contextmanager
 def _translated(failure: str) -> Iterator[None]:
-    """Convert errors of the file system, of Arrow and of rows; `failure` begins the new message."""
+    """Convert errors of the file system, of Arrow and of rows. `failure` is the beginning of the new message."""
     try:
         with located(failure):
             yield

@@ -1,4 +1,4 @@
-"""One function in several threads: while a thread waits for servers, another one computes."""
+"""Call one function in several threads: while a thread waits for servers, another one computes."""
 
 from __future__ import annotations
 

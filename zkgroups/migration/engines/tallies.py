@@ -1,4 +1,4 @@
-"""Adding up the rows that tasks have written."""
+"""Add up the rows that tasks have written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...core.migration.tally import Tally
 
 
 class TallySum(Protocol):
-    """Adds tallies; those of a failed task do not count. It can be sent to workers."""
+    """A sum of tallies, which can be sent to workers. The tallies of a failed task do not count."""
 
     def add(self, tally: Tally, /) -> None:
         """Add the rows of some groups."""

@@ -1,7 +1,7 @@
 """The work on rows: functions from Arrow batches to Arrow batches, which an engine calls once per task.
 
-A task opens its own connections, and processes chunks of whole groups with the functions of this package. A task that
-was killed can be repeated, with the same result.
+A task opens its own connections, and processes chunks of whole groups. It can be repeated after it was killed, with the
+same result.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .tallies import TallySum
 
 @dataclass(frozen=True, slots=True)
 class MigrationConnections:
-    """The brokers and the ZooKeeper of a migration. Has no secrets, so it can be sent to workers."""
+    """The connections of a migration to brokers and ZooKeeper. They have no secrets, so they can be sent to workers."""
 
     brokers: BrokerOptions
     zookeeper: ConnectionOptions | None
 
     @classmethod
     def of(cls, brokers: BrokerOptions, zookeeper: ConnectionOptions | None) -> MigrationConnections:
-        """Leave out the options that are not for the connection, so that workers need not import their class."""
+        """Keep only the options of the connection, so that workers need not import the class of the other options."""
         return cls(brokers, None if zookeeper is None else zookeeper.connection)
 
     def check(self, cluster: str | None) -> None:
@@ -123,7 +123,7 @@ class ChunkOperation(Protocol):
     """The work on a chunk of whole groups."""
 
     kind: type[Any]
-    """The dataclass of the results."""
+    """The type of the results."""
 
     def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[Any]:
         """Process these groups and return the results."""

@@ -20,10 +20,10 @@ from .registration_fence import UNKNOWN, RegistrationVersion
 
 
 def register_together(context: RegistryContext, contents: Mapping[Ownership, bytes]) -> None:
-    """Create the registrations of these instances, which are not registered, with these contents.
+    """Create the registrations of these instances with these contents. None of them may be registered.
 
-    After an error, call it again with the instances that are not registered: it finds the registrations of a request
-    whose outcome was unknown. Raise `GroupMigratedError` if a migration has marked the group.
+    After an error, call it again with the instances that are still not registered. It finds registrations that an
+    earlier call created with an unknown outcome. Raise `GroupMigratedError` if a migration has marked the group.
     """
     if contents:
         _Registering(context, dict(contents)).carry_out()
@@ -45,7 +45,7 @@ class _Registering:
                 in_batches(self._context.session, units, self._register, overhead=self._guard)
             except TransactionFailed as failure:
                 self._handle_failure(failure)
-        # The reply may have been lost. Then only reads have shown the nodes, and they prove no session.
+        # If a reply was lost, only reads have shown that the nodes exist, and reads do not prove a session.
         self._context.session.prove(self._session_id, deadline=self._context.deadline())
 
     def _create(self, ownership: Ownership, data: bytes) -> Create:
@@ -65,7 +65,7 @@ class _Registering:
             self._adopt(ownership, version=0)
 
     def _adopt(self, ownership: Ownership, *, version: int) -> None:
-        """Use the registration, after checking which claims remain: nothing fenced them without a registration."""
+        """Use the registration. First check which claims still exist: without a registration nothing fenced them."""
         unknown = RegistrationVersion(self._session_id, UNKNOWN)
         ownership.fence.begin(unknown)
         take_id(ownership, force=True)

@@ -1,4 +1,4 @@
-"""Read the details of commits (`core/znodes/commit_details.py`) together with the offsets that they belong to."""
+"""Read the details of commits (`core/znodes/commit_details.py`): the metadata and the leader epoch of each offset."""
 
 from __future__ import annotations
 
