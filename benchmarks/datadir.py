@@ -21,10 +21,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from struct import Struct
 
-from zkgroups.spark.source.selection import Selection
-
 from benchmarks import Times, in_turn, ratios, result, table
 from benchmarks._trees import seed
+from zkgroups.core.selection import Selection
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.source.data_dir_reader import find_state, read_batches
 from zkgroups.testing import ZooKeeperServer

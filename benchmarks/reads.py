@@ -31,12 +31,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from kazoo.client import KazooClient
-from zkgroups.spark.source.selection import Selection
 
 from benchmarks import Times, in_turn, ratios, result, table
 from benchmarks._bare import BareClient
 from benchmarks._trees import seed
 from zkgroups import CommittedOffset, Registry
+from zkgroups.core.selection import Selection
 from zkgroups.spark import SourceOptions
 from zkgroups.spark.source.arrow_columns import from_array, offset_columns
 from zkgroups.spark.source.table_reader import read_batches

@@ -28,17 +28,22 @@ _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FI
 
 
 @click.command(cls=Command)
-@click.option("--listen", required=True, metavar="HOST:PORT", help="The address for clients to begin with.")
+@click.option(
+    "--listen",
+    required=True,
+    metavar="HOST:PORT",
+    help="The address to listen on. Clients use it as their bootstrap server.",
+)
 @click.option(
     "--broker-ports",
     metavar="FIRST-LAST",
-    help="The ports at which clients find the brokers: the first port plus the id of the broker, modulo the number of "
-    "ports. By default the 100 ports after that of --listen.",
+    help="The range of ports for the brokers: each has the first port, plus its id modulo the number of ports. By "
+    "default, the 100 ports after the port of --listen.",
 )
 @click.option(
     "--advertise",
     metavar="HOST",
-    help="The host name of the gateway for clients; by default the address to which they have connected.",
+    help="The host name that clients get. By default, the address to which a client has connected.",
 )
 @click.option(
     "--group",
@@ -46,19 +51,19 @@ _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FI
     metavar="REGEX",
     help="Answer for the groups whose whole name matches; all others stay with the brokers. By default, all groups.",
 )
-@click.option("--memory", is_flag=True, help="Keep groups in memory. At the end of the gateway their offsets are lost.")
+@click.option("--memory", is_flag=True, help="Keep groups in memory. Their offsets are lost when the gateway stops.")
 @click.option(
     "--foreign-assignor",
     type=click.Choice(["range", "roundrobin"]),
     default="range",
     show_default=True,
-    help="The strategy of the Scala members in groups in ZooKeeper, as they are configured.",
+    help="The strategy for which the Scala members are configured.",
 )
 @click.option("--listen-cert", **_FILE, help="Let clients connect with TLS: the certificate of the gateway (PEM).")
-@click.option("--listen-key", **_FILE, help="Its key (PEM), unless it is in the same file.")
+@click.option("--listen-key", **_FILE, help="The key of the certificate (PEM), if it is in another file.")
 @click.option("--listen-client-ca", **_FILE, help="Only accept clients with a certificate of this authority (PEM).")
 @click.option("--max-connections", type=click.IntRange(1), default=5000, show_default=True, help="Clients at a time.")
-@click.option("--max-groups", type=click.IntRange(1), default=10_000, show_default=True, help="Groups with members.")
+@click.option("--max-groups", type=click.IntRange(1), default=10_000, show_default=True, help="Groups in memory.")
 @click.option("--max-members", type=click.IntRange(1), default=1000, show_default=True, help="Members of a group.")
 @click.pass_obj
 def gateway(options: Options, /, **given: Any) -> None:

@@ -35,7 +35,7 @@ class StartWork:
 class Incident(StrEnum):
     """Something that an operator may ask about later."""
 
-    MEMBER_EXPIRED = "a member sent no heartbeat within its session timeout"
+    MEMBER_EXPIRED = "a member sent nothing within its session timeout"
     JOIN_TIMED_OUT = "members did not join the rebalance in time, and were removed"
     SYNC_TIMED_OUT = "members did not sync in time, and were removed"
     STUCK_REBALANCE_ENDED = "the group did not become stable in time, and all members were removed"

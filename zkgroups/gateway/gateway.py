@@ -104,7 +104,11 @@ class Gateway:
     async def _serve(self, client: ClientStream, node: int | None) -> None:
         limits = self._settings.limits
         if len(self._serving) >= limits.connections:
-            _log.warning("disconnected %s: there are %d connections already", client.peer, limits.connections)
+            _log.warning(
+                "disconnected %s: there are %d connections already; raise --max-connections",
+                client.peer,
+                limits.connections,
+            )
             client.writer.transport.abort()
             return
         task = asyncio.current_task()

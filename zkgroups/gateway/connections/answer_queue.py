@@ -109,7 +109,7 @@ class AnswerQueue:
         if frame is None:
             raise UpstreamError("the broker closed the connection")
         if codec.correlation_id(await frame.start(4)) != kind.correlation_id:
-            raise DamagedAnswerError("the broker answered another request than expected")
+            raise DamagedAnswerError("the answers of the broker are not in the order of the requests")
         return frame
 
     async def _send(self, data: bytes) -> None:

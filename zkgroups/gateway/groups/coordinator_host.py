@@ -64,7 +64,7 @@ class CoordinatorHost:
     async def answer(self, request: Request) -> Answer:
         """Return the answer to a request, which may be parked for minutes."""
         if self._is_one_group_too_many(request):
-            _log.warning("refused a new group: there are %d groups already; raise the limit", self._most_groups)
+            _log.warning("refused a new group: there are %d groups already; raise --max-groups", self._most_groups)
             return refusal(request, KafkaError.COORDINATOR_NOT_AVAILABLE)
         id = next(self._ids)
         waiting: asyncio.Future[Answer] = self._loop.create_future()
@@ -87,7 +87,7 @@ class CoordinatorHost:
                 case SendAnswer(request_id, answer):
                     self._send(request_id, answer)
                 case ReportIncident(incident, group, members):
-                    _log.warning("group %s: %s %s", group, incident, ", ".join(members))
+                    _log.warning("group %s: %s: %s", group, incident, ", ".join(members))
                 case ReportCommit():
                     pass
         self._set_timer()

@@ -138,7 +138,7 @@ class GatewayGroup:
         try:
             planned = self._settle(assigning.work)
         except NotRegisteredError as error:
-            log.warning("%s, although it is a member of the gateway; it is registered again", error)
+            log.warning("%s; it is a member of the gateway, which registers it again", error)
             if assigning.patience.passed:
                 self._finish(WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE))
             self._wake()
@@ -217,7 +217,7 @@ class GatewayGroup:
         self._context.session.require_id(self._context.deadline())
         if self._is_session_lost:
             self._tell_loss()
-            raise SessionLostError(f"the session of the members of group {self.name!r} has expired: they join again")
+            raise SessionLostError(f"the session of the members of group {self.name!r} has expired: join again")
 
     @property
     def _is_session_lost(self) -> bool:
@@ -311,7 +311,7 @@ class GatewayGroup:
             if self._assigning is None and self._planned is not None and len(self.members):
                 self._compare(self._planned)
         except ZkgroupsException as error:
-            log.info("could not look at group %s, retrying: %s", self.name, error)
+            log.info("could not check group %s, retrying: %s", self.name, error)
 
     def _compare(self, planned: _Planned) -> None:
         freed, self._freed = self._freed, False

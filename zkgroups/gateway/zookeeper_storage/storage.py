@@ -281,7 +281,7 @@ class ZooKeeperStorage:
         for group in self._known_groups():
             if (session_id := group.session_id) is not None and not self._context.session.alive(session_id):
                 group.session_id = None
-                log.warning("the session of the members of group %s may have expired: they join again", group.name)
+                log.warning("the session of the members of group %s may have expired: they must join again", group.name)
                 self._send(MembershipLost(group.name))
                 self._group_queues.put(group.name, group.lose)
 

@@ -128,7 +128,7 @@ class Connection:
         expected, answer = self._waiting.popleft()
         if expected is not None and (len(frame) < _SIZE.size or codec.correlation_id(frame) != expected):
             self._waiting.appendleft((expected, answer))
-            raise DamagedAnswerError(f"{self._address} answered another request than expected")
+            raise DamagedAnswerError(f"{self._address} answered in another order than that of the requests")
         self._answers += 1
         self._since = asyncio.get_running_loop().time()
         if not answer.done():
