@@ -26,7 +26,7 @@ ZkgroupsException
 │   ├── GuardFailedError                an administrative operation found another state than expected
 │   ├── NotSharedError                  Spark's workers may not share a file system with its driver
 │   ├── GroupMigratedError              the group is being migrated to Kafka-native offsets, or was
-│   └── InterruptedDeleteError          a group that needs several transactions is partly deleted
+│   └── InterruptedDeleteError          a group too large for one transaction is partly deleted
 ├── ConflictError                       the state has changed, or belongs to somebody else
 │   ├── AlreadyRegisteredError
 │   ├── AlreadyClaimedError             this instance already has the claim
@@ -192,7 +192,7 @@ class OffsetWouldGoBackError(RefusedError):
     ) -> None:
         cure = cure or f"continue at {committed}; only a call with backward=True may go back"
         super().__init__(
-            f"offset of {at} in group {group!r} is {committed} and would go back to {offset}{_and_more(also)}: {cure}"
+            f"offset of {at}{_and_more(also)} in group {group!r} is {committed} and would go back to {offset}: {cure}"
         )
         self.group = group
         self.at = at
@@ -261,7 +261,7 @@ class NotSharedError(RefusedError):
 
 
 class InterruptedDeleteError(RefusedError):
-    """A group that needs several transactions is partly deleted. Each remaining topic is complete."""
+    """A group too large for one transaction is partly deleted. Each remaining topic is complete."""
 
     def __init__(self, group: str, left: Sequence[str], because: str) -> None:
         topics = "1 topic" if len(left) == 1 else f"{len(left)} topics"
@@ -327,7 +327,7 @@ class SessionInUseError(ConflictError):
 
 
 class ReentrantCallError(ConflictError):
-    """A signal handler used a claim, an instance or a generation during a call of the thread that it interrupted.
+    """A signal handler used a claim, an instance or a generation that the interrupted call was using.
 
     The handler would wait for that call, and the call for the handler. Nothing was changed.
     """

@@ -1,4 +1,4 @@
-"""Track until when claims are certainly held. A command that runs under claims needs this at any time without waiting.
+"""Track until when claims are certainly held. A command run under claims must know this at any time, without waiting.
 
 While its instance is registered, its session is proved periodically (`zkgroups/core/session_lifetime.py`). The owner
 nodes are read once, and a watch reports their changes.

@@ -81,7 +81,7 @@ def migration_session(
 @writing_options
 @click.pass_obj
 def apply(options: Options, /, destination: str, execute: bool, **given: Any) -> None:
-    """Write the planned offsets of all groups without obstacles.
+    """Write the planned offsets of all unblocked groups.
 
     Without --execute, the command only shows what it would do. It writes nothing to a group if an instance has
     registered, or offsets were committed on either side, since the plan was made. The exit code is then 4. It is 9 if
@@ -190,7 +190,7 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
     "--to-zookeeper",
     is_flag=True,
     help="First copy the progress on the brokers to ZooKeeper, forward only. A group whose offsets were moved back on "
-    "the brokers is left unless --force is given: ZooKeeper then keeps the higher offsets.",
+    "the brokers is left alone. With --force, ZooKeeper keeps the higher offsets.",
 )
 @without_zookeeper_option
 @execute_option

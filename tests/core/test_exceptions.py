@@ -92,7 +92,7 @@ BUILT = [
     ),
     (
         OffsetWouldGoBackError("billing", AT, 9, 5, cure="start at 9", also=[AT]),
-        "offset of orders/3 in group 'billing' is 9 and would go back to 5 (and 1 more): start at 9",
+        "offset of orders/3 (and 1 more) in group 'billing' is 9 and would go back to 5: start at 9",
     ),
     (OffsetOutOfRangeError(AT, 9, 1, 5), "offset 9 of orders/3 is outside 1 to 5: choose an offset in this range"),
     (

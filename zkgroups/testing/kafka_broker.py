@@ -30,7 +30,7 @@ from .local_server import LocalServer
 _MAIN_CLASS = "kafka.Kafka"
 _CONFIGURATION = "server.properties"
 _FORMAT_CLASS = "kafka.tools.StorageTool"
-# Half of the usual start-up time; the heap only takes what many partitions need.
+# Halves the start-up time; the heap grows this large only for many partitions.
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
 _LOG_OPTIONS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 _CLUSTER_ID = "emtncm91cHMtdGVzdGluZw"  # a UUID, as Kafka writes one

@@ -73,7 +73,7 @@ class SeenNodes:
         self.changes: deque[Change] = deque()
 
     def directories(self) -> set[str]:
-        """The directories of which a node was reported."""
+        """The directories with a reported node."""
         return set(self._nodes)
 
     def is_readable(self, path: str) -> bool:
@@ -107,7 +107,7 @@ class SeenNodes:
 
     def _has_changed(self, before: Leaf, now: Leaf) -> bool:
         if isinstance(before, Node) and isinstance(now, Node):
-            # Committing the same offset again is a commit. Rewriting the same registration is not a change.
+            # Committing the same offset again is a change. Rewriting the same registration is not.
             return before.mzxid != now.mzxid and (self._what is Watched.OFFSETS or before.data != now.data)
         return type(before) is not type(now)
 

@@ -60,7 +60,7 @@ def _owned_partition(path: str) -> TopicPartition | None:
 
 
 def _remove_owner(nodes: GroupNodes, node: MalformedNode) -> Repair | None:
-    """Repair only a node that names an instance that is not registered once registrations have been repaired."""
+    """Repair only a node whose instance will not be registered after registrations are repaired."""
     names = _names_of_owner(node.data)
     registered = {instance.id for instance in nodes.view.instances if not is_removable(nodes, instance)}
     if not names or registered.intersection(names) or nodes.has_forbidden_nodes(Part.IDS):

@@ -1,7 +1,7 @@
-"""The requests that the gateway offers: an allow list, by Kafka's number of the request, with the versions.
+"""The requests that the gateway offers: an allow list, by Kafka's API key, with the versions.
 
 Requests and versions that are missing here are hidden from clients. A client that sends one anyway is disconnected. So
-a later release of Kafka cannot show clients the address of a broker. The list hides on purpose:
+no request of a later Kafka can show clients the address of a broker. The list hides on purpose:
 
 - the newer kinds of groups: consumer groups of KIP-848 (68, 69), share groups (76 to 80, 90 to 92), streams groups
   (88, 89). A client gets an error that tells it to use `group.protocol=classic`.
@@ -104,7 +104,7 @@ OFFERED: Final = {
     66: Offered("ListTransactions", 0, 1),
     75: Offered("DescribeTopicPartitions", 0, 0),
 }
-"""By Kafka's number of the request."""
+"""By Kafka's API key."""
 
 
 def offered(key: int, version: int) -> Offered | None:

@@ -1,6 +1,6 @@
 """Read the offsets of two snapshots in aligned parts.
 
-Each share of a snapshot is written to its own files. The name of a topic and the number of shares decide its share (see
+Each share of a snapshot is written to its own files. A topic's share depends on its name and the number of shares (see
 `selection.py`). So if two snapshots have equally many shares, one task can join the files of one share without a
 shuffle. Otherwise Spark shuffles all rows of both.
 """

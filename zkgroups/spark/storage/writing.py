@@ -110,7 +110,7 @@ def check_row_count(spark: SparkSession, path: str, written: int) -> None:
 
 
 def rows_in(spark: SparkSession, path: str) -> tuple[int, int]:
-    """Return the number of files in a folder, and of rows in their footers, which several threads read."""
+    """Return how many files a folder has, and how many rows their footers count. Threads read them."""
     found, count = list(HadoopFiles(spark, path).data_files(path).values()), row_counter(spark)
 
     def rows(files: list[Any]) -> int:
