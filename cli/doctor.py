@@ -63,8 +63,8 @@ def doctor(
     the command to run, or another remedy.
 
     --repair shows which findings can be repaired without harm to any client; --repair --execute repairs them. These
-    are empty directories of groups and of deleted topics, registrations without a session, owner nodes without a
-    session that name no registered instance, and whitespace around an offset. Each repair first checks that nothing has
+    are empty directories of groups and of deleted topics, registrations without a session, owner nodes with neither a
+    session nor a registered instance, and whitespace around an offset. Each repair first checks that nothing has
     changed. All other findings need your decision.
 
     \b

@@ -51,8 +51,8 @@ def lag(
 ) -> None:
     """Show how far groups are behind the log ends. Needs the brokers: -b HOST:PORT.
 
-    The command shows the named groups, or all groups, with each partition that has an offset or an owner, or belongs to
-    a topic that the group subscribes to. A dash means that the lag is unknown; NOTE has the reason. "before start"
+    The command shows the named groups, or all: each partition with an offset, with an owner, or of a subscribed
+    topic. A dash means that the lag is unknown; NOTE has the reason. "before start"
     means that the messages at the offset have been deleted; the lag includes deleted messages.
 
     \b

@@ -84,7 +84,7 @@ def watch(options: Options, group: str, seconds: float | None, everything: bool)
     """Print the changes in a group as they happen: members, claims and commits.
 
     The events are join, leave, subscribe (a changed subscription), claim, release, commit, and forget (a deleted
-    offset). The time of an event is by the server's clock; the time of a deletion is by the clock of this machine.
+    offset). Times are by the server's clock, those of deletions by this machine's.
     After a lost connection the command reconnects and prints the changes since then; several changes of one node are
     then one event.
 

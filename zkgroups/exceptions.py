@@ -1,7 +1,7 @@
 """All errors of zkgroups: `from zkgroups.exceptions import ClaimedByOtherError`.
 
 Catch a class in the middle of the tree to handle a whole kind of failure. The attribute `retriable` is True if the same
-call may succeed later. The objects that an error is about are attributes, too, such as `group` and `instances` of a
+call may succeed later. The objects that an error concerns are attributes, too, such as `group` and `instances` of a
 `GroupInUseError`.
 
 ZkgroupsException
@@ -24,7 +24,7 @@ ZkgroupsException
 │   │   └── CommittedOutOfRangeError    a member cannot start at the committed offset
 │   ├── BrokersTooOldError              the brokers' release does not support the operation
 │   ├── GuardFailedError                an administrative operation found another state than expected
-│   ├── NotSharedError                  Spark's workers may not share a file system with its driver
+│   ├── NotSharedError                  Spark's workers and driver might share no file system
 │   ├── GroupMigratedError              the group is being migrated to Kafka-native offsets, or was
 │   └── InterruptedDeleteError          a group too large for one transaction is partly deleted
 ├── ConflictError                       the state has changed, or belongs to somebody else

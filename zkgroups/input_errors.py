@@ -1,6 +1,6 @@
 """The root of the error tree, and the errors for invalid arguments. Import them from `zkgroups.exceptions`.
 
-They have a module of their own because the values that other errors carry (such as `TopicPartition`) raise them.
+They have their own module to avoid an import cycle: `TopicPartition` raises them, and other errors carry it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 class ZkgroupsException(Exception):
     """The root of every error of this library.
 
-    `retriable` is True if the same call may succeed later, without any change by the caller. The objects that an error
-    is about are attributes, named like the parameters: `error.group`, `error.at`, `error.owner`, ...
+    `retriable` is True if the same call may succeed later, without any change by the caller. The objects that an
+    error concerns are attributes, named like the parameters: `error.group`, `error.at`, `error.owner`, ...
     """
 
     retriable: bool = False

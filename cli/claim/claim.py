@@ -68,8 +68,8 @@ def claim(
 ) -> None:
     """Hold partitions, all or none, until Ctrl-C or while COMMAND runs.
 
-    The command registers an instance without subscriptions, so that other members assign no partitions to it. But a
-    Scala member that is assigned one of the held partitions releases all of its own. So if live members subscribe to
+    The command registers an instance without subscriptions, so that other members assign no partitions to it. But if
+    a Scala member gets one of the held partitions, it releases all of its own. So if live members subscribe to
     the topic, --force is needed.
 
     COMMAND has these environment variables:

@@ -168,7 +168,7 @@ def release(stage: DemoState) -> None:
 def end_session(stage: DemoState) -> None:
     """Expire a session on the server, as after a long pause. Its client does not know yet."""
     expire_session(stage.registries["cleo"].client)
-    stage.say("The session of cleo expires, as after too long a pause. Its registration and claims are deleted.")
+    stage.say("cleo's session expires, as it would after a long pause. Its registration and claims are deleted.")
     stage.draw()
 
 

@@ -37,7 +37,7 @@ _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FI
 @click.option(
     "--broker-ports",
     metavar="FIRST-LAST",
-    help="The range of ports for the brokers: each has the first port, plus its id modulo the number of ports. By "
+    help="The ports for the brokers: FIRST + (broker id modulo the number of ports). By "
     "default, the 100 ports after the port of --listen.",
 )
 @click.option(

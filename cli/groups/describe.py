@@ -55,7 +55,7 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
     NOTE has the problems of a partition:
       orphan        the owner is not a registered instance
       unowned       the topic is subscribed to, but no instance owns the partition
-      blocked       its owner does not subscribe to the topic, but others do; the table below has details
+      blocked       its owner does not subscribe to the topic, but others do; see the table BLOCKED-TOPIC
       past end      the offset is past the log end
       before start  the messages at the offset have been deleted
 

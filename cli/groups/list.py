@@ -28,7 +28,7 @@ _STATES: Final = [state.value for state in GroupState if state is not GroupState
 def list_groups(options: Options, matching: re.Pattern[str] | None, state: str | None) -> None:
     """List all groups.
 
-    The formats table and name show only the names, which is fast. All other formats read every group, and also show
+    -o table and -o name show only the names, which is fast. All other formats read every group, and also show
     its state, totals and last commit. --state reads every group, too. `zkgroups groups describe --help` explains the
     states.
 

@@ -94,8 +94,8 @@ def apply(options: Options, /, destination: str, execute: bool, **given: Any) ->
     report in the folder of the plan.
 
     While a plan writes to a group on the brokers, it holds a lock in ZooKeeper that other plans respect. Plans with
-    another ZooKeeper or another chroot do not see the lock: do not run two of them with the same target at the same
-    time. If a run is paused, loses its lock and then writes, the group is reported as overtaken.
+    another ZooKeeper or chroot do not see the lock: never run two such plans with one target at once. If a run is
+    paused, loses its lock and then writes, the group is reported as overtaken.
 
     \b
     Example:

@@ -38,10 +38,10 @@ _EXPORTS: Final = Table(
 def export(options: Options, /, destination: str, folder: Path, **given: Any) -> None:
     """Write a plan as files for kafka-consumer-groups.sh, to write the offsets with that tool.
 
-    DIR is a new folder on this machine. It gets a file with lines topic,partition,offset for each group with offsets to
-    write, and the script reset-offsets.sh, which calls the tool for each file. Without --execute, the script only shows
-    what it would do. The script does not check whether members are registered in ZooKeeper. Blocked groups have no
-    file; the exit code is then 4.
+    DIR is a new folder on this machine. It gets a file for each group with offsets to write (lines
+    topic,partition,offset), and the script reset-offsets.sh, which calls the tool for each file. Without --execute,
+    the script only shows what it would do. The script does not check whether members are registered in ZooKeeper.
+    Blocked groups have no file; the exit code is then 4.
 
     \b
     Example:

@@ -70,13 +70,13 @@ def follow(
     members on the brokers. Stop the legacy members when few messages are left. After two consecutive passes without
     members (one, if there never were any) the rest is written, both sides are compared, and the group is done. Start
     the new consumers then. If restarts take longer than two passes, use a larger --every, so that a restarting member
-    does not count as stopped. The command ends when each group is done, or left with a reason. Without --execute, it
+    does not count as stopped. The command ends when each group is done or left unfinished for a reason. Without --execute, it
     runs one pass that only reads.
 
     After Ctrl-C, run the command again to continue. Offsets written so far stay on the brokers: `migrate status` shows
     such a group as "not marked", and `migrate rollback --force` restores it.
 
-    Afterwards, `migrate status` shows "moved on" for groups with later offsets than planned. A plain rollback leaves
+    Afterwards, `migrate status` shows "moved on" for groups with later offsets than planned. A plain rollback skips
     such a group; use `migrate rollback --to-zookeeper`.
 
     \b

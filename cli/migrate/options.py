@@ -47,9 +47,7 @@ def rule_of(given: dict[str, Any], *, skip_stale: bool = False) -> Rule:
 
 def stale_options(command: Decorated) -> Decorated:
     """Add the options `stale_after` and `skip_stale`, for offsets that were not written for long."""
-    after = duration_option(
-        "--stale-after", "stale_after", help="Mark offsets as stale that were not written for this long"
-    )
+    after = duration_option("--stale-after", "stale_after", help="Offsets not written for this long are stale")
     skip = click.option("--skip-stale", is_flag=True, help="Skip stale offsets; needs --stale-after.")
     return after(skip(command))
 

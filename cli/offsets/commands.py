@@ -258,7 +258,7 @@ def set_offset(
             raise OffsetWouldGoBackError(group, at, found.offset, offset)
         if isinstance(found, UnreadableNode) and not backward:
             raise RefusedError(
-                f"{found.path} has an invalid offset ({found.reason}), so the new one may go back: --backward allows it"
+                f"{found.path} has an invalid offset ({found.reason}); the new one might go back: --backward allows it"
             )
         for conflict in registry.group(group).offsets.replace({at: offset}, expected={at: found}, force=force).values():
             raise conflict

@@ -61,7 +61,7 @@ def export(
     The formats:
       json, jsonl, csv  the fields group, topic, partition and offset
       kafka-csv         for kafka-consumer-groups.sh --reset-offsets --from-file
-      path              lines as of Kafka's ExportZkOffsets: /consumers/billing/offsets/orders/0:5
+      path              lines of Kafka's ExportZkOffsets: /consumers/billing/offsets/orders/0:5
       spark             for the option startingOffsets of Spark's Kafka source; one group only
 
     In csv, a name that begins with =, +, - or @ gets a leading apostrophe, so that spreadsheets do not take it for a

@@ -76,8 +76,8 @@ def import_offsets(
 ) -> None:
     """Set the offsets of groups to those in FILE, or stdin. The groups must have no registered instances.
 
-    Without --execute, the command only shows what it would change. With it, an offset is written only if it is
-    unchanged since it was shown. An offset that would go back is left unchanged, unless --backward is given. Missing
+    Without --execute, the command only shows what it would change. With it, offsets that have changed since they were
+    shown are not written. An offset that would go back is left unchanged, unless --backward is given. Missing
     groups are created. A file with an invalid line is not imported at all.
 
     --from-snapshot restores the offsets of a snapshot: of all groups, or of those chosen by --group, --groups and

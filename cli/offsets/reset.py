@@ -83,18 +83,18 @@ def reset(
 
     Choose topics with --topic or --all-topics, and one target: --to-..., --by-duration, --shift-by or --from-file.
 
-    Without --execute, the command only shows what it would change. With it, an offset is written only if it is
-    unchanged since it was shown. With brokers (-b), the new offset is always within the log, and --topic also sets an
+    Without --execute, the command only shows what it would change. With it, offsets that have changed since they were
+    shown are not written. With brokers (-b), the new offset is always within the log, and --topic also sets an
     offset for partitions that have none yet.
 
-    --from-file reads lines topic,partition,offset or group,topic,partition,offset, as Kafka's own tool does, and all
-    formats of `offsets export`. It needs no --topic.
+    --from-file reads all formats of `offsets export`, and lines of Kafka's own tool: [group,]topic,partition,offset.
+    It needs no --topic.
 
     --to-snapshot moves offsets to those in a snapshot. --from-audit, with --to-datetime or --by-duration, moves them to
     the last commit that the audit recorded by that time. Neither needs brokers. A partition without a recorded offset
-    is left unchanged and reported. Between two reads, an audit records only the last commit, and it never records
-    deletions. So the recorded offset may be older than the offset at that time, or may have been deleted by then. A
-    time after the last read of the audit is refused. An audit of another ZooKeeper cluster is used only with --cluster.
+    is left unchanged and reported. An audit records only the last commit before each of its reads, and no deletions.
+    So the recorded offset may be older than the offset at that time, or may have been deleted by then. A time after
+    the last read of the audit is refused. An audit of another ZooKeeper cluster is used only with --cluster.
 
     --to-datetime and --by-duration do not move an offset forward, because that would skip messages; --forward allows
     it. All other options move offsets both ways.

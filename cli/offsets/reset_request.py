@@ -132,7 +132,7 @@ _OPTIONS: Final = (
         "--by-duration",
         metavar="P7D",
         callback=_ago,
-        help="Like --to-datetime, for the time this long ago: P7D, PT2H30M. Needs brokers, or --from-audit.",
+        help="Like --to-datetime, this long before now: P7D, PT2H30M. Needs brokers, or --from-audit.",
     ),
     click.option("--shift-by", type=int, metavar="N", help="Forward by N messages; back if N is negative."),
     click.option(

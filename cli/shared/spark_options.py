@@ -108,7 +108,7 @@ def at_option(default: str = "latest by default") -> Callable[[Decorated], Decor
         "--at",
         metavar="SNAPSHOT",
         callback=checked_at,
-        help=f"latest, previous, a name, or a time, which chooses the last snapshot started by then; {default}.",
+        help=f"latest, previous, a name, or a time (the last snapshot started by then); {default}.",
     )
 
 

@@ -95,7 +95,7 @@ def audit(
     groups and topics in each run. An audit that was interrupted in any way continues where it stopped. Without a
     connection to ZooKeeper it retries, unless --once is given.
 
-    The command reports the number of forbidden nodes, and --once then exits with code 9. The last commit of such a node
+    If nodes are forbidden, the command reports how many, and --once exits with code 9. The last commit of such a node
     is recorded once the node can be read. If ZooKeeper was replaced or wiped, the command refuses to continue. After
     ZooKeeper was restored from its own backup, use a new DEST: the command may not detect the restore, and would then
     miss commits.

@@ -65,7 +65,7 @@ def plot(
     """Plot a group's offsets, messages read per second, and commits per second.
 
     The command reads all snapshots in DEST. The picture suits light and dark backgrounds. If there are many lines, only
-    the lines that went back or that differ most are drawn. A shaded area shows the range of all other lines. A gap
+    those that went back or are unlike the rest are drawn. A shaded area shows the range of all other lines. A gap
     means unknown: a missing offset, or the rate of an offset that went back. Rates are computed between snapshots, by
     the times at which offsets were read. For rates between commits, see `snapshots diff`.
 

@@ -41,8 +41,8 @@ def verify(options: Options, /, destination: str, at: str | None, master: str | 
     """Verify that the files and rows of the snapshots in DEST are unchanged.
 
     The command reads all rows. The exit code is 10 for any error: a missing, truncated, changed or additional file;
-    rows that are unreadable, missing or changed; two offsets for one partition; or a missing _SUCCESS. Findings of the
-    severity info do not change the exit code: a snapshot of another version, or an unfinished one.
+    rows that are unreadable, missing or changed; two offsets for one partition; or a missing _SUCCESS. A snapshot of
+    another version or an unfinished one is of severity info and does not change the exit code.
 
     \b
     Example:

@@ -145,7 +145,7 @@ def test_brokers_without_message_times_are_not_asked_for_any() -> None:
             fake.behaviours[codec.LIST_OFFSETS] = self_consistent
         assert await offsets_at(cluster, {ZERO: 0, GONE: 0}, patience()) == {ZERO: 0, GONE: None}
         for times in ({ONE: 5}, {ZERO: 5, ONE: 2**62}):
-            with pytest.raises(BrokersTooOldError, match=r"store no message times, as before release 0\.10\.1"):
+            with pytest.raises(BrokersTooOldError, match=r"store no message times \(new in release 0\.10\.1\)"):
                 await offsets_at(cluster, times, patience())
         assert await log_ranges(cluster, [ONE], patience()) == {ONE: OffsetRange(3, 7)}
 

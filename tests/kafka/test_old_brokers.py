@@ -43,7 +43,7 @@ class TestOldBrokers:
 
     def test_times_are_refused_because_old_brokers_interpret_them_differently(self, old: tuple[str, str]) -> None:
         with Brokers.connect(old[1], timeout=30) as brokers:
-            with pytest.raises(BrokersTooOldError, match=r"store no message times, as before release 0\.10\.1"):
+            with pytest.raises(BrokersTooOldError, match=r"store no message times \(new in release 0\.10\.1\)"):
                 brokers.offsets_at({ZERO: 0, ONE: 0})
             assert brokers.offsets_at({ONE: 0}) == {ONE: 0}
 

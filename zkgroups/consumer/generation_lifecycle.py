@@ -182,9 +182,9 @@ class GenerationLifecycle:
             self._commit(self.generation, held)
 
     def _commit(self, generation: Generation, among: Partitions) -> None:
-        """Commit the marked offsets. A partition that was taken away, or is ahead, does not block the others.
+        """Commit the marked offsets. Lost partitions, or offsets that would go back, do not block others.
 
-        All partitions of the member may be blocked, so this is a loop: one call for each would be too deep.
+        All partitions of the member may be blocked, so this is a loop: recursion might be too deep.
         """
         while among and (blocked := self._blocked(generation, among)):
             among -= blocked

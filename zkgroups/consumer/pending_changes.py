@@ -1,7 +1,7 @@
 """Changes of the group that a member has heard of, and when it handles them.
 
 Watches report released partitions one by one. They are collected for a moment and claimed together. Any other change
-makes the member look at the group, which is to read all of it. Looks that follow each other too closely are delayed.
+makes the member look at the group, that is, read all of it. Looks that follow each other too closely are delayed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ IN_A_ROW: Final = 3
 """How many looks may follow each other without a pause. The next one waits, so that it sees many changes together."""
 
 BREATHER: Final = 4
-"""The least time per look, on average, as a multiple of the time that a look takes; at most LONGEST_BREATHER."""
+"""The least average time from look to look, in durations of a look. The time is at most LONGEST_BREATHER."""
 
 LONGEST_BREATHER: Final = 0.5
 """In seconds."""
@@ -56,7 +56,7 @@ class PendingChanges:
         return latest
 
     def take_released(self, waiting: Partitions) -> Partitions:
-        """Return the released partitions if they are all that the member waits for, or were collected long enough."""
+        """Return the released partitions if the member waits for no others, or they were collected long enough."""
         heard = frozenset[TopicPartition]().union(*(self._heard.popleft() for _ in range(len(self._heard))))
         if heard and not self._released:
             self._released_at = uptime()

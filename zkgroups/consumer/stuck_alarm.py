@@ -16,7 +16,7 @@ Partitions = frozenset[TopicPartition]
 
 
 class StuckAlarm:
-    """Measure how long one member waits. After `rebalance_timeout` it reports that once. It skips a slow planner."""
+    """Report once if one member waits longer than `rebalance_timeout`, and skip a slow planner."""
 
     def __init__(
         self,
@@ -75,5 +75,5 @@ class StuckAlarm:
 
     def _look_at_planner(self, awaited: AwaitedPlan) -> None:
         if awaited == self._awaited and uptime() - self._awaited_since >= self._planning_limit:
-            self._awaited = None  # it gets the full time again if it is awaited again
+            self._awaited = None  # if this plan is awaited again, its time restarts
             self._skip_planner(awaited)

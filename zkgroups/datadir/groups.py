@@ -1,4 +1,4 @@
-"""Extract the nodes of groups from a snapshot scan, in the blocks that `zookeeper/reading/tree_walk.py` yields.
+"""Extract the nodes of groups from a snapshot scan, as blocks like those of `zookeeper/reading/tree_walk.py`.
 
 A snapshot is written depth first, so the nodes of a group are consecutive. But offsets may come before owners. If
 owners are selected, too, such offsets are held back, in a temporary file if they are large.
@@ -108,7 +108,7 @@ class GroupScanner:
                 yield block
 
     def _finish_owners(self) -> Iterator[Block[PartDirectory]]:
-        """Yield the owners that are not in the snapshot."""
+        """Yield the owners that only the logs have."""
         self._in_owners = False
         if not self._owners_are_complete:
             yield from self._new(_OWNERS)
@@ -126,7 +126,7 @@ class GroupScanner:
         self._group = None
 
     def _new(self, part: bytes) -> Iterator[Block[PartDirectory]]:
-        """Yield the nodes in one part of the group that are not in the snapshot."""
+        """Yield the nodes in one part of the group that only the logs have."""
         for names in self._changed_directories.get(self._group or b"", {}).pop(part, ()):
             directory = b"/".join((self._root, self._group or b"", part, *names))
             for run in self._scan.new_children(directory):

@@ -34,7 +34,7 @@ _SETTINGS: Final = {
 _LOCAL_SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # A process that lives for seconds does not profit from the optimizing compiler: starts in a third of the time.
+    # The optimizing compiler does not pay off in seconds: without it, Java starts in a third of the time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # The default of 200 shuffle partitions is too many for small aggregations.
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),

@@ -132,8 +132,8 @@ class Consumergroup:
     def release(self, at: TopicPartition, *, expected_owner: str, expected_session: int | None = None) -> Owner:
         """Take a partition away from its owner, as an administrator. Return the owner.
 
-        Raise `NotClaimedError` if it has no owner, and `GuardFailedError` if the owner does not have the id
-        `expected_owner`, or not the session `expected_session` if that is given. All registrations of the group are
+        Raise `NotClaimedError` if it has no owner, and `GuardFailedError` if the owner's id is not `expected_owner`,
+        or its session is not `expected_session`, if given. All registrations of the group are
         rewritten in the same transaction, so that the next commit of the owner fails, if it is a zkgroups member.
 
         One round trip is not guarded: if the owner releases the partition and another instance claims it between the

@@ -33,7 +33,7 @@ def test_every_owner_of_any_client_has_a_row(read: Read, raw: Any, registry: Reg
         ("billing/owners/b'orders'/1001-0", 0, "pykafka", None),
         ("billing/owners/b'orders'/1001-3", 3, "host:uuid", None),
         ("billing/owners/b'orders'/1001-4", 4, None, "not UTF-8"),
-        ("billing/owners/orders/9", 9, None, "it belongs to no session, so no expired session will delete it"),
+        ("billing/owners/orders/9", 9, None, "it belongs to no session, so no session's end will delete it"),
         ("billing/owners/orders/x", None, None, "its name is not a partition"),
         ("other/owners/t/0", 0, "ben", None),
     ):

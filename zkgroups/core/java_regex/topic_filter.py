@@ -221,6 +221,5 @@ def _check_steps(choices: Iterable[Choice]) -> None:
     steps = sum(choice.steps + sum(condition.steps for condition in choice.conditions) for choice in choices)
     if steps > MOST_STEPS:
         raise UnevaluableExpressionError(
-            f"matching one name may take {steps} steps, and at most {MOST_STEPS} are allowed: "
-            "use fewer parts after repetitions"
+            f"matching one name may take {steps} steps, and at most {MOST_STEPS} are allowed: use a simpler expression"
         )

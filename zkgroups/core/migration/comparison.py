@@ -152,7 +152,7 @@ def _compare_target(row: PlanRow, expected: int | None, native: int | None) -> M
 
 
 def dual_commit(offset: int | None, native: int | None) -> str:
-    """Return the side with the higher offset, where a consumer that commits to both continues.
+    """Return the side with the higher offset: consumers that commit to both continue there.
 
     >>> dual_commit(7, 9), dual_commit(7, None), dual_commit(7, 7), dual_commit(None, None)
     ('kafka', 'zookeeper', 'either', 'neither')

@@ -207,7 +207,7 @@ class MatchRow(NamedTuple):
     """The offset of the target once the plan is applied."""
     match: Match
     dual_commit: str
-    """The side with the higher offset, where a consumer that commits to both continues: zookeeper, kafka, either or
+    """Where a consumer that commits to both continues (at the higher offset): zookeeper, kafka, either or
     neither. Empty if ZooKeeper was not read.
     """
     detail: str

@@ -156,7 +156,7 @@ def _instance_state(owned: tuple[TopicPartition, ...], unsettled: set[str]) -> I
 
 
 def _leaving(orphans: Iterable[Owner]) -> Iterator[InstanceDescription]:
-    """Yield the instances that still own partitions without a registration, named as in their owner nodes."""
+    """Yield the unregistered instances that still own partitions, named as in their owner nodes."""
     owned: dict[tuple[str, int], list[TopicPartition]] = {}
     for owner in orphans:
         owned.setdefault((owner.id, owner.session), []).append(owner.at)

@@ -70,7 +70,7 @@ def decode_owner(
         if at is None:
             raise DecodingError("its name is not a partition")
         if not session:
-            raise DecodingError("it belongs to no session, so no expired session will delete it")
+            raise DecodingError("it belongs to no session, so no session's end will delete it")
         owner = check_instance(text)
     except (DecodingError, InvalidNameError) as reason:
         return MalformedNode(path, raw, str(reason), session, version, claimed_at)

@@ -17,7 +17,7 @@ from ...core.znodes.topic_partition import TopicPartition
 _PARTITION: Final = struct.Struct(">i")
 _FEWEST: Final = 5
 _MOST: Final = 10_000
-"""Rows. There is a limit, because a shape takes more memory than the bytes that it describes."""
+"""In rows. Limited, because a shape takes more memory than the bytes that it describes."""
 
 Committed = dict[TopicPartition, NativeOffset]
 
@@ -35,7 +35,7 @@ class Shape:
     """The partitions of a group, and all bytes of its part of an answer except offsets and leader epochs."""
 
     def __init__(self, part: bytes, topics: Iterable[Rows], *, epochs: bool) -> None:
-        """Learn from the part of a group without errors and metadata. Rows begin with partition, offset and epoch."""
+        """Learn from a group's part that has no errors or metadata. Rows begin with partition, offset and epoch."""
         fields, size = ("qi", 12) if epochs else ("q", 8)
         starts = [(each.topic, each.start + index * each.size) for each in topics for index in range(each.number)]
         wanted = [(topic, *_PARTITION.unpack_from(part, start)) for topic, start in starts]

@@ -69,7 +69,7 @@ async def _check_times(cluster: Cluster, partitions: Sequence[TopicPartition], d
     ranges = await log_ranges(cluster, partitions, deadline)
     if any(found is not None and found.start < found.end for found in ranges.values()):
         raise BrokersTooOldError(
-            f"the brokers at {cluster.bootstrap} store no message times, as before release 0.10.1: choose the offsets "
+            f"the brokers at {cluster.bootstrap} store no message times (new in release 0.10.1): choose the offsets "
             "in another way"
         )
 

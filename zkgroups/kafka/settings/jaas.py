@@ -67,7 +67,7 @@ def _oauth(_: str, options: Mapping[str, str], properties: Mapping[str, str]) ->
 def _kerberos(_: str, options: Mapping[str, str], properties: Mapping[str, str]) -> Login:
     service = properties.get("sasl.kerberos.service.name") or options.get("serviceName")
     if not service:
-        raise refused("sasl.kerberos.service.name", "", "a Kerberos login needs it; it is often kafka")
+        raise refused("sasl.kerberos.service.name", "", "a Kerberos login needs one, often kafka")
     keytab = options.get("keyTab") if options.get("useKeyTab", "false").lower() == "true" else None
     return Kerberos(service, options.get("principal"), None if keytab is None else keytab.removeprefix("file:"))
 

@@ -55,8 +55,8 @@ class Versions:
         """Return the version to use. Raise BrokersTooOldError if there is none."""
         if (found := self.best(key)) is None:
             raise BrokersTooOldError(
-                f"the broker at {address} does not support {codec.APIS[key].name} requests in a version that zkgroups "
-                "supports, too: upgrade the older of the two"
+                f"the broker at {address} and zkgroups have no common version of {codec.APIS[key].name} requests: "
+                "upgrade the older of the two"
             )
         return found
 

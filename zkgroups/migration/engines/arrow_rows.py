@@ -99,7 +99,7 @@ def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> Co
     """Return the rows of an Arrow batch or table; other columns are ignored.
 
     `same` has the values of columns that are not in the table because they are the same in all rows. Raise
-    DamagedFileError if an enum does not have a value of the table.
+    DamagedFileError if the table has a value that its enum lacks.
     """
     known = dict(same or {})
     hints = {name: hint for name, hint, _ in _columns(kind)}

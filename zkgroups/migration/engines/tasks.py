@@ -37,7 +37,7 @@ class MigrationConnections:
 
     @classmethod
     def of(cls, brokers: BrokerOptions, zookeeper: ConnectionOptions | None) -> MigrationConnections:
-        """Keep only the options of the connection, so that workers need not import the class of the other options."""
+        """Drop the options of a subclass, so that workers need not import that class."""
         return cls(brokers, None if zookeeper is None else zookeeper.connection)
 
     def check(self, cluster: str | None) -> None:

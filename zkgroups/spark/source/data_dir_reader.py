@@ -104,7 +104,7 @@ class _Owners:
 
 
 _Rank = tuple[str, int, str]
-"""The sort key of an owner. Clients with different node names may own the same partition: the first in order counts."""
+"""The sort key of an owner. If clients name nodes differently, two may own one partition: the first in order counts."""
 
 
 def _add(topics: dict[str, dict[str, tuple[_Rank, str]]], block: Block[PartDirectory]) -> None:

@@ -17,7 +17,7 @@ from .registration_fence import RegistrationVersion
 def release_partitions(ownership: Ownership, nodes: Sequence[OwnerNode]) -> None:
     """Delete the owner nodes that still belong to the instance, in as few transactions as the limit allows.
 
-    Wait for a commit in progress: after its owner node is deleted, it would look like a commit of the next owner.
+    First wait for commits in progress: once the owner node is deleted, they would look like the next owner's.
     """
     with locked(nodes):
         _release(ownership, nodes)
@@ -25,12 +25,12 @@ def release_partitions(ownership: Ownership, nodes: Sequence[OwnerNode]) -> None
 
 def _release(ownership: Ownership, nodes: Sequence[OwnerNode]) -> None:
     # A release with an unknown outcome may have succeeded, and another client may have claimed the partition since. And
-    # if the registration is missing, an administrative release cannot rewrite it, so nothing fences this release.
+    # without a registration, which an administrative release would rewrite, nothing fences this release.
     registration = ownership.fence.current
     is_fenced = registration is not None and bool(ownership.fence.check(registration))
     forbidden = ownership.forget_lost([node for node in nodes if node.uncertain or not is_fenced])
     while True:
-        registration = ownership.fence.current  # before the nodes: another thread forgets lost ones before it adopts it
+        registration = ownership.fence.current  # before the nodes: a new one is adopted after lost nodes are forgotten
         left = [node for node in ownership.current_among(nodes) if node not in forbidden]
         if not left or registration is None:
             break
@@ -61,7 +61,7 @@ def _delete_batch(ownership: Ownership, nodes: Sequence[OwnerNode], registration
 
 @contextlib.contextmanager
 def _uncertain(nodes: Sequence[OwnerNode]) -> Iterator[None]:
-    """Do not count claims as held while they are released: the next owner may claim them before the reply arrives.
+    """Do not count claims as held during their release: the next owner may claim them before the reply arrives.
 
     If the outcome is unknown, they can only be released again.
     """

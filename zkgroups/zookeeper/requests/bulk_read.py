@@ -144,7 +144,7 @@ def failed_read(path: str, error: int) -> ForbiddenNode | None:
     if error == DENIED:
         return ForbiddenNode(path)
     if error not in EXCEPTIONS:
-        raise DamagedAnswerError(f"could not read {path}: no error has the number {error}")
+        raise DamagedAnswerError(f"could not read {path}: unknown error number {error}")
     raise translate_of_read(EXCEPTIONS[error](), path)
 
 

@@ -14,7 +14,7 @@ from ...exceptions import InvalidOptionError, MissingDependencyError
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A user and password of ZooKeeper's `digest` scheme, for `Registry.connect(auth=[...])`. ACLs refer to it."""
+    """A user and password for ACLs of ZooKeeper's `digest` scheme, for `Registry.connect(auth=[...])`."""
 
     user: str
     password: str = field(repr=False)
