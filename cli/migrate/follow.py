@@ -70,8 +70,8 @@ def follow(
     members on the brokers. Stop the legacy members when few messages are left. After two consecutive passes without
     members (one, if there never were any) the rest is written, both sides are compared, and the group is done. Start
     the new consumers then. If restarts take longer than two passes, use a larger --every, so that a restarting member
-    does not count as stopped. The command ends when each group is done or left unfinished for a reason. Without --execute, it
-    runs one pass that only reads.
+    does not count as stopped. The command ends when each group is done or left unfinished for a reason.
+    Without --execute, it runs one pass that only reads.
 
     After Ctrl-C, run the command again to continue. Offsets written so far stay on the brokers: `migrate status` shows
     such a group as "not marked", and `migrate rollback --force` restores it.
