@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,7 +93,7 @@ def gateway(options: Options, /, **given: Any) -> None:
     with kept as (storage, config):
         from zkgroups.gateway import Gateway
 
-        recorded = asyncio.run(_run(options, Gateway(settings, config, storage)))
+        recorded = asyncio.run(_run(options, settings, Gateway(settings, config, storage)))
     raise_recorded(recorded)
 
 
@@ -118,7 +120,20 @@ def _settings(options: Options, given: dict[str, Any]) -> GatewaySettings:
     )
 
 
-async def _run(options: Options, gateway: Gateway) -> Sequence[int]:
+@asynccontextmanager
+async def _listening(gateway: Gateway, settings: GatewaySettings) -> AsyncIterator[None]:
+    from zkgroups.exceptions import InvalidOptionError
+
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(gateway)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise InvalidOptionError("listen", str(settings.listen), f"cannot listen there: {reason}") from error
+        yield
+
+
+async def _run(options: Options, settings: GatewaySettings, gateway: Gateway) -> Sequence[int]:
     """Run until a signal comes, and return it."""
     recorded: list[int] = []
     signalled = asyncio.Event()
@@ -131,7 +146,7 @@ async def _run(options: Options, gateway: Gateway) -> Sequence[int]:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, record, number)
-    async with gateway:
+    async with _listening(gateway, settings):
         Output(options, default=Format.NAME).write(_GATEWAYS, [{"address": str(gateway.address)}])
         say(options, "The gateway is running. Ctrl-C stops it.")
         await signalled.wait()

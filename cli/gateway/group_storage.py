@@ -24,6 +24,8 @@ def group_storage(
 ) -> Iterator[tuple[StorageFactory, CoordinatorConfig]]:
     """Yield a function that opens the storage, and the settings of the coordinator. Close the storage at the end."""
     if memory:
+        if options.read_only:
+            raise click.UsageError("--memory has no groups to read: leave out --read-only, or give -z")
         from zkgroups.coordinator import AssignmentBy, CoordinatorConfig
         from zkgroups.gateway.groups.memory_groups import MemoryGroups
 

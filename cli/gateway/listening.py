@@ -23,7 +23,7 @@ def one_address(text: str) -> Address:
     from zkgroups.kafka.wire.address import addresses
 
     found = addresses(text)
-    if len(found) != 1:
+    if len(found) != 1 or not text.strip().endswith(f":{found[0].port}"):
         raise click.BadParameter("it must be one address, like 0.0.0.0:19092", param_hint="--listen")
     return found[0]
 

@@ -41,7 +41,7 @@ class GroupRouting:
         try:
             found = None if self.pattern is None else topic_filter(self.pattern)
         except ExpressionError as error:
-            raise InvalidOptionError("group", self.pattern, str(error)) from error
+            raise InvalidOptionError("group", self.pattern, f"it must be a regular expression: {error}") from error
         object.__setattr__(self, "_filter", found)
 
     def route(self, group: str) -> Route:

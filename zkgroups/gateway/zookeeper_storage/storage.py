@@ -37,7 +37,7 @@ from ...coordinator.storage.work import (
 from ...coordinator.values.consumer_protocol import CONSUMER
 from ...coordinator.values.kafka_errors import KafkaError
 from ...deadline import Deadline
-from ...exceptions import GroupNotFoundError, InvalidOptionError
+from ...exceptions import GroupMigratedError, GroupNotFoundError, InvalidOptionError
 from ...zookeeper.admin.migration_marks import refuse_marked
 from ...zookeeper.registry import Registry
 from ...zookeeper.session.registry_context import context_of
@@ -173,6 +173,8 @@ class ZooKeeperStorage:
                 return self._carry_out(work_id, work)
             except Exception as error:
                 if not may_try_again(error, self._context.session, deadline):
+                    if isinstance(error, GroupMigratedError):
+                        log.warning("%s; its clients wait", error)
                     return WorkFailed(kafka_error_of(error))
 
     def _carry_out(self, work_id: int, work: Work) -> Result | None:
