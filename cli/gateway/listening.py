@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import resource
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,12 +21,14 @@ _OTHER_FILES: Final = 100
 
 def one_address(text: str) -> Address:
     """Return the address to listen on."""
+    from zkgroups.exceptions import InvalidOptionError
     from zkgroups.kafka.wire.address import addresses
 
-    found = addresses(text)
-    if len(found) != 1 or not text.strip().endswith(f":{found[0].port}"):
-        raise click.BadParameter("it must be one address, like 0.0.0.0:19092", param_hint="--listen")
-    return found[0]
+    with suppress(InvalidOptionError):
+        found = addresses(text)
+        if len(found) == 1 and text.strip().endswith(f":{found[0].port}"):
+            return found[0]
+    raise click.BadParameter(f"{text!r} is not one address, like 0.0.0.0:19092", param_hint="--listen")
 
 
 def port_range(text: str | None, listen: Address) -> NodePorts:

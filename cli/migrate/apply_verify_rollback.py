@@ -230,7 +230,11 @@ def rollback(
                 on_progress=on_progress,
             )
         if run.left and not force:
-            say(options, "Some groups were left. --force restores those without active members, despite later commits.")
+            say(
+                options,
+                "Some groups were left; the column WHY has the reason. For groups with later commits, "
+                "--to-zookeeper copies that progress back first; --force discards it.",
+            )
         _show_results(migration, run)
 
 

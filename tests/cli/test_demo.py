@@ -30,7 +30,7 @@ STORY = [
     "ben tries to claim orders/0 and is refused: orders/0 is claimed by 'anna' of session 0x",
     "commits an offset",
     "anna releases orders/1. ben claims it, and will continue at offset 101",
-    "session of cleo expires",
+    "cleo's session expires",
     r"billing +CompletingRebalance +2 +1 +6 +4 +6",
     r"orders +4 +104 .*unowned",
     "anna claims orders/4 and commits 250",

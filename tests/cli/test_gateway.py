@@ -68,6 +68,7 @@ LISTEN = ("gateway", "--listen", "127.0.0.1:19092")
         ((*LISTEN, "--memory"), "needs the Kafka brokers"),
         ((*LISTEN, "-b", "k:1"), "say where groups are kept"),
         (("gateway", "--listen", "a:1,b:2", "-b", "k:1", "--memory"), "one address"),
+        (("gateway", "--listen", "19092", "-b", "k:1", "--memory"), "--listen: '19092' is not one address"),
         ((*LISTEN, "-b", "k:1", "--memory", "--broker-ports", "5"), "19100-19199"),
         ((*LISTEN, "-b", "k:1", "--memory", "--broker-ports", "19000-19199"), "must not contain"),
         ((*LISTEN, "-b", "k:1", "--memory", "--group", "("), "group"),
