@@ -20,7 +20,7 @@ from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
 from ..shared.signals import raise_recorded
 from .group_storage import group_storage
-from .listening import file_limit, listening_tls, one_address, port_range
+from .listening import file_limit, listening_tls, one_address, port_range, reachable_address
 
 if TYPE_CHECKING:
     from zkgroups.gateway import Gateway, GatewaySettings
@@ -89,7 +89,8 @@ def gateway(options: Options, /, **given: Any) -> None:
     if options.bootstrap_server is None:
         raise missing_brokers("the gateway")
     settings = _settings(options, given)
-    kept = group_storage(options, memory=given["memory"], foreign_assignor=given["foreign_assignor"])
+    address = reachable_address(settings)
+    kept = group_storage(options, address, memory=given["memory"], foreign_assignor=given["foreign_assignor"])
     with kept as (storage, config):
         from zkgroups.gateway import Gateway
 

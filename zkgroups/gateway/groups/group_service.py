@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from ...coordinator.values.answers import refusal
+from ...coordinator.values.answers import LocateAnswer, refusal
 from ...coordinator.values.kafka_errors import KafkaError
+from ...coordinator.values.requests import LocateRequest
 from ...kafka.wire import codec
 from ...kafka.wire.address import Address
 from ...kafka.wire.codec import ReceivedRequest
-from ..protocol.addresses import FIRST_WITH_SEVERAL_KEYS
+from ..protocol.addresses import FIRST_WITH_SEVERAL_KEYS, addresses_at
 from ..protocol.group_answers import to_client
 from ..protocol.group_requests import groups_of, to_coordinator
 from ..protocol.group_routing import GroupRouting, Route, coordinator_node
@@ -126,7 +127,12 @@ class GroupService:
         here = [key for key in keys if key not in elsewhere]
         addresses = await client.brokers()
         allowed = await client.allowed(Permission.DESCRIBE, here)
-        found = [_coordinator(key, addresses, permitted=key in allowed, several=several) for key in here]
+        located = await self._locate([key for key in here if self._routing.route(key) is Route.HERE and key in allowed])
+        found = []
+        for key in here:
+            error = KafkaError.NONE if key in allowed else KafkaError.GROUP_AUTHORIZATION_FAILED
+            reachable = addresses if (other := located.groups.get(key)) is None else addresses_at(other, addresses)
+            found.append(_coordinator(key, reachable, error or located.error, several=several))
         if not several:
             return found[0]
         answer = codec.FindCoordinatorResponse(coordinators=found)
@@ -135,17 +141,21 @@ class GroupService:
             join(answer, await client.ask(asked.message, asked.kind.version))
         return answer
 
+    async def _locate(self, groups: Sequence[str]) -> LocateAnswer:
+        """Find the groups that another gateway coordinates."""
+        if not groups:
+            return LocateAnswer(KafkaError.NONE)
+        answer = await self._host.answer(LocateRequest(tuple(groups)))
+        assert isinstance(answer, LocateAnswer)
+        return answer
 
-def _coordinator(group: str, addresses: Mapping[int, Address], *, permitted: bool, several: bool) -> Any:
+
+def _coordinator(group: str, addresses: Mapping[int, Address], error: KafkaError, *, several: bool) -> Any:
     """Return the coordinator of a group: a whole answer, or one entry of an answer with several coordinators."""
-    node = coordinator_node(group, addresses)
-    error, host, port = KafkaError.NONE, "", -1
-    if not permitted:
-        error, node = KafkaError.GROUP_AUTHORIZATION_FAILED, None
-    elif node is None:
-        error = KafkaError.COORDINATOR_NOT_AVAILABLE
-    else:
-        host, port = addresses[node]
+    node = None if error else coordinator_node(group, addresses)
+    host, port = ("", -1) if node is None else addresses[node]
+    if node is None:
+        error = error or KafkaError.COORDINATOR_NOT_AVAILABLE
     fields = {"error_code": error, "node_id": -1 if node is None else node, "host": host, "port": port}
     if several:
         return codec.FindCoordinatorResponse.Coordinator(key=group, **fields)

@@ -8,12 +8,14 @@ repeat these requests.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ...core.znodes.coordinator_node import CoordinatorNode
 from ...kafka.wire import codec
 from ...kafka.wire.address import Address
 from ...kafka.wire.error_codes import Code
+from .node_ports import NodePorts
 
 Addresses = Mapping[int, Address]
 """By the id of the broker."""
@@ -31,6 +33,19 @@ _ADDRESS_SETTINGS: Final = re.compile(
     r"(.*\.)?(listeners|host\.name|port|advertised\.port|quorum\.voters|bootstrap\.servers|zookeeper\.connect)"
 )
 """Settings of a broker that contain addresses."""
+
+
+def addresses_at(gateway: CoordinatorNode, nodes: Iterable[int]) -> dict[int, Address]:
+    """Return the addresses of brokers at another gateway. Empty if its node is malformed.
+
+    >>> addresses_at(CoordinatorNode("6f1c", "gateway-1", 19093, 19192), [1])
+    {1: Address(host='gateway-1', port=19094)}
+    """
+    if not gateway.host:
+        return {}
+    ports = NodePorts(gateway.first_port, gateway.last_port)
+    known = list(nodes)
+    return {node: Address(gateway.host, ports.port(node)) for node in known if node not in ports.conflicts(known)}
 
 
 def brokers_in(answer: Any) -> dict[int, Address]:
