@@ -45,7 +45,8 @@ _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FI
 @click.option(
     "--advertise",
     metavar="HOST",
-    help="The host name that clients get. By default, the address to which a client has connected.",
+    help="The host name that clients get. By default, the address to which a client has connected. "
+    "Other gateways give it to clients, too.",
 )
 @click.option(
     "--group",

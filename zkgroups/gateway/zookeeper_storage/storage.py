@@ -268,10 +268,10 @@ class ZooKeeperStorage:
         if known is not None:
             known.drop_members()  # the coordinator no longer knows them
         refuse_marked(group.paths, self._context)
+        if (other := self._elections.elsewhere([name]).get(name)) is not None:
+            raise NotCoordinatorError(name, other)
         if exists := group.exists():
             self._elections.win(name)
-        elif name in (elsewhere := self._elections.elsewhere([name])):
-            raise NotCoordinatorError(name, elsewhere[name])
         return GroupLoaded(exists, int(time.time()) - _FIRST_SECOND, CONSUMER)
 
     def _remove(self, name: str) -> Result:
