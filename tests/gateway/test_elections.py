@@ -171,7 +171,13 @@ def test_a_former_coordinator_registers_nobody(
     assert eventually(lambda: member.assigned == ALL)
     member.kill()
     won = first.storage._elections._won["billing"]
-    for name, found in (("win", None), ("take_lost", []), ("take_replaced", []), ("may_be_lost", False)):
+    for name, found in (
+        ("win", None),
+        ("elsewhere", {}),
+        ("take_lost", []),
+        ("take_replaced", []),
+        ("may_be_lost", False),
+    ):
         monkeypatch.setattr(first.storage._elections, name, lambda *_args, _found=found: _found)
     expire_session(own.client)
     other = join(served=second, client_id="other")
