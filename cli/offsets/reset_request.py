@@ -129,7 +129,7 @@ _OPTIONS: Final = (
         "--by-duration",
         metavar="P7D",
         callback=parsed_by(_ago),
-        help="Like --to-datetime, this long before now: P7D, PT2H30M. Needs brokers, or --from-audit.",
+        help="To the first offset at or after the time this long ago: P7D, PT2H30M. Needs brokers, or --from-audit.",
     ),
     click.option("--shift-by", type=int, metavar="N", help="Forward by N messages; back if N is negative."),
     click.option(
@@ -143,7 +143,7 @@ _OPTIONS: Final = (
         "audit",
         metavar="DEST",
         type=FolderUri(),
-        help="With a time: to the offset committed at that time, as recorded by an audit; see above.",
+        help="With --to-datetime or --by-duration: to the last offset that an audit has recorded by then; see above.",
     ),
     snapshot_choice_options,
 )

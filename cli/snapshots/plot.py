@@ -42,7 +42,8 @@ def _time(text: str) -> datetime:
 @click.option(
     "--by",
     type=click.Choice(["topic", "partition"]),
-    help="Draw a line for each topic, or for each partition. The default is partition if there are few or one topic.",
+    help="Draw one line for each topic, or for each partition. By default for each partition, if these are few or "
+    "belong to one topic.",
 )
 @click.option(
     "--since",
@@ -68,10 +69,10 @@ def plot(
 ) -> None:
     """Plot a group's offsets, messages read per second, and commits per second.
 
-    The command reads all snapshots in DEST. The picture suits light and dark backgrounds. If there are many lines, only
-    those that went back or are unlike the rest are drawn. A shaded area shows the range of all other lines. A gap
-    means unknown: a missing offset, or the rate of an offset that went back. Rates are computed between snapshots, by
-    the times at which offsets were read. For rates between commits, see `snapshots diff`.
+    The command reads all snapshots in DEST. The picture suits light and dark backgrounds. If there are many lines, the
+    plot shows only unusual ones: offsets that went back, and offsets that moved unlike the rest. A shaded area shows
+    the range of all other lines. A gap means that the value is unknown: an offset is missing, or went back. A rate is
+    computed from two snapshots and the times of their reads. `snapshots diff` shows rates between commits.
 
     \b
     Example:
