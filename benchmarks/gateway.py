@@ -7,7 +7,7 @@
 - commits: members commit their partitions at the same time, each waits for the answer; with groups in memory, and with
   groups in ZooKeeper
 
-Each gateway is a process of its own. Here a ratio of 0.9 means that the gateway has 0.9 of the broker's throughput, or
+Each gateway is a process of its own. A ratio of 0.9 means that the gateway has 0.9 of the broker's throughput, or
 takes 1 / 0.9 of its time. The broker stores groups and offsets on disk, the gateway in memory does not.
 """
 
