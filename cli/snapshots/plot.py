@@ -14,6 +14,7 @@ from zkgroups.core.times import utc
 from ..offsets.from_parquet import cluster_address
 from ..shared.arguments import ChosenPartitions, group_argument, topics_option
 from ..shared.command_classes import Command
+from ..shared.durations import parsed_by
 from ..shared.input_files import FilePath, FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
@@ -29,8 +30,8 @@ def _picture(_ctx: click.Context, _param: click.Parameter, file: Path) -> Path:
     return file
 
 
-def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromtimestamp(parse_time(text) / 1000, UTC)
+def _time(text: str) -> datetime:
+    return datetime.fromtimestamp(parse_time(text) / 1000, UTC)
 
 
 @click.command(cls=Command)
@@ -41,12 +42,15 @@ def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dat
 @click.option(
     "--by",
     type=click.Choice(["topic", "partition"]),
-    help="One line per topic or partition; by default per partition for few partitions or one topic.",
+    help="Draw a line for each topic, or for each partition. The default is partition if there are few or one topic.",
 )
 @click.option(
-    "--since", metavar="TIME", callback=_time, help="Only snapshots at or after this time, e.g. 2026-01-31T12:00:00."
+    "--since",
+    metavar="TIME",
+    callback=parsed_by(_time),
+    help="Only snapshots at or after this time, e.g. 2026-01-31T12:00:00.",
 )
-@click.option("--until", metavar="TIME", callback=_time, help="Only snapshots until this time.")
+@click.option("--until", metavar="TIME", callback=parsed_by(_time), help="Only snapshots until this time.")
 @cluster_option
 @spark_options
 @click.pass_obj

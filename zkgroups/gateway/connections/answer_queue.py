@@ -13,7 +13,7 @@ from ...kafka.wire.codec import RequestKind
 from ...kafka.wire.errors import DamagedAnswerError
 from ..limits import Limits
 from .frames import Frame, send
-from .large_messages import beside_others
+from .large_messages import on_thread_if_large
 from .upstream import Upstream, UpstreamError
 
 _LONGEST_DECODED: Final = 200_000_000
@@ -98,7 +98,7 @@ class AnswerQueue:
                 answer = await _decoded(kind, frame)
                 version = await change(answer)
                 written = partial(codec.encode_answer, answer, version, kind.correlation_id)
-                await self._send(await beside_others(frame.size, written))
+                await self._send(await on_thread_if_large(frame.size, written))
             case Captured(kind, waiting):
                 answer = await _decoded(kind, frame)
                 if not waiting.done():
@@ -119,4 +119,6 @@ class AnswerQueue:
 async def _decoded(kind: RequestKind, frame: Frame) -> Any:
     if frame.size > _LONGEST_DECODED:
         raise DamagedAnswerError(f"an answer of {frame.size} bytes is too long to be read")
-    return await beside_others(frame.size, partial(codec.decode_answer, kind.key, kind.version, await frame.whole()))
+    return await on_thread_if_large(
+        frame.size, partial(codec.decode_answer, kind.key, kind.version, await frame.whole())
+    )

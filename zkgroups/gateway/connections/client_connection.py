@@ -29,7 +29,7 @@ from .broker_addresses import BrokerAddresses
 from .client_stream import ClientStream
 from .frames import Frame, FrameError, FrameReader
 from .group_permissions import GroupPermissions
-from .large_messages import beside_others
+from .large_messages import on_thread_if_large
 from .upstream import Upstream, UpstreamError
 
 _log = logging.getLogger("zkgroups.gateway")
@@ -124,7 +124,7 @@ class ClientConnection:
         await self._answers.add(Ready(codec.encode_answer(unknown_version(), 0, kind.correlation_id)))
 
     async def _forward(self, frame: Frame, due: Forwarded | Changed | None) -> None:
-        await self._upstream.ready(answers_due=self._answers.waits_for_broker)
+        await self._upstream.connect_if_needed(answers_due=self._answers.waits_for_broker)
         if due is not None:
             await self._answers.add(due)
         async for part in frame.parts():
@@ -136,7 +136,7 @@ class ClientConnection:
                 f"a request of {frame.size} bytes about groups; at most {self._limits.group_request_size} are accepted"
             )
         data = await frame.whole()
-        received = await beside_others(frame.size, partial(codec.decode_request, data))
+        received = await on_thread_if_large(frame.size, partial(codec.decode_request, data))
         answering = self._groups.answer(received, self)
         answer = await (self._while_connected(answering) if kind.key in _PARKED else answering)
         if answer is not None:
@@ -192,7 +192,7 @@ class ClientConnection:
     async def ask(self, message: Any, version: int) -> Any:
         """Return the answer of the broker to a request of the gateway, on this client's connection."""
         kind = RequestKind(message.API_KEY, version, 0)
-        await self._upstream.ready(answers_due=self._answers.waits_for_broker)
+        await self._upstream.connect_if_needed(answers_due=self._answers.waits_for_broker)
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         await self._answers.add(Captured(kind, waiting))
         await self._upstream.send(codec.encode(message, version, kind.correlation_id, _CLIENT))

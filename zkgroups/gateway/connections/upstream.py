@@ -38,7 +38,7 @@ class Upstream:
         self._frames: FrameReader | None = None
         self.logged_in = False
 
-    async def ready(self, *, answers_due: bool) -> None:
+    async def connect_if_needed(self, *, answers_due: bool) -> None:
         """Connect, unless there is a connection. Raise UpstreamError if that fails."""
         if self._frames is not None and not self._frames.ended:
             return
@@ -57,7 +57,7 @@ class Upstream:
         return self._frames
 
     async def send(self, data: bytes) -> None:
-        """Send bytes, after `ready`."""
+        """Send bytes, after `connect_if_needed`."""
         if self._writer is None:
             raise UpstreamError("no connection to a broker")
         await send(self._writer, data, self._limits.stall_timeout)
