@@ -40,7 +40,7 @@ def run_command(
             result = _wait_or_stop(options, child, lease, recorded)
         raise_recorded(recorded)
         if not result.by_itself:
-            raise UnavailableError(f"the command was stopped because the claim may be lost: {_reason(lease)}")
+            raise UnavailableError(f"the command was stopped because the claim may be lost: {lease.loss}")
     return result.code
 
 
@@ -52,13 +52,9 @@ def _wait_or_stop(options: Options, child: Child, lease: Lease, recorded: Sequen
     if result is not None:
         return result
     if not recorded:
-        say(options, f"stopping the command: {_reason(lease)}")
+        say(options, f"stopping the command: {lease.lost or 'the connection was lost'}")
     child.stop(recorded[0] if recorded else signal.SIGTERM)
     return child.wait()
-
-
-def _reason(lease: Lease) -> str:
-    return lease.lost or "the connection was lost"
 
 
 def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:

@@ -109,7 +109,7 @@ class Gateway:
                 client.peer,
                 limits.connections,
             )
-            client.writer.transport.abort()
+            client.abort()
             return
         task = asyncio.current_task()
         assert task is not None

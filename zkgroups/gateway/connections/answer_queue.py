@@ -12,7 +12,8 @@ from ...kafka.wire import codec
 from ...kafka.wire.codec import RequestKind
 from ...kafka.wire.errors import DamagedAnswerError
 from ..limits import Limits
-from .frames import Frame, send
+from .byte_stream import ByteStream
+from .frames import Frame
 from .large_messages import on_thread_if_large
 from .upstream import Upstream, UpstreamError
 
@@ -56,7 +57,7 @@ Due: TypeAlias = Ready | Forwarded | Changed | Captured
 class AnswerQueue:
     """Sends answers to one client, in the order in which they were added."""
 
-    def __init__(self, client: asyncio.StreamWriter, upstream: Upstream, limits: Limits) -> None:
+    def __init__(self, client: ByteStream, upstream: Upstream, limits: Limits) -> None:
         self._client = client
         self._upstream = upstream
         self._stall_timeout = limits.stall_timeout
@@ -112,8 +113,8 @@ class AnswerQueue:
             raise DamagedAnswerError("the answers of the broker are not in the order of the requests")
         return frame
 
-    async def _send(self, data: bytes) -> None:
-        await send(self._client, data, self._stall_timeout)
+    async def _send(self, data: bytes | memoryview) -> None:
+        await self._client.send(data, self._stall_timeout)
 
 
 async def _decoded(kind: RequestKind, frame: Frame) -> Any:
