@@ -20,7 +20,6 @@ from ...coordinator.storage.work import (
     LoadGroup,
     OffsetsExpired,
     OffsetsRead,
-    OffsetsRemoved,
     PerformAssignment,
     ReadOffsets,
     ReleaseMembers,
@@ -45,6 +44,7 @@ from .described_groups import stored_groups
 from .group import GatewayGroup
 from .group_settings import GroupSettings
 from .kafka_errors import kafka_error_of
+from .removed_offsets import remove_offsets
 from .retries import may_try_again
 from .session_monitor import SessionMonitor
 from .stored_offsets import read_offsets
@@ -218,8 +218,7 @@ class ZooKeeperStorage:
             case StoreOffsets():
                 return self._group(work.group).store_offsets(work)
             case RemoveOffsets(name, partitions):
-                self._registry.group(name).offsets.delete(partitions)
-                return OffsetsRemoved()
+                return remove_offsets(self._registry.group(name), partitions)
             case ExpireOffsets(name):
                 return OffsetsExpired(sum(1 for _offset in self._registry.group(name).offsets))
             case RemoveGroup(name):
