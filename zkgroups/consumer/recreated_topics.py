@@ -39,6 +39,8 @@ class RecreatedTopics:
         held, hidden = frozenset(held), {node.path for node in unreadable}
         known = {at.topic: self._made[at.topic] for at in held if at.topic in self._made}
         self._made = {**made, **known}
-        self._gone = {topic for topic, zxid in known.items() if made.get(topic) != zxid and broker_topic(topic) not in hidden}
+        self._gone = {
+            topic for topic, zxid in known.items() if made.get(topic) != zxid and broker_topic(topic) not in hidden
+        }
         self.outlived = frozenset(at for at in held if at.topic in self._gone)
         return self.outlived
