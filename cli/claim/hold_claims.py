@@ -59,7 +59,7 @@ def _wait_for_end(options: Options, lease: Lease, recorded: Sequence[int]) -> No
             )
         lease.wait(WAITING_INTERVAL)
     raise_recorded(recorded)
-    raise UnavailableError(f"the claim is lost: {lease.lost}")
+    raise UnavailableError(f"the claim is lost: {lease.loss}")
 
 
 def _row(instance: Instance, owner: Owner, found: CurrentOffset) -> Row:

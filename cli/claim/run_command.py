@@ -40,7 +40,7 @@ def run_command(
             result = _wait_or_stop(options, child, lease, recorded)
         raise_recorded(recorded)
         if not result.by_itself:
-            raise UnavailableError(f"the command was stopped because the claim may be lost: {_reason(lease)}")
+            raise UnavailableError(f"the command was stopped because the claim may be lost: {lease.loss}")
     return result.code
 
 
@@ -53,12 +53,8 @@ def _wait_or_stop(options: Options, child: Child, lease: Lease, recorded: Sequen
         return result
     child.stop(recorded[0] if recorded else signal.SIGTERM)
     if not recorded:
-        say_in_time(options, f"stopping the command: {_reason(lease)}")
+        say_in_time(options, f"stopping the command: {lease.lost or 'the connection was lost'}")
     return child.wait()
-
-
-def _reason(lease: Lease) -> str:
-    return lease.lost or "the connection was lost"
 
 
 def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zkgroups.coordinator import CoordinatorConfig, Storage
     from zkgroups.gateway.gateway import StorageFactory
     from zkgroups.gateway.groups.coordinator_host import Report
-    from zkgroups.gateway.groups.memory_groups import PartitionCounts
+    from zkgroups.gateway.groups.memory_group_storage import PartitionCounts
 
 
 @contextmanager
@@ -27,9 +27,9 @@ def group_storage(
         if options.read_only:
             raise click.UsageError("--memory has no groups to read: leave out --read-only, or give -z")
         from zkgroups.coordinator import AssignmentBy, CoordinatorConfig
-        from zkgroups.gateway.groups.memory_groups import MemoryGroups
+        from zkgroups.gateway.groups.memory_group_storage import MemoryGroupStorage
 
-        yield MemoryGroups, CoordinatorConfig(assignment_by=AssignmentBy.COORDINATOR)
+        yield MemoryGroupStorage, CoordinatorConfig(assignment_by=AssignmentBy.COORDINATOR)
         return
     if options.zookeeper is None:
         raise click.UsageError(

@@ -187,6 +187,15 @@ def test_a_chroot_with_neither_groups_nor_brokers_is_exit_code_3(
 
 
 @pytest.mark.zookeeper
+def test_the_error_for_an_empty_zookeeper_says_what_to_do() -> None:
+    with ZooKeeperServer() as server:
+        ended = run("groups", "list", "-z", server.address)
+    assert ended.code == 3
+    hint = "; check the chroot, or create the first group with `zkgroups groups create GROUP`\n"
+    assert ended.err.endswith(f"contains neither /consumers nor /brokers{hint}")
+
+
+@pytest.mark.zookeeper
 def test_the_error_for_a_wrong_chroot_names_chroots_with_groups(
     zkgroups: Zkgroups, kafka_root: str, kazoo: KazooClient
 ) -> None:

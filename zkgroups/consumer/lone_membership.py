@@ -69,7 +69,7 @@ class LoneMembership:
         return is_cut_off(self._session)
 
     def wait_connected(self) -> None:
-        """Do nothing: no request follows."""
+        """Do nothing: a lone member sends no requests that need a connection."""
 
     def close(self) -> None:
         """Stop watching the topics."""

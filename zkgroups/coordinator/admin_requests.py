@@ -43,7 +43,7 @@ from .values.requests import (
     Request,
 )
 
-TYPE_OF_ALL = "classic"
+GROUP_TYPE = "classic"
 """The type of all groups here, in Kafka's words."""
 
 
@@ -82,7 +82,7 @@ class AdminRequests:
                 found[group.name] = ListedGroup(group.name, group.protocol_type, group.state)
         states = {state.casefold() for state in request.states}
         types = {type.casefold() for type in request.types}
-        if types and TYPE_OF_ALL not in types:
+        if types and GROUP_TYPE not in types:
             return ()
         groups = (group for _name, group in sorted(found.items()))
         return tuple(group for group in groups if not states or group.state.casefold() in states)

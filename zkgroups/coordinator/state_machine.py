@@ -185,7 +185,7 @@ class CoordinatorMachine:
         while (due := self._outbox.deadlines.take_due(self._outbox.time)) is not None:
             _time, key = due
             if key.kind is DeadlineKind.WORK:
-                self._give_up_work(int(key.of))
+                self._give_up_work(int(key.owner))
             elif key.kind is DeadlineKind.CLEANUP:
                 self._clean_up(key.group)
             else:
@@ -230,9 +230,9 @@ class CoordinatorMachine:
 def _event_of(key: DeadlineKey) -> GroupEvent:
     match key.kind:
         case DeadlineKind.SESSION:
-            return MemberExpired(str(key.of))
+            return MemberExpired(str(key.owner))
         case DeadlineKind.PENDING_ID:
-            return PendingIdDropped(str(key.of))
+            return PendingIdDropped(str(key.owner))
         case DeadlineKind.INITIAL_DELAY:
             return InitialDelayElapsed()
         case DeadlineKind.JOIN:

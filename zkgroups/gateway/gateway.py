@@ -20,7 +20,7 @@ from .connections.client_stream import ClientStream, listen
 from .connections.upstream import Upstream
 from .groups.coordinator_host import CoordinatorHost, Report
 from .groups.group_service import GroupService
-from .groups.memory_groups import PartitionCounts
+from .groups.memory_group_storage import PartitionCounts
 from .settings import GatewaySettings
 
 _log = logging.getLogger("zkgroups.gateway")
@@ -109,7 +109,7 @@ class Gateway:
                 client.peer,
                 limits.connections,
             )
-            client.writer.transport.abort()
+            client.abort()
             return
         task = asyncio.current_task()
         assert task is not None

@@ -39,7 +39,7 @@ class Member:
     protocols: tuple[GroupProtocol, ...]
     parked_join: int | None = None
     parked_sync: int | None = None
-    has_been_answered: bool = False
+    has_had_generation: bool = False
     """False until its first generation. Until then, the client sends no heartbeats."""
     must_sync: bool = False
     """True from the start of a generation until the member has sent its sync request."""
@@ -96,7 +96,7 @@ class Members:
         return max((member.rebalance_timeout for member in self._by_id.values()), default=0.0)
 
     @property
-    def joined(self) -> int:
+    def joined_count(self) -> int:
         """The number of members whose join requests are parked."""
         return sum(member.parked_join is not None for member in self._by_id.values())
 
@@ -149,7 +149,7 @@ class Members:
 
     # Protocols
 
-    def support(self, protocol_type: str, protocols: tuple[GroupProtocol, ...]) -> bool:
+    def can_admit(self, protocol_type: str, protocols: tuple[GroupProtocol, ...]) -> bool:
         """True if a member with these protocols can take part: one of them is supported by all members."""
         if not self._by_id:
             return bool(protocol_type and protocols)

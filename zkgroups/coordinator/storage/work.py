@@ -33,7 +33,8 @@ class PlannedMember:
     subscription: Subscription
     previous: frozenset[TopicPartition] = frozenset()
     """The assignment in the previous generation, for strategies that avoid moving partitions."""
-    instance_id: str | None = None
+    static_id: str | None = None
+    """Its `group.instance.id`, if it is a static member."""
     client_id: str = ""
     client_host: str = ""
 
@@ -55,7 +56,7 @@ class PerformAssignment:
 class StoredMember:
     """A member of a generation, as it is stored."""
 
-    instance_id: str | None
+    static_id: str | None
     client_id: str
     client_host: str
     metadata: bytes

@@ -1,7 +1,7 @@
 """The format of subscriptions and assignments, inside JoinGroup and SyncGroup for groups of the type `consumer`.
 
 Kafka calls it the embedded consumer protocol. Later versions only append fields, so the fields below can be read from
-every version.
+every version. kafka-go writes version 1 without the owned partitions.
 
     subscription   version int16, topics [string], user data, from version 1: owned [topic string, partitions [int32]]
     assignment     version int16, assigned [topic string, partitions [int32]], user data
@@ -41,7 +41,8 @@ def decode_subscription(data: bytes) -> Subscription | None:
         version = reader.number(">h")
         topics = frozenset(reader.text() for _ in range(reader.count()))
         reader.skip_bytes()
-        return Subscription(topics, frozenset(reader.partitions()) if version >= 1 else frozenset())
+        has_owned = version >= 1 and not reader.at_end
+        return Subscription(topics, frozenset(reader.partitions()) if has_owned else frozenset())
     except (struct.error, UnicodeDecodeError, InvalidNameError):
         return None
 
@@ -95,6 +96,10 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._at == len(self._data)
 
     def number(self, form: str) -> int:
         (value,) = struct.unpack_from(form, self._data, self._at)

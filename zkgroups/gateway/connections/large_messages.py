@@ -14,6 +14,6 @@ LARGE: Final = 1 << 18
 T = TypeVar("T")
 
 
-async def beside_others(size: int, work: Callable[[], T]) -> T:
+async def on_thread_if_large(size: int, work: Callable[[], T]) -> T:
     """Carry out work on a message of this size, on another thread if it is large. Return the result."""
     return await asyncio.to_thread(work) if size > LARGE else work()

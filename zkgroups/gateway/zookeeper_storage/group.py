@@ -15,7 +15,7 @@ The result contains only claimed partitions. So a client never gets a partition 
 The partitions that are missing after `claim_patience` follow in a later generation, when their owners have released
 them.
 
-Later, `look` asks the coordinator for a rebalance when another client causes a change of the shares.
+Later, `check` asks the coordinator for a rebalance when another client causes a change of the shares.
 
 The work queue of the group calls all methods, one at a time, unless a docstring says otherwise.
 """
@@ -86,7 +86,7 @@ class _Planned:
 
 
 class GatewayGroup:
-    """The members of one group. `send` passes events to the coordinator, `wake` asks for a call of `look`."""
+    """The members of one group. `send` passes events to the coordinator, `wake` asks for a call of `check`."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class GatewayGroup:
 
     @property
     def is_unfinished(self) -> bool:
-        """True if `look` should be called again soon. Any thread may read it."""
+        """True if `check` should be called again soon. Any thread may read it."""
         return self._assigning is not None or self.members.leaving
 
     # Assigning
@@ -136,7 +136,7 @@ class GatewayGroup:
         if assigning is None:
             return
         try:
-            planned = self._settle(assigning.work)
+            planned = self._advance(assigning.work)
         except NotRegisteredError as error:
             log.warning("%s; it is a member of the gateway, which registers it again", error)
             if assigning.patience.passed:
@@ -168,7 +168,7 @@ class GatewayGroup:
         """Give up an assignment: the members have changed, or a later generation has begun."""
         self._finish(WorkFailed(KafkaError.REBALANCE_IN_PROGRESS))
 
-    def _settle(self, work: PerformAssignment) -> _Planned:
+    def _advance(self, work: PerformAssignment) -> _Planned:
         """Register, release and claim everything that is possible now."""
         self._require_one_session()
         self.members.deregister_leaving()
@@ -216,15 +216,15 @@ class GatewayGroup:
         """Raise `SessionLostError` if members were registered in a session that has expired."""
         self._context.session.require_id(self._context.deadline())
         if self._is_session_lost:
-            self._tell_loss()
+            self._report_loss()
             raise SessionLostError(f"the session of the members of group {self.name!r} has expired: join again")
 
     @property
     def _is_session_lost(self) -> bool:
         return bool(self.members.session_ids - {self._context.session.id})
 
-    def _tell_loss(self) -> None:
-        self.lose()
+    def _report_loss(self) -> None:
+        self.drop_members()
         self._send(MembershipLost(self.name))
 
     def _require_registered(self, roster: Roster) -> None:
@@ -254,7 +254,7 @@ class GatewayGroup:
             return WorkFailed(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
         self._give_up_assigning()
         for member_id, stored in work.members.items():
-            self.members.rename(member_id, stored.instance_id)
+            self.members.rename(member_id, stored.static_id)
         self.members.keep(work.members)
         for member_id, stored in work.members.items():
             if not self._take_over(member_id, stored):
@@ -274,7 +274,7 @@ class GatewayGroup:
         self.members.release(member, member.owned - assigned - stored.still_owned)
         return True
 
-    def release(self, work: ReleaseMembers) -> Result:
+    def remove(self, work: ReleaseMembers) -> Result:
         """Deregister members that have left. A deregistration that fails is retried later."""
         self._give_up_assigning()
         self.members.drop(work.members)
@@ -299,9 +299,9 @@ class GatewayGroup:
                 self.rebalance()
         except ZkgroupsException as error:
             log.info("could not read the owners of group %s, retrying: %s", self.name, error)
-        self.look()
+        self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Continue an assignment, or ask for a rebalance if other clients have caused a change of the shares."""
         try:
             if self._assigning is not None:
@@ -347,13 +347,13 @@ class GatewayGroup:
         if work.generation != self.generation:
             return refused(work.offsets, KafkaError.ILLEGAL_GENERATION)
         if self._is_session_lost:
-            self._tell_loss()
+            self._report_loss()
             return refused(work.offsets, KafkaError.UNKNOWN_MEMBER_ID)
         owned = member.owned
         try:
             stored = commit_as_member(member, work.offsets)
         except SessionLostError:
-            self._tell_loss()
+            self._report_loss()
             return refused(work.offsets, KafkaError.UNKNOWN_MEMBER_ID)
         if owned - member.owned:  # taken away by an administrator
             self.rebalance()
@@ -361,7 +361,7 @@ class GatewayGroup:
 
     # The end
 
-    def lose(self) -> None:
+    def drop_members(self) -> None:
         """Remove all members: their session has expired, or may have expired."""
         self.session_id = None
         self._give_up_assigning()
@@ -370,5 +370,5 @@ class GatewayGroup:
 
     def leave(self) -> None:
         """Deregister all members, because the gateway ends."""
-        self.lose()
+        self.drop_members()
         self.members.deregister_leaving()

@@ -152,7 +152,7 @@ class GatewayMembers:
     def set(self, planned: Mapping[str, PlannedMember]) -> None:
         """Replace all members. Nothing is written to ZooKeeper yet."""
         for member_id, each in planned.items():
-            self.rename(member_id, each.instance_id)
+            self.rename(member_id, each.static_id)
         self.keep(planned)
         for member_id, each in planned.items():
             if (member := self._members.get(member_id)) is not None:
@@ -167,7 +167,7 @@ class GatewayMembers:
         if static_id is None or member_id in self._members:
             return
         for former, member in tuple(self._members.items()):
-            if member.planned.instance_id == static_id:
+            if member.planned.static_id == static_id:
                 self._members[member_id] = self._members.pop(former)
 
     def keep(self, member_ids: Collection[str]) -> None:

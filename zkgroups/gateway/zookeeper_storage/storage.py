@@ -214,7 +214,7 @@ class ZooKeeperStorage:
                 self._forget_unused(work.group)
                 return stored
             case ReleaseMembers():
-                return self._group(work.group).release(work)
+                return self._group(work.group).remove(work)
             case StoreOffsets():
                 return self._group(work.group).store_offsets(work)
             case RemoveOffsets(name, partitions):
@@ -262,19 +262,19 @@ class ZooKeeperStorage:
                 del self._groups[name]
 
     def _wake(self, name: str) -> None:
-        """Let a group look at its nodes soon. Any thread may call it."""
+        """Let a group check its nodes soon. Any thread may call it."""
         with self._lock:
             if name in self._woken:
                 return
             self._woken.add(name)
-        self._group_queues.put(name, partial(self._look, name))
+        self._group_queues.put(name, partial(self._check_group, name))
 
-    def _look(self, name: str) -> None:
+    def _check_group(self, name: str) -> None:
         with self._lock:
             self._woken.discard(name)
             group = self._groups.get(name)
         if group is not None:
-            group.look()
+            group.check()
 
     # The session
 
@@ -285,7 +285,7 @@ class ZooKeeperStorage:
                 group.session_id = None
                 log.warning("the session of the members of group %s may have expired: they must join again", group.name)
                 self._send(MembershipLost(group.name))
-                self._group_queues.put(group.name, group.lose)
+                self._group_queues.put(group.name, group.drop_members)
 
     def _retry(self) -> None:
         for group in self._known_groups():

@@ -19,7 +19,7 @@ PartitionCounts = Callable[[Collection[str]], Awaitable[Mapping[str, int]]]
 """Returns the number of partitions of each topic. Topics that do not exist are left out."""
 
 
-class MemoryGroups:
+class MemoryGroupStorage:
     """A storage that asks the brokers for partitions before each assignment. Its offsets exist only in memory."""
 
     def __init__(self, counts: PartitionCounts, report: Callable[[Event], None]) -> None:
