@@ -11,7 +11,9 @@ from .groups_in_memory import GroupsInMemory
 from .outbox import Outbox
 from .storage.work import (
     DescribeStored,
+    GroupsLocated,
     ListStored,
+    LocateGroups,
     OffsetsRead,
     OffsetsRemoved,
     ReadOffsets,
@@ -30,6 +32,7 @@ from .values.answers import (
     FetchedOffsets,
     ListAnswer,
     ListedGroup,
+    LocateAnswer,
     refusal,
 )
 from .values.consumer_protocol import CONSUMER
@@ -41,6 +44,7 @@ from .values.requests import (
     DescribeRequest,
     FetchRequest,
     ListRequest,
+    LocateRequest,
     Request,
 )
 
@@ -54,6 +58,17 @@ class AdminRequests:
     def __init__(self, outbox: Outbox, groups: GroupsInMemory) -> None:
         self._outbox = outbox
         self._groups = groups
+
+    def locate(self, request_id: int, request: LocateRequest) -> None:
+        """Find the other coordinators of groups. The groups are not loaded here."""
+
+        def located(result: Result) -> None:
+            if isinstance(result, GroupsLocated):
+                self._outbox.answer(request_id, LocateAnswer(KafkaError.NONE, result.elsewhere))
+            else:
+                self._refuse(request_id, request, result)
+
+        self._outbox.start(LocateGroups(request.groups), located)
 
     def fetch(self, request_id: int, request: FetchRequest) -> None:
         """Fetch offsets. The group may be in any state, and need not exist."""

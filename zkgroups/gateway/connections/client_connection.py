@@ -18,7 +18,7 @@ from ...kafka.wire.codec import RequestKind
 from ...kafka.wire.errors import DamagedAnswerError, DamagedRequestError
 from ..groups.group_service import GroupService
 from ..limits import Limits
-from ..protocol.addresses import NAMES_BROKERS, brokers_in, hide_address_settings, replace_addresses
+from ..protocol.addresses import NAMES_BROKERS, add_gateways, brokers_in, hide_address_settings, replace_addresses
 from ..protocol.api_versions import layout, limit_versions, unknown_version
 from ..protocol.offered_apis import Handling, offered
 from ..protocol.permissions import Permission
@@ -195,6 +195,8 @@ class ClientConnection:
         else:
             known = await self._addresses.replace(brokers_in(answer), self._stream.local)
         replace_addresses(answer, known)
+        if answer.API_KEY == codec.METADATA:
+            add_gateways(answer, self._addresses.gateways())
 
     # For requests about groups
 
@@ -224,6 +226,10 @@ class ClientConnection:
             await self.ask(codec.MetadataRequest(topics=[]), _WITHOUT_TOPICS)
             known = self._addresses.known(self._stream.local)
         return known
+
+    def add_gateway(self, address: Address) -> int:
+        """Return the id under which this client sees another gateway."""
+        return self._addresses.add_gateway(address)
 
     async def _probe(self, message: Any) -> Any:
         return await self.ask(message, self._versions.get(message.API_KEY, 0))
