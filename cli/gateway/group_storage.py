@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from zkgroups.gateway.gateway import StorageFactory
     from zkgroups.gateway.groups.coordinator_host import Report
     from zkgroups.gateway.groups.memory_group_storage import PartitionCounts
+    from zkgroups.gateway.protocol.node_ports import GatewayAddress
 
 
 @contextmanager
 def group_storage(
-    options: Options, *, memory: bool, foreign_assignor: str
+    options: Options, address: GatewayAddress, *, memory: bool, foreign_assignor: str
 ) -> Iterator[tuple[StorageFactory, CoordinatorConfig]]:
     """Yield a function that opens the storage, and the settings of the coordinator. Close the storage at the end."""
     if memory:
@@ -43,7 +44,9 @@ def group_storage(
     with connected(options) as registry, ExitStack() as stack:
 
         def opened(_counts: PartitionCounts, report: Report) -> Storage:
-            storage = ZooKeeperStorage(registry, report, read_only=options.read_only, settings=settings)
+            storage = ZooKeeperStorage(
+                registry, report, read_only=options.read_only, settings=settings, address=address
+            )
             return stack.enter_context(storage)
 
         yield opened, coordinator_config()

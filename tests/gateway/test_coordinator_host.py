@@ -48,6 +48,9 @@ class LateStorage:
         asyncio.get_running_loop().run_in_executor(None, self._report, WorkFinished(work_id, result))
         return None
 
+    def may_be_lost(self, _group: str) -> bool:
+        return False
+
 
 def hosted(storage: Callable[[Report], Any], use: Callable[[CoordinatorHost], Awaitable[None]]) -> None:
     async def main() -> None:

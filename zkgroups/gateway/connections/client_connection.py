@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...kafka.wire import codec
@@ -19,7 +18,7 @@ from ...kafka.wire.codec import RequestKind
 from ...kafka.wire.errors import DamagedAnswerError, DamagedRequestError
 from ..groups.group_service import GroupService
 from ..limits import Limits
-from ..protocol.addresses import NAMES_BROKERS, brokers_in, hide_address_settings, replace_addresses
+from ..protocol.addresses import NAMES_BROKERS, add_gateways, brokers_in, hide_address_settings, replace_addresses
 from ..protocol.api_versions import layout, limit_versions, unknown_version
 from ..protocol.offered_apis import Handling, offered
 from ..protocol.permissions import Permission
@@ -30,7 +29,7 @@ from .byte_stream import StalledError
 from .client_stream import ClientStream
 from .frames import Frame, FrameError, FrameReader
 from .group_permissions import GroupPermissions
-from .large_messages import on_thread_if_large
+from .large_messages import RequestDecoder
 from .upstream import Upstream, UpstreamError
 
 _log = logging.getLogger("zkgroups.gateway")
@@ -56,6 +55,7 @@ class ClientConnection:
         upstream: Upstream,
         addresses: BrokerAddresses,
         groups: GroupService,
+        decoder: RequestDecoder,
         limits: Limits,
         *,
         node: int | None,
@@ -66,6 +66,7 @@ class ClientConnection:
         self._upstream = upstream
         self._addresses = addresses
         self._groups = groups
+        self._decoder = decoder
         self._limits = limits
         self._frames = FrameReader(stream, longest=limits.request_size, stall_timeout=limits.stall_timeout)
         self._answers = AnswerQueue(stream, upstream, limits)
@@ -144,8 +145,7 @@ class ClientConnection:
             raise DamagedRequestError(
                 f"a request of {frame.size} bytes about groups; at most {self._limits.group_request_size} are accepted"
             )
-        data = await frame.whole()
-        received = await on_thread_if_large(frame.size, partial(codec.decode_request, data))
+        received = await self._decoder.decode(frame)
         answering = self._groups.answer(received, self)
         answer = await (self._while_connected(answering) if kind.key in _PARKED else answering)
         if answer is not None:
@@ -195,6 +195,8 @@ class ClientConnection:
         else:
             known = await self._addresses.replace(brokers_in(answer), self._stream.local)
         replace_addresses(answer, known)
+        if answer.API_KEY == codec.METADATA:
+            add_gateways(answer, self._addresses.gateways())
 
     # For requests about groups
 
@@ -224,6 +226,10 @@ class ClientConnection:
             await self.ask(codec.MetadataRequest(topics=[]), _WITHOUT_TOPICS)
             known = self._addresses.known(self._stream.local)
         return known
+
+    def add_gateway(self, address: Address) -> int:
+        """Return the id under which this client sees another gateway."""
+        return self._addresses.add_gateway(address)
 
     async def _probe(self, message: Any) -> Any:
         return await self.ask(message, self._versions.get(message.API_KEY, 0))

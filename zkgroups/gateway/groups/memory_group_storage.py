@@ -37,6 +37,10 @@ class MemoryGroupStorage:
         task.add_done_callback(self._assigning.discard)
         return None
 
+    def may_be_lost(self, _group: str) -> bool:
+        """False: there is no other coordinator."""
+        return False
+
     async def _assign(self, work_id: int, work: PerformAssignment) -> None:
         topics = {topic for member in work.members.values() for topic in member.subscription.topics}
         try:

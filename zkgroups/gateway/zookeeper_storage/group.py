@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...coordinator.actions import Event, MembershipLost, RebalanceNeeded, WorkFinished
+from ...coordinator.actions import Event, GroupMoved, MembershipLost, RebalanceNeeded, WorkFinished
 from ...coordinator.storage.work import (
     AssignmentMade,
     GenerationStored,
@@ -54,6 +54,7 @@ from ...zookeeper.reading.group_observer import GroupObserver
 from ...zookeeper.reading.group_reader import read_topics
 from ...zookeeper.session.registry_context import context_of
 from .commits import commit_as_member, commit_without_member, refused
+from .elections import Elections
 from .group_settings import GroupSettings
 from .kafka_errors import kafka_error_of
 from .members import GatewayMembers
@@ -92,6 +93,7 @@ class GatewayGroup:
         self,
         group: Consumergroup,
         settings: GroupSettings,
+        elections: Elections,
         *,
         send: Callable[[Event], object],
         wake: Callable[[], object],
@@ -101,6 +103,7 @@ class GatewayGroup:
         self.generation = _NO_GENERATION
         self._context = context_of(group)
         self._settings = settings
+        self._elections = elections
         self._send = send
         self._wake = wake
         self._observer: GroupObserver | None = None
@@ -175,7 +178,7 @@ class GatewayGroup:
         observer = self._observe()
         if self.members.some_must_register:
             self._release_for_others(observer.read_roster(), work)
-            self.members.register()
+            self.members.register(self._elections.fence(self.name))
         self.session_id = next(iter(self.members.session_ids), None)
         self.members.resolve_doubts()
         roster = observer.read_roster()
@@ -225,7 +228,7 @@ class GatewayGroup:
 
     def _report_loss(self) -> None:
         self.drop_members()
-        self._send(MembershipLost(self.name))
+        self._send(loss_of(self.name, self._elections))
 
     def _require_registered(self, roster: Roster) -> None:
         """Raise if a registration was deleted, or has another session."""
@@ -372,3 +375,8 @@ class GatewayGroup:
         """Deregister all members, because the gateway ends."""
         self.drop_members()
         self.members.deregister_leaving()
+
+
+def loss_of(group: str, elections: Elections) -> Event:
+    """Return the event after which no client is a member of the group any more. The group may have moved."""
+    return GroupMoved(group) if elections.are_held else MembershipLost(group)

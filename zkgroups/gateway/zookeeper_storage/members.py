@@ -23,6 +23,7 @@ from ...core.znodes.values import Dialect, Registration
 from ...exceptions import ClaimedByOtherError, ZkgroupsException
 from ...zookeeper.group import Consumergroup
 from ...zookeeper.member_instance import MemberInstance, register_all
+from ...zookeeper.ownership.register_together import SessionFence
 from ...zookeeper.session.registry_context import context_of
 from .shares import ANNOUNCED, Partitions
 
@@ -194,12 +195,15 @@ class GatewayMembers:
         current = (member.instance for member in self._members.values())
         self.ids = frozenset(instance.id for instance in (*current, *self._leaving))
 
-    def register(self) -> None:
-        """Register all new members in one transaction. Rewrite the registrations of members with other topics."""
+    def register(self, fence: SessionFence | None) -> None:
+        """Register all new members in one transaction. Rewrite the registrations of members with other topics.
+
+        The fence lets only the coordinator of the group register members.
+        """
         new = [member for member in self if not member.instance.registered]
         registrations = {member.instance: member.registration() for member in new}
         try:
-            register_all(self._context, registrations)
+            register_all(self._context, registrations, fence)
         finally:
             for member in new:
                 if member.instance.registered:
