@@ -172,7 +172,7 @@ class RegistrationFence:
     def wait_until_deleted(
         self, taken: AlreadyRegisteredError, deadline: Deadline, past_session: SessionCredentials | None
     ) -> None:
-        """Close the past session if it has the registration, or wait until the node is deleted. Else raise `taken`."""
+        """Close the past session if it has the registration, or wait for the deletion. Otherwise raise `taken`."""
         if self._is_registered():
             raise taken
         if past_session is not None and past_session.session_id == taken.session != self._session.id:
