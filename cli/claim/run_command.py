@@ -11,7 +11,7 @@ from zkgroups import Claims, Consumergroup, ForbiddenNode, Instance, MalformedNo
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, UnavailableError
 from zkgroups.zookeeper.connection_options import SECRET_VARIABLES
 
-from ..shared.messages import say
+from ..shared.messages import say_in_time
 from ..shared.options import Options
 from ..shared.signals import raise_recorded, recorded_signals
 from .child_process import Child, CommandResult
@@ -51,9 +51,9 @@ def _wait_or_stop(options: Options, child: Child, lease: Lease, recorded: Sequen
         child.extend(lease.until)
     if result is not None:
         return result
-    if not recorded:
-        say(options, f"stopping the command: {lease.lost or 'the connection was lost'}")
     child.stop(recorded[0] if recorded else signal.SIGTERM)
+    if not recorded:
+        say_in_time(options, f"stopping the command: {lease.lost or 'the connection was lost'}")
     return child.wait()
 
 

@@ -22,7 +22,6 @@ from ...coordinator.storage.work import (
     LocateGroups,
     OffsetsExpired,
     OffsetsRead,
-    OffsetsRemoved,
     PerformAssignment,
     ReadOffsets,
     ReleaseMembers,
@@ -50,6 +49,7 @@ from .elections import Elections, NotCoordinatorError
 from .group import GatewayGroup, loss_of
 from .group_settings import GroupSettings
 from .kafka_errors import kafka_error_of
+from .removed_offsets import remove_offsets
 from .retries import may_try_again
 from .session_monitor import SessionMonitor
 from .stored_offsets import read_offsets
@@ -256,8 +256,7 @@ class ZooKeeperStorage:
             case StoreOffsets():
                 return self._group(work.group).store_offsets(work)
             case RemoveOffsets(name, partitions):
-                self._registry.group(name).offsets.delete(partitions)
-                return OffsetsRemoved()
+                return remove_offsets(self._registry.group(name), partitions)
             case ExpireOffsets(name):
                 return OffsetsExpired(sum(1 for _offset in self._registry.group(name).offsets))
             case RemoveGroup(name):
