@@ -19,15 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final
 
 from ..columns import Columns, column
 from .changes_since_plan import PlanRows, is_of_source, new_offsets, recreated_topics
 from .offset_decision import Action
-from .plan_rows import Match, MatchRow, PlanRow, all_commit, expected_offsets
+from .plan_rows import Match, MatchRow, PlanRow, all_commit, expected_offsets, places
 from .rollback_rules import not_moved
 from .source_and_target_state import OffsetKey, SourceState, TargetState, TopicIds
+
+_offset = attrgetter("offset")
 
 NO_TOPIC_IDS: Final[TopicIds] = MappingProxyType({})
 """For brokers without topic ids."""
@@ -51,14 +54,14 @@ class _Comparison:
         self._has_source = source is not None
         self._source = source or SourceState()
         self._unreadable = "; ".join(filter(None, [self._source.unreadable, target.unreadable]))
-        self._native: dict[OffsetKey, int] = {at: found.offset for at, found in target.committed.items()}
+        self._committed = target.committed
         self._recreated = recreated_topics(rows, ids)
 
     def matches(self) -> Columns[MatchRow]:
+        if self._are_equal():
+            return self._equal_rows()  # as usual, and faster
         keys: list[OffsetKey] = [*zip(column(self._rows, "topic"), column(self._rows, "partition"), strict=True)]
         expected = expected_offsets(self._rows)
-        if self._are_equal(keys, expected):  # as usual, and faster
-            return self._match_rows(keys, expected, [Match.EQUAL] * len(keys), [""] * len(keys))
         matches = [*map(self._match, self._rows, keys, expected)]
         details = [*map(self._detail, self._rows, matches)]
         planned = set(keys)
@@ -70,15 +73,36 @@ class _Comparison:
             details + ["not in the plan"] * len(unplanned),
         )
 
-    def _are_equal(self, keys: Sequence[OffsetKey], expected: Sequence[int | None]) -> bool:
+    def _are_equal(self) -> bool:
         """Return whether all rows are equal, and no other offsets exist. If not, each row is compared by itself."""
         if self._unreadable or self._recreated or not all_commit(self._rows):
             return False
-        zxids = {key: node.zxid for key, node in self._source.offsets.items()}
-        planned = dict(zip(keys, column(self._rows, "zxid"), strict=True))
-        if len(planned) < len(keys) or (self._has_source and planned != zxids):
+        ats = places(self._rows)
+        if self._has_source and not self._source.offsets.are(ats, column(self._rows, "zxid")):
             return False
-        return self._native == dict(zip(keys, expected, strict=True))
+        there = [*map(_offset, self._committed.values())]
+        return there == column(self._rows, "planned") and [*self._committed] == [*ats]
+
+    def _equal_rows(self) -> Columns[MatchRow]:
+        count, planned = len(self._rows), column(self._rows, "planned")
+        columns: dict[str, Sequence[Any]] = {
+            name: column(self._rows, name) for name in ("plan", "group", "target", "topic", "partition")
+        } | {
+            "offset": self._source.offsets.offsets if self._has_source else [None] * count,
+            "native": planned,
+            "expected": planned,
+            "match": [Match.EQUAL] * count,
+            "detail": [""] * count,
+        }
+        columns["dual_commit"] = self._dual_commits(columns["offset"], planned)
+        return Columns(MatchRow, count, columns.__getitem__)
+
+    def _dual_commits(self, offsets: Sequence[int | None], native: Sequence[int | None]) -> list[str]:
+        return [*map(dual_commit, offsets, native)] if self._has_source else [""] * len(native)
+
+    @cached_property
+    def _native(self) -> dict[OffsetKey, int]:
+        return {at: found.offset for at, found in self._committed.items()}
 
     @cached_property
     def _new(self) -> dict[OffsetKey, None]:
@@ -103,7 +127,7 @@ class _Comparison:
             "native": native,
             "expected": expected,
             "match": matches,
-            "dual_commit": [*map(dual_commit, offsets, native)] if self._has_source else [""] * count,
+            "dual_commit": self._dual_commits(offsets, native),
             "detail": details,
         }
         return Columns(MatchRow, count, columns.__getitem__)
