@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from operator import le, lt
-from typing import NamedTuple
+from operator import le
+from typing import Any, NamedTuple
 
 from ..core.columns import column
 from ..core.kafka_values import OffsetRange
@@ -40,7 +40,12 @@ class LogColumns(NamedTuple):
 
     def contain(self, offsets: Sequence[int | None]) -> bool:
         """Return whether each offset is in its log."""
-        return None not in offsets and all(map(le, self.starts, offsets)) and all(map(le, offsets, self.ends))
+        return None not in offsets and _are_up_to(self.starts, offsets) and _are_up_to(offsets, self.ends)
+
+
+def _are_up_to(numbers: Sequence[Any], limits: Sequence[Any]) -> bool:
+    """Return whether each number is up to its limit."""
+    return all(map(le, numbers, limits))
 
 
 class LogRanges:
@@ -79,7 +84,7 @@ class LogRanges:
         if ats not in self._columns:  # most groups have the same partitions
             self._columns[ats] = self._known(ats)
         found = self._columns[ats]
-        if found is None or None in zxids or any(map(lt, zxids, found.created)):
+        if found is None or None in zxids or not _are_up_to(found.created, zxids):
             return None
         return found
 
