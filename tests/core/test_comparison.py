@@ -25,6 +25,7 @@ FRESH = row("legacy", TARGET, AT, Decision(Action.COMMIT, Reason.UNCHANGED, 7), 
 AHEAD = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.TARGET_AHEAD), BEFORE._replace(offset=9), 7, 107)
 REFUSED = row("legacy", TARGET, AT, Decision(Action.REFUSE, Reason.PAST_END), None, 7, 107)
 ONLY = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.ONLY_ON_TARGET), BEFORE)
+BLOCKED = COMMIT._replace(obstacles=(Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["scala-1"]),))
 SAME = SourceState((), OffsetNodes({PLACE: OffsetNode(107, 7)}))
 
 
@@ -48,6 +49,9 @@ def target(offset: int | None = None) -> TargetState:
         (COMMIT, SourceState(unreadable="no permission"), target(7), Match.UNKNOWN),
         (COMMIT._replace(topic=None, partition=None), SAME, target(), Match.UNKNOWN),
         (FRESH, SAME, target(), Match.NOT_WRITTEN),
+        (BLOCKED, SAME, target(3), Match.BLOCKED),
+        (BLOCKED, SAME, target(7), Match.EQUAL),
+        (BLOCKED, SAME, target(8), Match.AHEAD),
         (AHEAD, SAME, target(9), Match.EQUAL),
         (AHEAD, SAME, target(10), Match.AHEAD),
         (REFUSED, SAME, target(), Match.NOT_WRITTEN),

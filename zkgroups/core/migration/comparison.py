@@ -8,7 +8,7 @@ The target is compared first: consumers that have continued there do not depend 
     | the expected offset               | the planned node     | equal                                             |
     | the expected offset               | a later write        | source moved                                      |
     | the expected offset               | no such node         | source gone                                       |
-    | the offset from before the plan   |                      | not written                                       |
+    | the offset from before the plan   |                      | not written; blocked, if the plan has obstacles   |
     | a higher, a lower, or no offset   |                      | target ahead, target behind, gone from the target |
 
 The expected offset is the planned one, or the offset from before the plan if the row is not a commit. A skipped row
@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from ..columns import Columns, column
 from .changes_since_plan import PlanRows, is_of_source, new_offsets, recreated_topics
+from .obstacles import texts
 from .offset_decision import Action
 from .plan_rows import Match, MatchRow, PlanRow, all_commit, expected_offsets, places
 from .rollback_rules import not_moved
@@ -137,6 +138,8 @@ class _Comparison:
             return ""
         if match is Match.UNKNOWN:
             return self._unreadable or row.problem or "no such partition"
+        if match is Match.BLOCKED:
+            return texts(row.obstacles)
         return f"{row.action}: {row.reason}"
 
     def _match(self, row: PlanRow, key: OffsetKey, expected: int | None) -> Match:
@@ -169,7 +172,7 @@ def _compare_target(row: PlanRow, expected: int | None, native: int | None) -> M
     if native == expected and row.action is not Action.REFUSE:
         return None
     if native == row.before:
-        return Match.NOT_WRITTEN
+        return Match.BLOCKED if row.obstacles else Match.NOT_WRITTEN
     if native is None:
         return Match.GONE
     return Match.AHEAD if expected is None or native > expected else Match.BEHIND

@@ -181,6 +181,8 @@ class Match(StrEnum):
     """The target has the expected offset, and the znode has not changed since the plan."""
     NOT_WRITTEN = "not written"
     """The target still has its earlier offset."""
+    BLOCKED = "blocked"
+    """The same, and the plan has obstacles: apply does not write this group."""
     AHEAD = "target ahead"
     """The target has more than planned: consumers have continued there."""
     BEHIND = "target behind"
