@@ -123,7 +123,7 @@ def list_contexts(options: Options) -> None:
     """
     contexts = Contexts()
     if not contexts.names():
-        say(options, "There are no contexts.")
+        say(options, "There are no contexts. To save one: zkgroups context add NAME -z HOST:PORT/CHROOT")
     Output(options).write(_CONTEXTS, [_row(contexts, name) for name in contexts.names()])
 
 

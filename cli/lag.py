@@ -51,9 +51,9 @@ def lag(
 ) -> None:
     """Show how far groups are behind the log ends. Needs the brokers: -b HOST:PORT.
 
-    The command shows the named groups, or all: each partition with an offset, with an owner, or of a subscribed
-    topic. A dash means that the lag is unknown; NOTE has the reason. "before start"
-    means that the messages at the offset have been deleted; the lag includes deleted messages.
+    The command shows the partitions of the named groups, or of all groups: all that have an offset or an owner, or
+    belong to a subscribed topic. A dash means that the lag is unknown; NOTE has the reason. "before start" means that
+    the messages at the offset have been deleted. The lag includes these messages.
 
     \b
     Example:

@@ -84,9 +84,9 @@ def watch(options: Options, group: str, seconds: float | None, everything: bool)
     """Print the changes in a group as they happen: members, claims and commits.
 
     The events are join, leave, subscribe (a changed subscription), claim, release, commit, and forget (a deleted
-    offset). Times are by the server's clock, those of deletions by this machine's.
-    After a lost connection the command reconnects and prints the changes since then; several changes of one node are
-    then one event.
+    offset). Times come from the server's clock, and the times of deletions from the clock of this machine. After a
+    lost connection, the command reconnects and prints the changes since then. It prints several changes of one node as
+    one event.
 
     \b
     Example:

@@ -19,7 +19,7 @@ from zkgroups.coordinator import actions
 from zkgroups.coordinator.deadlines import DeadlineKind
 from zkgroups.coordinator.group import group
 from zkgroups.coordinator.group.events import GroupEvent
-from zkgroups.coordinator.group.group import MAY_FOLLOW, GroupState
+from zkgroups.coordinator.group.group import MAY_COME_AFTER, GroupState
 from zkgroups.coordinator.group.members import MemberState
 from zkgroups.coordinator.rules import assigning, expiry, static_members
 from zkgroups.coordinator.rules.transitions import TRANSITIONS
@@ -84,7 +84,7 @@ def _states() -> str:
 
 
 def _graph() -> str:
-    arrows = [f"    {before} --> {state}" for state, all in MAY_FOLLOW.items() for before in sorted(all)]
+    arrows = [f"    {before} --> {state}" for state, all in MAY_COME_AFTER.items() for before in sorted(all)]
     return "\n".join(["```mermaid", "flowchart LR", *arrows, "```"]) + "\n"
 
 

@@ -73,7 +73,7 @@ def _options_of(made: Callable[P, object]) -> Callable[[Callable[..., None]], Ca
 
 
 def _ask_for_exception(future: asyncio.Future[Any]) -> None:
-    """Ask for the exception, because nobody else does, and asyncio would log that."""
+    """Retrieve the exception. Otherwise asyncio would log that nobody has retrieved it."""
     if not future.cancelled():
         future.exception()
 

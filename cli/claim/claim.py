@@ -68,9 +68,9 @@ def claim(
 ) -> None:
     """Hold partitions, all or none, until Ctrl-C or while COMMAND runs.
 
-    The command registers an instance without subscriptions, so that other members assign no partitions to it. But if
-    a Scala member gets one of the held partitions, it releases all of its own. So if live members subscribe to
-    the topic, --force is needed.
+    The command registers an instance without subscriptions, so that other members assign no partitions to it. If
+    live members subscribe to the topic, --force is needed: a Scala member that waits for a held partition releases all
+    of its own partitions.
 
     COMMAND has these environment variables:
 
@@ -78,7 +78,8 @@ def claim(
       ZKGROUPS_GROUP       the group
       ZKGROUPS_TOPIC       the topic
       ZKGROUPS_PARTITIONS  the partitions: 0,1
-      ZKGROUPS_OFFSETS     committed offsets: 0:1200,1: (none committed for 1)
+      ZKGROUPS_OFFSETS     the committed offsets, such as 0:1200,1: if
+                           partition 1 has no committed offset
       ZKGROUPS_INSTANCE    the registered instance id
       ZKGROUPS_TOKEN       a fencing token (the zxid of the newest owner node):
                            it grows with every claim of these partitions, so a
@@ -106,7 +107,7 @@ def claim(
       others   Processes that COMMAND runs as another user or on another machine
                are not stopped.
 
-    If the name of the group begins with a dash, write -- before it, too.
+    If the name of the group begins with a dash, write another -- before GROUP.
 
     \b
     Example:

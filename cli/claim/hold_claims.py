@@ -10,7 +10,7 @@ from zkgroups.core.znodes.session_ids import session_hex
 from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import UnavailableError
 
-from ..shared.messages import say
+from ..shared.messages import say, say_in_time
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.signals import raise_recorded, recorded_signals
@@ -36,12 +36,16 @@ def hold_claims(options: Options, registry: Registry, request: ClaimRequest, cla
     """Hold the claims until a signal arrives or a claim is lost."""
     instance, claims = claimed
     group = registry.group(request.group)
-    with recorded_signals() as recorded, Lease(registry, group, claims) as lease:
-        lease.read_owners(options.timeout)
-        offsets = group.offsets.fetch_many(request.partitions)
+    with Lease(registry, group, claims) as lease:
+        with recorded_signals() as recorded:
+            lease.read_owners(options.timeout)
+            offsets = group.offsets.fetch_many(request.partitions)
+        raise_recorded(recorded)
+        # Nobody may read these. So a signal interrupts them.
         Output(options).write(CLAIMS, [_row(instance, lease.owners[at], offsets[at]) for at in request.partitions])
         say(options, "Claimed. Ctrl-C releases.")
-        _wait_for_end(options, lease, recorded)
+        with recorded_signals() as recorded:
+            _wait_for_end(options, lease, recorded)
 
 
 def _wait_for_end(options: Options, lease: Lease, recorded: Sequence[int]) -> None:
@@ -49,13 +53,13 @@ def _wait_for_end(options: Options, lease: Lease, recorded: Sequence[int]) -> No
     while not (recorded or lease.lost):
         if lease.suspended != suspended:
             suspended = lease.suspended
-            say(
+            say_in_time(
                 options,
                 "Connection lost; claimed until the session expires." if suspended else "Reconnected; still claimed.",
             )
         lease.wait(WAITING_INTERVAL)
     raise_recorded(recorded)
-    raise UnavailableError(f"the claim is lost: {lease.lost}")
+    raise UnavailableError(f"the claim is lost: {lease.loss}")
 
 
 def _row(instance: Instance, owner: Owner, found: CurrentOffset) -> Row:

@@ -6,6 +6,7 @@ nodes are read once, and a watch reports their changes.
 
 from __future__ import annotations
 
+import contextlib
 from types import TracebackType
 from typing import Final, Self
 
@@ -37,6 +38,8 @@ class Lease:
 
     def __init__(self, registry: Registry, group: Consumergroup, claims: Claims, *, margin: float = 0.0) -> None:
         self._claims = claims
+        self._group = group
+        self._taken: TopicPartition | None = None
         lasts = PROOF_LIFETIME * (registry.session_timeout or 0.0)
         self._margin = margin + max(lasts - margin, 0.0) * _SAFETY
         self._at = {group.paths.owner(at): at for at in claims}
@@ -68,6 +71,15 @@ class Lease:
         """The time, on the clock of `uptime`, until which the claims are certain without another proof."""
         return self._claims.certain_until - self._margin
 
+    @property
+    def loss(self) -> str:
+        """The reason why the claims may be lost, and the owner of a partition that was taken away, if it has one."""
+        if self._taken is not None:
+            with contextlib.suppress(ZkgroupsException):
+                owner = self._group.owner(self._taken)
+                return self.lost if owner is None else f"{self.lost} and is now claimed by {owner.holder}"
+        return self.lost or "the connection was lost"
+
     def wait(self, seconds: float) -> None:
         """Wait for a change, at most this many seconds, and update the state."""
         try:
@@ -90,6 +102,7 @@ class Lease:
         if isinstance(change.now, Owner) and change.now.session == self._claims[at].session_id and not change.before:
             self.owners.setdefault(at, change.now)
         if self.owners.get(at) != change.now:
+            self._taken = at
             raise NotClaimedError(at, "was taken away")
 
     def __enter__(self) -> Self:

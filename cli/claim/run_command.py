@@ -11,7 +11,7 @@ from zkgroups import Claims, Consumergroup, ForbiddenNode, Instance, MalformedNo
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, UnavailableError
 from zkgroups.zookeeper.connection_options import SECRET_VARIABLES
 
-from ..shared.messages import say
+from ..shared.messages import say_in_time
 from ..shared.options import Options
 from ..shared.signals import raise_recorded, recorded_signals
 from .child_process import Child, CommandResult
@@ -40,7 +40,7 @@ def run_command(
             result = _wait_or_stop(options, child, lease, recorded)
         raise_recorded(recorded)
         if not result.by_itself:
-            raise UnavailableError(f"the command was stopped because the claim may be lost: {_reason(lease)}")
+            raise UnavailableError(f"the command was stopped because the claim may be lost: {lease.loss}")
     return result.code
 
 
@@ -51,14 +51,10 @@ def _wait_or_stop(options: Options, child: Child, lease: Lease, recorded: Sequen
         child.extend(lease.until)
     if result is not None:
         return result
-    if not recorded:
-        say(options, f"stopping the command: {_reason(lease)}")
     child.stop(recorded[0] if recorded else signal.SIGTERM)
+    if not recorded:
+        say_in_time(options, f"stopping the command: {lease.lost or 'the connection was lost'}")
     return child.wait()
-
-
-def _reason(lease: Lease) -> str:
-    return lease.lost or "the connection was lost"
 
 
 def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:

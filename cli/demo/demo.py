@@ -59,9 +59,9 @@ def demo(options: Options) -> None:
     """Run a guided tour on a temporary ZooKeeper server.
 
     Three instances of a group claim partitions and commit offsets. One claim is refused, one partition is released,
-    and one session expires. Then Spark takes a snapshot and reads it back. Finally the group is moved to a temporary
-    Kafka broker. Kafka is downloaded meanwhile, if it is not in the cache yet; without it, the tour ends before this
-    step. The demo does not contact your servers, and leaves only the downloaded files.
+    and one session expires. Then Spark takes a snapshot and reads it back. Finally the group moves to a temporary Kafka
+    broker. If Kafka is not in the cache, the demo downloads it in the background. If the download fails, the demo skips
+    this last step. It does not contact your servers. At the end it deletes all its files, except the download.
 
     \b
     Example:

@@ -20,7 +20,7 @@ from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
 from ..shared.signals import raise_recorded
 from .group_storage import group_storage
-from .listening import file_limit, listening_tls, one_address, port_range
+from .listening import file_limit, listening_tls, one_address, port_range, reachable_address
 
 if TYPE_CHECKING:
     from zkgroups.gateway import Gateway, GatewaySettings
@@ -45,7 +45,8 @@ _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FI
 @click.option(
     "--advertise",
     metavar="HOST",
-    help="The host name that clients get. By default, the address to which a client has connected.",
+    help="The host name that clients get. By default, the address to which a client has connected. "
+    "Other gateways give it to clients, too.",
 )
 @click.option(
     "--group",
@@ -89,7 +90,8 @@ def gateway(options: Options, /, **given: Any) -> None:
     if options.bootstrap_server is None:
         raise missing_brokers("the gateway")
     settings = _settings(options, given)
-    kept = group_storage(options, memory=given["memory"], foreign_assignor=given["foreign_assignor"])
+    address = reachable_address(settings)
+    kept = group_storage(options, address, memory=given["memory"], foreign_assignor=given["foreign_assignor"])
     with kept as (storage, config):
         from zkgroups.gateway import Gateway
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
+import socket
 import ssl
 from contextlib import suppress
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from zkgroups.gateway import NodePorts
+    from zkgroups.gateway import GatewaySettings, NodePorts
+    from zkgroups.gateway.protocol.node_ports import GatewayAddress
     from zkgroups.kafka.wire.address import Address
 
 _PORTS: Final = 100
 _OTHER_FILES: Final = 100
+_ANY: Final = ("0.0.0.0", "::")
+"""Hosts that stand for all addresses of the machine."""
 
 
 def one_address(text: str) -> Address:
@@ -44,6 +48,14 @@ def port_range(text: str | None, listen: Address) -> NodePorts:
     if ports.first <= listen.port <= ports.last:
         raise click.BadParameter("it must not contain the port of --listen", param_hint="--broker-ports")
     return ports
+
+
+def reachable_address(settings: GatewaySettings) -> GatewayAddress:
+    """Return the address that other gateways give to clients: as advertised, or as listened on, or this machine's."""
+    from zkgroups.gateway.protocol.node_ports import GatewayAddress
+
+    host = settings.advertised_host or settings.listen.host
+    return GatewayAddress(socket.getfqdn() if host in _ANY else host, settings.ports)
 
 
 def listening_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext | None:

@@ -39,8 +39,8 @@ def delete(options: Options, names: tuple[str, ...]) -> None:
     """Delete groups and their offsets, without a dry run. A group with a registered instance or a live owner is
     refused.
 
-    Everything in the group is deleted, including owners and registrations without a session. To be able to restore the
-    offsets, save them first: zkgroups offsets export GROUP > FILE.
+    Everything in the group is deleted, including owners and registrations without a session. First save the
+    offsets, if you may need them again: zkgroups offsets export GROUP > FILE.
 
     \b
     Example:

@@ -41,7 +41,7 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
     """Show the state, instances, partitions, owners, offsets and problems of groups.
 
     With brokers (-b), the command also shows log ends and lag; a dash means unknown. JSON and CSV always have these
-    fields. With -o csv, there is one line for each partition.
+    fields. -o csv prints one line for each partition.
 
     \b
     The states of a group:

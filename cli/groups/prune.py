@@ -96,6 +96,7 @@ def prune(
 
     Without --execute, the command only shows what it would delete. With it, the offsets of these groups are first saved
     to the --export file. A group in which a client registers or commits in the meantime is not deleted.
+    Ages are by the clock of this machine. A group is deleted only if it is old enough by ZooKeeper's clock, too.
 
     \b
     Example:
@@ -116,7 +117,7 @@ def prune(
             say(options, f"Saved their offsets to {export}. To restore them: {import_command(options, export)}")
         output = Output(options)
         if execute:
-            output.write_done(PRUNED, _delete_groups(options, registry, plan, tally))
+            output.write_done(PRUNED, _delete_groups(options, registry, plan, age, tally))
         else:
             output.write(PRUNED, map(_row, plan))
     if not plan and not names:
@@ -166,7 +167,9 @@ def _export(file: Path, groups: Iterable[_UnusedGroup]) -> None:
         os.close(directory)
 
 
-def _delete_groups(options: Options, registry: Registry, groups: Iterable[_UnusedGroup], tally: Tally) -> Iterator[Row]:
+def _delete_groups(
+    options: Options, registry: Registry, groups: Iterable[_UnusedGroup], age: int, tally: Tally
+) -> Iterator[Row]:
     for each in groups:
         with tally.attempt():
             offsets = [partition.offset for partition in each.group.partitions if partition.offset is not None]
@@ -174,7 +177,7 @@ def _delete_groups(options: Options, registry: Registry, groups: Iterable[_Unuse
             with partly(
                 f"interrupted in group {name!r}: some of its offsets may be deleted; the --export file has all"
             ):
-                registry.group(each.group.group).prune(offsets)
+                registry.group(each.group.group).prune(offsets, unused_for=age)
             say(options, f"deleted {each.group.group}")
             yield _row(each)
 

@@ -234,8 +234,8 @@ def rollback(
         if run.left and not force:
             say(
                 options,
-                "Some groups were left; the column WHY has the reason. For groups with later commits, "
-                "--to-zookeeper copies that progress back first; --force discards it.",
+                "Some groups were left unchanged; the column WHY has the reason. If a group has later commits on the "
+                "brokers, --to-zookeeper copies this progress to ZooKeeper first, and --force discards it.",
             )
         _show_results(migration, run)
 

@@ -121,7 +121,7 @@ def arrow_installed() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise
-        raise MissingDependencyError("this needs Arrow: pip install 'zkgroups[migrate]'") from error
+        raise MissingDependencyError("this command needs Arrow: pip install 'zkgroups[migrate]'") from error
 
 
 @contextmanager

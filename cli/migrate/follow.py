@@ -66,12 +66,12 @@ def follow(
 ) -> None:
     """Copy new commits to the brokers while legacy members still work, and finish each group once they are stopped.
 
-    Each pass reads the offsets of all groups of the plan and writes changed offsets, forward only, to groups without
-    members on the brokers. Stop the legacy members when few messages are left. After two consecutive passes without
-    members (one, if there never were any) the rest is written, both sides are compared, and the group is done. Start
-    the new consumers then. If restarts take longer than two passes, use a larger --every, so that a restarting member
-    does not count as stopped. The command ends when each group is done or left unfinished for a reason.
-    Without --execute, it runs one pass that only reads.
+    Each pass reads the offsets of all groups of the plan and writes changed offsets, forward only, to groups
+    without members on the brokers. Stop the legacy members when few messages are left. When two consecutive passes
+    have found no members, the command writes the rest and compares both sides: the group is done. If the group
+    never had members, one pass is enough. Now start the new consumers. If restarts take longer than two passes, use
+    a larger --every, so that a restarting member does not count as stopped. The command ends when each group is
+    done or left unfinished for a reason. Without --execute, it runs one pass that only reads.
 
     After Ctrl-C, run the command again to continue. Offsets written so far stay on the brokers: `migrate status` shows
     such a group as "not marked", and `migrate rollback --force` restores it.

@@ -89,5 +89,5 @@ def _names(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...])
             raise click.BadParameter(f"{text!r} is not of the form OLD=NEW; for a name with a =, use --rename-regex")
         old, _, new = text.partition("=")
         if found.setdefault(check_group(old), check_group(new)) != new:
-            raise click.BadParameter(f"two new names for {old!r}")
+            raise click.BadParameter(f"group {old!r} has two new names: give it only one")
     return found

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from zkgroups.core.migration.obstacles import Obstacle
+from zkgroups.core.migration.obstacles import NEXT_STEPS, Obstacle
 from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.migration.plan_rows import GroupPlan, GroupResult, Match, Outcome, PlanRow
 from zkgroups.core.times import utc
@@ -117,6 +117,9 @@ def plan_summary(head: PlanRow, groups: Sequence[GroupPlan]) -> str:
             "Some offsets are outside their logs (see --offsets). Make a new plan with --on-out-of-range to move them."
         )
     if states["blocked"]:
+        kinds = dict.fromkeys(found.kind for group in groups for found in group.obstacles)
+        lines.append("What to do about the obstacles:")
+        lines.extend(f"  {kind.replace('-', ' ')}: {NEXT_STEPS[kind]}" for kind in kinds)
         lines.append("Blocked groups stay blocked in this plan. To check again, make a new plan in another folder.")
     if head.retention_seconds is not None:
         lines.append(f"The brokers keep the offsets of an unused group for {days(head.retention_seconds)}.")

@@ -23,8 +23,8 @@ from ..shared.options import Options
 def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
     """Remove the migration marks of groups, so that legacy members may join them again.
 
-    `migrate rollback` does this itself. Members continue from the offsets in ZooKeeper: messages read on the brokers
-    since then are read again.
+    `migrate rollback` does this itself. The members continue from the offsets in ZooKeeper, and read again the
+    messages that new consumers have read since the move.
 
     \b
     Example:

@@ -1,7 +1,7 @@
 """Show or apply the offset changes that a reset, delete or import has planned.
 
-`apply_changes` refuses a group with live instances unless `--force` is given. It writes an offset only if the node is
-still as it was when the plan was made. An obstacle in one group does not stop the others.
+`apply_changes` refuses a group with live instances or a migration mark, unless `--force` is given. It writes an offset
+only if the node is still as it was when the plan was made. An obstacle in one group does not stop the others.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.signals import Terminated
+from .marked_groups import Marks, marks_of, refuse_marked
 from .undo_file import save_undo_file, undo_file_option
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -63,7 +64,9 @@ class ApplyOptions:
 
 def apply_options(command: Decorated) -> Decorated:
     """Add the options of `ApplyOptions` to a command."""
-    force = click.option("--force", is_flag=True, help="Change offsets even if the group has registered instances.")
+    force = click.option(
+        "--force", is_flag=True, help="Change offsets even if the group has registered instances, or was migrated."
+    )
     return execute_option(force(undo_file_option(command)))
 
 
@@ -71,7 +74,8 @@ def apply_changes(
     options: Options, registry: Registry, plans: Sequence[GroupChanges], apply: ApplyOptions, tally: Tally
 ) -> None:
     """With `--execute`, apply the plans and show the result; otherwise show the plans. Report every obstacle."""
-    allowed = [plan for plan in plans if _may_apply(options, registry, plan, apply, tally)]
+    marks = marks_of(registry, [plan.group for plan in plans])
+    allowed = [plan for plan in plans if _may_apply(options, registry, plan, marks, apply, tally)]
     interruptions: list[BaseException] = []
     if apply.execute:
         if apply.undo_file is not None:
@@ -106,8 +110,12 @@ def _say_summary(
         say(options, "Nothing was changed, and --execute would be refused: see above.")
 
 
-def _may_apply(options: Options, registry: Registry, plan: GroupChanges, apply: ApplyOptions, tally: Tally) -> bool:
+def _may_apply(
+    options: Options, registry: Registry, plan: GroupChanges, marks: Marks, apply: ApplyOptions, tally: Tally
+) -> bool:
     try:
+        if not apply.force:
+            refuse_marked(plan.group, marks)
         living = [instance.id for instance in registry.group(plan.group).living()]
         if living and not apply.force:
             raise GroupInUseError(plan.group, living)

@@ -1,4 +1,4 @@
-"""`zkgroups offsets`: the command group, with `get` and `set`. The other commands have modules of their own."""
+"""`zkgroups offsets`: the command group, with `get`. The other commands have modules of their own."""
 
 from __future__ import annotations
 
@@ -9,30 +9,21 @@ from typing import Final
 
 import click
 
-from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, TopicPartition, UnreadableNode
+from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, UnreadableNode
 from zkgroups.core.times import to_ms, utc
-from zkgroups.core.znodes.names import parse_partition
-from zkgroups.core.znodes.offset_codec import check_offset
-from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import (
     GroupNotFoundError,
     NoPermissionError,
-    OffsetConflictError,
-    OffsetWouldGoBackError,
-    RefusedError,
 )
 
 from ..shared.arguments import (
     ChosenPartitions,
     chosen_groups,
-    group_argument,
     matching_option,
     maybe_groups_argument,
-    topic_argument,
     topics_option,
 )
 from ..shared.command_classes import Group
-from ..shared.complete_names import complete_partitions
 from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
 from ..shared.exit_codes import ExitCode
@@ -45,6 +36,7 @@ from .diff import diff
 from .export import export
 from .import_offsets import import_offsets
 from .reset import reset
+from .set_offset import set_offset
 
 _OFFSETS: Final = Table(
     "offsets",
@@ -75,7 +67,7 @@ def offsets() -> None:
     """
 
 
-for command in (reset, delete, export, import_offsets, diff):
+for command in (set_offset, reset, delete, export, import_offsets, diff):
     offsets.add_command(command)
 
 
@@ -186,96 +178,3 @@ def _problem(node: MalformedNode) -> str:
     path = OffsetNodePath.of(node)
     name = "" if path.at else f"{path.name}: "
     return f"{name}{node.reason}: {node.shown}" if node.data else f"{name}{node.reason}"
-
-
-# set
-
-
-def _partition(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
-    number = parse_partition(text)
-    if number is None:
-        raise click.BadParameter(f"{text!r} is not a partition number")
-    return number
-
-
-def _offset(_ctx: click.Context, _param: click.Parameter, number: int) -> int:
-    return check_offset(number)
-
-
-_NONE: Final = "none"
-"""The value of `--expect` for a partition without a committed offset."""
-
-
-def _expected(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | str | None:
-    if text is None or text == _NONE:
-        return text
-    if not re.fullmatch("[0-9]{1,19}", text):
-        raise click.BadParameter(f"{text!r} is neither an offset nor {_NONE!r}")
-    return check_offset(int(text))
-
-
-@offsets.command("set")
-@group_argument
-@topic_argument
-@click.argument("partition", metavar="PARTITION", callback=_partition, shell_complete=complete_partitions)
-@click.argument("offset", metavar="OFFSET", type=int, callback=_offset)
-@click.option(
-    "--expect", metavar="OFFSET|none", callback=_expected, help="Set it only if this is the committed offset."
-)
-@click.option("--backward", is_flag=True, help="Allow the offset to go back.")
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Set it even if the group has registered instances. Their next commit may overwrite it.",
-)
-@click.pass_obj
-def set_offset(
-    options: Options,
-    /,
-    group: str,
-    topic: str,
-    partition: int,
-    offset: int,
-    expect: int | str | None,
-    backward: bool,
-    force: bool,
-) -> None:
-    """Set the committed offset of one partition, without a dry run. The group must have no registered instances.
-
-    The offset may only go forward, unless --backward is given.
-
-    \b
-    Example:
-      zkgroups -z zk1:2181/kafka offsets set invoices orders 0 500
-      zkgroups -z zk1:2181/kafka offsets set invoices orders 0 400 --backward --expect 500
-    """
-    at = TopicPartition(topic, partition)
-    with connected(options, writes=True, creates=True) as registry:
-        found = _fetch(registry, group, at)
-        if not _is_expected(found, expect):
-            raise OffsetConflictError(at, found)
-        if isinstance(found, CommittedOffset) and offset < found.offset and not backward:
-            raise OffsetWouldGoBackError(group, at, found.offset, offset)
-        if isinstance(found, UnreadableNode) and not backward:
-            raise RefusedError(
-                f"{found.path} has an invalid offset ({found.reason}); the new one might go back: --backward allows it"
-            )
-        for conflict in registry.group(group).offsets.replace({at: offset}, expected={at: found}, force=force).values():
-            raise conflict
-    before = "it had none" if found is None else f"it was {found.shown}"
-    say(options, f"{group}: set the offset of {at} to {offset}; {before}")
-
-
-def _fetch(registry: Registry, group: str, at: TopicPartition) -> CurrentOffset:
-    found = registry.group(group).offsets.fetch_many([at])[at]
-    if isinstance(found, ForbiddenNode):
-        raise NoPermissionError(found.path)
-    if found is None and not registry.group(group).exists():
-        raise GroupNotFoundError(group)
-    return found
-
-
-def _is_expected(found: CurrentOffset, expect: int | str | None) -> bool:
-    if expect is None:
-        return True
-    return found is None if expect == _NONE else isinstance(found, CommittedOffset) and found.offset == expect

@@ -102,7 +102,7 @@ def _export_snapshot(
 
 
 def _count_first(records: Iterable[OffsetRecord], tally: Tally) -> Iterator[OffsetRecord]:
-    """Count a success at the first record, so that an error after it makes the exit code 9."""
+    """Count one success at the first record: if an error follows, the exit code is 9."""
     counted = False
     for each in records:
         if not counted:

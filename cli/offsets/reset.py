@@ -90,11 +90,12 @@ def reset(
     --from-file reads all formats of `offsets export`, and lines of Kafka's own tool: [group,]topic,partition,offset.
     It needs no --topic.
 
-    --to-snapshot moves offsets to those in a snapshot. --from-audit, with --to-datetime or --by-duration, moves them to
-    the last commit that the audit recorded by that time. Neither needs brokers. A partition without a recorded offset
-    is left unchanged and reported. An audit records only the last commit before each of its reads, and no deletions.
-    So the recorded offset may be older than the offset at that time, or may have been deleted by then. A time after
-    the last read of the audit is refused. An audit of another ZooKeeper cluster is used only with --cluster.
+    --to-snapshot takes the offsets from a snapshot. --from-audit takes them from an audit, and needs --to-datetime or
+    --by-duration. Neither needs brokers. A partition without a recorded offset is left unchanged and reported.
+
+    An audit reads all offsets from time to time, and records the changed ones. So the recorded offset may be older than
+    the true offset at that time, or may have been deleted by then. A time after the last read of the audit is refused.
+    An audit of another ZooKeeper cluster is refused, unless --cluster names that cluster.
 
     --to-datetime and --by-duration do not move an offset forward, because that would skip messages; --forward allows
     it. All other options move offsets both ways.
@@ -150,7 +151,9 @@ def _groups(registry: Registry, request: ResetRequest, wanted: OffsetsByGroup | 
         raise usage_error(f"{source_name(request.value)} has no offsets of group {missing[0]!r}")
     for name in missing:
         if name not in request.selection.names:  # for names, `saved_offsets` has reported it
-            tally.failed(NotFoundError(f"no offsets of group {name!r} are recorded"))
+            tally.failed(
+                NotFoundError(f"no offsets of group {name!r} are recorded: check the name, the time and the source")
+            )
     return [name for name in chosen if name in wanted] if request.selection.names_groups else list(wanted)
 
 

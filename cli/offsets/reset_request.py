@@ -14,6 +14,7 @@ from zkgroups.core.offsets.reset import Target, ToCurrent, ToEarliest, ToLatest
 from zkgroups.core.time_formats import parse_iso_duration, parse_time
 
 from ..shared.arguments import ChosenPartitions
+from ..shared.durations import parsed_by
 from ..shared.input_files import FilePath, FolderUri
 from .from_parquet import (
     AuditSource,
@@ -103,12 +104,8 @@ def option_text(name: str) -> str:
 # Options
 
 
-def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    return None if text is None else parse_time(text)
-
-
-def _ago(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    return None if text is None else max(0, int(time.time() * 1000) - parse_iso_duration(text))
+def _ago(text: str) -> int:
+    return max(0, int(time.time() * 1000) - parse_iso_duration(text))
 
 
 _OPTIONS: Final = (
@@ -124,15 +121,15 @@ _OPTIONS: Final = (
     click.option(
         "--to-datetime",
         metavar="TIME",
-        callback=_time,
+        callback=parsed_by(parse_time),
         help="To the first offset at or after a time such as 2026-01-31T12:00:00.000. It is UTC, unless it has a zone "
         "such as +01:00. Needs brokers, or --from-audit.",
     ),
     click.option(
         "--by-duration",
         metavar="P7D",
-        callback=_ago,
-        help="Like --to-datetime, this long before now: P7D, PT2H30M. Needs brokers, or --from-audit.",
+        callback=parsed_by(_ago),
+        help="To the first offset at or after the time this long ago: P7D, PT2H30M. Needs brokers, or --from-audit.",
     ),
     click.option("--shift-by", type=int, metavar="N", help="Forward by N messages; back if N is negative."),
     click.option(
@@ -146,7 +143,7 @@ _OPTIONS: Final = (
         "audit",
         metavar="DEST",
         type=FolderUri(),
-        help="With a time: to the offset committed at that time, as recorded by an audit; see above.",
+        help="With --to-datetime or --by-duration: to the last offset that an audit has recorded by then; see above.",
     ),
     snapshot_choice_options,
 )

@@ -1,4 +1,4 @@
-"""Parameters shared by several commands: groups, topics and partitions. Names are checked before any I/O."""
+"""Parameters of several commands: groups, topics and partitions. Names are checked before any I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options for durations."""
+"""Options for durations and times."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 import click
 
 from zkgroups.core.time_formats import parse_short_duration
+from zkgroups.exceptions import InvalidInputError
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Parsed = TypeVar("Parsed")
 
 
 def seconds_option(*names: str, help: str, default: float | None = None) -> Callable[[Decorated], Decorated]:
@@ -29,11 +31,19 @@ def seconds_option(*names: str, help: str, default: float | None = None) -> Call
 def duration_option(*names: str, help: str, **more: Any) -> Callable[[Decorated], Decorated]:
     """Return an option for a duration like 90d. The command gets seconds."""
     examples = f"{help}: 90d, 12h, 30m, 3600s."
-    return click.option(*names, metavar="DURATION", callback=_parsed, help=examples, **more)
+    return click.option(*names, metavar="DURATION", callback=parsed_by(parse_short_duration), help=examples, **more)
 
 
-def _parsed(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    return None if text is None else parse_short_duration(text)
+def parsed_by(parse: Callable[[str], Parsed]) -> Callable[[click.Context, click.Parameter, str | None], Parsed | None]:
+    """Return the callback of an option for a time or a duration. Its errors name the option."""
+
+    def callback(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Parsed | None:
+        try:
+            return None if text is None else parse(text)
+        except InvalidInputError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
 
 
 def checked_seconds(_ctx: click.Context, _param: click.Parameter, seconds: float | None) -> float | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import select
+import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,6 +16,9 @@ from .escape import printable
 if TYPE_CHECKING:
     from .options import Options
 
+_LONGEST_WAIT: Final = 1.0
+"""How long to wait for the reader of a full pipe, in seconds."""
+
 _LOG_FORMAT = "zkgroups: %(levelname)s %(name)s: %(message)s"
 
 
@@ -21,6 +26,15 @@ def say(options: Options, text: str) -> None:
     """Print a message, except with `--quiet`."""
     if not options.quiet:
         _write(text)
+
+
+def say_in_time(options: Options, text: str) -> None:
+    """Print a message as `say` does, but leave it out if stderr is a full pipe that nobody reads.
+
+    For commands that must go on: a write to a full pipe waits for its reader, however long that takes.
+    """
+    if _stderr_is_writable(_LONGEST_WAIT):
+        say(options, text)
 
 
 def complain(text: str) -> None:
@@ -43,6 +57,16 @@ def set_up_logging(options: Options) -> None:
     if options.verbose < 2:
         threading.excepthook = lambda _: None
     warnings.showwarning = lambda message, *_: say(options, f"zkgroups: {message}")
+
+
+def _stderr_is_writable(seconds: float) -> bool:
+    """Wait until a few lines can be written to stderr without waiting. Return False after this time."""
+    watched = select.poll()
+    with contextlib.suppress(OSError):  # stderr is not a file
+        if sys.stderr is not None:
+            watched.register(sys.stderr.fileno(), select.POLLOUT)
+            return bool(watched.poll(seconds * 1000))
+    return True
 
 
 def _write(text: str) -> None:

@@ -65,8 +65,8 @@ _COMMITS: Final = Table(
 @click.option(
     "--start-over",
     is_flag=True,
-    help="Continue although ZooKeeper was replaced or wiped: record all of its offsets. Earlier commits then "
-    "appear only in --show.",
+    help="Continue although ZooKeeper was replaced or wiped: record all of its offsets. --show still prints the "
+    "earlier commits, but `offsets reset --from-audit` does not use them.",
 )
 @click.option("--show", is_flag=True, help="Print the recorded commits, and exit.")
 @click.option(
@@ -91,9 +91,9 @@ def audit(
     partition has several commits within ten seconds, only the last is recorded. COUNT in `--show -o wide` is the number
     of commits since the node was created, so it shows how many were missed. Deletions are not recorded.
 
-    DEST is a folder or any other location that Spark can write to. It holds the audit of one ZooKeeper, with the same
-    groups and topics in each run. An audit that was interrupted in any way continues where it stopped. Without a
-    connection to ZooKeeper it retries, unless --once is given.
+    DEST is a folder or any other location that Spark can write to. It holds the audit of one ZooKeeper. Give the
+    same --groups and --topics in each run. After any interruption, the next run continues where the last one
+    stopped. Without a connection to ZooKeeper it retries, unless --once is given.
 
     If nodes are forbidden, the command reports how many, and --once exits with code 9. The last commit of such a node
     is recorded once the node can be read. If ZooKeeper was replaced or wiped, the command refuses to continue. After

@@ -122,15 +122,16 @@ def diff(
     zone it is UTC.
 
     \b
-    moved          the offset is higher
-    unchanged      the offset is the same
-    unchanged-held the same, and an instance owns the partition; also counted as unchanged
-    went-back      the offset is lower
-    new            the offset is only in B
-    gone           the offset is only in A
-    unreadable     in A or B the node is malformed or forbidden
+    moved           the offset in B is higher than in A
+    unchanged       the offset is the same in A and B
+    unchanged-held  the offset is unchanged, and an instance owns the partition, in A or in B
+    went-back       the offset in B is lower than in A
+    new             the offset is only in B
+    gone            the offset is only in A
+    unreadable      the node is malformed or forbidden, in A or in B
 
-    Snapshots do not contain log ends. So an unchanged offset does not show whether the group is idle or stuck.
+    The column UNCHANGED includes the offsets of UNCHANGED-HELD. Snapshots do not contain log ends. So an unchanged
+    offset does not show whether the group is idle or stuck.
 
     RATE is in messages per second between the last commits in A and B. RECREATED nodes were deleted and created again.
 

@@ -56,6 +56,6 @@ def list_(options: Options, /, destination: str, master: str | None, settings: d
     with SparkOptions(master, settings).session(options) as session:
         found = listing(session, destination)
     if not found:
-        say(options, f"No snapshots in {destination}.")
+        say(options, f"No snapshots in {destination}. To write one: zkgroups snapshot {destination}")
     times = {each.name: utc(int(each.time.timestamp() * 1000)) for each in found}
     Output(options).write(_SNAPSHOTS, [dataclasses.asdict(each) | {"time": times[each.name]} for each in found])

@@ -14,6 +14,7 @@ from zkgroups.core.times import utc
 from ..offsets.from_parquet import cluster_address
 from ..shared.arguments import ChosenPartitions, group_argument, topics_option
 from ..shared.command_classes import Command
+from ..shared.durations import parsed_by
 from ..shared.input_files import FilePath, FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
@@ -29,8 +30,8 @@ def _picture(_ctx: click.Context, _param: click.Parameter, file: Path) -> Path:
     return file
 
 
-def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromtimestamp(parse_time(text) / 1000, UTC)
+def _time(text: str) -> datetime:
+    return datetime.fromtimestamp(parse_time(text) / 1000, UTC)
 
 
 @click.command(cls=Command)
@@ -41,12 +42,16 @@ def _time(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dat
 @click.option(
     "--by",
     type=click.Choice(["topic", "partition"]),
-    help="One line per topic or partition; by default per partition for few partitions or one topic.",
+    help="Draw one line for each topic, or for each partition. By default for each partition, if these are few or "
+    "belong to one topic.",
 )
 @click.option(
-    "--since", metavar="TIME", callback=_time, help="Only snapshots at or after this time, e.g. 2026-01-31T12:00:00."
+    "--since",
+    metavar="TIME",
+    callback=parsed_by(_time),
+    help="Only snapshots at or after this time, e.g. 2026-01-31T12:00:00.",
 )
-@click.option("--until", metavar="TIME", callback=_time, help="Only snapshots until this time.")
+@click.option("--until", metavar="TIME", callback=parsed_by(_time), help="Only snapshots until this time.")
 @cluster_option
 @spark_options
 @click.pass_obj
@@ -64,10 +69,10 @@ def plot(
 ) -> None:
     """Plot a group's offsets, messages read per second, and commits per second.
 
-    The command reads all snapshots in DEST. The picture suits light and dark backgrounds. If there are many lines, only
-    those that went back or are unlike the rest are drawn. A shaded area shows the range of all other lines. A gap
-    means unknown: a missing offset, or the rate of an offset that went back. Rates are computed between snapshots, by
-    the times at which offsets were read. For rates between commits, see `snapshots diff`.
+    The command reads all snapshots in DEST. The picture suits light and dark backgrounds. If there are many lines, the
+    plot shows only unusual ones: offsets that went back, and offsets that moved unlike the rest. A shaded area shows
+    the range of all other lines. A gap means that the value is unknown: an offset is missing, or went back. A rate is
+    computed from two snapshots and the times of their reads. `snapshots diff` shows rates between commits.
 
     \b
     Example:

@@ -269,6 +269,18 @@ def test_a_claim_that_is_taken_away_ends_with_exit_code_7(zookeeper_hosts: str, 
     assert left(invoices) == EMPTY
 
 
+def test_a_lost_claim_names_the_new_owner(zookeeper_hosts: str, invoices: Consumergroup) -> None:
+    with invoices.instance("ben") as ben, holding(zookeeper_hosts, "0") as (process, [row]):
+        ben.register([])
+        process.send_signal(signal.SIGSTOP)
+        invoices.release(AT, expected_owner=row["instance"])
+        ben.claim(AT)
+        process.send_signal(signal.SIGCONT)
+        done = ended(process)
+    assert done.code == 7
+    assert "the claim is lost: orders/0 was taken away and is now claimed by 'ben' of session" in done.err
+
+
 # Ctrl-C while a command runs
 
 

@@ -25,7 +25,7 @@ from tests.testing.waiting import eventually, is_alive
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
-from .running import Ended, interrupt, run, started
+from .running import COMMAND, Ended, environment, interrupt, run, started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -389,6 +389,66 @@ def test_a_kill_of_all_processes_with_our_name_leaves_nothing_of_the_command(sev
     named = [pid for pid in ours if b"supervisor.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     kill_together(holder, *(pid for pid in named if pid != holder))
     assert eventually(lambda: not any(map(is_alive, command)))
+
+
+# Nobody reads what it prints
+
+
+@contextmanager
+def claiming_into_a_full_pipe(hosts: str, *command: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Start a claim whose stderr is a full pipe. Yield the process and the end from which to read."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    arguments = [COMMAND, "-z", hosts, "--session-timeout", "10", "claim", "invoices", "orders", "0", *command]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=writer, env=environment()
+    ) as process:
+        os.close(writer)
+        try:
+            yield process, reader
+        finally:
+            os.close(reader)
+            process.kill()
+
+
+def drain(reader: int) -> None:
+    os.set_blocking(reader, False)
+    with suppress(BlockingIOError):
+        while os.read(reader, 65536):
+            pass
+
+
+def test_a_claim_is_released_although_nobody_reads_that_its_command_was_stopped(
+    zookeeper: Any, zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    with (
+        TcpProxy(zookeeper.address) as proxy,
+        claiming_into_a_full_pipe(
+            same_chroot(proxy, zookeeper_hosts), "--grace", "0.7", "--", "sh", "-c", f"echo > {begun}; sleep 100"
+        ) as (process, reader),
+    ):
+        assert eventually(begun.exists)
+        proxy.cut()
+        assert eventually(lambda: not list(invoices.owners()))
+        drain(reader)
+        assert process.wait(30) == 7
+
+
+def test_in_the_foreground_a_signal_ends_a_claim_although_nobody_reads_that_it_is_claimed(
+    zookeeper_hosts: str, invoices: Consumergroup
+) -> None:
+    with claiming_into_a_full_pipe(zookeeper_hosts) as (process, reader):
+        assert process.stdout is not None
+        assert [process.stdout.readline()[:5], process.stdout.readline()[:8]] == [b"GROUP", b"invoices"]
+        process.terminate()
+        assert eventually(lambda: not list(invoices.owners()))
+        drain(reader)
+        assert process.wait(30) == 143
 
 
 # No fault, or no command

@@ -6,8 +6,10 @@ import json
 import re
 import subprocess
 import threading
+import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,8 @@ from .running import COMMAND, environment, started
 from .test_groups import tree
 
 pytestmark = pytest.mark.zookeeper
+
+YEAR = 366 * 86_400.0
 
 P0, P1 = (TopicPartition("orders", number) for number in range(2))
 
@@ -231,6 +235,25 @@ def test_if_the_file_cannot_be_created_or_written_nothing_is_deleted(
         assert (ended.returncode, ended.stdout) == (1, "")
         assert len(ended.stderr.splitlines()) == 1
     assert tree(kazoo, "/consumers") == before
+
+
+def test_a_group_is_kept_if_only_the_clock_of_this_machine_says_that_it_is_old(
+    zookeeper_hosts: str,
+    old: Registry,
+    export: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # the command sets its own
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr(prune, "time", SimpleNamespace(time=lambda: time.time() + YEAR))
+    arguments = ["groups", "prune", "--older-than", "90d", "--export", str(export), "--execute"]
+    assert main.run(["-z", zookeeper_hosts, *arguments]) == 9
+    assert old.groups() == ["invoices", "litter"]
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(" s ago ")[2] for line in told[1:]] == [
+        "by the server's clock, so it is not deleted: check the clock of this machine"
+    ] * 2
 
 
 def test_execute_needs_a_file(zkgroups: Zkgroups, kazoo: KazooClient, old: Registry) -> None:

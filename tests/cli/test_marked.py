@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zkgroups import Registry
+from zkgroups import Registry, TopicPartition
 from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.zookeeper.admin import migration_marks as marks
 
@@ -38,3 +38,18 @@ def test_an_unreadable_mark_is_shown_with_the_other_unreadable_nodes(
     shown = zkgroups("groups", "describe", "billing")
     assert "/consumers/billing/migration" in shown.out
     assert "MOVED-TO" not in shown.out
+
+
+def test_offsets_of_a_marked_group_change_only_with_force(zkgroups: Zkgroups, registry: Registry) -> None:
+    group, at = registry.group("invoices"), TopicPartition("orders", 0)
+    group.offsets.set(at, 50)
+    marks.put(registry._context, {"invoices": "accounts"}, plan="p1", state=MarkState.MOVED)
+    reset = ("offsets", "reset", "invoices", "--all-topics", "--shift-by", "5", "--execute")
+    for command in (("offsets", "set", "invoices", "orders", "0", "60"), reset):
+        refused = zkgroups(*command)
+        assert refused.code == 4
+        assert "group 'invoices' was moved to Kafka's own offsets as 'accounts', by plan p1: change its" in refused.err
+        assert group.offsets.fetch(at).offset == 50
+    assert zkgroups("offsets", "set", "invoices", "orders", "0", "60", "--force").code == 0
+    assert zkgroups(*reset, "--force").code == 0
+    assert group.offsets.fetch(at).offset == 65

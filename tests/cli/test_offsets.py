@@ -213,6 +213,21 @@ def test_a_live_group_is_not_changed_unless_forced(zkgroups: Zkgroups, billing: 
 
 
 @pytest.mark.parametrize(
+    ("topic", "partition", "missing"), [("order", "0", "topic 'order'"), ("orders", "2", "partition orders/2")]
+)
+def test_an_offset_of_a_partition_that_kafka_does_not_have_is_set_only_with_force(
+    zkgroups: Zkgroups, invoices: Any, billing: Any, topic: str, partition: str, missing: str
+) -> None:
+    command = ("offsets", "set", "invoices", topic, partition, "5")
+    refused = zkgroups(*command)
+    assert (refused.code, refused.out) == (3, "")
+    assert refused.err == f"zkgroups: Kafka has no {missing}: check the name and the number, or use --force\n"
+    assert invoices.offsets.fetch(TopicPartition(topic, int(partition))) is None
+    assert zkgroups(*command, "--force").code == 0
+    assert number(invoices, TopicPartition(topic, int(partition))) == 5
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ("orders", "x", "5"),

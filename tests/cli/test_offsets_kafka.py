@@ -175,3 +175,25 @@ def test_a_mistyped_secret_in_a_properties_file_is_not_shown(
     assert "sasl.pasword: it is not a setting of Java clients that zkgroups supports: check its name" in ended.err
     assert "(not shown)" not in ended.err
     assert "s3cret" not in ended.err + ended.out
+
+
+def test_an_offset_outside_the_log_is_set_only_with_force(
+    zkgroups: Zkgroups, kafka: str, invoices: Any, topic: str
+) -> None:
+    def put(partition: int, offset: int, *more: str) -> tuple[int, str]:
+        ended = zkgroups("-b", kafka, "offsets", "set", "invoices", topic, str(partition), str(offset), *more)
+        return ended.code, ended.err
+
+    code, said = put(1, 6, "--backward")
+    assert (code, f"offset 6 of {topic}/1 is outside 0 to 5: choose an offset in this range" in said) == (4, True)
+    assert put(0, 1, "--backward")[0] == 4
+    code, said = put(3, 0)
+    assert (code, f"the brokers have no partition {topic}/3" in said) == (3, True)
+    assert put(0, 10)[0] == 0
+    assert put(0, 11, "--force")[0] == 0
+
+
+def test_an_offset_is_set_with_a_warning_if_no_broker_answers(zkgroups: Zkgroups, invoices: Any, topic: str) -> None:
+    ended = zkgroups("-b", "127.0.0.1:1", "--timeout", "1", "offsets", "set", "invoices", topic, "0", "11")
+    assert ended.code == 0
+    assert f"warning: the log of {topic}/0 was not checked: " in ended.err

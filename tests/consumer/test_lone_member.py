@@ -199,6 +199,17 @@ def test_a_failed_worker_is_reported_and_the_next_generation_continues_at_its_ma
     assert dict(a.generations[-1].partitions) == {P0: 7}
 
 
+def test_a_topic_recreated_with_more_partitions_is_worked_on_as_a_whole(alone: Alone, client: Any) -> None:
+    plant_topic(client, "orders", 2)
+    a = alone().until_holding(P0, P1)
+    transaction = client.transaction()
+    transaction.delete("/brokers/topics/orders")
+    transaction.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[1],"1":[1],"2":[1]}}')
+    transaction.commit()
+    a.until_holding(P0, P1, P2)
+    assert len(a.generations) == 2
+
+
 def test_a_recreated_topic_does_not_begin_at_the_marks_of_the_old_one(alone: Alone, client: Any) -> None:
     plant_topic(client, "orders", 2)
     a = alone().until_holding(P0, P1)

@@ -388,6 +388,22 @@ def test_a_topic_recreated_with_the_same_partitions_starts_again_for_all_members
     b.until_holding(other)
 
 
+def test_a_member_settles_on_a_topic_that_is_recreated_with_more_partitions(
+    run: Run, client: Any, group: Consumergroup
+) -> None:
+    """It does not claim the new partitions as long as it holds those of the old topic: they would count as old, too."""
+    plant_topic(client, "orders", 2)
+    a = run(id="a", work=marking(7), reconcile_every=NEVER).until_holding(P0, P1)
+    generations = len(a.generations)
+    replace_topic(client, "orders", b'{"version":1,"partitions":{"0":[1],"1":[1],"2":[1]}}')
+    a.until(lambda: len(a.generations) > generations and a.generations[-1].active, "another generation")
+    a.until_holding(P0, P1, P2)
+    assert set(a.generations[generations].partitions) == {P0, P1, P2}
+    a.until(lambda: a.generations[-1].marked.keys() == {P0, P1, P2}, "the marks")
+    a.generations[-1].commit()
+    assert len(a.generations) == generations + 1
+
+
 # On a real broker
 
 

@@ -233,6 +233,7 @@ class SlowStorage:
     def __init__(self) -> None:
         self.inner = MemoryStorage({"orders": 4})
         self.slow: tuple[type, ...] = ()
+        self.lost: set[str] = set()
         self.open: list[tuple[int, Work]] = []
         self.done: list[Work] = []
 
@@ -242,6 +243,9 @@ class SlowStorage:
             return None
         self.done.append(work)
         return self.inner.start(work_id, work)
+
+    def may_be_lost(self, group: str) -> bool:
+        return group in self.lost
 
     def take(self) -> tuple[int, Result]:
         """Carry out the oldest open work, and return its result."""

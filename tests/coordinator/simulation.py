@@ -112,6 +112,9 @@ class Simulation:
         self.work.append((work_id, work))
         return None
 
+    def may_be_lost(self, _group: str) -> bool:
+        return False
+
     def finish_work(self, position: int, failure: KafkaError | None = None) -> None:
         """Finish some work. Work of a group is carried out in order, but its result may come late."""
         if self.work:

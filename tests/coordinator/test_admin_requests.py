@@ -11,22 +11,29 @@ from zkgroups.coordinator import (
     DescribeRequest,
     KafkaError,
     ListRequest,
+    LocateAnswer,
+    LocateRequest,
     RebalanceNeeded,
 )
 from zkgroups.coordinator.storage.work import (
     DescribeStored,
+    GroupsLocated,
     ListStored,
+    LocateGroups,
     RemoveGroup,
     RemoveOffsets,
+    Result,
     StoredDescribed,
     StoredGroup,
     StoredListed,
     WorkFailed,
 )
+from zkgroups.core.znodes.coordinator_node import CoordinatorNode
 
 from .clients import AT_ONCE, GROUP, ORDERS, PAYMENTS, Clients, SlowStorage, protocols, subscribed
 
 OLD = {"requires_known_member_id": False}
+OTHER = CoordinatorNode("6f1c", "gateway-1", 19093, 19192)
 SCALA = StoredGroup("Stable", "consumer", "range", (DescribedMember("scala-1", None, "scala", "h2"),))
 
 
@@ -139,6 +146,31 @@ def test_foreign_members_are_described_beside_the_own_ones() -> None:
     assert [member.member_id for member in mixed.members] == ["a-1", "scala-1"]
     assert [member.member_id for member in other.members] == ["scala-1"]
     assert [group.state for group in (mixed, other, none)] == ["Stable", "Stable", "Dead"]
+
+
+def test_a_group_of_another_coordinator_is_not_described_here() -> None:
+    storage = SlowStorage()
+    clients = Clients(AT_ONCE, storage)
+    storage.slow = (DescribeStored,)
+    describing = clients.send(DescribeRequest((GROUP, "other")))
+    clients.receive_work(storage.open.pop()[0], StoredDescribed({GROUP: SCALA, "other": KafkaError.NOT_COORDINATOR}))
+    assert [group.error.name for group in clients.answer(describing).groups] == ["NONE", "NOT_COORDINATOR"]
+
+
+@pytest.mark.parametrize(
+    ("result", "answer"),
+    [
+        (GroupsLocated({"other": OTHER}), LocateAnswer(KafkaError.NONE, {"other": OTHER})),
+        (WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE), LocateAnswer(KafkaError.COORDINATOR_NOT_AVAILABLE)),
+    ],
+)
+def test_the_storage_knows_the_other_coordinators(result: Result, answer: LocateAnswer) -> None:
+    storage = SlowStorage()
+    clients = Clients(AT_ONCE, storage)
+    storage.slow = (LocateGroups,)
+    locating = clients.send(LocateRequest((GROUP, "other")))
+    clients.receive_work(storage.open.pop()[0], result)
+    assert clients.answer(locating) == answer
 
 
 def test_each_group_of_a_description_that_fails_has_an_error() -> None:

@@ -43,6 +43,18 @@ def test_a_subscription_of_version_0_owns_nothing() -> None:
     assert decode_subscription(data) == Subscription(frozenset({"orders"}))
 
 
+def test_a_subscription_with_a_negative_partition_or_a_wrong_topic_is_malformed() -> None:
+    def owning(topic: bytes, *numbers: int) -> bytes:
+        name = struct.pack(">ih", 1, len(topic)) + topic
+        return b"\0\1" + b"\xff" * 8 + name + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+
+    assert decode_subscription(owning(b"t", 3, 1)) == Subscription(
+        frozenset(), frozenset({TopicPartition("t", 1), TopicPartition("t", 3)})
+    )
+    for malformed in (owning(b"t", 3, -1), owning(b"..", 1), owning(b"a/b"), owning(b"t", 3)[:-1]):
+        assert decode_subscription(malformed) is None
+
+
 def test_user_data_is_skipped() -> None:
     data = b"\0\1" + b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\3abc" + b"\0\0\0\0"
     assert decode_subscription(data) == Subscription(frozenset({"t"}))
@@ -61,7 +73,14 @@ def test_bytes_of_any_kind_are_read_or_malformed(data: bytes) -> None:
 @given(SUBSCRIPTIONS, st.data())
 def test_a_subscription_that_was_cut_off_is_malformed(subscription: Subscription, data: st.DataObject) -> None:
     whole = encode_subscription(subscription)
-    assert decode_subscription(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None
+    without_owned = len(encode_subscription(Subscription(subscription.topics))) - 4
+    length = data.draw(st.integers(0, len(whole) - 1).filter(lambda length: length != without_owned))
+    assert decode_subscription(whole[:length]) is None
+
+
+def test_version_1_without_owned_partitions_is_read_as_kafka_go_writes_it() -> None:
+    data = encode_subscription(Subscription(frozenset({"orders"})))[:-4]
+    assert decode_subscription(data) == Subscription(frozenset({"orders"}))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from zkgroups.coordinator import (
     RebalanceNeeded,
     SyncRequest,
 )
-from zkgroups.coordinator.storage.work import ReleaseMembers
+from zkgroups.coordinator.storage.work import LoadGroup, ReleaseMembers, WorkFailed
 
 from .clients import AT_ONCE, GROUP, REBALANCE, SESSION, Clients, SlowStorage, join_request
 
@@ -361,6 +361,21 @@ def test_a_group_that_moved_answers_its_parked_requests() -> None:
     assert clients.answer(join).error == KafkaError.NOT_COORDINATOR
     assert clients.coordinator.group(GROUP) is None
     assert clients.ask(HeartbeatRequest(GROUP, second, 2)).error == KafkaError.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_that_may_have_moved_is_loaded_again_before_it_answers() -> None:
+    """The coordinator was suspended, and has not heard yet that another one has taken over."""
+    storage = SlowStorage()
+    clients = Clients(storage=storage)
+    first, second = clients.stable("a", "b")
+    join = clients.join(first)
+    storage.lost.add(GROUP)
+    storage.slow = (LoadGroup,)
+    beat = clients.send(HeartbeatRequest(GROUP, second, 2))
+    assert clients.answer(join).error == KafkaError.NOT_COORDINATOR
+    work_id, _loaded = storage.take()
+    clients.receive_work(work_id, WorkFailed(KafkaError.NOT_COORDINATOR))
+    assert clients.answer(beat).error == KafkaError.NOT_COORDINATOR
 
 
 # Stuck rebalances

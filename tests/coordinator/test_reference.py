@@ -20,7 +20,7 @@ from zkgroups.coordinator.group.events import (
     MemberSynced,
     StaticMemberReturned,
 )
-from zkgroups.coordinator.group.group import MAY_FOLLOW
+from zkgroups.coordinator.group.group import MAY_COME_AFTER
 from zkgroups.coordinator.rules.transitions import TRANSITIONS
 from zkgroups.exceptions import InvalidOptionError
 
@@ -52,7 +52,7 @@ def test_every_event_with_a_request_has_a_rule_so_that_it_is_answered(event: typ
 def test_every_event_has_a_rule_and_nothing_happens_to_a_dead_group() -> None:
     assert {event for _state, event in TRANSITIONS} == set(get_args(GroupEvent))
     assert {state for state, _event in TRANSITIONS} == ALIVE
-    assert set(MAY_FOLLOW) == set(GroupState)
+    assert set(MAY_COME_AFTER) == set(GroupState)
 
 
 @pytest.mark.parametrize(

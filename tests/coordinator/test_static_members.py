@@ -217,7 +217,7 @@ def test_the_new_member_id_is_stored_before_the_answer() -> None:
     answer = clients.answer(join)
     stored = storage.done[-1]
     assert isinstance(stored, StoreGeneration)
-    assert stored.members[answer.member_id].instance_id == "j"
+    assert stored.members[answer.member_id].static_id == "j"
 
 
 @pytest.mark.parametrize("failure", [KafkaError.COORDINATOR_NOT_AVAILABLE, None])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import cycle, product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroups.core.rebalance.assignors import ASSIGNORS, COMPUTED_BY_EACH, share_of
@@ -210,7 +210,14 @@ def test_round_robin_skips_streams_that_do_not_subscribe() -> None:
 # Sticky
 
 
+UNEVEN = {TopicPartition("t", number): "a" for number in range(4)}
+
+
 @given(members=groups())
+@example(members=Members({"a": {"t": 1}, "b": {"t": 1, "u": 1}}, {"t": range(4), "u": range(1)}, UNEVEN))
+@example(
+    members=Members({"a": {"t": 1}, "b": {"t": 1, "u": 1}, "c": {"u": 1}}, {"t": range(4), "u": range(2)}, UNEVEN),
+)
 def test_sticky_is_optimally_even_and_then_moves_the_fewest_partitions(members: Members) -> None:
     """Compare with every possible assignment, if there are not too many."""
     everything = [at for topic in members.topics for at in members.in_order(topic)]

@@ -24,6 +24,7 @@ import zkgroups
 from zkgroups import exceptions
 from zkgroups.core.doctor.all_checks import CHECKS
 from zkgroups.core.migration.group_status import MigrationStage
+from zkgroups.core.migration.obstacles import NEXT_STEPS, ObstacleKind
 from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.kafka.settings.properties import parse
@@ -297,3 +298,8 @@ def test_docker_compose_accepts_the_compose_file() -> None:
     if shutil.which("docker") is None or subprocess.run(["docker", "compose", "version"]).returncode:
         missing("docker", "docker compose is not installed")
     subprocess.run(["docker", "compose", "config", "--quiet"], cwd=ROOT, check=True)
+
+
+def test_the_runbook_says_what_to_do_about_every_kind_of_obstacle() -> None:
+    listed = {kind.replace(" ", "-"): step for kind, _, step in rows("docs/migration.md", "### Obstacles")}
+    assert listed == {kind: NEXT_STEPS[kind] for kind in ObstacleKind}

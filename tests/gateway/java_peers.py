@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import signal
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
-from zkgroups.testing import ChildProcess
 from zkgroups.testing.java import find_java, pyspark_jars
 from zkgroups.testing.kafka_releases import release_jars
 from zkgroups.testing.maven import fetch
+
+from .printing_consumer import LONGEST, PrintingConsumer, PrintingProcess
 
 _FOLDER = Path(__file__).parent
 _COMPILER = "org.codehaus.janino.SimpleCompiler"
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
 _LOG_OPTIONS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error",)
-_LONGEST = 60.0
 
 _QUICK = {
     "auto.offset.reset": "earliest",
@@ -33,7 +28,7 @@ _QUICK = {
 }
 
 
-class JavaClient:
+class JavaClient(PrintingProcess):
     """A program in a process of its own, with the clients of a release."""
 
     program = ""
@@ -44,38 +39,20 @@ class JavaClient:
         self._topics = topics
         self._properties = {key: value for key, value in properties.items() if value}
 
-    def lines(self) -> list[str]:
-        text = self._process.log.read_text(errors="replace")
-        return text[: text.rfind("\n") + 1].splitlines()
-
     def wait(self) -> list[str]:
         """Wait for its end, and return what it has printed."""
-        self._process.wait(_LONGEST)
+        self._process.wait(LONGEST)
         return self.lines()
 
-    def __enter__(self) -> Self:
+    def command(self, folder: Path) -> list[str]:
         jars = os.pathsep.join(map(str, (*release_jars(self._release), *pyspark_jars("janino", "commons-compiler"))))
-        java = [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", jars]
-        self._folder = Path(tempfile.mkdtemp(prefix="zkgroups-java-"))
-        properties = self._folder / "consumer.properties"
+        properties = folder / "client.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
-        command = [
-            *java,
-            _COMPILER,
-            str(_FOLDER / f"{self.program}.java"),
-            self.program,
-            str(properties),
-            *self._topics,
-        ]
-        self._process = ChildProcess(command, log=self._folder / "consumer.log", scratch=self._folder)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        java = [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", jars, _COMPILER]
+        return [*java, str(_FOLDER / f"{self.program}.java"), self.program, str(properties), *self._topics]
 
 
-class JavaConsumer(JavaClient):
+class JavaConsumer(JavaClient, PrintingConsumer):
     """A KafkaConsumer. It commits after each poll."""
 
     program = "JavaMember"
@@ -85,34 +62,6 @@ class JavaConsumer(JavaClient):
     ) -> None:
         properties = {"bootstrap.servers": bootstrap, "group.id": group, **_QUICK, **(config or {})}
         super().__init__(release, properties, *topics)
-
-    @property
-    def partitions(self) -> set[str]:
-        """The partitions that it has now, like `orders-0`."""
-        found: set[str] = set()
-        for line in self.lines():
-            kind, _, names = line.partition(" ")
-            some = set(re.findall(r"[^\[\], ]+", names))
-            if kind == "assigned":
-                found |= some
-            elif kind == "revoked":
-                found -= some
-        return found
-
-    @property
-    def read(self) -> list[str]:
-        """The messages that it has read, like `orders-0@7`."""
-        return [line.removeprefix("read ") for line in self.lines() if line.startswith("read ")]
-
-    def leave(self) -> int:
-        """Ask it to end, and return how many milliseconds that took."""
-        os.kill(self._process.pid, signal.SIGTERM)
-        self._process.wait(_LONGEST)
-        [left] = [line for line in self.lines() if line.startswith("left ")]
-        return int(left.split()[1])
-
-    def kill(self) -> None:
-        self._process.kill()
 
 
 class JavaProducer(JavaClient):
@@ -135,5 +84,5 @@ def consumer_groups(release: str, bootstrap: str, *arguments: str) -> str:
         main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     java = [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", os.pathsep.join(map(str, jars))]
     command = [*java, main, "--bootstrap-server", bootstrap, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST)
     return done.stdout + done.stderr

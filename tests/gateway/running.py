@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from zkgroups.coordinator import AssignmentBy, CoordinatorConfig
 from zkgroups.gateway import Gateway, GatewaySettings, GroupRouting, Limits, NodePorts
 from zkgroups.gateway.gateway import StorageFactory
-from zkgroups.gateway.groups.memory_groups import MemoryGroups
+from zkgroups.gateway.groups.memory_group_storage import MemoryGroupStorage
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.address import Address
 from zkgroups.kafka.wire.runner import Runner
@@ -46,7 +46,7 @@ def running(
     bootstrap: str,
     *,
     config: CoordinatorConfig = QUICK,
-    storage: StorageFactory = MemoryGroups,
+    storage: StorageFactory = MemoryGroupStorage,
     brokers: int = 1,
     pattern: str | None = None,
     read_only: bool = False,

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from zkgroups.core.znodes.coordinator_node import CoordinatorNode
 from zkgroups.exceptions import InvalidOptionError
 from zkgroups.gateway.connections.broker_addresses import BrokerAddresses
-from zkgroups.gateway.protocol.addresses import brokers_in, hide_address_settings, replace_addresses
+from zkgroups.gateway.protocol.addresses import addresses_at, brokers_in, hide_address_settings, replace_addresses
 from zkgroups.gateway.protocol.node_ports import NodePorts
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.address import Address
@@ -131,3 +132,9 @@ def test_a_broker_without_a_port_is_reported_once_and_tried_again(caplog: pytest
         assert await known.replace({1: REAL}, "127.0.0.1") == known.known("") == {1: Address("gateway", 19101)}
 
     asyncio.run(use())
+
+
+def test_another_gateway_has_an_address_for_each_broker_whose_port_is_its_own() -> None:
+    other = CoordinatorNode("6f1c", "gateway-1", 19093, 19094)
+    assert addresses_at(other, [1, 2, 3]) == {1: Address("gateway-1", 19094), 2: Address("gateway-1", 19093)}
+    assert addresses_at(CoordinatorNode("6f1c"), [1, 2]) == {}

@@ -28,7 +28,7 @@ from zkgroups.coordinator import (
 from zkgroups.coordinator.storage.work import Result, Work
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.gateway.groups.coordinator_host import CoordinatorHost, Report
-from zkgroups.gateway.groups.memory_groups import MemoryGroups
+from zkgroups.gateway.groups.memory_group_storage import MemoryGroupStorage
 
 from .running import QUICK
 
@@ -47,6 +47,9 @@ class LateStorage:
         result = self._memory.start(work_id, work)
         asyncio.get_running_loop().run_in_executor(None, self._report, WorkFinished(work_id, result))
         return None
+
+    def may_be_lost(self, _group: str) -> bool:
+        return False
 
 
 def hosted(storage: Callable[[Report], Any], use: Callable[[CoordinatorHost], Awaitable[None]]) -> None:
@@ -88,7 +91,7 @@ def test_a_plan_that_fails_is_an_error_for_the_member_and_not_silence(error: Exc
         synced: Any = await host.answer(SyncRequest("g", member, generation, {}))
         assert synced.error is not KafkaError.NONE
 
-    hosted(lambda report: MemoryGroups(counts, report), use)
+    hosted(lambda report: MemoryGroupStorage(counts, report), use)
 
 
 def test_a_member_expires_by_itself() -> None:

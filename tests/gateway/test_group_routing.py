@@ -21,7 +21,7 @@ def test_groups_whose_whole_name_matches_are_answered_here() -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "größe", "x" * 250])
 def test_without_an_expression_a_name_that_no_node_can_have_goes_nowhere(name: str) -> None:
-    assert GroupRouting().route(name) is Route.NOWHERE
+    assert GroupRouting().route(name) is Route.REFUSED
     assert GroupRouting().route("x" * 249) is Route.HERE
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from zkgroups.gateway import Limits
 from zkgroups.gateway.connections.answer_queue import AnswerQueue, Changed
+from zkgroups.gateway.connections.byte_stream import ByteStream
 from zkgroups.gateway.connections.frames import FrameReader
 from zkgroups.kafka.wire import codec
 
@@ -25,26 +26,37 @@ def metadata() -> bytes:
     return codec.encode_answer(codec.MetadataResponse(brokers=[], topics=[topic]), 8, 7)
 
 
+class OpenTransport(asyncio.Transport):
+    """A transport that sends nothing."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
 class FakeUpstream:
     """An upstream whose answers are there already."""
 
     def __init__(self, data: bytes) -> None:
-        stream = asyncio.StreamReader(limit=2**30)
-        stream.feed_data(data)
+        stream = ByteStream()
+        stream.connection_made(OpenTransport())
+        stream.data_received(data)
         self.frames = FrameReader(stream, longest=2**30, stall_timeout=30)
 
 
 class FakeClient:
-    """A writer to a client that reads at once."""
+    """A stream to a client that reads at once."""
 
     def __init__(self) -> None:
         self.sent = asyncio.get_running_loop().create_future()
 
-    def write(self, data: bytes) -> None:
+    async def send(self, data: bytes, _stall_timeout: float) -> None:
         self.sent.set_result(bytes(data))
-
-    async def drain(self) -> None:
-        pass
 
 
 def test_others_go_on_while_large_metadata_is_changed() -> None:

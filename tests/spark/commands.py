@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
-from ..cli.migrating import one_run
+from ..cli.kept_spark import one_run
 from ..cli.running import Argument, Ended
 
 Command = Callable[..., Ended]

@@ -115,7 +115,7 @@ def test_an_empty_folder_has_an_empty_list_and_a_missing_one_is_an_error(spark: 
     with command_on(spark, None) as zkgroups:
         ended = zkgroups("snapshots", "list", tmp_path)
         assert (ended.code, ended.out) == (0, "")
-        assert f"No snapshots in {tmp_path}.\n" in ended.err
+        assert f"No snapshots in {tmp_path}. To write one: zkgroups snapshot {tmp_path}\n" in ended.err
         assert zkgroups("snapshots", "list", tmp_path / "nowhere").code == 3
 
 

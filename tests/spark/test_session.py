@@ -98,7 +98,7 @@ def test_an_unreachable_master_is_an_error_before_spark_starts() -> None:
 def test_an_unshared_folder_is_refused_before_spark_starts(command: tuple[str, ...]) -> None:
     ended = run(*command, "-z", "127.0.0.1:1", "--master", NOWHERE, env=WITHOUT_JAVA)
     assert (ended.code, ended.out) == (4, "")
-    assert f" was not written: the workers of {NOWHERE} may not share this file system" in ended.err
+    assert f" was not written: the workers of {NOWHERE} might not see this file system" in ended.err
 
 
 REMOTE = "spark://master:7077"

@@ -196,7 +196,7 @@ def test_files_that_the_driver_does_not_see_are_an_error(
 
 def refusal(cluster: Cluster, folder: str) -> str:
     return (
-        f"file:/proc/self/cwd/{folder} was not written: the workers of {cluster.master} may not share this file "
+        f"file:/proc/self/cwd/{folder} was not written: the workers of {cluster.master} might not see this file "
         "system; use hdfs://, s3a:// or a mount that all machines share; if all machines have mounted it, use "
         f"--shared-file-system or the setting {SHARED}=true"
     )

@@ -20,7 +20,7 @@ from zkgroups.testing import TcpProxy, expire_session
 from zkgroups.zookeeper.requests.transaction import Create
 
 from .conftest import Connect
-from .events import attempt, expire
+from .events import after_the_next_read, attempt, expire
 from .rules import ME, OFFSET, OWNER, P0, P1, member, session_of
 
 pytestmark = pytest.mark.zookeeper
@@ -109,6 +109,25 @@ def test_rule_4_after_an_administrative_release_the_former_owner_commits_nothing
     assert raw.get(OFFSET)[0] == b"5"
     other.commit(6)
     assert raw.get(OFFSET)[0] == b"6"
+
+
+def test_rule_4_an_administrative_release_between_two_reads_is_noticed(
+    registry: Registry, connect: Connect, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failed check, the owner node is still the own one. It is not adopted under a later registration."""
+    me = member(registry)
+    claim = me.claim(P0)
+    claim.commit(5)
+    raw.set(ME, raw.get(ME)[0])  # the next check fails
+
+    def take_away() -> None:
+        connect().group("billing").release(P0, expected_owner="me")
+        raw.create(OWNER, b"other-0", ephemeral=True)  # the version is that of the own node
+
+    after_the_next_read(take_away, monkeypatch)
+    with pytest.raises(NotClaimedError):
+        claim.commit(9)
+    assert raw.get(OFFSET)[0] == b"5"
 
 
 def test_rule_4_an_administrative_release_of_one_partition_keeps_the_other_claims_of_the_owner(

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from kazoo.security import ACL, Id, Permissions
 
+from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
-from zkgroups.core.times import from_ms
+from zkgroups.core.times import from_ms, to_ms
 from zkgroups.exceptions import (
     GroupInUseError,
     GroupNotFoundError,
@@ -18,6 +19,7 @@ from zkgroups.exceptions import (
     OffsetConflictError,
 )
 from zkgroups.zookeeper.admin.prune_group import _Pruning
+from zkgroups.zookeeper.admin.server_clock import server_time_ms
 from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import Operation
 
@@ -70,6 +72,21 @@ def test_an_unchanged_group_is_deleted(idle: Consumergroup, registry: Registry) 
     registry.group("other").create()
     prune(idle, read(idle))
     assert registry.groups() == ["other"]
+
+
+def test_a_group_that_was_used_too_recently_by_the_clock_of_the_server_is_kept(
+    idle: Consumergroup, registry: Registry, raw: Any
+) -> None:
+    before = raw.get_children(idle.paths.root)
+    registry.group("empty").create()
+    for group in (idle, registry.group("empty")):
+        with pytest.raises(GuardFailedError, match=r"was used [0-9]+ s ago by the server's clock"):
+            group.prune(read(group), unused_for=3600.0)
+    assert raw.get_children(idle.paths.root) == before
+    last_ms = max(to_ms(found.committed_at) for found in read(idle))
+    assert eventually(lambda: server_time_ms(registry._context, idle.paths.root) > last_ms + 1000)
+    idle.prune(read(idle), unused_for=1.0)
+    assert registry.groups() == ["empty"]
 
 
 def test_a_group_without_offsets_or_directories_is_deleted(registry: Registry, raw: Any) -> None:

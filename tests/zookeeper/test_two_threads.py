@@ -6,7 +6,7 @@ Each test forces the order of requests in which an earlier version failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,11 +23,9 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.ownership.resume_claims import find_owners
-from zkgroups.zookeeper.requests import bulk_read
-from zkgroups.zookeeper.session.registry_context import RegistryContext
 
 from .conftest import Connect
-from .events import attempt, expire
+from .events import after_the_next_read, attempt, expire
 from .late_answers import PATIENCE, Announcing, Late, a_transaction
 from .leaving import left_behind
 from .rules import ME, OFFSET, OWNER, P0, P1, member
@@ -42,20 +40,6 @@ ORDERS = Registration({"orders": 1})
 def impatient(zookeeper_hosts: str, proxy: TcpProxy, connect: Connect) -> Registry:
     """A registry behind the proxy that gives up soon."""
     return connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-
-
-def after_the_next_read(act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Act once, after the next read of several nodes, before the caller gets the result."""
-    read = bulk_read.nodes
-
-    def nodes(context: RegistryContext, paths: Iterable[str]) -> Any:
-        found = list(read(context, paths))
-        if found:
-            monkeypatch.setattr(bulk_read, "nodes", read)
-            act()
-        return found
-
-    monkeypatch.setattr(bulk_read, "nodes", nodes)
 
 
 def test_rule_3_a_registration_is_kept_if_the_outcome_of_a_second_one_is_unknown(

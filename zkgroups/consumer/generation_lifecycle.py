@@ -33,7 +33,7 @@ AnyMembership: TypeAlias = Membership | LoneMembership
 
 
 class GenerationLifecycle:
-    """The current generation, if any, and the partitions that the user's callbacks have been told about."""
+    """The current generation, if any, and the partitions last reported to the user's callbacks."""
 
     def __init__(
         self,

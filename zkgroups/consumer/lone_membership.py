@@ -69,7 +69,7 @@ class LoneMembership:
         return is_cut_off(self._session)
 
     def wait_connected(self) -> None:
-        """Do nothing: no request follows."""
+        """Do nothing: a lone member sends no requests that need a connection."""
 
     def close(self) -> None:
         """Stop watching the topics."""
@@ -80,7 +80,8 @@ class LoneMembership:
         self._stats.looks += 1
         found = self._observer.topics(self._registration)
         outlived = self._topics.outlived_by(self._held, found.created, found.unreadable)
-        wanted = frozenset(TopicPartition(t, n) for t, numbers in found.partitions.items() for n in numbers) - outlived
+        existing = (TopicPartition(t, n) for t, numbers in found.partitions.items() for n in numbers)
+        wanted = frozenset(filter(self._topics.is_claimable, existing))
         if outlived:
             self._tell(None)  # the recreated topic can be claimed once these are given up
         if wanted != self._wanted:

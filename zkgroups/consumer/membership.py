@@ -162,8 +162,8 @@ class Membership:
         self._plan_awaited = planned is None and not awaited
         mine, others = self._holding(planned or ())
         wanted = dict.fromkeys(mine, 0) if planned is None else planned  # its share is not known yet
-        if outlived := self._topics.outlived_by(mine, roster.topic_zxids, roster.unreadable_topics):
-            wanted = {at: stream for at, stream in wanted.items() if at not in outlived}
+        if self._topics.outlived_by(mine, roster.topic_zxids, roster.unreadable_topics):
+            wanted = {at: stream for at, stream in wanted.items() if self._topics.is_claimable(at)}
             self._tell(None)  # the recreated topic can be claimed once these are released
         if Dialect.PYKAFKA in roster.dialects:
             others |= owners_elsewhere(self.group, wanted)

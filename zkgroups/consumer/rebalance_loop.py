@@ -1,7 +1,7 @@
 """The thread of one member, which carries out the actions of the rebalance (`core/rebalance/state_machine.py`).
 
-Other threads (kazoo's, workers, the user's) only leave an event or a flag for it. So only `close` waits for this
-thread, no lock is held while a callback runs, and no request is sent on the thread of a watch (rule 8).
+Other threads (kazoo's, workers, the user's) only leave an event or a flag for it. Of these, only `close` waits for this
+thread. No lock is held while a callback runs, and no request is sent on the thread of a watch (rule 8).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class RebalanceLoop:
         self._inbox.put(event)
 
     def tell_changed(self, free: Partitions | None) -> None:
-        """Note that these partitions were released, or with None, that anything else changed. For kazoo's threads."""
+        """Note that these partitions were released; with None, that something else changed. Called by kazoo."""
         if free is None:
             self._changes.changed()
         else:
@@ -188,7 +188,7 @@ class RebalanceLoop:
     # The thread
 
     def run(self) -> None:
-        """Take part until the member is closed."""
+        """Run the rebalance until the member is closed."""
         self._timers.every(self._options.reconcile_every, self._reconcile)
         if self._options.auto_commit_every is not None:
             self._timers.every(self._options.auto_commit_every, self._auto_commit)
@@ -262,7 +262,7 @@ class RebalanceLoop:
         return min(max(due - uptime(), 0.0), TICK)
 
     def _hurry(self, event: Event) -> None:
-        """If the member shall leave, deliver a failure at once that is waiting for the end of a pause."""
+        """If the member shall leave, end the pause before a retry: pass the failure on now."""
         if isinstance(event, CloseRequested | WithdrawRequested) and self._failed is not None:
             self.tell(self._failed)
 
@@ -305,7 +305,7 @@ class RebalanceLoop:
             self._hand_out(generation)
 
     def _reconcile(self) -> None:
-        """Look at the group without a reason: a watch may have been missed, or an unreadable node repaired."""
+        """Read the group periodically: a watch event may be missing, or an unreadable node may be repaired."""
         self._changes.changed()
         with suppress(ZkgroupsException):
             if self._lifecycle.is_readable_now():
@@ -436,7 +436,7 @@ class RebalanceLoop:
     # Generations
 
     def _begin(self, begin: StartGeneration) -> None:
-        """Hand out a new generation. If the committed offsets cannot be read, retry a moment later."""
+        """Hand out a new generation. If the committed offsets cannot be read, retry after a pause."""
         try:
             generation = self._lifecycle.begin(begin)
         except ZkgroupsException as error:

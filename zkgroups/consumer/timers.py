@@ -1,4 +1,4 @@
-"""Timers for one thread, which looks at the clock between other work."""
+"""Timers for one thread. The thread itself calls what is due, between its other work."""
 
 from __future__ import annotations
 

@@ -11,8 +11,11 @@ from .groups_in_memory import GroupsInMemory
 from .outbox import Outbox
 from .storage.work import (
     DescribeStored,
+    GroupsLocated,
     ListStored,
+    LocateGroups,
     OffsetsRead,
+    OffsetsRemoved,
     ReadOffsets,
     RemoveGroup,
     RemoveOffsets,
@@ -29,6 +32,7 @@ from .values.answers import (
     FetchedOffsets,
     ListAnswer,
     ListedGroup,
+    LocateAnswer,
     refusal,
 )
 from .values.consumer_protocol import CONSUMER
@@ -40,10 +44,11 @@ from .values.requests import (
     DescribeRequest,
     FetchRequest,
     ListRequest,
+    LocateRequest,
     Request,
 )
 
-TYPE_OF_ALL = "classic"
+GROUP_TYPE = "classic"
 """The type of all groups here, in Kafka's words."""
 
 
@@ -53,6 +58,17 @@ class AdminRequests:
     def __init__(self, outbox: Outbox, groups: GroupsInMemory) -> None:
         self._outbox = outbox
         self._groups = groups
+
+    def locate(self, request_id: int, request: LocateRequest) -> None:
+        """Find the other coordinators of groups. The groups are not loaded here."""
+
+        def located(result: Result) -> None:
+            if isinstance(result, GroupsLocated):
+                self._outbox.answer(request_id, LocateAnswer(KafkaError.NONE, result.elsewhere))
+            else:
+                self._refuse(request_id, request, result)
+
+        self._outbox.start(LocateGroups(request.groups), located)
 
     def fetch(self, request_id: int, request: FetchRequest) -> None:
         """Fetch offsets. The group may be in any state, and need not exist."""
@@ -82,7 +98,7 @@ class AdminRequests:
                 found[group.name] = ListedGroup(group.name, group.protocol_type, group.state)
         states = {state.casefold() for state in request.states}
         types = {type.casefold() for type in request.types}
-        if types and TYPE_OF_ALL not in types:
+        if types and GROUP_TYPE not in types:
             return ()
         groups = (group for _name, group in sorted(found.items()))
         return tuple(group for group in groups if not states or group.state.casefold() in states)
@@ -142,6 +158,8 @@ class AdminRequests:
 
         def removed(result: Result) -> None:
             errors = refused | dict.fromkeys(free, _error_of(result))
+            if isinstance(result, OffsetsRemoved):
+                errors |= result.errors
             self._outbox.answer(request_id, DeleteOffsetsAnswer(KafkaError.NONE, errors))
 
         if free:

@@ -79,7 +79,7 @@ class GroupCoordinator:
         new_id: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
         self._storage = storage
-        self._machine = CoordinatorMachine(config, new_id=new_id)
+        self._machine = CoordinatorMachine(config, new_id=new_id, may_be_lost=storage.may_be_lost)
 
     @property
     def next_deadline(self) -> float | None:

@@ -27,11 +27,11 @@ class DeadlineKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadlineKey:
-    """The key of a deadline. `of` is the id of the member or of the storage work, if the deadline has one."""
+    """The key of a deadline. `owner` is the id of the member or of the storage work, if the deadline has one."""
 
     kind: DeadlineKind
     group: str = ""
-    of: str | int = ""
+    owner: str | int = ""
 
 
 class Deadlines(Generic[Key]):

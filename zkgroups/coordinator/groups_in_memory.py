@@ -47,7 +47,7 @@ class GroupsInMemory:
             self._waiting[name] = [(then, refuse)]
             self._outbox.start(LoadGroup(name), lambda result: self._loaded(name, result))
 
-    def create(self, group: Group) -> None:
+    def keep(self, group: Group) -> None:
         """Keep a group from now on, until it is deleted or expires."""
         if not group.exists:
             group.exists = True
@@ -68,7 +68,7 @@ class GroupsInMemory:
         group = Group(name, self._outbox, TRANSITIONS, result.generation, result.protocol_type)
         self._groups[name] = group
         if result.exists:
-            self.create(group)
+            self.keep(group)
         for then, _refuse in waiting:
             then(group)
         if not group.exists and self._groups.get(name) is group:

@@ -36,7 +36,7 @@ class MemberRequests:
                 request = replace(request, member_id="")
             self._refuse(request_id, request, admitted)
             return
-        self._groups.create(group)
+        self._groups.keep(group)
         group.receive(admitted)
 
     def _give_place_up(self, group: Group, member_id: str) -> None:
@@ -58,7 +58,7 @@ class MemberRequests:
             if request.generation >= 0:
                 self._refuse(request_id, request, KafkaError.ILLEGAL_GENERATION)
                 return
-            self._groups.create(group)
+            self._groups.keep(group)
         self._pass_on(group, check_commit(group, request), request_id, request, CommitReceived(request_id, request))
 
     def leave(self, request_id: int, request: LeaveRequest, group: Group) -> None:

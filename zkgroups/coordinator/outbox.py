@@ -54,11 +54,11 @@ class Outbox:
         work_id = next(self._work_ids)
         self.open_work[work_id] = OpenWork(work, finish)
         limit = self.config.storage_timeout if timeout is None else timeout
-        self.deadlines.set(DeadlineKey(DeadlineKind.WORK, of=work_id), self.time + limit)
+        self.deadlines.set(DeadlineKey(DeadlineKind.WORK, owner=work_id), self.time + limit)
         self._actions.append(StartWork(work_id, work))
 
     def finish(self, work_id: int, result: Result) -> None:
         """Pass a result to the code that waits for it. Ignore the result of work that has finished already."""
         if (open_work := self.open_work.pop(work_id, None)) is not None:
-            self.deadlines.cancel(DeadlineKey(DeadlineKind.WORK, of=work_id))
+            self.deadlines.cancel(DeadlineKey(DeadlineKind.WORK, owner=work_id))
             open_work.finish(result)

@@ -50,6 +50,7 @@ from .values.requests import (
     JoinRequest,
     LeaveRequest,
     ListRequest,
+    LocateRequest,
     SyncRequest,
 )
 
@@ -62,15 +63,23 @@ class CoordinatorMachine:
 
     When `next_deadline` has come, first pass the events that arrived before it, and then call
     `receive(TimePassed(), now)`. So a request that arrived in time counts, even if the process was suspended.
+
+    `may_be_lost` is that of the storage: before each request to a group, it says whether the group may have another
+    coordinator by now. Then the group is dropped, as by `GroupMoved`.
     """
 
     def __init__(
-        self, config: CoordinatorConfig | None = None, *, new_id: Callable[[], str] = lambda: str(uuid4())
+        self,
+        config: CoordinatorConfig | None = None,
+        *,
+        new_id: Callable[[], str] = lambda: str(uuid4()),
+        may_be_lost: Callable[[str], bool] = lambda _group: False,
     ) -> None:
         self._outbox = Outbox(config or CoordinatorConfig(), new_id)
         self._groups = GroupsInMemory(self._outbox)
         self._members = MemberRequests(self._outbox, self._groups)
         self._admins = AdminRequests(self._outbox, self._groups)
+        self._may_be_lost = may_be_lost
         self._closed = False
 
     @property
@@ -133,6 +142,8 @@ class CoordinatorMachine:
             self._outbox.answer(id, refusal(request, KafkaError.COORDINATOR_NOT_AVAILABLE))
             return
         match request:
+            case LocateRequest():
+                self._admins.locate(id, request)
             case FetchRequest():
                 self._admins.fetch(id, request)
             case ListRequest():
@@ -151,7 +162,12 @@ class CoordinatorMachine:
         if error := self._check(request):
             refuse(error)
         else:
+            self._drop_if_lost(request.group)
             self._groups.use(request.group, self._handler(id, request), refuse)
+
+    def _drop_if_lost(self, name: str) -> None:
+        if self._may_be_lost(name) and (group := self._groups.get(name)) is not None:
+            self._groups.drop(group, KafkaError.NOT_COORDINATOR)
 
     def _check(self, request: GroupRequest) -> KafkaError:
         """Check the fields that do not depend on the group. Old clients may commit to the group with the empty name."""
@@ -185,7 +201,7 @@ class CoordinatorMachine:
         while (due := self._outbox.deadlines.take_due(self._outbox.time)) is not None:
             _time, key = due
             if key.kind is DeadlineKind.WORK:
-                self._give_up_work(int(key.of))
+                self._give_up_work(int(key.owner))
             elif key.kind is DeadlineKind.CLEANUP:
                 self._clean_up(key.group)
             else:
@@ -230,9 +246,9 @@ class CoordinatorMachine:
 def _event_of(key: DeadlineKey) -> GroupEvent:
     match key.kind:
         case DeadlineKind.SESSION:
-            return MemberExpired(str(key.of))
+            return MemberExpired(str(key.owner))
         case DeadlineKind.PENDING_ID:
-            return PendingIdDropped(str(key.of))
+            return PendingIdDropped(str(key.owner))
         case DeadlineKind.INITIAL_DELAY:
             return InitialDelayElapsed()
         case DeadlineKind.JOIN:

@@ -17,7 +17,7 @@ def is_required(name: str) -> bool:
 
 
 def missing(name: str, reason: str) -> NoReturn:
-    """Skip the current test because `name` (zookeeper, spark, kafka, docker) is missing; fail it if required."""
+    """Skip the current test because `name` (zookeeper, spark, kafka, docker, go) is missing; fail it if required."""
     import pytest
 
     if is_required(name):

@@ -57,13 +57,16 @@ class Consumergroup:
         """
         delete_group(self.paths, self._context)
 
-    def prune(self, offsets: Iterable[CommittedOffset]) -> None:
+    def prune(self, offsets: Iterable[CommittedOffset], *, unused_for: float = 0.0) -> None:
         """Delete the group if it has exactly these offsets, unchanged since they were read, and nothing else.
 
-        Raise `OffsetConflictError` if an offset was committed since, `GuardFailedError` if the group has other nodes,
-        and otherwise the errors of `delete`.
+        With `unused_for`, the last commit must be at least this many seconds ago by the server's clock. For a group
+        without offsets, its creation counts.
+
+        Raise `OffsetConflictError` if an offset was committed since, `GuardFailedError` if the group has other nodes or
+        was used too recently, and otherwise the errors of `delete`.
         """
-        prune_group(self.paths, self._context, offsets)
+        prune_group(self.paths, self._context, offsets, unused_for=unused_for)
 
     def copy(self, to: str) -> Copied:
         """Copy the offsets to a new group, without registrations and owners. Malformed offsets are left out.

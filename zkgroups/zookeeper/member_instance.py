@@ -17,7 +17,7 @@ from .offsets import Offsets
 from .ownership.fenced_commit import fenced_commit
 from .ownership.instance_ids_in_use import free_id
 from .ownership.owner_node import OwnerNode, locked
-from .ownership.register_together import register_together
+from .ownership.register_together import SessionFence, register_together
 from .ownership.resume_claims import find_owners, resume_claims
 from .session.registry_context import RegistryContext
 
@@ -134,7 +134,9 @@ class MemberInstance(Instance):
         return Claims(self._ownership, [current[at] for at in sorted(partitions)])
 
 
-def register_all(context: RegistryContext, registrations: Mapping[MemberInstance, Registration]) -> None:
+def register_all(
+    context: RegistryContext, registrations: Mapping[MemberInstance, Registration], fence: SessionFence | None = None
+) -> None:
     """Register several instances of one group in one transaction. See `register_together`."""
     contents = {each._ownership: encode_registration(found) for each, found in registrations.items()}
-    register_together(context, contents)
+    register_together(context, contents, fence)

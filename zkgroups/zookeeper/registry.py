@@ -164,7 +164,7 @@ class Registry:
         Does nothing if the server has lost its quorum, because then it cannot know.
         """
         if not self.server_is_read_only:
-            self._context.session.call(lambda: self._client.sync_async("/"), "/", self._context.deadline())
+            self._context.session.sync(deadline=self._context.deadline())
 
     def require_root(self) -> None:
         """Raise `NoRegistryError` if there are neither groups nor brokers: the chroot is probably wrong.

@@ -45,7 +45,7 @@ Leaf: TypeAlias = Node | ForbiddenNode
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one node: a registration, an owner or an offset. Or the note that all nodes are read again.
+    """A change of one node: a registration, an owner or an offset. Or a notice that all nodes are read again.
 
     - `kind`: the kind of the change.
     - `path`: the path of the node, without the chroot.

@@ -55,7 +55,7 @@ def test_a_server_that_lies_is_not_sent_a_proof(change: Change, words: str) -> N
 
 
 def test_a_server_that_does_not_know_the_password_is_not_trusted() -> None:
-    with pytest.raises(AuthenticationError, match="the broker does not know the password"):
+    with pytest.raises(AuthenticationError, match="the broker did not prove that it knows the password"):
         log_in(lambda _: None, password="another")
 
 

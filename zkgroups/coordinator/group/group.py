@@ -33,7 +33,7 @@ class GroupState(StrEnum):
     DEAD = "Dead"
 
 
-MAY_FOLLOW = {
+MAY_COME_AFTER = {
     GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},
     GroupState.PREPARING_REBALANCE: {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY},
     GroupState.COMPLETING_REBALANCE: {GroupState.PREPARING_REBALANCE},
@@ -87,7 +87,7 @@ class Group:
         return self.members.protocol_type
 
     def change_state(self, state: GroupState) -> None:
-        assert self.state in MAY_FOLLOW[state], (self, state)
+        assert self.state in MAY_COME_AFTER[state], (self, state)
         self.state, self.since = state, self.outbox.time
 
     def state_of(self, member_id: str) -> MemberState | None:
@@ -115,8 +115,8 @@ class Group:
 
     # Deadlines
 
-    def set_deadline(self, kind: DeadlineKind, delay: float, of: str = "") -> None:
-        self.outbox.deadlines.set(DeadlineKey(kind, self.name, of), self.outbox.time + delay)
+    def set_deadline(self, kind: DeadlineKind, delay: float, owner: str = "") -> None:
+        self.outbox.deadlines.set(DeadlineKey(kind, self.name, owner), self.outbox.time + delay)
 
     def has_deadline(self, kind: DeadlineKind) -> bool:
         return self.outbox.deadlines.time_of(DeadlineKey(kind, self.name)) is not None
@@ -127,8 +127,8 @@ class Group:
         if time is not None and self.outbox.time + delay < time:
             self.set_deadline(kind, delay)
 
-    def cancel_deadline(self, kind: DeadlineKind, of: str = "") -> None:
-        self.outbox.deadlines.cancel(DeadlineKey(kind, self.name, of))
+    def cancel_deadline(self, kind: DeadlineKind, owner: str = "") -> None:
+        self.outbox.deadlines.cancel(DeadlineKey(kind, self.name, owner))
 
     def cancel_all_deadlines(self) -> None:
         for kind in DeadlineKind:

@@ -39,11 +39,13 @@ class Member:
     protocols: tuple[GroupProtocol, ...]
     parked_join: int | None = None
     parked_sync: int | None = None
-    has_been_answered: bool = False
+    has_had_generation: bool = False
     """False until its first generation. Until then, the client sends no heartbeats."""
     must_sync: bool = False
     """True from the start of a generation until the member has sent its sync request."""
     assignment: bytes = b""
+    _decoded: tuple[bytes, Subscription | None] = (b"", None)
+    """The last metadata that was decoded, and its subscription. A client may list very many partitions."""
 
     @property
     def is_static(self) -> bool:
@@ -59,7 +61,10 @@ class Member:
 
     def subscription(self, protocol: str | None) -> Subscription | None:
         """The decoded subscription for a protocol; None if it is malformed."""
-        return decode_subscription(self.metadata(protocol))
+        metadata = self.metadata(protocol)
+        if metadata != self._decoded[0]:
+            self._decoded = metadata, decode_subscription(metadata)
+        return self._decoded[1]
 
 
 class Members:
@@ -96,7 +101,7 @@ class Members:
         return max((member.rebalance_timeout for member in self._by_id.values()), default=0.0)
 
     @property
-    def joined(self) -> int:
+    def joined_count(self) -> int:
         """The number of members whose join requests are parked."""
         return sum(member.parked_join is not None for member in self._by_id.values())
 
@@ -149,7 +154,7 @@ class Members:
 
     # Protocols
 
-    def support(self, protocol_type: str, protocols: tuple[GroupProtocol, ...]) -> bool:
+    def can_admit(self, protocol_type: str, protocols: tuple[GroupProtocol, ...]) -> bool:
         """True if a member with these protocols can take part: one of them is supported by all members."""
         if not self._by_id:
             return bool(protocol_type and protocols)

@@ -82,11 +82,13 @@ def metadata_of(group: Group) -> GroupMetadata:
     )
 
 
-def described(name: str, group: Group | None, stored: StoredGroup | None) -> DescribedGroup:
+def described(name: str, group: Group | None, stored: StoredGroup | KafkaError | None) -> DescribedGroup:
     """Describe a group for clients, with the members of other clients, which `stored` contains.
 
     Subscriptions and assignments of the coordinator's members are shown only while the group is stable.
     """
+    if isinstance(stored, KafkaError):
+        return DescribedGroup(name, stored)
     if group is None or not len(group.members):
         return _described_as_stored(name, group, stored)
     stable = group.state is GroupState.STABLE

@@ -54,7 +54,7 @@ def admit(
     """Return the event of the group for a join request, or the error that refuses it."""
     if not _has_room(group, request.member_id):
         return KafkaError.GROUP_MAX_SIZE_REACHED
-    if not group.members.support(request.protocol_type, request.protocols):
+    if not group.members.can_admit(request.protocol_type, request.protocols):
         return KafkaError.INCONSISTENT_GROUP_PROTOCOL
     if not request.member_id:
         return _admit_new(group, request_id, request)
@@ -85,7 +85,7 @@ def _has_room(group: Group, member_id: str) -> bool:
     member = group.members.get(member_id)
     match group.state:
         case GroupState.PREPARING_REBALANCE:
-            return (member is not None and member.parked_join is not None) or group.members.joined < limit
+            return (member is not None and member.parked_join is not None) or group.members.joined_count < limit
         case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
             return member is not None or len(group.members) < limit
     return True

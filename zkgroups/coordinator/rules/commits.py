@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..actions import ReportCommit
 from ..group.events import CommitReceived
 from ..group.group import Group
 from ..storage.work import OffsetsStored, Result, StoreOffsets, WorkFailed
 from ..values.answers import CommitAnswer
 from ..values.kafka_errors import KafkaError
+from ..values.offset_values import CommittedValue
 
 
 def refuse_commit(group: Group, event: CommitReceived) -> None:
@@ -28,7 +27,11 @@ def commit(group: Group, event: CommitReceived) -> None:
         group.renew_session(member)
     limit = group.config.max_offset_metadata
     now = group.outbox.time
-    kept = {at: replace(each, committed_at=now) for at, each in request.offsets.items() if len(each.metadata) <= limit}
+    kept = {
+        at: CommittedValue(each.offset, each.metadata, each.leader_epoch, now)
+        for at, each in request.offsets.items()
+        if len(each.metadata) <= limit
+    }
 
     def stored(result: Result) -> None:
         errors = dict.fromkeys(request.offsets, KafkaError.OFFSET_METADATA_TOO_LARGE)

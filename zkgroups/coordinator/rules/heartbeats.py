@@ -26,7 +26,7 @@ def expire_member(group: Group, event: MemberExpired) -> None:
     A new member is removed even then: its client may have given up, and would return as another member.
     """
     member = group.members.get(event.member_id)
-    if member is None or (member.is_parked and member.has_been_answered):
+    if member is None or (member.is_parked and member.has_had_generation):
         return
     group.outbox.report(Incident.MEMBER_EXPIRED, group.name, member.id)
     remove_and_rebalance(group, member)

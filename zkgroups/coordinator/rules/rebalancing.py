@@ -75,7 +75,7 @@ def end_joining(group: Group, _event: JoinTimedOut) -> None:
     if late:
         group.outbox.report(Incident.JOIN_TIMED_OUT, group.name, *(member.id for member in late))
         remove_members(group, late)
-    if len(group.members) and not group.members.joined:
+    if len(group.members) and not group.members.joined_count:
         group.set_deadline(DeadlineKind.JOIN, max(group.members.rebalance_timeout, group.config.min_session_timeout))
     else:
         _start_generation(group)
@@ -153,7 +153,7 @@ def _start_generation(group: Group) -> None:
     for member in group.members:
         group.answer_join(member, group.generation_answer(member))
         group.renew_session(member)
-        member.has_been_answered = member.must_sync = True
+        member.has_had_generation = member.must_sync = True
     group.set_deadline(DeadlineKind.SYNC, group.members.rebalance_timeout)
     if group.coordinator_assigns:
         request_assignment(group)

@@ -18,7 +18,7 @@ def remove_members(group: Group, members: Iterable[Member], *, release: bool = T
         group.answer_parked(member, KafkaError.UNKNOWN_MEMBER_ID)
         group.members.remove(member)
         group.cancel_deadline(DeadlineKind.SESSION, member.id)
-    holding = tuple(member.id for member in gone if member.has_been_answered)
+    holding = tuple(member.id for member in gone if member.has_had_generation)
     if release and holding:
         _release(group, holding)
 

@@ -16,8 +16,10 @@ from .work import (
     GenerationStored,
     GroupLoaded,
     GroupRemoved,
+    GroupsLocated,
     ListStored,
     LoadGroup,
+    LocateGroups,
     MembersReleased,
     OffsetsExpired,
     OffsetsRead,
@@ -56,6 +58,10 @@ class MemoryStorage:
         """Carry out work, and return its result."""
         return self._do(work)
 
+    def may_be_lost(self, _group: str) -> bool:
+        """False: there is no other coordinator."""
+        return False
+
     def _group(self, name: str) -> _MemoryGroup:
         return self._groups.get(name) or _MemoryGroup()
 
@@ -72,6 +78,10 @@ class MemoryStorage:
     def _load(self, work: LoadGroup) -> Result:
         group = self._group(work.group)
         return GroupLoaded(bool(group.offsets), group.generation, group.protocol_type)
+
+    @_do.register
+    def _locate(self, _work: LocateGroups) -> Result:
+        return GroupsLocated()
 
     @_do.register
     def _assign(self, work: PerformAssignment) -> Result:

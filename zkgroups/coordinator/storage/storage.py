@@ -15,3 +15,6 @@ class Storage(Protocol):
 
         It must not block. Work for one group is carried out in the order in which it was started.
         """
+
+    def may_be_lost(self, group: str, /) -> bool:
+        """True if another coordinator may have taken over this group since it was loaded. It must not block."""

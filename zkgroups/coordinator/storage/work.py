@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ...core.znodes.coordinator_node import CoordinatorNode
 from ...core.znodes.topic_partition import TopicPartition
 from ..values.answers import DescribedMember
 from ..values.consumer_protocol import Subscription
@@ -21,9 +22,19 @@ from ..values.offset_values import CommittedValue
 
 @dataclass(frozen=True, slots=True)
 class LoadGroup:
-    """Look up a group before its first request is processed. Answer with `GroupLoaded`."""
+    """Look up a group before its first request is processed. Answer with `GroupLoaded`.
+
+    A storage with several coordinators fails with NOT_COORDINATOR if another one has the group.
+    """
 
     group: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocateGroups:
+    """Find other coordinators of groups. Answer with `GroupsLocated`."""
+
+    groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +44,8 @@ class PlannedMember:
     subscription: Subscription
     previous: frozenset[TopicPartition] = frozenset()
     """The assignment in the previous generation, for strategies that avoid moving partitions."""
-    instance_id: str | None = None
+    static_id: str | None = None
+    """Its `group.instance.id`, if it is a static member."""
     client_id: str = ""
     client_host: str = ""
 
@@ -55,7 +67,7 @@ class PerformAssignment:
 class StoredMember:
     """A member of a generation, as it is stored."""
 
-    instance_id: str | None
+    static_id: str | None
     client_id: str
     client_host: str
     metadata: bytes
@@ -145,6 +157,7 @@ class DescribeStored:
 
 Work: TypeAlias = (
     LoadGroup
+    | LocateGroups
     | PerformAssignment
     | StoreGeneration
     | ReleaseMembers
@@ -174,6 +187,13 @@ class GroupLoaded:
     exists: bool
     generation: int = 0
     protocol_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsLocated:
+    """The groups that have another coordinator."""
+
+    elsewhere: Mapping[str, CoordinatorNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +229,9 @@ class OffsetsRead:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRemoved:
-    """The offsets are deleted."""
+    """The offsets are deleted, except those in `errors`."""
+
+    errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,14 +265,15 @@ class StoredListed:
 
 @dataclass(frozen=True, slots=True)
 class StoredDescribed:
-    """The requested groups that exist."""
+    """The requested groups that exist, or the error of a group."""
 
-    groups: Mapping[str, StoredGroup]
+    groups: Mapping[str, StoredGroup | KafkaError]
 
 
 Result: TypeAlias = (
     WorkFailed
     | GroupLoaded
+    | GroupsLocated
     | AssignmentMade
     | GenerationStored
     | MembersReleased

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ...core.znodes.coordinator_node import CoordinatorNode
 from ...core.znodes.topic_partition import TopicPartition
 from .kafka_errors import KafkaError
 from .offset_values import CommittedValue
@@ -19,6 +20,7 @@ from .requests import (
     JoinRequest,
     LeaveRequest,
     ListRequest,
+    LocateRequest,
     Request,
     SyncRequest,
 )
@@ -97,6 +99,17 @@ class CommitAnswer:
     """The `errors` of all partitions of the request."""
 
     errors: Mapping[TopicPartition, KafkaError]
+
+
+@dataclass(frozen=True, slots=True)
+class LocateAnswer:
+    """The other coordinators of the `groups` of the request. A missing group has none, and may be joined here.
+
+    With an `error`, they could not be found.
+    """
+
+    error: KafkaError
+    groups: Mapping[str, CoordinatorNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +207,7 @@ Answer: TypeAlias = (
     | HeartbeatAnswer
     | LeaveAnswer
     | CommitAnswer
+    | LocateAnswer
     | FetchAnswer
     | ListAnswer
     | DescribeAnswer
@@ -215,6 +229,8 @@ def refusal(request: Request, error: KafkaError) -> Answer:  # noqa: C901 - one 
             return LeaveAnswer(error)
         case CommitRequest():
             return CommitAnswer(dict.fromkeys(request.offsets, error))
+        case LocateRequest():
+            return LocateAnswer(error)
         case FetchRequest():
             return FetchAnswer({group: FetchedOffsets(error) for group in request.groups})
         case ListRequest():

@@ -1,7 +1,7 @@
 """The format of subscriptions and assignments, inside JoinGroup and SyncGroup for groups of the type `consumer`.
 
 Kafka calls it the embedded consumer protocol. Later versions only append fields, so the fields below can be read from
-every version.
+every version. kafka-go writes version 1 without the owned partitions.
 
     subscription   version int16, topics [string], user data, from version 1: owned [topic string, partitions [int32]]
     assignment     version int16, assigned [topic string, partitions [int32]], user data
@@ -15,11 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from ...core.znodes.names import check_partition, check_topic
 from ...core.znodes.topic_partition import TopicPartition
 from ...exceptions import InvalidNameError
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumers."""
+_NUMBER_SIZE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ def decode_subscription(data: bytes) -> Subscription | None:
         version = reader.number(">h")
         topics = frozenset(reader.text() for _ in range(reader.count()))
         reader.skip_bytes()
-        return Subscription(topics, frozenset(reader.partitions()) if version >= 1 else frozenset())
+        has_owned = version >= 1 and not reader.at_end
+        return Subscription(topics, frozenset(reader.partitions()) if has_owned else frozenset())
     except (struct.error, UnicodeDecodeError, InvalidNameError):
         return None
 
@@ -96,6 +99,10 @@ class _Reader:
         self._data = data
         self._at = 0
 
+    @property
+    def at_end(self) -> bool:
+        return self._at == len(self._data)
+
     def number(self, form: str) -> int:
         (value,) = struct.unpack_from(form, self._data, self._at)
         self._at += struct.calcsize(form)
@@ -116,9 +123,17 @@ class _Reader:
     def partitions(self) -> list[TopicPartition]:
         found = []
         for _ in range(self.count()):
-            topic = self.text()
-            found += [TopicPartition(topic, self.number(">i")) for _ in range(self.count())]
+            topic = check_topic(self.text())
+            numbers = self._numbers(self.count())
+            if numbers:
+                check_partition(min(numbers))
+            found += [TopicPartition.checked(topic, number) for number in numbers]
         return found
+
+    def _numbers(self, count: int) -> tuple[int, ...]:
+        numbers = struct.unpack_from(f">{count}i", self._data, self._at)
+        self._at += count * _NUMBER_SIZE
+        return numbers
 
     def _take(self, length: int) -> bytes:
         if not 0 <= length <= len(self._data) - self._at:

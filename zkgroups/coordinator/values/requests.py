@@ -118,6 +118,13 @@ class CommitRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class LocateRequest:
+    """Find the coordinators of `groups`, if the storage has several."""
+
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FetchRequest:
     """Fetch committed offsets of several `groups`. None instead of the partitions of a group means all its offsets."""
 
@@ -159,4 +166,4 @@ GroupRequest: TypeAlias = (
 )
 """A request to one group, which is loaded first."""
 
-Request: TypeAlias = GroupRequest | FetchRequest | ListRequest | DescribeRequest | DeleteGroupsRequest
+Request: TypeAlias = GroupRequest | LocateRequest | FetchRequest | ListRequest | DescribeRequest | DeleteGroupsRequest

@@ -15,7 +15,7 @@ def cannot_be_read(kind: str, node: MalformedNode) -> str:
 
 
 def end_session(session: int) -> str:
-    """Tell how to remove an ephemeral node: by ending its session."""
+    """Say how to remove an ephemeral node: stop the client whose session it belongs to."""
     if not session:
         return "find the client that created it, and delete it with ZooKeeper's own shell"
     return f"stop the client with session {session_hex(session)}; its nodes are then deleted"

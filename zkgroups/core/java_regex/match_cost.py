@@ -18,7 +18,7 @@ STEPS_OF_A_CALL: Final = 100
 
 
 def steps_of_glob(literals: Sequence[str]) -> int:
-    """0 for a name or the start of a name: the filter looks up all of them together."""
+    """Return 0 for a name or the start of a name: the filter looks up all of them together."""
     if len(literals) == 1 or (len(literals) == 2 and not literals[1]):
         return 0
     return sum(LONGEST_NAME * (1 + len(part) // _CHARACTERS) for part in literals[1:])
@@ -101,5 +101,5 @@ def _steps_of_repetition(item: Item, places: int) -> tuple[int, int]:
 
 
 def _count(places: int) -> int:
-    """Unreachable parts belong to RE2's program, too. RE2 must remember the places if there are several."""
+    """Count the steps of one item. Unreachable parts count, too: they belong to RE2's program."""
     return 2 * places.bit_count() if places & (places - 1) else 1

@@ -1,7 +1,7 @@
 """Obstacles: why a group must not be written now.
 
 Code decides by `Obstacle.kind`. The sentence for people is `str(obstacle)`, made where it is shown. Plans store the
-fields of obstacles and never the sentence.
+fields of obstacles and never the sentence. `NEXT_STEPS` has what to do about each kind; docs/migration.md lists it.
 """
 
 from __future__ import annotations
@@ -136,6 +136,47 @@ _TEXTS: Final = {
     ObstacleKind.FORBIDDEN_OFFSETS: "no permission to read offsets in ZooKeeper: {names}",
     ObstacleKind.REQUEST_FAILED: "{detail}",
 }
+
+
+_NEW_PLAN: Final = "make a new plan in another folder"
+
+NEXT_STEPS: Final = {
+    ObstacleKind.UNREADABLE: "Remove the cause that the message names, then try again.",
+    ObstacleKind.LEGACY_INSTANCES: "Stop these instances, or use `migrate follow`, which waits for their end.",
+    ObstacleKind.NATIVE_MEMBERS: "Stop these consumers on the brokers.",
+    ObstacleKind.INVALID_NAME: "Give the group another name on the brokers: `--rename` or `--rename-regex`.",
+    ObstacleKind.TARGET_CONFLICT: "Give each group its own name on the brokers: `--rename` or `--rename-regex`.",
+    ObstacleKind.REFUSED_OFFSETS: "List them with `migrate show --offsets`. Outside the log: use `--on-out-of-range`.",
+    ObstacleKind.SOURCE_OFFSETS_DELETED: f"If the deletion is right, {_NEW_PLAN}.",
+    ObstacleKind.SOURCE_OFFSETS_WRITTEN: f"Stop the legacy members, then {_NEW_PLAN}.",
+    ObstacleKind.SOURCE_OFFSETS_ADDED: f"Stop the legacy members, then {_NEW_PLAN}.",
+    ObstacleKind.TARGET_OFFSETS_CHANGED: f"Stop the clients that commit to the target, then {_NEW_PLAN}.",
+    ObstacleKind.TARGET_OFFSETS_ADDED: f"Stop the clients that commit to the target, then {_NEW_PLAN}.",
+    ObstacleKind.TARGET_OVERWRITTEN: "Stop the other client. `migrate verify` shows which side is ahead.",
+    ObstacleKind.TARGET_OVERWRITTEN_ADDED: "Stop the other client. `migrate verify` shows which side is ahead.",
+    ObstacleKind.OFFSETS_NOT_IN_LOG: f"With `--on-out-of-range`, {_NEW_PLAN}.",
+    ObstacleKind.TOPICS_RECREATED: f"To leave out the old offsets, {_NEW_PLAN}.",
+    ObstacleKind.NOT_MARKED: "Check with `migrate status`. `migrate rollback --force` restores the group anyway.",
+    ObstacleKind.OTHER_MARK: "Finish or roll back the plan of that mark, or remove the mark with `migrate unmark`.",
+    ObstacleKind.MARK_FAILED: "Remove the cause that the message names, then run the command again.",
+    ObstacleKind.LOCKED: "Wait until the other run has ended, then run the command again.",
+    ObstacleKind.LOCK_LOST: "Run the command again.",
+    ObstacleKind.LOCK_LOST_AFTER_WRITE: "Run `migrate verify`, which compares both sides.",
+    ObstacleKind.NOT_MOVED: "Do nothing: there is nothing to roll back.",
+    ObstacleKind.COMMITTED_SINCE: "Keep this progress with `--to-zookeeper`, or discard it with `--force`.",
+    ObstacleKind.COMMITTED_DURING_ROLLBACK: "Stop the new consumers, then run `migrate rollback` again.",
+    ObstacleKind.MOVED_BACK: "To go on, use `--force`: ZooKeeper then keeps the higher offsets.",
+    ObstacleKind.TOPICS_CHANGED_DURING_ROLLBACK: "Run `migrate rollback` again.",
+    ObstacleKind.COPY_BACK_FAILED: "Remove the cause that the message names, then run `migrate rollback` again.",
+    ObstacleKind.ALL_MEMBERS_LEFT: "Wait for the next pass.",
+    ObstacleKind.OFFSET_DELETED: f"If the deletion is right, {_NEW_PLAN}.",
+    ObstacleKind.OFFSET_REFUSED: "Outside the log: run `migrate follow` again with `--on-out-of-range`.",
+    ObstacleKind.OFFSET_NOT_WRITTEN: "Remove the cause that the message names. Each pass tries again.",
+    ObstacleKind.TARGET_DIFFERS: "Stop the client that commits to the target, then run `migrate follow` again.",
+    ObstacleKind.FORBIDDEN_OFFSETS: "Log in as a user who may read them.",
+    ObstacleKind.REQUEST_FAILED: "Remove the cause that the message names, then run the command again.",
+}
+"""For each kind, what an operator should do next."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
     /consumers/<group>/migration                      persistent   zkgroups only: migration mark (`migration_mark.py`)
     /consumers/<group>/details/<topic>/<partition>    persistent   zkgroups only: details of a commit through a gateway
     /zkgroups/targets/<cluster>:<target>              ephemeral    zkgroups only: lock of a migration target
+    /zkgroups/coordinators/<group>                    ephemeral    zkgroups only: the gateway that coordinates a group
     /brokers/topics/<topic>                           persistent   Kafka's, read only
     /brokers/ids/<broker>                             ephemeral    Kafka's, read only
 
@@ -26,6 +27,7 @@ CONSUMERS: Final = "/consumers"
 BROKER_TOPICS: Final = "/brokers/topics"
 BROKER_IDS: Final = "/brokers/ids"
 TARGETS: Final = "/zkgroups/targets"
+COORDINATORS: Final = "/zkgroups/coordinators"
 
 
 class Part(StrEnum):
@@ -100,6 +102,11 @@ class GroupPaths:
 def target_lock(cluster: str | None, target: str) -> str:
     """The path of the lock of a migration target in the Kafka cluster of that name."""
     return join(TARGETS, check_name("target", f"{cluster or ''}:{target}"))
+
+
+def coordinator(group: str) -> str:
+    """The path of the node of the gateway that coordinates a group."""
+    return join(COORDINATORS, check_group(group))
 
 
 def broker_topic(topic: str) -> str:

@@ -12,8 +12,9 @@ from ...kafka.wire import codec
 from ...kafka.wire.codec import RequestKind
 from ...kafka.wire.errors import DamagedAnswerError
 from ..limits import Limits
-from .frames import Frame, send
-from .large_messages import beside_others
+from .byte_stream import ByteStream
+from .frames import Frame
+from .large_messages import on_thread_if_large
 from .upstream import Upstream, UpstreamError
 
 _LONGEST_DECODED: Final = 200_000_000
@@ -56,7 +57,7 @@ Due: TypeAlias = Ready | Forwarded | Changed | Captured
 class AnswerQueue:
     """Sends answers to one client, in the order in which they were added."""
 
-    def __init__(self, client: asyncio.StreamWriter, upstream: Upstream, limits: Limits) -> None:
+    def __init__(self, client: ByteStream, upstream: Upstream, limits: Limits) -> None:
         self._client = client
         self._upstream = upstream
         self._stall_timeout = limits.stall_timeout
@@ -98,7 +99,7 @@ class AnswerQueue:
                 answer = await _decoded(kind, frame)
                 version = await change(answer)
                 written = partial(codec.encode_answer, answer, version, kind.correlation_id)
-                await self._send(await beside_others(frame.size, written))
+                await self._send(await on_thread_if_large(frame.size, written))
             case Captured(kind, waiting):
                 answer = await _decoded(kind, frame)
                 if not waiting.done():
@@ -112,11 +113,13 @@ class AnswerQueue:
             raise DamagedAnswerError("the answers of the broker are not in the order of the requests")
         return frame
 
-    async def _send(self, data: bytes) -> None:
-        await send(self._client, data, self._stall_timeout)
+    async def _send(self, data: bytes | memoryview) -> None:
+        await self._client.send(data, self._stall_timeout)
 
 
 async def _decoded(kind: RequestKind, frame: Frame) -> Any:
     if frame.size > _LONGEST_DECODED:
         raise DamagedAnswerError(f"an answer of {frame.size} bytes is too long to be read")
-    return await beside_others(frame.size, partial(codec.decode_answer, kind.key, kind.version, await frame.whole()))
+    return await on_thread_if_large(
+        frame.size, partial(codec.decode_answer, kind.key, kind.version, await frame.whole())
+    )

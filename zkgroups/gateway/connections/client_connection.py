@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...kafka.wire import codec
@@ -19,22 +18,24 @@ from ...kafka.wire.codec import RequestKind
 from ...kafka.wire.errors import DamagedAnswerError, DamagedRequestError
 from ..groups.group_service import GroupService
 from ..limits import Limits
-from ..protocol.addresses import NAMES_BROKERS, brokers_in, hide_address_settings, replace_addresses
+from ..protocol.addresses import NAMES_BROKERS, add_gateways, brokers_in, hide_address_settings, replace_addresses
 from ..protocol.api_versions import layout, limit_versions, unknown_version
 from ..protocol.offered_apis import Handling, offered
 from ..protocol.permissions import Permission
 from ..protocol.produce_acks import START_SIZE, expects_answer
 from .answer_queue import AnswerQueue, Captured, Changed, Forwarded, Ready
 from .broker_addresses import BrokerAddresses
+from .byte_stream import StalledError
 from .client_stream import ClientStream
 from .frames import Frame, FrameError, FrameReader
 from .group_permissions import GroupPermissions
-from .large_messages import beside_others
+from .large_messages import RequestDecoder
 from .upstream import Upstream, UpstreamError
 
 _log = logging.getLogger("zkgroups.gateway")
 
 _KIND_SIZE: Final = 8
+_SHORT_START: Final = 512
 _CLIENT: Final = "zkgroups-gateway"
 _WITHOUT_TOPICS: Final = 1
 """The first version of Metadata that can be asked about brokers alone."""
@@ -54,6 +55,7 @@ class ClientConnection:
         upstream: Upstream,
         addresses: BrokerAddresses,
         groups: GroupService,
+        decoder: RequestDecoder,
         limits: Limits,
         *,
         node: int | None,
@@ -64,9 +66,10 @@ class ClientConnection:
         self._upstream = upstream
         self._addresses = addresses
         self._groups = groups
+        self._decoder = decoder
         self._limits = limits
-        self._frames = FrameReader(stream.reader, longest=limits.request_size, stall_timeout=limits.stall_timeout)
-        self._answers = AnswerQueue(stream.writer, upstream, limits)
+        self._frames = FrameReader(stream, longest=limits.request_size, stall_timeout=limits.stall_timeout)
+        self._answers = AnswerQueue(stream, upstream, limits)
         self._permissions = GroupPermissions(self._probe)
         self._versions: dict[int, int] = {}
         """The first version of each request that the broker supports."""
@@ -79,7 +82,7 @@ class ClientConnection:
             done, _ = await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-        except (FrameError, UpstreamError, DamagedRequestError, DamagedAnswerError, OSError) as error:
+        except (FrameError, StalledError, UpstreamError, DamagedRequestError, DamagedAnswerError, OSError) as error:
             _log.info("closed the connection of %s: %s", self.host, error)
         except Exception:
             _log.exception("closed the connection of %s", self.host)
@@ -88,7 +91,7 @@ class ClientConnection:
                 task.cancel()
             await asyncio.gather(sending, receiving, return_exceptions=True)
             self._upstream.close()
-            self._stream.writer.transport.abort() if self._stream.ended.is_set() else self._stream.writer.close()
+            self._stream.abort() if self._stream.ended.is_set() else self._stream.close()
 
     # Requests
 
@@ -104,7 +107,7 @@ class ClientConnection:
                     self._upstream.logged_in |= kind.key == codec.SASL_HANDSHAKE
                     await self._forward(frame, Forwarded(kind))
                 case Handling.PRODUCE:
-                    answered = expects_answer(await frame.start(START_SIZE))
+                    answered = await self._expects_answer(frame)
                     await self._forward(frame, Forwarded(kind) if answered else None)
                 case Handling.CHANGE_ANSWER:
                     await self._forward(frame, Changed(kind, self._change(kind)))
@@ -123,8 +126,15 @@ class ClientConnection:
             pass
         await self._answers.add(Ready(codec.encode_answer(unknown_version(), 0, kind.correlation_id)))
 
+    async def _expects_answer(self, frame: Frame) -> bool:
+        """Look at the start of a Produce request. Its part before the messages is nearly always short."""
+        try:
+            return expects_answer(await frame.start(_SHORT_START))
+        except DamagedRequestError:
+            return expects_answer(await frame.start(START_SIZE))
+
     async def _forward(self, frame: Frame, due: Forwarded | Changed | None) -> None:
-        await self._upstream.ready(answers_due=self._answers.waits_for_broker)
+        await self._upstream.connect_if_needed(answers_due=self._answers.waits_for_broker)
         if due is not None:
             await self._answers.add(due)
         async for part in frame.parts():
@@ -135,8 +145,7 @@ class ClientConnection:
             raise DamagedRequestError(
                 f"a request of {frame.size} bytes about groups; at most {self._limits.group_request_size} are accepted"
             )
-        data = await frame.whole()
-        received = await beside_others(frame.size, partial(codec.decode_request, data))
+        received = await self._decoder.decode(frame)
         answering = self._groups.answer(received, self)
         answer = await (self._while_connected(answering) if kind.key in _PARKED else answering)
         if answer is not None:
@@ -186,13 +195,15 @@ class ClientConnection:
         else:
             known = await self._addresses.replace(brokers_in(answer), self._stream.local)
         replace_addresses(answer, known)
+        if answer.API_KEY == codec.METADATA:
+            add_gateways(answer, self._addresses.gateways())
 
     # For requests about groups
 
     async def ask(self, message: Any, version: int) -> Any:
         """Return the answer of the broker to a request of the gateway, on this client's connection."""
         kind = RequestKind(message.API_KEY, version, 0)
-        await self._upstream.ready(answers_due=self._answers.waits_for_broker)
+        await self._upstream.connect_if_needed(answers_due=self._answers.waits_for_broker)
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         await self._answers.add(Captured(kind, waiting))
         await self._upstream.send(codec.encode(message, version, kind.correlation_id, _CLIENT))
@@ -215,6 +226,10 @@ class ClientConnection:
             await self.ask(codec.MetadataRequest(topics=[]), _WITHOUT_TOPICS)
             known = self._addresses.known(self._stream.local)
         return known
+
+    def add_gateway(self, address: Address) -> int:
+        """Return the id under which this client sees another gateway."""
+        return self._addresses.add_gateway(address)
 
     async def _probe(self, message: Any) -> Any:
         return await self.ask(message, self._versions.get(message.API_KEY, 0))

@@ -9,10 +9,10 @@ from typing import Final
 
 from ...kafka.wire.address import Address
 from ..limits import Limits
-from .frames import FrameReader, send
+from .byte_stream import ByteStream
+from .frames import FrameReader
 
 _CONNECT_TIMEOUT: Final = 10.0
-_READ_AHEAD: Final = 1 << 18
 
 
 class UpstreamError(Exception):
@@ -34,20 +34,20 @@ class Upstream:
         self._addresses = addresses
         self._tls = tls
         self._limits = limits
-        self._writer: asyncio.StreamWriter | None = None
+        self._stream: ByteStream | None = None
         self._frames: FrameReader | None = None
         self.logged_in = False
 
-    async def ready(self, *, answers_due: bool) -> None:
+    async def connect_if_needed(self, *, answers_due: bool) -> None:
         """Connect, unless there is a connection. Raise UpstreamError if that fails."""
-        if self._frames is not None and not self._frames.ended:
-            return
-        if self._frames is not None and (answers_due or self.logged_in):
-            raise UpstreamError("the broker closed the connection")
+        if self._stream is not None:
+            if not self._stream.at_end:
+                return
+            if answers_due or self.logged_in:
+                raise UpstreamError("the broker closed the connection")
         self.close()
-        reader, self._writer = await self._connect()
-        self._writer.transport.set_write_buffer_limits(high=_READ_AHEAD)
-        self._frames = FrameReader(reader, longest=2**31 - 1, stall_timeout=self._limits.stall_timeout)
+        self._stream = await self._connect()
+        self._frames = FrameReader(self._stream, longest=2**31 - 1, stall_timeout=self._limits.stall_timeout)
 
     @property
     def frames(self) -> FrameReader:
@@ -56,24 +56,25 @@ class Upstream:
             raise UpstreamError("no connection to a broker")
         return self._frames
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytes | memoryview) -> None:
         """Send bytes, after `ready`."""
-        if self._writer is None:
+        if self._stream is None:
             raise UpstreamError("no connection to a broker")
-        await send(self._writer, data, self._limits.stall_timeout)
+        await self._stream.send(data, self._limits.stall_timeout)
 
     def close(self) -> None:
         """Close the connection. Bytes that were sent still arrive."""
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = self._frames = None
+        if self._stream is not None:
+            self._stream.close()
+        self._stream = self._frames = None
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reasons = []
+    async def _connect(self) -> ByteStream:
+        loop, reasons = asyncio.get_running_loop(), []
         for address in self._addresses():
             try:
                 async with asyncio.timeout(_CONNECT_TIMEOUT):
-                    return await asyncio.open_connection(address.host, address.port, ssl=self._tls, limit=_READ_AHEAD)
+                    _, stream = await loop.create_connection(ByteStream, address.host, address.port, ssl=self._tls)
+                    return stream
             except TimeoutError:
                 reasons.append(f"{address}: no answer")
             except (OSError, UnicodeError) as error:

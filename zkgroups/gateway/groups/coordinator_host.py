@@ -53,7 +53,7 @@ class CoordinatorHost:
     def __init__(self, storage: Callable[[Report], Storage], config: CoordinatorConfig, *, most_groups: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._storage = storage(self.receive_soon)
-        self._machine = CoordinatorMachine(config)
+        self._machine = CoordinatorMachine(config, may_be_lost=self._storage.may_be_lost)
         self._most_groups = most_groups
         self._began = time.time() - time.monotonic()
         self._ids = count(1)

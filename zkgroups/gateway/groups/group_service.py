@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from ...coordinator.values.answers import refusal
+from ...coordinator.values.answers import LocateAnswer, refusal
 from ...coordinator.values.kafka_errors import KafkaError
+from ...coordinator.values.requests import LocateRequest
+from ...core.znodes.coordinator_node import CoordinatorNode
 from ...kafka.wire import codec
 from ...kafka.wire.address import Address
 from ...kafka.wire.codec import ReceivedRequest
-from ..protocol.addresses import FIRST_WITH_SEVERAL_KEYS
+from ..protocol.addresses import FIRST_WITH_SEVERAL_KEYS, NO_NODE, NOBODY, addresses_at
 from ..protocol.group_answers import to_client
 from ..protocol.group_requests import groups_of, to_coordinator
 from ..protocol.group_routing import GroupRouting, Route, coordinator_node
@@ -41,6 +43,9 @@ class Client(Protocol):
 
     async def brokers(self) -> Mapping[int, Address]:
         """Return the addresses at the gateway of all known brokers."""
+
+    def add_gateway(self, address: Address) -> int:
+        """Return the id under which the client sees another gateway."""
 
 
 class GroupService:
@@ -126,7 +131,12 @@ class GroupService:
         here = [key for key in keys if key not in elsewhere]
         addresses = await client.brokers()
         allowed = await client.allowed(Permission.DESCRIBE, here)
-        found = [_coordinator(key, addresses, permitted=key in allowed, several=several) for key in here]
+        located = await self._locate([key for key in here if self._routing.route(key) is Route.HERE and key in allowed])
+        found = []
+        for key in here:
+            error = KafkaError.NONE if key in allowed else KafkaError.GROUP_AUTHORIZATION_FAILED
+            node, address = _coordinator(key, addresses, located.groups.get(key), client)
+            found.append(_found(key, error or located.error, node, address, several=several))
         if not several:
             return found[0]
         answer = codec.FindCoordinatorResponse(coordinators=found)
@@ -135,18 +145,32 @@ class GroupService:
             join(answer, await client.ask(asked.message, asked.kind.version))
         return answer
 
+    async def _locate(self, groups: Sequence[str]) -> LocateAnswer:
+        """Find the groups that another gateway coordinates."""
+        if not groups:
+            return LocateAnswer(KafkaError.NONE)
+        answer = await self._host.answer(LocateRequest(tuple(groups)))
+        assert isinstance(answer, LocateAnswer)
+        return answer
 
-def _coordinator(group: str, addresses: Mapping[int, Address], *, permitted: bool, several: bool) -> Any:
-    """Return the coordinator of a group: a whole answer, or one entry of an answer with several coordinators."""
-    node = coordinator_node(group, addresses)
-    error, host, port = KafkaError.NONE, "", -1
-    if not permitted:
-        error, node = KafkaError.GROUP_AUTHORIZATION_FAILED, None
-    elif node is None:
+
+def _coordinator(
+    group: str, addresses: Mapping[int, Address], other: CoordinatorNode | None, client: Client
+) -> tuple[int, Address]:
+    """Return the node that a client must see as the coordinator of a group: here, or at another gateway."""
+    reachable = addresses if other is None else addresses_at(other, addresses)
+    if (node := coordinator_node(group, reachable)) is None:
+        return NO_NODE, NOBODY
+    return node if other is None else client.add_gateway(reachable[node]), reachable[node]
+
+
+def _found(group: str, error: KafkaError, node: int, address: Address, *, several: bool) -> Any:
+    """Return a whole answer, or one entry of an answer with several coordinators."""
+    if error:
+        node, address = NO_NODE, NOBODY
+    elif node == NO_NODE:
         error = KafkaError.COORDINATOR_NOT_AVAILABLE
-    else:
-        host, port = addresses[node]
-    fields = {"error_code": error, "node_id": -1 if node is None else node, "host": host, "port": port}
+    fields = {"error_code": error, "node_id": node, "host": address.host, "port": address.port}
     if several:
         return codec.FindCoordinatorResponse.Coordinator(key=group, **fields)
     return codec.FindCoordinatorResponse(**fields)

@@ -8,12 +8,15 @@ repeat these requests.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from zlib import crc32
 
+from ...core.znodes.coordinator_node import CoordinatorNode
 from ...kafka.wire import codec
 from ...kafka.wire.address import Address
 from ...kafka.wire.error_codes import Code
+from .node_ports import NodePorts
 
 Addresses = Mapping[int, Address]
 """By the id of the broker."""
@@ -25,12 +28,44 @@ FIRST_WITH_SEVERAL_KEYS: Final = 4
 
 NOBODY: Final = Address("", -1)
 NO_NODE: Final = -1
+_FIRST_GATEWAY: Final = 1 << 30
 
 _BROKER_RESOURCE: Final = 4
 _ADDRESS_SETTINGS: Final = re.compile(
     r"(.*\.)?(listeners|host\.name|port|advertised\.port|quorum\.voters|bootstrap\.servers|zookeeper\.connect)"
 )
 """Settings of a broker that contain addresses."""
+
+
+def addresses_at(gateway: CoordinatorNode, nodes: Iterable[int]) -> dict[int, Address]:
+    """Return the addresses of brokers at another gateway. Empty if its node is malformed.
+
+    >>> addresses_at(CoordinatorNode("6f1c", "gateway-1", 19093, 19192), [1])
+    {1: Address(host='gateway-1', port=19094)}
+    """
+    if not gateway.host:
+        return {}
+    ports = NodePorts(gateway.first_port, gateway.last_port)
+    known = list(nodes)
+    return {node: Address(gateway.host, ports.port(node)) for node in known if node not in ports.conflicts(known)}
+
+
+def gateway_node(address: Address) -> int:
+    """Return the id under which clients see another gateway: always the same, and higher than the ids of brokers.
+
+    >>> gateway_node(Address("gateway-1", 19094))
+    1392586963
+    """
+    return _FIRST_GATEWAY + crc32(str(address).encode()) % (_FIRST_GATEWAY // 2)
+
+
+def add_gateways(answer: Any, gateways: Addresses) -> None:
+    """Add other gateways to the brokers in an answer to Metadata.
+
+    Some clients take the address of a coordinator from there, and not from the answer to FindCoordinator.
+    """
+    kind = codec.MetadataResponse.MetadataResponseBroker
+    answer.brokers += [kind(node_id=id, host=host, port=port) for id, (host, port) in sorted(gateways.items())]
 
 
 def brokers_in(answer: Any) -> dict[int, Address]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from ...coordinator.values.offset_values import CommittedValue
@@ -39,9 +40,12 @@ _MS: Final = 1000
 def at_of(topic: str, partition: int) -> TopicPartition | None:
     """Return a partition; None if its name or number is not valid."""
     try:
-        return TopicPartition(topic, partition)
+        return _checked(topic, partition)
     except InvalidNameError:
         return None
+
+
+_checked = lru_cache(maxsize=2**16)(TopicPartition)  # clients name the same partitions again and again
 
 
 def groups_of(received: ReceivedRequest) -> list[str] | None:

@@ -18,7 +18,7 @@ class Route(Enum):
     HERE = auto()
     KAFKA = auto()
     """The real coordinator."""
-    NOWHERE = auto()
+    REFUSED = auto()
     """Refused: the gateway answers for all groups, and the name is not valid here."""
 
 
@@ -31,7 +31,7 @@ class GroupRouting:
 
     >>> routing = GroupRouting("billing-.*")
     >>> routing.route("billing-eu"), routing.route("orders"), GroupRouting().route("a/b")
-    (<Route.HERE: 1>, <Route.KAFKA: 2>, <Route.NOWHERE: 3>)
+    (<Route.HERE: 1>, <Route.KAFKA: 2>, <Route.REFUSED: 3>)
     """
 
     pattern: str | None = None
@@ -48,7 +48,7 @@ class GroupRouting:
         """Return the coordinator of a group."""
         if self._filter is not None:
             return Route.HERE if self._filter.matches(group) else Route.KAFKA
-        return Route.HERE if is_topic_of_kafka(group) and group not in {".", ".."} else Route.NOWHERE
+        return Route.HERE if is_topic_of_kafka(group) and group not in {".", ".."} else Route.REFUSED
 
 
 def coordinator_node(group: str, nodes: Collection[int]) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...input_errors import InvalidOptionError
 from ...kafka.wire.address import LAST_PORT
@@ -36,3 +37,10 @@ class NodePorts:
             if (owner := owners.setdefault(self.port(node), node)) != node:
                 refused[node] = owner
         return refused
+
+
+class GatewayAddress(NamedTuple):
+    """The address at which clients reach a gateway: its host, and its ports for the brokers."""
+
+    host: str
+    ports: NodePorts

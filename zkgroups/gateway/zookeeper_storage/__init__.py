@@ -10,12 +10,13 @@
    group, and asks the coordinator for a rebalance if other clients change a share.
 3. Commits (`commits.py`) are fenced by the generation, the registration and the owner nodes, in one transaction. Their
    details (metadata and leader epoch) are written to a separate node, which old clients ignore.
-4. If the session of the gateway has expired, or may have expired (`session_monitor.py`), all its members must join
+4. If there are several gateways, one of them coordinates each group (`elections.py`).
+5. If the session of the gateway has expired, or may have expired (`session_monitor.py`), all its members must join
    again. While the connection is lost, work is retried (`retries.py`).
-5. A storage that is `read_only` refuses to load groups. So all requests that join or change a group are refused with
+6. A storage that is `read_only` refuses to load groups. So all requests that join or change a group are refused with
    GROUP_AUTHORIZATION_FAILED, before anything is written. Lists, descriptions and committed offsets are answered
    (`described_groups.py`, `stored_offsets.py`): every group of every old client appears in Kafka's tools.
-6. Errors of zkgroups are converted to Kafka's errors (`kafka_errors.py`).
+7. Errors of zkgroups are converted to Kafka's errors (`kafka_errors.py`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ The result contains only claimed partitions. So a client never gets a partition 
 The partitions that are missing after `claim_patience` follow in a later generation, when their owners have released
 them.
 
-Later, `look` asks the coordinator for a rebalance when another client causes a change of the shares.
+Later, `check` asks the coordinator for a rebalance when another client causes a change of the shares.
 
 The work queue of the group calls all methods, one at a time, unless a docstring says otherwise.
 """
@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...coordinator.actions import Event, MembershipLost, RebalanceNeeded, WorkFinished
+from ...coordinator.actions import Event, GroupMoved, MembershipLost, RebalanceNeeded, WorkFinished
 from ...coordinator.storage.work import (
     AssignmentMade,
     GenerationStored,
@@ -54,6 +54,7 @@ from ...zookeeper.reading.group_observer import GroupObserver
 from ...zookeeper.reading.group_reader import read_topics
 from ...zookeeper.session.registry_context import context_of
 from .commits import commit_as_member, commit_without_member, refused
+from .elections import Elections
 from .group_settings import GroupSettings
 from .kafka_errors import kafka_error_of
 from .members import GatewayMembers
@@ -86,12 +87,13 @@ class _Planned:
 
 
 class GatewayGroup:
-    """The members of one group. `send` passes events to the coordinator, `wake` asks for a call of `look`."""
+    """The members of one group. `send` passes events to the coordinator, `wake` asks for a call of `check`."""
 
     def __init__(
         self,
         group: Consumergroup,
         settings: GroupSettings,
+        elections: Elections,
         *,
         send: Callable[[Event], object],
         wake: Callable[[], object],
@@ -101,6 +103,7 @@ class GatewayGroup:
         self.generation = _NO_GENERATION
         self._context = context_of(group)
         self._settings = settings
+        self._elections = elections
         self._send = send
         self._wake = wake
         self._observer: GroupObserver | None = None
@@ -117,7 +120,7 @@ class GatewayGroup:
 
     @property
     def is_unfinished(self) -> bool:
-        """True if `look` should be called again soon. Any thread may read it."""
+        """True if `check` should be called again soon. Any thread may read it."""
         return self._assigning is not None or self.members.leaving
 
     # Assigning
@@ -136,7 +139,7 @@ class GatewayGroup:
         if assigning is None:
             return
         try:
-            planned = self._settle(assigning.work)
+            planned = self._advance(assigning.work)
         except NotRegisteredError as error:
             log.warning("%s; it is a member of the gateway, which registers it again", error)
             if assigning.patience.passed:
@@ -168,14 +171,14 @@ class GatewayGroup:
         """Give up an assignment: the members have changed, or a later generation has begun."""
         self._finish(WorkFailed(KafkaError.REBALANCE_IN_PROGRESS))
 
-    def _settle(self, work: PerformAssignment) -> _Planned:
+    def _advance(self, work: PerformAssignment) -> _Planned:
         """Register, release and claim everything that is possible now."""
         self._require_one_session()
         self.members.deregister_leaving()
         observer = self._observe()
         if self.members.some_must_register:
             self._release_for_others(observer.read_roster(), work)
-            self.members.register()
+            self.members.register(self._elections.fence(self.name))
         self.session_id = next(iter(self.members.session_ids), None)
         self.members.resolve_doubts()
         roster = observer.read_roster()
@@ -216,16 +219,16 @@ class GatewayGroup:
         """Raise `SessionLostError` if members were registered in a session that has expired."""
         self._context.session.require_id(self._context.deadline())
         if self._is_session_lost:
-            self._tell_loss()
+            self._report_loss()
             raise SessionLostError(f"the session of the members of group {self.name!r} has expired: join again")
 
     @property
     def _is_session_lost(self) -> bool:
         return bool(self.members.session_ids - {self._context.session.id})
 
-    def _tell_loss(self) -> None:
-        self.lose()
-        self._send(MembershipLost(self.name))
+    def _report_loss(self) -> None:
+        self.drop_members()
+        self._send(loss_of(self.name, self._elections))
 
     def _require_registered(self, roster: Roster) -> None:
         """Raise if a registration was deleted, or has another session."""
@@ -254,7 +257,7 @@ class GatewayGroup:
             return WorkFailed(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
         self._give_up_assigning()
         for member_id, stored in work.members.items():
-            self.members.rename(member_id, stored.instance_id)
+            self.members.rename(member_id, stored.static_id)
         self.members.keep(work.members)
         for member_id, stored in work.members.items():
             if not self._take_over(member_id, stored):
@@ -274,7 +277,7 @@ class GatewayGroup:
         self.members.release(member, member.owned - assigned - stored.still_owned)
         return True
 
-    def release(self, work: ReleaseMembers) -> Result:
+    def remove(self, work: ReleaseMembers) -> Result:
         """Deregister members that have left. A deregistration that fails is retried later."""
         self._give_up_assigning()
         self.members.drop(work.members)
@@ -299,9 +302,9 @@ class GatewayGroup:
                 self.rebalance()
         except ZkgroupsException as error:
             log.info("could not read the owners of group %s, retrying: %s", self.name, error)
-        self.look()
+        self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Continue an assignment, or ask for a rebalance if other clients have caused a change of the shares."""
         try:
             if self._assigning is not None:
@@ -347,13 +350,13 @@ class GatewayGroup:
         if work.generation != self.generation:
             return refused(work.offsets, KafkaError.ILLEGAL_GENERATION)
         if self._is_session_lost:
-            self._tell_loss()
+            self._report_loss()
             return refused(work.offsets, KafkaError.UNKNOWN_MEMBER_ID)
         owned = member.owned
         try:
             stored = commit_as_member(member, work.offsets)
         except SessionLostError:
-            self._tell_loss()
+            self._report_loss()
             return refused(work.offsets, KafkaError.UNKNOWN_MEMBER_ID)
         if owned - member.owned:  # taken away by an administrator
             self.rebalance()
@@ -361,7 +364,7 @@ class GatewayGroup:
 
     # The end
 
-    def lose(self) -> None:
+    def drop_members(self) -> None:
         """Remove all members: their session has expired, or may have expired."""
         self.session_id = None
         self._give_up_assigning()
@@ -370,5 +373,10 @@ class GatewayGroup:
 
     def leave(self) -> None:
         """Deregister all members, because the gateway ends."""
-        self.lose()
+        self.drop_members()
         self.members.deregister_leaving()
+
+
+def loss_of(group: str, elections: Elections) -> Event:
+    """Return the event after which no client is a member of the group any more. The group may have moved."""
+    return GroupMoved(group) if elections.are_held else MembershipLost(group)

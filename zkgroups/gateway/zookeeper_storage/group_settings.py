@@ -16,18 +16,20 @@ class GroupSettings:
       without them.
     - `join_limit`: how long members may take to join a rebalance while another client waits for their partitions. Then
       they are removed. A Scala member waits for a partition with four attempts, two seconds apart by default.
+    - `release_after`: how long a gateway remains the coordinator of a group that has no members and is not used.
     - `reconcile_every`: the time between two checks of each group, in case that an event of ZooKeeper was missed.
     """
 
     foreign_assignor: str = "range"
     claim_patience: float = 5.0
     join_limit: float = 5.0
+    release_after: float = 60.0
     reconcile_every: float = 10.0
 
     def __post_init__(self) -> None:
         if self.foreign_assignor not in ("range", "roundrobin"):
             reason = "it must be range or roundrobin, the strategies of other clients"
             raise InvalidOptionError("foreign_assignor", self.foreign_assignor, reason)
-        for option in ("claim_patience", "join_limit", "reconcile_every"):
+        for option in ("claim_patience", "join_limit", "release_after", "reconcile_every"):
             if not getattr(self, option) > 0:
                 raise InvalidOptionError(option, getattr(self, option), "must be above 0")

@@ -19,10 +19,12 @@ from ...exceptions import (
     UnavailableError,
     ZkgroupsException,
 )
+from .elections import NotCoordinatorError
 
 log = logging.getLogger("zkgroups.gateway")
 
 _BY_TYPE: tuple[tuple[type[ZkgroupsException], KafkaError], ...] = (
+    (NotCoordinatorError, KafkaError.NOT_COORDINATOR),
     (InvalidNameError, KafkaError.INVALID_GROUP_ID),
     (AccessError, KafkaError.GROUP_AUTHORIZATION_FAILED),
     (GroupInUseError, KafkaError.NON_EMPTY_GROUP),

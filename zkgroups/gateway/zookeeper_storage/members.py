@@ -23,6 +23,7 @@ from ...core.znodes.values import Dialect, Registration
 from ...exceptions import ClaimedByOtherError, ZkgroupsException
 from ...zookeeper.group import Consumergroup
 from ...zookeeper.member_instance import MemberInstance, register_all
+from ...zookeeper.ownership.register_together import SessionFence
 from ...zookeeper.session.registry_context import context_of
 from .shares import ANNOUNCED, Partitions
 
@@ -152,7 +153,7 @@ class GatewayMembers:
     def set(self, planned: Mapping[str, PlannedMember]) -> None:
         """Replace all members. Nothing is written to ZooKeeper yet."""
         for member_id, each in planned.items():
-            self.rename(member_id, each.instance_id)
+            self.rename(member_id, each.static_id)
         self.keep(planned)
         for member_id, each in planned.items():
             if (member := self._members.get(member_id)) is not None:
@@ -167,7 +168,7 @@ class GatewayMembers:
         if static_id is None or member_id in self._members:
             return
         for former, member in tuple(self._members.items()):
-            if member.planned.instance_id == static_id:
+            if member.planned.static_id == static_id:
                 self._members[member_id] = self._members.pop(former)
 
     def keep(self, member_ids: Collection[str]) -> None:
@@ -194,12 +195,15 @@ class GatewayMembers:
         current = (member.instance for member in self._members.values())
         self.ids = frozenset(instance.id for instance in (*current, *self._leaving))
 
-    def register(self) -> None:
-        """Register all new members in one transaction. Rewrite the registrations of members with other topics."""
+    def register(self, fence: SessionFence | None) -> None:
+        """Register all new members in one transaction. Rewrite the registrations of members with other topics.
+
+        The fence lets only the coordinator of the group register members.
+        """
         new = [member for member in self if not member.instance.registered]
         registrations = {member.instance: member.registration() for member in new}
         try:
-            register_all(self._context, registrations)
+            register_all(self._context, registrations, fence)
         finally:
             for member in new:
                 if member.instance.registered:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from ...coordinator.actions import Event, MembershipLost, WorkFinished
+from ...coordinator.actions import Event, GroupMoved, WorkFinished
 from ...coordinator.config import AssignmentBy, CoordinatorConfig
 from ...coordinator.storage.work import (
     DescribeStored,
     ExpireOffsets,
     GroupLoaded,
     GroupRemoved,
+    GroupsLocated,
     ListStored,
     LoadGroup,
+    LocateGroups,
     OffsetsExpired,
     OffsetsRead,
-    OffsetsRemoved,
     PerformAssignment,
     ReadOffsets,
     ReleaseMembers,
@@ -36,15 +37,19 @@ from ...coordinator.storage.work import (
 )
 from ...coordinator.values.consumer_protocol import CONSUMER
 from ...coordinator.values.kafka_errors import KafkaError
+from ...core.znodes.topic_partition import TopicPartition
 from ...deadline import Deadline
 from ...exceptions import GroupMigratedError, GroupNotFoundError, InvalidOptionError
 from ...zookeeper.admin.migration_marks import refuse_marked
 from ...zookeeper.registry import Registry
 from ...zookeeper.session.registry_context import context_of
+from ..protocol.node_ports import GatewayAddress
 from .described_groups import stored_groups
-from .group import GatewayGroup
+from .elections import Elections, NotCoordinatorError
+from .group import GatewayGroup, loss_of
 from .group_settings import GroupSettings
 from .kafka_errors import kafka_error_of
+from .removed_offsets import remove_offsets
 from .retries import may_try_again
 from .session_monitor import SessionMonitor
 from .stored_offsets import read_offsets
@@ -88,6 +93,9 @@ class ZooKeeperStorage:
     All other requests get GROUP_AUTHORIZATION_FAILED. Every client knows this error, does not repeat the request, and
     shows the name of the group. It means that a client may see a group, but not take part in it.
 
+    With an `address`, gateways elect one coordinator for each group (`elections.py`). Clients of the other gateways get
+    the address of the coordinator. Without one, each gateway treats the members of the others as other clients.
+
     The members belong to the session of the registry. It must not have a `session_file`: a later process would resume
     the session together with the old members, although their clients join again as new members.
 
@@ -101,6 +109,7 @@ class ZooKeeperStorage:
         *,
         read_only: bool = False,
         settings: GroupSettings | None = None,
+        address: GatewayAddress | None = None,
     ) -> None:
         self._registry = registry
         self._context = context_of(registry)
@@ -109,6 +118,7 @@ class ZooKeeperStorage:
         self._on_event = on_event
         self._read_only = read_only
         self._settings = GroupSettings() if settings is None else settings
+        self._elections = Elections(self._context, None if read_only else address)
         self._lock = threading.Lock()  # guards the two fields below, and is never held during a call
         self._groups: dict[str, GatewayGroup] = {}
         self._woken: set[str] = set()
@@ -135,11 +145,17 @@ class ZooKeeperStorage:
 
         return None if queues.put(key, task) else WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
 
+    def may_be_lost(self, name: str) -> bool:
+        """True if another gateway may have become the coordinator of this group."""
+        return self._elections.may_be_lost(name)
+
     def close(self) -> None:
         """Finish the work that was started, let all members leave, and end the threads. Later work fails at once."""
         self._monitor.close()
         for group in self._known_groups():
             self._group_queues.put(group.name, group.leave)
+        for name in self._elections.won():
+            self._group_queues.put(name, partial(self._elections.release, name))
         for queues in (self._group_queues, self._read_queues):
             queues.close(self._context.timeout)
 
@@ -154,6 +170,8 @@ class ZooKeeperStorage:
         match work:
             case ListStored() | DescribeStored():
                 return None
+            case LocateGroups(names):
+                return names[0] if len(names) == 1 else None
             case ReadOffsets(groups):
                 return next(iter(groups)) if len(groups) == 1 else None
             case _:
@@ -171,6 +189,11 @@ class ZooKeeperStorage:
         while True:
             try:
                 return self._carry_out(work_id, work)
+            except NotCoordinatorError as error:
+                log.info("%s", error)
+                if (name := self._group_of(work)) is not None:
+                    self._lose(name)
+                return WorkFailed(KafkaError.NOT_COORDINATOR)
             except Exception as error:
                 if not may_try_again(error, self._context.session, deadline):
                     if isinstance(error, GroupMigratedError):
@@ -182,14 +205,25 @@ class ZooKeeperStorage:
         match work:
             case ListStored():
                 return StoredListed(stored_groups(self._context, self._registry.groups(), self._own_ids()))
-            case DescribeStored(groups):
-                return StoredDescribed(stored_groups(self._context, groups, self._own_ids()))
+            case LocateGroups(names):
+                return GroupsLocated(self._elections.elsewhere(names))
+            case DescribeStored(names):
+                elsewhere = self._elections.elsewhere(names)
+                here = [name for name in names if name not in elsewhere]
+                described = stored_groups(self._context, here, self._own_ids())
+                return StoredDescribed(described | dict.fromkeys(elsewhere, KafkaError.NOT_COORDINATOR))
             case ReadOffsets(wanted):
-                return OffsetsRead({name: read_offsets(self._registry, name, some) for name, some in wanted.items()})
+                return self._read_offsets(wanted)
             case _ if self._read_only:
                 return WorkFailed(KafkaError.GROUP_AUTHORIZATION_FAILED)
             case _:
                 return self._write(work_id, work)
+
+    def _read_offsets(self, wanted: Mapping[str, tuple[TopicPartition, ...] | None]) -> OffsetsRead:
+        elsewhere = self._elections.elsewhere(wanted)
+        here = {name: some for name, some in wanted.items() if name not in elsewhere}
+        found = {name: read_offsets(self._registry, name, some) for name, some in here.items()}
+        return OffsetsRead(found | dict.fromkeys(elsewhere, KafkaError.NOT_COORDINATOR))
 
     def _write(
         self,
@@ -203,6 +237,8 @@ class ZooKeeperStorage:
         | ExpireOffsets
         | RemoveGroup,
     ) -> Result | None:
+        if isinstance(work, PerformAssignment | StoreOffsets | RemoveOffsets | RemoveGroup):
+            self._elections.win(work.group)
         match work:
             case LoadGroup(name):
                 return self._load(name)
@@ -214,12 +250,11 @@ class ZooKeeperStorage:
                 self._forget_unused(work.group)
                 return stored
             case ReleaseMembers():
-                return self._group(work.group).release(work)
+                return self._group(work.group).remove(work)
             case StoreOffsets():
                 return self._group(work.group).store_offsets(work)
             case RemoveOffsets(name, partitions):
-                self._registry.group(name).offsets.delete(partitions)
-                return OffsetsRemoved()
+                return remove_offsets(self._registry.group(name), partitions)
             case ExpireOffsets(name):
                 return OffsetsExpired(sum(1 for _offset in self._registry.group(name).offsets))
             case RemoveGroup(name):
@@ -227,8 +262,16 @@ class ZooKeeperStorage:
 
     def _load(self, name: str) -> GroupLoaded:
         group = self._registry.group(name)
+        with self._lock:
+            known = self._groups.get(name)
+        if known is not None:
+            known.drop_members()  # the coordinator no longer knows them
         refuse_marked(group.paths, self._context)
-        return GroupLoaded(group.exists(), int(time.time()) - _FIRST_SECOND, CONSUMER)
+        if (other := self._elections.elsewhere([name]).get(name)) is not None:
+            raise NotCoordinatorError(name, other)
+        if exists := group.exists():
+            self._elections.win(name)
+        return GroupLoaded(exists, int(time.time()) - _FIRST_SECOND, CONSUMER)
 
     def _remove(self, name: str) -> Result:
         try:
@@ -252,7 +295,9 @@ class ZooKeeperStorage:
                 return known
             group = self._registry.group(name)
             wake = partial(self._wake, name)
-            found = self._groups[name] = GatewayGroup(group, self._settings, send=self._send, wake=wake)
+            found = self._groups[name] = GatewayGroup(
+                group, self._settings, self._elections, send=self._send, wake=wake
+            )
             return found
 
     def _forget_unused(self, name: str) -> None:
@@ -262,30 +307,40 @@ class ZooKeeperStorage:
                 del self._groups[name]
 
     def _wake(self, name: str) -> None:
-        """Let a group look at its nodes soon. Any thread may call it."""
+        """Let a group check its nodes soon. Any thread may call it."""
         with self._lock:
             if name in self._woken:
                 return
             self._woken.add(name)
-        self._group_queues.put(name, partial(self._look, name))
+        self._group_queues.put(name, partial(self._check_group, name))
 
-    def _look(self, name: str) -> None:
+    def _check_group(self, name: str) -> None:
         with self._lock:
             self._woken.discard(name)
             group = self._groups.get(name)
         if group is not None:
-            group.look()
+            group.check()
 
     # The session
 
     def _check_sessions(self) -> None:
-        """Remove the members whose session may have expired."""
+        """Give up the groups and the members whose session may have expired."""
+        lost = set(self._elections.take_lost())
         for group in self._known_groups():
             if (session_id := group.session_id) is not None and not self._context.session.alive(session_id):
                 group.session_id = None
-                log.warning("the session of the members of group %s may have expired: they must join again", group.name)
-                self._send(MembershipLost(group.name))
-                self._group_queues.put(group.name, group.lose)
+                lost.add(group.name)
+        for name in sorted(lost):
+            log.warning("the session of the members of group %s may have expired: they must join again", name)
+            self._lose(name)
+
+    def _lose(self, name: str) -> None:
+        """Remove all members of a group. Any thread may call it."""
+        with self._lock:
+            group = self._groups.get(name)
+        if group is not None:
+            self._group_queues.put(name, group.drop_members)
+        self._send(loss_of(name, self._elections))
 
     def _retry(self) -> None:
         for group in self._known_groups():
@@ -293,6 +348,20 @@ class ZooKeeperStorage:
                 self._wake(group.name)
 
     def _reconcile(self) -> None:
+        for name in self._elections.won(unused_for=self._settings.release_after):
+            self._group_queues.put(name, partial(self._release_if_unused, name))
+        for name in self._elections.take_replaced():
+            log.warning("another client has deleted the node of the coordinator of group %s", name)
+            self._lose(name)
         for group in self._known_groups():
             if group.session_id is not None:
                 self._group_queues.put(group.name, group.reconcile)
+
+    def _release_if_unused(self, name: str) -> None:
+        """Let any gateway coordinate a group that has no members here."""
+        with self._lock:
+            group = self._groups.get(name)
+        is_used = group is not None and (len(group.members) or group.is_unfinished)
+        if not is_used and name in self._elections.won(unused_for=self._settings.release_after):
+            self._elections.release(name)
+            self._send(GroupMoved(name))

@@ -68,7 +68,7 @@ class _Attempt:
         try:
             return await self._connection.exchange(_LENGTH.pack(len(message)) + message, None)
         except AnswerLostError as error:
-            raise AuthenticationError("the broker closed the connection, as it does for a wrong password") from error
+            raise AuthenticationError("the broker closed the connection: check the user and the password") from error
 
     async def _ask(self, request: Any, version: int) -> Any:
         frame = await self._connection.exchange(codec.encode(request, version, 1, _CLIENT), 1)

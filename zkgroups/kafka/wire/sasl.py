@@ -70,7 +70,7 @@ class Scram:
         proof, signature = self._proofs(parts, f"{first},{challenge},{last}".encode())
         answer = _parts((yield f"{last},p={_base64(proof)}".encode()).decode(errors="replace"))
         if not hmac.compare_digest(answer["v"].encode(), _base64(signature).encode()):
-            raise AuthenticationError("the broker does not know the password")
+            raise AuthenticationError("the broker did not prove that it knows the password: check the address")
 
     def _proofs(self, parts: Mapping[str, str], messages: bytes) -> tuple[bytes, bytes]:
         """Return the proof of this side, and the signature that the broker must send."""
@@ -96,7 +96,7 @@ class OAuth:
         refused = yield f"n,,\x01auth=Bearer {self.token()}\x01{extensions}\x01".encode()
         if refused:
             yield b"\x01"
-            raise AuthenticationError("the broker did not accept the token")
+            raise AuthenticationError("the broker did not accept the token: check the client and its scope")
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def _is_shared(master: str, setting: str | None) -> bool:
 def _not_shared(destination: str, master: str) -> NotSharedError:
     return NotSharedError(
         destination,
-        f"the workers of {master} may not share this file system",
+        f"the workers of {master} might not see this file system",
         f"if all machines have mounted it, use --shared-file-system or the setting {SHARED}=true",
     )
 

@@ -1,7 +1,7 @@
 """Copy the offsets of a group to a new group.
 
-What fits into one transaction is copied at once. A larger group gets `ids` at the end. So a member that joins before
-all offsets are copied, and would start without them, is noticed.
+A group that fits into one transaction is copied at once. A larger group gets its directory `ids` last. So a member that
+joins earlier creates `ids` itself, and the copy detects it: this member would start without some offsets.
 """
 
 from __future__ import annotations

@@ -6,25 +6,50 @@ from collections.abc import Iterable, Sequence
 
 from kazoo.exceptions import BadVersionError
 
+from ...core.times import to_ms
 from ...core.znodes.migration_mark import Mark, MarkState
 from ...core.znodes.paths import GroupPaths, parent
 from ...core.znodes.values import CommittedOffset
-from ...exceptions import GuardFailedError, OffsetConflictError, ZkgroupsException
+from ...exceptions import GroupNotFoundError, GuardFailedError, OffsetConflictError, ZkgroupsException
 from ..reading import group_reader
 from ..requests.transaction import Delete, Operation
 from ..session.registry_context import RegistryContext
 from . import migration_marks
 from .delete_group import Deletion
+from .server_clock import server_time_ms
 from .transaction_guards import NobodyRegistered
 
 
-def prune_group(paths: GroupPaths, context: RegistryContext, offsets: Iterable[CommittedOffset]) -> None:
+def prune_group(
+    paths: GroupPaths, context: RegistryContext, offsets: Iterable[CommittedOffset], *, unused_for: float = 0.0
+) -> None:
     """Delete a group that has exactly these offsets, unchanged since they were read, and nothing else.
 
-    Raise `OffsetConflictError` if an offset was committed since, `GuardFailedError` if the group has other nodes, and
-    otherwise the errors of `Consumergroup.delete`.
+    See `Consumergroup.prune`.
     """
-    _Pruning(paths, context, offsets).carry_out()
+    known = list(offsets)
+    if unused_for:
+        _check_age(paths, context, known, unused_for)
+    _Pruning(paths, context, known).carry_out()
+
+
+def _check_age(
+    paths: GroupPaths, context: RegistryContext, offsets: Iterable[CommittedOffset], unused_for: float
+) -> None:
+    """Raise an error if the last commit, or the creation of a group without offsets, is too recent.
+
+    Only the server's clock counts: it has set the times of the nodes.
+    """
+    root = context.session.get(paths.root, deadline=context.deadline())
+    if root is None:
+        raise GroupNotFoundError(paths.group)
+    used_ms = max((to_ms(offset.committed_at) for offset in offsets), default=root.created_ms)
+    seconds = (server_time_ms(context, paths.root) - used_ms) / 1000
+    if seconds < unused_for:
+        raise GuardFailedError(
+            f"group {paths.group!r} was used {seconds:.0f} s ago by the server's clock, so it is not deleted: check "
+            "the clock of this machine"
+        )
 
 
 class _Pruning(Deletion):

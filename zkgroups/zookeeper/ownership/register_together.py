@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
-from ...exceptions import AlreadyRegisteredError, OutcomeUnknownError
+from ...exceptions import AlreadyRegisteredError, ConflictError, OutcomeUnknownError
 from ..admin.migration_marks import refuse_marked, unmarked
 from ..requests import bulk_read
 from ..requests.node import Node
-from ..requests.transaction import Create, Operation, TransactionFailed
+from ..requests.transaction import Check, Create, Operation, TransactionFailed
 from ..requests.transaction_batches import Batch, in_batches
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
@@ -19,24 +20,38 @@ from .ownership import Ownership
 from .registration_fence import UNKNOWN, RegistrationVersion
 
 
-def register_together(context: RegistryContext, contents: Mapping[Ownership, bytes]) -> None:
+class SessionFence(NamedTuple):
+    """Lets a transaction succeed only in this session, and only if the checks succeed."""
+
+    session_id: int
+    checks: tuple[Check, ...]
+
+
+def register_together(
+    context: RegistryContext, contents: Mapping[Ownership, bytes], fence: SessionFence | None = None
+) -> None:
     """Create the registrations of these instances with these contents. None of them may be registered.
 
     After an error, call it again with the instances that are still not registered. It finds registrations that an
-    earlier call created with an unknown outcome. Raise `GroupMigratedError` if a migration has marked the group.
+    earlier call created with an unknown outcome. Raise `GroupMigratedError` if a migration has marked the group,
+    `ConflictError` if a check of the fence fails, and `SessionLostError` if its session has expired.
     """
     if contents:
-        _Registering(context, dict(contents)).carry_out()
+        _Registering(context, dict(contents), fence).carry_out()
 
 
 class _Registering:
-    def __init__(self, context: RegistryContext, left: dict[Ownership, bytes]) -> None:
+    def __init__(self, context: RegistryContext, left: dict[Ownership, bytes], fence: SessionFence | None) -> None:
         self._context = context
         self._left = left
         first = next(iter(left))
         self._paths = first.paths
         self._guard = unmarked(first.paths, context)
-        self._session_id = context.session.require_id(context.deadline())
+        if fence is None:
+            self._session_id = context.session.require_id(context.deadline())
+        else:
+            self._session_id = fence.session_id
+            self._guard = [*fence.checks, *self._guard]
 
     def carry_out(self) -> None:
         while self._left:
@@ -76,6 +91,8 @@ class _Registering:
 
     def _handle_failure(self, failure: TransactionFailed) -> None:
         """Remove the cause of the failure so that the caller can retry, or raise it."""
+        if isinstance(failure.operation, Check):
+            raise ConflictError(f"another client has deleted {failure.operation.path}") from failure.error
         if isinstance(failure.error, NoNodeError):
             directories, deadline = self._context.acls.directories, self._context.deadline()
             self._context.session.ensure_path(

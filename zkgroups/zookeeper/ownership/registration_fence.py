@@ -109,6 +109,9 @@ class RegistrationFence:
         """
         session_id, known = self._session.require_id(self._context.deadline()), self._current
         node = self._session.get(self.path, deadline=self._context.deadline())
+        if node is not None and node.session == session_id:  # a request whose reply was lost may have deleted it
+            self._session.catch_up(deadline=self._context.deadline())
+            node = self._session.get(self.path, deadline=self._context.deadline())
         if node is None or node.session != session_id:
             if known is not None:
                 self.adopt(RegistrationVersion(session_id, MISSING), known=known)
@@ -169,7 +172,7 @@ class RegistrationFence:
     def wait_until_deleted(
         self, taken: AlreadyRegisteredError, deadline: Deadline, past_session: SessionCredentials | None
     ) -> None:
-        """Close the past session if it has the registration, or wait until the node is deleted. Else raise `taken`."""
+        """Close the past session if it has the registration, or wait for the deletion. Otherwise raise `taken`."""
         if self._is_registered():
             raise taken
         if past_session is not None and past_session.session_id == taken.session != self._session.id:

@@ -81,7 +81,7 @@ def outcome_of_all(
 ) -> TransactionOutcome:
     """Combine the outcomes of all operations of one transaction.
 
-    One untouched node of a `Set` or `Delete` is proof enough that nothing was carried out. Else all must agree.
+    If the node of one `Set` or `Delete` is unchanged, nothing was carried out. Otherwise all outcomes must agree.
     """
     outcomes = [
         outcome_of(operation, node, session_id=session_id, zxid_before=zxid_before)

@@ -18,6 +18,7 @@ _BROKERS: Final = parent(BROKER_TOPICS)
 _MOST: Final = 64
 """How many nodes to try as chroots, for a hint in the message."""
 _SHOWN: Final = 5
+_NOTHING_HERE: Final = "; check the chroot, or create the first group with `zkgroups groups create GROUP`"
 
 
 def require_root(session: Session, deadline: Deadline) -> None:
@@ -27,7 +28,7 @@ def require_root(session: Session, deadline: Deadline) -> None:
     if not session.exists("/", deadline=deadline):
         raise no_chroot(session, deadline)
     chroot = f"chroot {session.chroot}" if session.chroot else "root (no chroot given)"
-    hint = _hint(session, deadline) or "; check the chroot"
+    hint = _hint(session, deadline) or _NOTHING_HERE
     raise NoRegistryError(f"the {chroot} of {_name(session)} contains neither /consumers nor /brokers{hint}")
 
 

@@ -19,7 +19,7 @@ PartitionCounts = Callable[[Collection[str]], Awaitable[Mapping[str, int]]]
 """Returns the number of partitions of each topic. Topics that do not exist are left out."""
 
 
-class MemoryGroups:
+class MemoryGroupStorage:
     """A storage that asks the brokers for partitions before each assignment. Its offsets exist only in memory."""
 
     def __init__(self, counts: PartitionCounts, report: Callable[[Event], None]) -> None:
@@ -36,6 +36,10 @@ class MemoryGroups:
         self._assigning.add(task)
         task.add_done_callback(self._assigning.discard)
         return None
+
+    def may_be_lost(self, _group: str) -> bool:
+        """False: there is no other coordinator."""
+        return False
 
     async def _assign(self, work_id: int, work: PerformAssignment) -> None:
         topics = {topic for member in work.members.values() for topic in member.subscription.topics}

@@ -1,6 +1,6 @@
 """The command in a process that keeps its Spark session, because starting Spark takes longer than most commands.
 
-python -m tests.cli.migrating     reads a line of JSON for each run, and answers with one
+python -m tests.cli.kept_spark     reads a line of JSON for each run, and answers with one
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Kept:
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
-            command = [sys.executable, "-m", "tests.cli.migrating"]
+            command = [sys.executable, "-m", "tests.cli.kept_spark"]
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             self._process = subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes)
         return self._process

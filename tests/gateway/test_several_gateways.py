@@ -1,0 +1,257 @@
+"""Several gateways as processes, with real clients: killed, suspended, started at once, and restarted one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import aiokafka
+import pytest
+
+from tests.cli.running import TIMEOUT, started
+from tests.testing.waiting import eventually
+from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.coordinator import Subscription, encode_subscription
+from zkgroups.core.znodes.coordinator_node import decode_coordinator
+from zkgroups.kafka.wire import codec
+from zkgroups.kafka.wire.address import Address
+from zkgroups.testing import KafkaBroker, ports
+
+from .running import LONGEST, RawClient, reserved
+from .test_librdkafka import Member, describe, member, settled
+
+pytestmark = pytest.mark.timeout(300)
+
+SESSION = 6
+"""In seconds. The fixture's broker grants it."""
+REFUSED = (14, 15, 16, 25)
+"""The coordinator is loading, not available, another one, or does not know the member."""
+
+
+class GatewayProcess:
+    """A gateway with ports of its own, which it keeps when it is started again."""
+
+    def __init__(self, broker: KafkaBroker, numbers: Sequence[int], stack: ExitStack) -> None:
+        self._broker = broker
+        self._stack = stack
+        self.port, self.broker_port = numbers
+        self.address = f"{ports.HOST}:{self.port}"
+        self.process: subprocess.Popen[str]
+
+    def start(self) -> None:
+        """Start it. `wait_ready` waits until it listens."""
+        listen = ("--listen", self.address, "--broker-ports", f"{self.broker_port}-{self.broker_port}")
+        where = ("-b", self._broker.address, "-z", self._broker.zookeeper, "--session-timeout", str(SESSION))
+        self.process = self._stack.enter_context(started("gateway", *listen, *where))
+
+    def wait_ready(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().strip() == self.address
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> None:
+        """Terminate it, as an administrator does."""
+        self.send(signal.SIGTERM)
+        self.process.communicate(timeout=TIMEOUT)
+
+
+@pytest.fixture
+def registry(legacy_kafka: KafkaBroker) -> Iterator[Registry]:
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        yield registry
+
+
+@pytest.fixture
+def gateways(legacy_kafka: KafkaBroker) -> Iterator[tuple[GatewayProcess, GatewayProcess]]:
+    """Two gateways, started at the same time."""
+    with ExitStack() as stack:
+        first, second = (GatewayProcess(legacy_kafka, stack.enter_context(reserved(2)), stack) for _ in range(2))
+        for each in (first, second):
+            each.start()
+        for each in (first, second):
+            each.wait_ready()
+        yield first, second
+
+
+def coordinator_port(registry: Registry, group: str) -> int:
+    """The port of the coordinator's broker; 0 if the group has none."""
+    path = f"/zkgroups/coordinators/{group}"
+    if registry.client.exists(path) is None:
+        return 0
+    return decode_coordinator(registry.client.get(path)[0]).first_port
+
+
+def sessions(registry: Registry, group: str) -> set[int]:
+    """The sessions in which members of the group are registered: one for each gateway that has members."""
+    return {each.session for each in registry.group(group).instances()}
+
+
+@contextmanager
+def aiokafka_member(bootstrap: str, group: str, topic: str) -> Iterator[set[tuple[int, int]]]:
+    """A member written with aiokafka. It reads until the end of the block, and commits what it has read."""
+    read: set[tuple[int, int]] = set()
+    ended = threading.Event()
+
+    async def use() -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=200,
+            session_timeout_ms=10_000,
+            metadata_max_age_ms=1000,
+            enable_auto_commit=True,
+            auto_commit_interval_ms=100,
+        )
+        await consumer.start()
+        try:
+            while not ended.is_set():
+                for messages in (await consumer.getmany(timeout_ms=100)).values():
+                    read.update((each.partition, each.offset) for each in messages)
+        finally:
+            await consumer.stop()
+
+    thread = threading.Thread(target=asyncio.run, args=(use(),))
+    thread.start()
+    try:
+        yield read
+    finally:
+        ended.set()
+        thread.join(TIMEOUT)
+
+
+def test_the_clients_of_a_killed_gateway_continue_at_another(
+    legacy_kafka: KafkaBroker, registry: Registry, gateways: tuple[GatewayProcess, GatewayProcess]
+) -> None:
+    """All join at the coordinator, also the client that knows only the other gateway."""
+    topic = group = "killed-gateway"
+    legacy_kafka.create_topic(topic, 6)
+    killed, stays = gateways
+    with member(killed.address, group, topic) as first:
+        assert settled(first, shares={6})
+    quick = {"topic.metadata.refresh.interval.ms": 300}
+    with ExitStack() as stack:
+        one = stack.enter_context(member(f"{killed.address},{stays.address}", group, topic, **quick))
+        assert settled(one, shares={6})
+        assert coordinator_port(registry, group) == killed.broker_port
+        other = stack.enter_context(aiokafka_member(stays.address, group, topic))
+        assert settled(one, shares={3})
+        [before] = sessions(registry, group)
+        for partition in range(6):
+            legacy_kafka.write(topic, partition, 2)
+        assert eventually(lambda: one.poll() or len({*one.read, *other}) == 12, timeout=LONGEST)
+        assert len(describe(stays.address, group).members) == 2
+        killed.send(signal.SIGKILL)
+        assert eventually(lambda: one.poll() or len(sessions(registry, group) - {before}) == 1, timeout=LONGEST)
+        assert settled(one, shares={3})
+        assert coordinator_port(registry, group) == stays.broker_port
+        for partition in range(6):
+            legacy_kafka.write(topic, partition, 2)
+        assert eventually(lambda: one.poll() or len({*one.read, *other}) == 24, timeout=LONGEST)
+        assert sessions(registry, group).isdisjoint({before})
+
+
+def raw_member(client: RawClient, group: str, topic: str) -> tuple[str, int]:
+    """Join a group by single requests. Return the member id and the generation."""
+    metadata = encode_subscription(Subscription(frozenset({topic})))
+    protocol = codec.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)
+    fields = {"group_id": group, "protocol_type": "consumer", "protocols": [protocol], "member_id": ""}
+    fields |= {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000}
+    joined = client.ask(codec.JoinGroupRequest(**fields), 2)
+    assert joined.error_code == 0
+    sync = codec.SyncGroupRequest(
+        group_id=group, generation_id=joined.generation_id, member_id=joined.member_id, assignments=[]
+    )
+    assert client.ask(sync, 1).error_code == 0
+    return joined.member_id, joined.generation_id
+
+
+def commit_of(group: str, topic: str, member_id: str, generation: int, offset: int) -> Any:
+    kind = codec.OffsetCommitRequest
+    partition = kind.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=""
+    )
+    topics = [kind.OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+    return kind(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        retention_time_ms=-1,
+        topics=topics,
+    )
+
+
+def test_a_gateway_that_was_suspended_for_longer_than_its_session_changes_nothing(
+    legacy_kafka: KafkaBroker, registry: Registry, gateways: tuple[GatewayProcess, GatewayProcess]
+) -> None:
+    """Its client has sent a heartbeat and a commit meanwhile. It answers them after another gateway has taken over."""
+    topic = group = "suspended-gateway"
+    legacy_kafka.create_topic(topic, 2)
+    legacy_kafka.write(topic, 0, 9)
+    suspended, other = gateways
+    with RawClient(Address(ports.HOST, suspended.port)) as raw:
+        member_id, generation = raw_member(raw, group, topic)
+        assert raw.ask(commit_of(group, topic, member_id, generation, 1), 2).topics[0].partitions[0].error_code == 0
+        [before] = sessions(registry, group)
+        suspended.send(signal.SIGSTOP)
+        raw.send(codec.HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id), 1)
+        raw.send(commit_of(group, topic, member_id, generation, 2), 2)
+        with member(other.address, group, topic) as found:
+            assert settled(found, shares={2})
+            assert eventually(lambda: found.poll() or len(found.read) == 8, timeout=LONGEST)
+            found.consumer.commit(asynchronous=False)
+            [after] = sessions(registry, group)
+            assert after != before
+            suspended.send(signal.SIGCONT)
+            assert raw.answer(codec.HEARTBEAT, 1).error_code in REFUSED
+            assert raw.answer(codec.OFFSET_COMMIT, 2).topics[0].partitions[0].error_code in REFUSED
+            offset = registry.group(group).offsets.fetch(TopicPartition(topic, 0))
+            assert isinstance(offset, CommittedOffset)
+            assert offset.offset == 9
+            assert raw.ask(codec.HeartbeatRequest(group_id=group, generation_id=1, member_id="x"), 1).error_code == 16
+            assert settled(found, shares={2})
+            assert sessions(registry, group) == {after}
+            assert found.revoked == []
+
+
+def test_gateways_are_restarted_one_by_one_under_their_clients(
+    legacy_kafka: KafkaBroker, registry: Registry, gateways: tuple[GatewayProcess, GatewayProcess]
+) -> None:
+    topic = group = "rolling-gateways"
+    legacy_kafka.create_topic(topic, 6)
+    bootstrap = ",".join(each.address for each in gateways)
+    with member(bootstrap, group, topic) as one, member(bootstrap, group, topic) as other:
+        members = one, other
+        for number, each in enumerate((None, *gateways), 1):
+            if each is not None:
+                each.end()
+                assert settled(*members, shares={3})
+                each.start()
+                each.wait_ready()
+            assert settled(*members, shares={3})
+            assert len(sessions(registry, group)) == 1
+            legacy_kafka.write(topic, 0, 4)
+            assert eventually(partial(has_read, members, 4 * number), timeout=LONGEST)
+            commit(members)
+
+
+def has_read(members: Sequence[Member], count: int) -> bool:
+    """Whether the members have read so many messages together. Polls them."""
+    for each in members:
+        each.poll()
+    return len({message for each in members for message in each.read}) == count
+
+
+def commit(members: Sequence[Member]) -> None:
+    for each in members:
+        if each.read:
+            each.consumer.commit(asynchronous=True)

@@ -1,0 +1,176 @@
+"""Elections between gateways: a group has one coordinator, the gateway whose node exists.
+
+1. A gateway creates the node of a group before it answers for the group (`win`). If another gateway has created it, the
+   clients are sent there.
+2. The node belongs to the session of the gateway, as the members of the group do. A transaction that registers members
+   checks the node, and is carried out in this session or not at all. Claims and commits check the registrations. So a
+   gateway that was suspended for too long writes nothing for a group that has another coordinator.
+3. A gateway stops answering for a group as soon as its session may have expired (`may_be_lost`). ZooKeeper deletes the
+   node later than that.
+4. A group without members is released after a while, and all groups are released when the gateway closes.
+
+Another client may delete the node. Then two gateways can have members in the group until the next check
+(`take_replaced`). They share the partitions with each other, as with other clients.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from secrets import token_hex
+
+from ...core.znodes.coordinator_node import CoordinatorNode, decode_coordinator, encode_coordinator
+from ...core.znodes.paths import COORDINATORS
+from ...deadline import uptime
+from ...exceptions import ConflictError, NoPermissionError, SessionLostError
+from ...zookeeper.ownership.coordinator_nodes import (
+    check_coordinator,
+    create_coordinator,
+    delete_coordinator,
+    read_coordinators,
+)
+from ...zookeeper.ownership.register_together import SessionFence
+from ...zookeeper.session.registry_context import RegistryContext
+from ..protocol.node_ports import GatewayAddress
+
+log = logging.getLogger("zkgroups.gateway")
+
+
+class NotCoordinatorError(ConflictError):
+    """Another gateway coordinates the group."""
+
+    def __init__(self, group: str, other: CoordinatorNode) -> None:
+        super().__init__(f"group {group!r} belongs to the gateway at {other.host or 'an unknown address'}")
+
+
+@dataclass(slots=True)
+class _Won:
+    session_id: int
+    used_at: float
+
+
+class Elections:
+    """The groups that this gateway coordinates. Any thread may call all methods; for one group, one at a time.
+
+    Without an address there are no elections: every gateway answers for all groups.
+    """
+
+    def __init__(self, context: RegistryContext, address: GatewayAddress | None) -> None:
+        self._context = context
+        self._session = context.session
+        self._data = b"" if address is None else encode_coordinator(_node_of(address))
+        self._lock = threading.Lock()  # guards the field below, and is never held during a call
+        self._won: dict[str, _Won] = {}
+
+    @property
+    def are_held(self) -> bool:
+        """False if every gateway answers for all groups."""
+        return bool(self._data)
+
+    # Win and lose
+
+    def win(self, group: str) -> None:
+        """Become the coordinator of a group, or remain it. Raise `NotCoordinatorError` if another gateway has it."""
+        if not self.are_held:
+            return
+        session_id = self._session.require_id(self._context.deadline())
+        with self._lock:
+            won = self._won.get(group)
+            is_certain = won is not None and won.session_id == session_id and self._session.alive(session_id)
+            if won is not None and is_certain:
+                won.used_at = uptime()
+                return
+        self._create_node(group, session_id)
+        self._session.start_proofs(self, session_id)
+        # The reply may have been lost. Then only reads have shown the node, and they prove no session.
+        self._session.prove(session_id, deadline=self._context.deadline())
+        with self._lock:
+            self._won[group] = _Won(session_id, uptime())
+
+    def _create_node(self, group: str, session_id: int) -> None:
+        try:
+            other = create_coordinator(self._context, group, self._data, session_id)
+        except NoPermissionError as error:
+            log.warning(
+                "clients cannot join group %s, because the gateway must write %s: %s", group, COORDINATORS, error
+            )
+            raise
+        if other is not None:
+            raise NotCoordinatorError(group, decode_coordinator(other.data))
+
+    def may_be_lost(self, group: str) -> bool:
+        """True if this gateway was elected, and its session may have expired since. Sends no request."""
+        with self._lock:
+            won = self._won.get(group)
+        return won is not None and not self._session.alive(won.session_id)
+
+    def take_lost(self) -> list[str]:
+        """Return the groups for which `may_be_lost` is true, and forget them."""
+        with self._lock:
+            names = list(self._won)
+        lost = [name for name in names if self.may_be_lost(name)]
+        self._forget(lost)
+        return lost
+
+    def take_replaced(self) -> list[str]:
+        """Return the groups whose nodes another client has deleted or replaced, and forget them."""
+        with self._lock:
+            sessions = {name: won.session_id for name, won in self._won.items()}
+        nodes = read_coordinators(self._context, sessions)
+        expected = {name: (session_id, self._data) for name, session_id in sessions.items()}
+        found = {name: (node.session, node.data) for name, node in nodes.items()}
+        lost = [name for name in sessions if found.get(name) != expected[name]]
+        self._forget(lost)
+        return lost
+
+    def release(self, group: str) -> None:
+        """Delete the node, so that any gateway can coordinate the group."""
+        with self._lock:
+            won = self._won.get(group)
+        if won is not None:
+            delete_coordinator(self._context, group, won.session_id)
+            self._forget([group])
+
+    def _forget(self, groups: Iterable[str]) -> None:
+        with self._lock:
+            for name in groups:
+                self._won.pop(name, None)
+            none_left = not self._won
+        if none_left:
+            self._session.stop_proofs(self)
+
+    # Ask
+
+    def won(self, *, unused_for: float = 0.0) -> list[str]:
+        """Return the groups that this gateway coordinates, and has not used for so long."""
+        limit = uptime() - unused_for
+        with self._lock:
+            return [name for name, won in self._won.items() if won.used_at <= limit]
+
+    def fence(self, group: str) -> SessionFence | None:
+        """Return the fence for writes; None without elections. Raise `SessionLostError` if the group was lost."""
+        if not self.are_held:
+            return None
+        with self._lock:
+            won = self._won.get(group)
+        if won is None:
+            raise SessionLostError(f"this gateway does not coordinate group {group!r} any more")
+        return SessionFence(won.session_id, (check_coordinator(group),))
+
+    def elsewhere(self, groups: Iterable[str]) -> dict[str, CoordinatorNode]:
+        """Return the groups that other gateways coordinate."""
+        if not self.are_held:
+            return {}
+        with self._lock:
+            sessions = {name: won.session_id for name, won in self._won.items()}
+        unknown = [name for name in groups if name not in sessions or not self._session.alive(sessions[name])]
+        own = (self._session.id, self._data)
+        found = read_coordinators(self._context, unknown).items()
+        return {name: decode_coordinator(node.data) for name, node in found if (node.session, node.data) != own}
+
+
+def _node_of(address: GatewayAddress) -> CoordinatorNode:
+    """Return the contents of the nodes of one gateway. The id is new each time."""
+    return CoordinatorNode(token_hex(8), address.host, address.ports.first, address.ports.last)
