@@ -166,8 +166,9 @@ def _plan_row(made: PlanSummary) -> Row:
 def show(options: Options, /, destination: str, offsets: bool, report: str | None, **given: Any) -> None:
     """Show a plan: which groups are ready, which are blocked and why, and their lag before and after.
 
-    PLAN is the folder. With -o wide it also shows how long the brokers keep the offsets of an unused group, and the
-    number of partitions for each reason. It shows the state from when the plan was made, and contacts no server.
+    PLAN is the folder. The command shows the state from when the plan was made, and what to do about each kind of
+    obstacle. It contacts no server. -o wide also shows how long the brokers keep the offsets of an unused group, and
+    the number of partitions for each reason.
 
     \b
     Example:
