@@ -59,6 +59,24 @@ def set_up_logging(options: Options) -> None:
     warnings.showwarning = lambda message, *_: say(options, f"zkgroups: {message}")
 
 
+def show_warnings(options: Options, logger: str) -> None:
+    """Show the warnings of one logger without `-v` too, for a command that keeps running.
+
+    A warning is left out if stderr is a full pipe, because the command must go on.
+    """
+    import logging
+
+    if options.verbose or options.quiet:
+        return
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if _stderr_is_writable(0):
+                complain(record.getMessage())
+
+    logging.getLogger(logger).addHandler(Shown(logging.WARNING))
+
+
 def _stderr_is_writable(seconds: float) -> bool:
     """Wait until a few lines can be written to stderr without waiting. Return False after this time."""
     watched = select.poll()
