@@ -15,7 +15,7 @@ import click
 from ..shared.brokers import missing_brokers
 from ..shared.command_classes import Command
 from ..shared.input_files import FilePath
-from ..shared.messages import say, show_warnings
+from ..shared.messages import say, show_gateway_warnings
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
 from ..shared.signals import raise_recorded
@@ -96,7 +96,7 @@ def gateway(options: Options, /, **given: Any) -> None:
     with kept as (storage, config):
         from zkgroups.gateway import Gateway
 
-        show_warnings(options, "zkgroups.gateway")
+        show_gateway_warnings(options)
         running = banner(options, settings, memory=given["memory"])
         recorded = asyncio.run(_run(options, settings, Gateway(settings, config, storage), running))
     raise_recorded(recorded)

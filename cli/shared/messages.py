@@ -59,10 +59,10 @@ def set_up_logging(options: Options) -> None:
     warnings.showwarning = lambda message, *_: say(options, f"zkgroups: {message}")
 
 
-def show_warnings(options: Options, logger: str) -> None:
-    """Show the warnings of one logger without `-v` too, for a command that keeps running.
+def show_gateway_warnings(options: Options) -> None:
+    """Show the warnings of the gateway without `-v` too, because it keeps running.
 
-    A warning is left out if stderr is a full pipe, because the command must go on.
+    A warning is left out if stderr is a full pipe, because the gateway must go on.
     """
     import logging
 
@@ -74,7 +74,7 @@ def show_warnings(options: Options, logger: str) -> None:
             if _stderr_is_writable(0):
                 complain(record.getMessage())
 
-    logging.getLogger(logger).addHandler(Shown(logging.WARNING))
+    logging.getLogger("zkgroups.gateway").addHandler(Shown(logging.WARNING))
 
 
 def _stderr_is_writable(seconds: float) -> bool:
