@@ -32,7 +32,7 @@ lint: $(INSTALLED) ## Lint and types
 check: lint ## Lint, types, and the tests that need no server: seconds
 	$(BIN)/pytest -q -n auto -m "$(QUICK)"
 
-# One process has Spark, one the brokers, and the third what mostly waits.
+# One process begins with the tests of Spark, one with those of the new broker, and one with those of the old broker.
 test: java $(INSTALLED) ## All tests, on real servers
 	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 3
 

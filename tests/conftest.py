@@ -30,16 +30,19 @@ KAFKA = {"kafka", "kafka_broker", "legacy_kafka"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that need brokers, run them in one process, and give tests time for downloads.
+    """Mark tests that need brokers, run them in two processes, and give tests time for downloads.
 
-    Tests that also need Spark run in the process of Spark, which takes longer to start.
+    Tests that also need Spark run in the process of Spark, which takes longer to start. Tests that need only the old
+    broker, for example with Scala members, run in a process of their own: they mostly wait, and together with all other
+    tests of brokers they would take longer than everything else.
     """
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         if names & KAFKA:
             item.add_marker(pytest.mark.kafka)
-            if "spark" not in names:
-                item.add_marker(pytest.mark.xdist_group("kafka"))
+            if "spark" not in names and item.get_closest_marker("xdist_group") is None:
+                only_old = names & (KAFKA | {"broker"}) == {"legacy_kafka"}
+                item.add_marker(pytest.mark.xdist_group("legacy_kafka" if only_old else "kafka"))
         if names & (KAFKA | {"old_zookeeper"}) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DOWNLOAD_TIMEOUT))
 

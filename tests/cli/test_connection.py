@@ -187,15 +187,6 @@ def test_a_chroot_with_neither_groups_nor_brokers_is_exit_code_3(
 
 
 @pytest.mark.zookeeper
-def test_the_error_for_an_empty_zookeeper_says_what_to_do() -> None:
-    with ZooKeeperServer() as server:
-        ended = run("groups", "list", "-z", server.address)
-    assert ended.code == 3
-    hint = "; check the chroot, or create the first group with `zkgroups groups create GROUP`\n"
-    assert ended.err.endswith(f"contains neither /consumers nor /brokers{hint}")
-
-
-@pytest.mark.zookeeper
 def test_the_error_for_a_wrong_chroot_names_chroots_with_groups(
     zkgroups: Zkgroups, kafka_root: str, kazoo: KazooClient
 ) -> None:
@@ -205,15 +196,18 @@ def test_the_error_for_a_wrong_chroot_names_chroots_with_groups(
 
 
 @pytest.mark.zookeeper
-def test_the_error_for_a_mistyped_or_missing_chroot_names_similar_ones() -> None:
+def test_the_error_for_an_empty_zookeeper_or_a_mistyped_or_missing_chroot_says_what_to_do() -> None:
     with ZooKeeperServer() as server:
+        empty = run("groups", "list", "-z", server.address)
         with Registry.connect(server.address) as registry:
             registry.client.ensure_path("/kafka/consumers/billing/ids")
         address, found = server.address, "; groups are under /kafka\n"
         forgotten = run("groups", "list", "-z", server.address)
         mistyped = run("groups", "list", "-z", f"{server.address}/kafak")
-    assert (forgotten.code, mistyped.code) == (3, 3)
+    assert (empty.code, forgotten.code, mistyped.code) == (3, 3, 3)
     zookeeper, nothing = f"the ZooKeeper at {address}", "contains neither /consumers nor /brokers"
+    create = "; check the chroot, or create the first group with `zkgroups groups create GROUP`\n"
+    assert empty.err == f"zkgroups: the root (no chroot given) of {zookeeper} {nothing}{create}"
     assert forgotten.err == f"zkgroups: the root (no chroot given) of {zookeeper} {nothing}{found}"
     assert mistyped.err == f"zkgroups: /kafak does not exist in {zookeeper}{found}"
 

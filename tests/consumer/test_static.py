@@ -145,20 +145,28 @@ def other(group: Consumergroup) -> Iterator[Callable[..., Member]]:
         yield start
 
 
-def settled(member: Member, number: int) -> MemberStats:
-    """Wait until it has that many partitions and has been idle for a while. Return its statistics."""
-    assert eventually(lambda: member.state is InstanceState.STABLE and len(member.assignment) == number, timeout=30)
-    before, since = member.stats, time.monotonic()
+def settled(member: Member, number: int, *others: Member) -> MemberStats:
+    """Wait until all have that many partitions and have been idle for a while. Return the statistics of the first."""
+    members = (member, *others)
+
+    def stats() -> list[MemberStats]:
+        return [each.stats for each in members]
+
+    def all_have() -> bool:
+        return all(each.state is InstanceState.STABLE and len(each.assignment) == number for each in members)
+
+    assert eventually(all_have, timeout=30)
+    before, since = stats(), time.monotonic()
 
     def is_still() -> bool:
         nonlocal before, since
-        if member.stats != before:
-            before, since = member.stats, time.monotonic()
+        if stats() != before:
+            before, since = stats(), time.monotonic()
         return time.monotonic() - since > 1.0
 
     assert eventually(is_still, timeout=30)
-    assert len(member.assignment) == number
-    return before
+    assert all(len(each.assignment) == number for each in members)
+    return before[0]
 
 
 def plus(begun: Begun, number: int) -> dict[str, int]:
@@ -200,51 +208,23 @@ def test_an_id_that_the_next_process_does_not_use_is_deregistered_after_the_sess
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_killed_member_returns_without_a_rebalance(
+def test_a_member_that_is_killed_or_closed_without_leaving_returns_repeatedly_without_a_rebalance(
     group: Consumergroup, other: Callable[..., Member], start: Start, file: Path, strategy: str
 ) -> None:
     a = other(strategy=strategy)
     b = start(file, strategy=strategy)
-    first = b.having(2)
-    before, owned = settled(a, 2), list(group.owners())
-    assert not first.resumed
-    b.end(signal.SIGKILL)
-    again = start(file, strategy=strategy).begun()
-    assert (again.session, again.resumed) == (first.session, True)
-    assert (again.starts, again.number) == (plus(first, 1), first.number)
-    assert settled(a, 2) == before
-    assert list(group.owners()) == owned
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_member_closed_without_leaving_returns_without_a_rebalance(
-    group: Consumergroup, other: Callable[..., Member], start: Start, file: Path, strategy: str
-) -> None:
-    a = other(strategy=strategy)
-    b = start(file, strategy=strategy)
-    first = b.having(2)
-    before, owned = settled(a, 2), list(group.owners())
-    assert b.end(signal.SIGUSR1) == 0
-    again = start(file, strategy=strategy).begun()
-    assert (again.session, again.resumed) == (first.session, True)
-    assert again.starts == plus(first, 10)  # marked offsets were committed
-    assert settled(a, 2) == before
-    assert list(group.owners()) == owned
-
-
-def test_a_member_can_return_repeatedly(other: Callable[..., Member], start: Start, file: Path) -> None:
-    a = other()
-    b = start(file)
     last = b.having(2)
-    before = settled(a, 2)
+    before, owned = settled(a, 2), list(group.owners())
+    assert not last.resumed
     for how in (signal.SIGKILL, signal.SIGUSR1, signal.SIGKILL):
-        b.end(how)
-        b = start(file)
+        assert b.end(how) == (0 if how is signal.SIGUSR1 else -signal.SIGKILL)
+        b = start(file, strategy=strategy)
         found = b.begun()
-        assert found.session == last.session
-        assert found.starts == plus(last, 10 if how is signal.SIGUSR1 else 1)
+        assert (found.session, found.resumed, found.number) == (last.session, True, last.number)
+        assert found.starts == plus(last, 10 if how is signal.SIGUSR1 else 1)  # marked offsets are committed by a close
         last = found
     assert settled(a, 2) == before
+    assert list(group.owners()) == owned
 
 
 def test_a_member_that_leaves_deregisters_at_once(other: Callable[..., Member], start: Start, file: Path) -> None:
@@ -367,8 +347,7 @@ def test_two_members_of_one_process_return_together(zookeeper_hosts: str, file: 
             Member(own.group("billing"), [TOPIC], id=id, partitions=lambda _topic: range(PARTITIONS)).start()
             for id in ("b", "c")
         ]
-        for member in both:
-            settled(member, 2)
+        settled(both[0], 2, both[1])
         found = list(group.owners())
         for member in both:
             member.close(leave=leave)

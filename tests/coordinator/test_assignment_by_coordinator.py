@@ -16,7 +16,9 @@ from zkgroups.coordinator import (
     RebalanceNeeded,
     Subscription,
     decode_assignment,
+    decode_subscription,
 )
+from zkgroups.coordinator.group import members
 from zkgroups.coordinator.rules.assigning import withhold_owned
 from zkgroups.coordinator.storage.strategies import BY_KAFKAS_NAME, assign_partitions
 from zkgroups.coordinator.storage.work import PerformAssignment, PlannedMember, StoreGeneration, WorkFailed
@@ -63,6 +65,21 @@ def test_members_of_another_kind_are_still_led_by_a_member() -> None:
     [member] = clients.joined("a", protocol_type="connect")
     assert clients.group.leader == member
     assert clients.answer(clients.sync(member, {member: b"mine"})).assignment == b"mine"
+
+
+def test_a_subscription_is_decoded_once_each_time_that_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may list very many partitions. All other clients wait meanwhile."""
+    decoded: list[bytes] = []
+
+    def decode(data: bytes) -> Subscription | None:
+        decoded.append(data)
+        return decode_subscription(data)
+
+    monkeypatch.setattr(members, "decode_subscription", decode)
+    clients = Clients(BY_COORDINATOR)
+    first, second = clients.joined("a", "b")
+    assert shares(clients, first, second) == [[0, 1], [2, 3]]
+    assert len(decoded) == 2
 
 
 def test_a_member_with_an_unreadable_subscription_gets_nothing() -> None:

@@ -43,6 +43,18 @@ def test_a_subscription_of_version_0_owns_nothing() -> None:
     assert decode_subscription(data) == Subscription(frozenset({"orders"}))
 
 
+def test_a_subscription_with_a_negative_partition_or_a_wrong_topic_is_malformed() -> None:
+    def owning(topic: bytes, *numbers: int) -> bytes:
+        name = struct.pack(">ih", 1, len(topic)) + topic
+        return b"\0\1" + b"\xff" * 8 + name + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+
+    assert decode_subscription(owning(b"t", 3, 1)) == Subscription(
+        frozenset(), frozenset({TopicPartition("t", 1), TopicPartition("t", 3)})
+    )
+    for malformed in (owning(b"t", 3, -1), owning(b"..", 1), owning(b"a/b"), owning(b"t", 3)[:-1]):
+        assert decode_subscription(malformed) is None
+
+
 def test_user_data_is_skipped() -> None:
     data = b"\0\1" + b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\3abc" + b"\0\0\0\0"
     assert decode_subscription(data) == Subscription(frozenset({"t"}))

@@ -145,8 +145,12 @@ def test_offsets_and_groups_are_deleted_while_nobody_is_registered(
     assert commit_alone(served, 20, metadata="by hand") == "NONE"
     other = connect()
     register(other.client, "billing", "billing_a", {"orders": 1})
-    deleted = served.ask(DeleteOffsetsRequest("billing", (AT,)))
-    assert [error.name for error in deleted.errors.values()] == ["NON_EMPTY_GROUP"]
+    elsewhere = TopicPartition("payments", 0)
+    deleted = served.ask(DeleteOffsetsRequest("billing", (AT, elsewhere)))
+    assert {at: error.name for at, error in deleted.errors.items()} == {
+        AT: "GROUP_SUBSCRIBED_TO_TOPIC",
+        elsewhere: "NON_EMPTY_GROUP",
+    }
     assert served.ask(DeleteGroupsRequest(("billing",))).errors["billing"].name == "NON_EMPTY_GROUP"
     assert offset(group) == 20
     other.close()
@@ -154,6 +158,17 @@ def test_offsets_and_groups_are_deleted_while_nobody_is_registered(
     assert (offset(group), group.exists()) == (None, True)
     assert served.ask(DeleteGroupsRequest(("billing",))).errors["billing"].name == "NONE"
     assert not group.exists()
+
+
+def test_offsets_of_a_topic_to_which_a_member_subscribes_are_not_deleted(
+    group: Consumergroup, join: Join, served: Served
+) -> None:
+    member = join()
+    assert eventually(lambda: member.assigned == ALL)
+    assert member.commit(5, AT) == DONE
+    deleted = served.ask(DeleteOffsetsRequest("billing", (AT,)))
+    assert [error.name for error in deleted.errors.values()] == ["GROUP_SUBSCRIBED_TO_TOPIC"]
+    assert offset(group) == 5
 
 
 def test_a_group_is_pruned_with_the_details_of_its_commits(group: Consumergroup, served: Served) -> None:

@@ -1,16 +1,21 @@
-"""Brokers that close idle connections, and a gateway that is restarted under its clients."""
+"""Brokers that close idle connections or are killed, and a gateway that is restarted under its clients."""
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
+from typing import Any
+
+from confluent_kafka import Producer
 
 from tests.testing.waiting import eventually
 from zkgroups.gateway import Limits
 from zkgroups.kafka.wire import codec
 from zkgroups.testing import KafkaBroker
+from zkgroups.testing.kafka_client import silent_logger
 
 from .running import LONGEST, reserved, running
-from .test_librdkafka import describe, member, settled
+from .test_librdkafka import Member, describe, member, offsets, settled
 
 IDLE = Limits(idle_timeout=0.3)
 
@@ -67,6 +72,50 @@ def test_clients_survive_a_restart_of_the_gateway(kafka_broker: KafkaBroker) -> 
             kafka_broker.write(topic, 0, 3)
             assert eventually(lambda: found.poll() or len(found.read) == 3, timeout=LONGEST)
             stack.close()
+
+
+def test_messages_and_commits_go_on_after_a_broker_was_killed_under_load() -> None:
+    """The broker is started again. Nothing that a producer was told is written gets lost."""
+    topic, stop, written = "gateway-broker-killed", threading.Event(), list[tuple[int, int]]()
+    with KafkaBroker() as broker, running(broker.address) as gateway:
+        broker.create_topic(topic, 2)
+        producer = Producer(
+            {"bootstrap.servers": gateway.bootstrap, "enable.idempotence": True}, logger=silent_logger()
+        )
+
+        def delivered(error: object, message: Any) -> None:
+            assert error is None
+            written.append((message.partition(), message.offset()))
+
+        def send() -> None:
+            while not stop.wait(0.01):
+                producer.produce(topic, b"m", on_delivery=delivered)
+                producer.poll(0)
+
+        def read(found: Member) -> set[tuple[int, int]]:
+            for _ in range(100):
+                found.poll()
+            return set(found.read)
+
+        with member(gateway.bootstrap, "g", topic) as found:
+            assert settled(found, shares={2})
+            sending = threading.Thread(target=send)
+            sending.start()
+            try:
+                assert eventually(lambda: len(read(found)) > 100, timeout=LONGEST)
+                broker.kill()
+                broker.start()
+                before = len(written)
+                assert eventually(
+                    lambda: written[before:] and read(found) > set(written[: before + 1]), timeout=2 * LONGEST
+                )
+            finally:
+                stop.set()
+                sending.join()
+            assert producer.flush(LONGEST) == 0
+            assert eventually(lambda: read(found) >= set(written), timeout=2 * LONGEST)
+            assert all(each.error is None for each in found.consumer.commit(asynchronous=False))
+        assert sum(offsets(gateway.bootstrap, "g", topic).values()) == len(written)
 
 
 def members(bootstrap: str) -> list[int]:

@@ -34,7 +34,7 @@ from .script import PLANNED, Script
 
 pytestmark = pytest.mark.zookeeper
 
-STRIDE = 7
+STRIDES = [7, pytest.param(1, marks=pytest.mark.soak)]
 """Each run cuts the connection at one request, and the next run so many requests later."""
 
 
@@ -54,8 +54,9 @@ def script_of(script: Script) -> Iterator[Any]:
     yield script.do(StoreOffsets("billing", "", -1, {TopicPartition("orders", 0): CommittedValue(1, "back")}))
 
 
+@pytest.mark.parametrize("stride", STRIDES)
 def test_everything_happens_once(
-    registry: Registry, proxied: Registry, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, proxied: Registry, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
     create_topic(registry.client, "orders", 6)
@@ -72,7 +73,7 @@ def test_everything_happens_once(
             assert run() == undisturbed, f"{cut.__name__} {number}"
             if not fault.fired:
                 break
-            number += STRIDE
+            number += stride
         assert number > 40
     script.storage.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -54,3 +55,14 @@ def test_closed_queues_finish_their_tasks_and_take_no_others() -> None:
     closing.join(PATIENCE)
     assert done.is_set()
     assert not queues.put("a", lambda: None)
+
+
+def test_closing_waits_for_all_threads_together_no_longer_than_its_timeout() -> None:
+    """While ZooKeeper does not answer, each group of a gateway that ends waits for it."""
+    queues, enough, timeout = WorkQueues("test", 8), threading.Event(), 1.0
+    for key in range(8):
+        queues.put(key, lambda: enough.wait(PATIENCE))
+    began = time.monotonic()
+    queues.close(timeout)
+    assert time.monotonic() - began < 4 * timeout
+    enough.set()

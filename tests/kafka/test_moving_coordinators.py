@@ -28,7 +28,8 @@ from zkgroups.testing import KafkaBroker, Server, fresh_chroot
 from .conftest import Writer
 from .wire.conftest import with_cluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.zookeeper, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+# A group of its own, because these tests start their own brokers.
+pytestmark = [pytest.mark.kafka, pytest.mark.zookeeper, pytest.mark.xdist_group("moving"), pytest.mark.timeout(1000)]
 
 OFFSETS = "__consumer_offsets"
 NAMES = [f"moving-{number}" for number in range(500)]

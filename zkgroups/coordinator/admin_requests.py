@@ -15,6 +15,7 @@ from .storage.work import (
     ListStored,
     LocateGroups,
     OffsetsRead,
+    OffsetsRemoved,
     ReadOffsets,
     RemoveGroup,
     RemoveOffsets,
@@ -157,6 +158,8 @@ class AdminRequests:
 
         def removed(result: Result) -> None:
             errors = refused | dict.fromkeys(free, _error_of(result))
+            if isinstance(result, OffsetsRemoved):
+                errors |= result.errors
             self._outbox.answer(request_id, DeleteOffsetsAnswer(KafkaError.NONE, errors))
 
         if free:

@@ -17,6 +17,7 @@ from ..kafka.wire.errors import WireError
 from .connections.broker_addresses import BrokerAddresses
 from .connections.client_connection import ClientConnection
 from .connections.client_stream import ClientStream, listen
+from .connections.large_messages import RequestDecoder
 from .connections.upstream import Upstream
 from .groups.coordinator_host import CoordinatorHost, Report
 from .groups.group_service import GroupService
@@ -65,6 +66,7 @@ class Gateway:
             most_groups=settings.limits.groups,
         )
         self._groups = GroupService(self._host, settings.routing, read_only=settings.read_only)
+        self._decoder = RequestDecoder()
         try:
             await self._find_brokers()
             self._server = await listen(*settings.listen, settings.tls, lambda client: self._serve(client, None))
@@ -116,7 +118,9 @@ class Gateway:
         self._serving.add(task)
         try:
             upstream = Upstream(lambda: self._upstream_of(node), self._settings.security.tls, limits)
-            await ClientConnection(client, upstream, self._addresses, self._groups, limits, node=node).serve()
+            await ClientConnection(
+                client, upstream, self._addresses, self._groups, self._decoder, limits, node=node
+            ).serve()
         finally:
             self._serving.discard(task)
 

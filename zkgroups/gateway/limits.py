@@ -23,7 +23,7 @@ class Limits:
 
     connections: int = 5000
     request_size: int = 100 * 1024 * 1024
-    group_request_size: int = 4 * 1024 * 1024
+    group_request_size: int = 1024 * 1024
     requests_in_flight: int = 100
     groups: int = 10_000
     members: int = 1000

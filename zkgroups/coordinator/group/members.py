@@ -44,6 +44,8 @@ class Member:
     must_sync: bool = False
     """True from the start of a generation until the member has sent its sync request."""
     assignment: bytes = b""
+    _decoded: tuple[bytes, Subscription | None] = (b"", None)
+    """The last metadata that was decoded, and its subscription. A client may list very many partitions."""
 
     @property
     def is_static(self) -> bool:
@@ -59,7 +61,10 @@ class Member:
 
     def subscription(self, protocol: str | None) -> Subscription | None:
         """The decoded subscription for a protocol; None if it is malformed."""
-        return decode_subscription(self.metadata(protocol))
+        metadata = self.metadata(protocol)
+        if metadata != self._decoded[0]:
+            self._decoded = metadata, decode_subscription(metadata)
+        return self._decoded[1]
 
 
 class Members:

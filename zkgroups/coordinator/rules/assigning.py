@@ -80,9 +80,10 @@ def withhold_owned(
     >>> withhold_owned({"old": orders}, {"old": orders, "new": frozenset()}) == {"old": orders}
     True
     """
+    given = frozenset().union(*assigned.values())
     owners: dict[TopicPartition, set[str]] = {}
     for member_id, partitions in owned.items():
-        for at in partitions:
+        for at in partitions & given:  # a member may list very many
             owners.setdefault(at, set()).add(member_id)
     return {
         member_id: frozenset(at for at in partitions if owners.get(at, {member_id}) == {member_id})

@@ -229,7 +229,9 @@ class OffsetsRead:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRemoved:
-    """The offsets are deleted."""
+    """The offsets are deleted, except those in `errors`."""
+
+    errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from ...core.znodes.names import check_partition, check_topic
 from ...core.znodes.topic_partition import TopicPartition
 from ...exceptions import InvalidNameError
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumers."""
+_NUMBER_SIZE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +123,17 @@ class _Reader:
     def partitions(self) -> list[TopicPartition]:
         found = []
         for _ in range(self.count()):
-            topic = self.text()
-            found += [TopicPartition(topic, self.number(">i")) for _ in range(self.count())]
+            topic = check_topic(self.text())
+            numbers = self._numbers(self.count())
+            if numbers:
+                check_partition(min(numbers))
+            found += [TopicPartition.checked(topic, number) for number in numbers]
         return found
+
+    def _numbers(self, count: int) -> tuple[int, ...]:
+        numbers = struct.unpack_from(f">{count}i", self._data, self._at)
+        self._at += count * _NUMBER_SIZE
+        return numbers
 
     def _take(self, length: int) -> bytes:
         if not 0 <= length <= len(self._data) - self._at:

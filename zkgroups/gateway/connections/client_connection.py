@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...kafka.wire import codec
@@ -30,7 +29,7 @@ from .byte_stream import StalledError
 from .client_stream import ClientStream
 from .frames import Frame, FrameError, FrameReader
 from .group_permissions import GroupPermissions
-from .large_messages import on_thread_if_large
+from .large_messages import RequestDecoder
 from .upstream import Upstream, UpstreamError
 
 _log = logging.getLogger("zkgroups.gateway")
@@ -56,6 +55,7 @@ class ClientConnection:
         upstream: Upstream,
         addresses: BrokerAddresses,
         groups: GroupService,
+        decoder: RequestDecoder,
         limits: Limits,
         *,
         node: int | None,
@@ -66,6 +66,7 @@ class ClientConnection:
         self._upstream = upstream
         self._addresses = addresses
         self._groups = groups
+        self._decoder = decoder
         self._limits = limits
         self._frames = FrameReader(stream, longest=limits.request_size, stall_timeout=limits.stall_timeout)
         self._answers = AnswerQueue(stream, upstream, limits)
@@ -144,8 +145,7 @@ class ClientConnection:
             raise DamagedRequestError(
                 f"a request of {frame.size} bytes about groups; at most {self._limits.group_request_size} are accepted"
             )
-        data = await frame.whole()
-        received = await on_thread_if_large(frame.size, partial(codec.decode_request, data))
+        received = await self._decoder.decode(frame)
         answering = self._groups.answer(received, self)
         answer = await (self._while_connected(answering) if kind.key in _PARKED else answering)
         if answer is not None:

@@ -22,7 +22,6 @@ from ...coordinator.storage.work import (
     LocateGroups,
     OffsetsExpired,
     OffsetsRead,
-    OffsetsRemoved,
     PerformAssignment,
     ReadOffsets,
     ReleaseMembers,
@@ -40,7 +39,7 @@ from ...coordinator.values.consumer_protocol import CONSUMER
 from ...coordinator.values.kafka_errors import KafkaError
 from ...core.znodes.topic_partition import TopicPartition
 from ...deadline import Deadline
-from ...exceptions import GroupMigratedError, GroupNotFoundError, InvalidOptionError
+from ...exceptions import GroupMigratedError, GroupNotFoundError, InvalidOptionError, ZkgroupsException
 from ...zookeeper.admin.migration_marks import refuse_marked
 from ...zookeeper.registry import Registry
 from ...zookeeper.session.registry_context import context_of
@@ -50,6 +49,7 @@ from .elections import Elections, NotCoordinatorError
 from .group import GatewayGroup, loss_of
 from .group_settings import GroupSettings
 from .kafka_errors import kafka_error_of
+from .removed_offsets import remove_offsets
 from .retries import may_try_again
 from .session_monitor import SessionMonitor
 from .stored_offsets import read_offsets
@@ -206,6 +206,8 @@ class ZooKeeperStorage:
             case ListStored():
                 return StoredListed(stored_groups(self._context, self._registry.groups(), self._own_ids()))
             case LocateGroups(names):
+                if not self._context.session.connected:  # a client may wait here with its other requests
+                    return WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
                 return GroupsLocated(self._elections.elsewhere(names))
             case DescribeStored(names):
                 elsewhere = self._elections.elsewhere(names)
@@ -254,8 +256,7 @@ class ZooKeeperStorage:
             case StoreOffsets():
                 return self._group(work.group).store_offsets(work)
             case RemoveOffsets(name, partitions):
-                self._registry.group(name).offsets.delete(partitions)
-                return OffsetsRemoved()
+                return remove_offsets(self._registry.group(name), partitions)
             case ExpireOffsets(name):
                 return OffsetsExpired(sum(1 for _offset in self._registry.group(name).offsets))
             case RemoveGroup(name):
@@ -351,12 +352,20 @@ class ZooKeeperStorage:
     def _reconcile(self) -> None:
         for name in self._elections.won(unused_for=self._settings.release_after):
             self._group_queues.put(name, partial(self._release_if_unused, name))
-        for name in self._elections.take_replaced():
-            log.warning("another client has deleted the node of the coordinator of group %s", name)
-            self._lose(name)
+        self._read_queues.put("elections", self._give_up_replaced)
         for group in self._known_groups():
             if group.session_id is not None:
                 self._group_queues.put(group.name, group.reconcile)
+
+    def _give_up_replaced(self) -> None:
+        try:
+            replaced = self._elections.take_replaced()
+        except ZkgroupsException as error:
+            log.info("could not read the coordinators of groups, retrying: %s", error)
+            return
+        for name in replaced:
+            log.warning("another client has deleted the node of the coordinator of group %s", name)
+            self._lose(name)
 
     def _release_if_unused(self, name: str) -> None:
         """Let any gateway coordinate a group that has no members here."""

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from queue import SimpleQueue
 
+from ...deadline import Deadline
+
 log = logging.getLogger("zkgroups.gateway")
 
 Task = Callable[[], object]
@@ -42,14 +44,15 @@ class WorkQueues:
         return True
 
     def close(self, timeout: float) -> None:
-        """Finish the tasks that were added before, and end the threads. Wait no longer than the timeout for each."""
+        """Finish the tasks that were added before, and end the threads. Wait no longer than the timeout."""
         with self._lock:
             self._closed = True
             idle = not self._queues
         if idle:
             self._end()
+        deadline = Deadline(timeout)
         for thread in self._threads:
-            thread.join(timeout)
+            thread.join(deadline.remaining)
 
     def _end(self) -> None:
         for _ in self._threads:

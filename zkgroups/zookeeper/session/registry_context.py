@@ -21,7 +21,7 @@ class KazooAcls(NamedTuple):
 
 
 class RegistryContext(NamedTuple):
-    """What an object of a registry needs for its requests."""
+    """The session, the access control lists and the timeout with which an object of a registry sends requests."""
 
     session: Session
     acls: KazooAcls

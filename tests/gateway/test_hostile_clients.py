@@ -1,0 +1,107 @@
+"""A member of a group works on beside a thousand clients that send garbage, stop, or never read."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.cli.running import started
+from tests.testing.waiting import eventually
+from zkgroups.kafka.wire import codec
+from zkgroups.testing import KafkaBroker, ports
+
+from .running import LONGEST, reserved
+from .test_librdkafka import describe, member, settled
+from .test_wire import fetch
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+
+TOPIC = "gateway-besieged"
+SECONDS = 3.0
+MOST_KB = 500_000
+LARGE_JOIN = struct.pack(">ihhi", 4_000_000, codec.JOIN_GROUP, 5, 1) + bytes(3_900_000)
+HOSTILE = [
+    (300, b""),
+    (200, b"\0\0"),
+    (200, struct.pack(">ihhi", 2**31 - 1, 1, 11, 1)),
+    (200, LARGE_JOIN),
+    (100, b"".join(fetch(TOPIC, id) for id in range(20))),
+]
+"""The number of clients, and what each of them sends. None of them reads."""
+
+
+class Attacker:
+    """A connection that sends as much as the other side takes."""
+
+    def __init__(self, port: int, data: bytes) -> None:
+        self._socket = socket.create_connection((ports.HOST, port))
+        self._socket.setblocking(False)
+        self._left = memoryview(data)
+
+    def send(self) -> None:
+        try:
+            self._left = self._left[self._socket.send(self._left) :] if self._left else self._left
+        except BlockingIOError:
+            pass
+        except OSError:  # it was disconnected
+            self._left = self._left[:0]
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextmanager
+def attack(port: int) -> Iterator[Sequence[Attacker]]:
+    attackers: list[Attacker] = []
+    try:
+        for count, data in HOSTILE:
+            attackers += [Attacker(port, data) for _ in range(count)]
+        yield attackers
+    finally:
+        for each in attackers:
+            each.close()
+
+
+def peak_memory(pid: int) -> int:
+    """The largest memory of a process, in KB."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1])
+
+
+def test_a_member_goes_on_beside_a_thousand_hostile_clients(kafka_broker: KafkaBroker) -> None:
+    kafka_broker.create_topic(TOPIC, 2)
+    producer = Producer({"bootstrap.servers": kafka_broker.address})
+    for _ in range(1200):
+        producer.produce(TOPIC, bytes(1000), partition=0)
+    assert producer.flush(LONGEST) == 0
+    with reserved(2) as (port, broker_port):
+        address = f"{ports.HOST}:{port}"
+        listen = ("--listen", address, "--broker-ports", f"{broker_port}-{broker_port}", "-b", kafka_broker.address)
+        with started("gateway", *listen, "--memory") as process, member(address, "besieged", TOPIC) as healthy:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == address
+            assert settled(healthy, shares={2})
+            with attack(port) as attackers:
+                deadline = time.monotonic() + SECONDS
+                while time.monotonic() < deadline:
+                    for each in attackers:
+                        each.send()
+                for written in (10, 20, 30):
+                    kafka_broker.write(TOPIC, 1, 10)
+                    assert eventually(
+                        lambda: healthy.poll() or sum(at == 1 for at, _ in healthy.read) == written,  # noqa: B023
+                        timeout=LONGEST,
+                    )
+                    assert all(each.error is None for each in healthy.consumer.commit(asynchronous=False))
+                assert [len(each.assignment.topic_partitions) for each in describe(address, "besieged").members] == [2]
+                assert healthy.revoked == []
+                assert peak_memory(process.pid) < MOST_KB
