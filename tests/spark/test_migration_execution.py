@@ -174,7 +174,7 @@ def test_groups_with_obstacles_are_left_and_progress_is_copied_back(
         assert verified.counts["equal"] < ROWS
         rows = list(differing(migration.spark, migration.folder, verified.report))
         assert {row.target for row in rows} == {live, written, moved}
-        assert {row.match for row in rows if row.target == live} == {Match.BLOCKED}
+        assert {row.match for row in rows if row.target == live} == {Match.NOT_WRITTEN}
 
         brokers.commit({free[0]: {migration.first: 8}})
         undone = migration.call(rollback, execute=True, to_zookeeper=True)

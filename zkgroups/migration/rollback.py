@@ -273,9 +273,9 @@ class _Rollback(RunContext):
     # Report
 
     def _report_target(self, rows: PlanRows, state: TargetState, todo: Restoration, answers: Answers) -> None:
-        left = self._left.get(rows[0].target)
-        # Nothing of the plan is there to roll back.
-        left_as = Outcome.SKIPPED if not_moved(rows) and not is_begun(rows, state.committed) else Outcome.LEFT
+        left, left_as = self._left.get(rows[0].target), Outcome.LEFT
+        if (never := not_moved(rows)) and not is_begun(rows, state.committed):
+            left, left_as = never, Outcome.SKIPPED  # nothing of the plan is there to roll back
         known = {row.at for row in rows}
         added = [rows[0]._replace(topic=at.topic, partition=at.partition) for at in todo.removed if at not in known]
         unrestorable = self._unrestorable.get(rows[0].target, ALL_RESTORABLE)
