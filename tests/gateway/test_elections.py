@@ -144,10 +144,11 @@ def test_a_gateway_gives_up_its_groups_before_another_can_take_them(
     assert eventually(lambda: joined(first) == "NOT_COORDINATOR")
 
 
+@pytest.mark.parametrize("monitor_has_run", [False, True])
 def test_a_suspended_gateway_answers_no_heartbeat_after_its_session(
-    gateway: Any, connect: Connect, join: Join, monkeypatch: pytest.MonkeyPatch
+    monitor_has_run: bool, gateway: Any, connect: Connect, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing has told the coordinator: the monitor of the sessions has not run yet."""
+    """Nothing has told the coordinator: the monitor of the sessions has not run yet, or its event was not processed."""
     own = connect()
     first = gateway("one", own)
     member = join(served=first)
@@ -158,6 +159,8 @@ def test_a_suspended_gateway_answers_no_heartbeat_after_its_session(
     monkeypatch.setattr(first.storage._monitor, "_check", lambda: None)
     expire_session(own.client)
     assert eventually(lambda: first.storage.may_be_lost("billing"))
+    if monitor_has_run:
+        assert first.storage._elections.take_lost() == ["billing"]
     assert first.ask(heartbeat).error.name != "NONE"
 
 

@@ -45,7 +45,11 @@ class GatewayProcess:
         self._stack = stack
         self.port, self.broker_port = numbers
         self.address = f"{ports.HOST}:{self.port}"
-        self.process: subprocess.Popen[str]
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
         """Start it. `wait_ready` waits until it listens."""
@@ -54,14 +58,17 @@ class GatewayProcess:
         self.process = self._stack.enter_context(started("gateway", *listen, *where))
 
     def wait_ready(self) -> None:
+        assert self.process is not None
         assert self.process.stdout is not None
         assert self.process.stdout.readline().strip() == self.address
 
     def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
         self.process.send_signal(number)
 
     def end(self) -> None:
         """Terminate it, as an administrator does."""
+        assert self.process is not None
         self.send(signal.SIGTERM)
         self.process.communicate(timeout=TIMEOUT)
 
@@ -72,16 +79,23 @@ def registry(legacy_kafka: KafkaBroker) -> Iterator[Registry]:
         yield registry
 
 
-@pytest.fixture
-def gateways(legacy_kafka: KafkaBroker) -> Iterator[tuple[GatewayProcess, GatewayProcess]]:
-    """Two gateways, started at the same time."""
+@pytest.fixture(scope="module")
+def pair(zkgroups_legacy_kafka: KafkaBroker) -> Iterator[tuple[GatewayProcess, GatewayProcess]]:
     with ExitStack() as stack:
-        first, second = (GatewayProcess(legacy_kafka, stack.enter_context(reserved(2)), stack) for _ in range(2))
-        for each in (first, second):
-            each.start()
-        for each in (first, second):
-            each.wait_ready()
+        broker = zkgroups_legacy_kafka
+        first, second = (GatewayProcess(broker, stack.enter_context(reserved(2)), stack) for _ in range(2))
         yield first, second
+
+
+@pytest.fixture
+def gateways(pair: tuple[GatewayProcess, GatewayProcess]) -> tuple[GatewayProcess, GatewayProcess]:
+    """Two gateways, started at the same time. Those that still run from the last test are used again."""
+    stopped = [each for each in pair if not each.runs]
+    for each in stopped:
+        each.start()
+    for each in stopped:
+        each.wait_ready()
+    return pair
 
 
 def coordinator_port(registry: Registry, group: str) -> int:
@@ -147,20 +161,25 @@ def test_the_clients_of_a_killed_gateway_continue_at_another(
         one = stack.enter_context(member(f"{killed.address},{stays.address}", group, topic, **quick))
         assert settled(one, shares={6})
         assert coordinator_port(registry, group) == killed.broker_port
-        other = stack.enter_context(aiokafka_member(stays.address, group, topic))
-        assert settled(one, shares={3})
+        other = stack.enter_context(member(stays.address, group, topic, **quick))
+        assert settled(one, other, shares={3})
         [before] = sessions(registry, group)
         for partition in range(6):
             legacy_kafka.write(topic, partition, 2)
-        assert eventually(lambda: one.poll() or len({*one.read, *other}) == 12, timeout=LONGEST)
-        assert len(describe(stays.address, group).members) == 2
+        assert eventually(partial(has_read, (one, other), 12), timeout=LONGEST)
+        assert len(describe(killed.address, group).members) == 2
         killed.send(signal.SIGKILL)
-        assert eventually(lambda: one.poll() or len(sessions(registry, group) - {before}) == 1, timeout=LONGEST)
-        assert settled(one, shares={3})
+
+        def moved() -> bool:
+            has_read((one, other), 12)
+            return len(sessions(registry, group) - {before}) == 1
+
+        assert eventually(moved, timeout=LONGEST)
+        assert settled(one, other, shares={3})
         assert coordinator_port(registry, group) == stays.broker_port
         for partition in range(6):
             legacy_kafka.write(topic, partition, 2)
-        assert eventually(lambda: one.poll() or len({*one.read, *other}) == 24, timeout=LONGEST)
+        assert eventually(partial(has_read, (one, other), 24), timeout=LONGEST)
         assert sessions(registry, group).isdisjoint({before})
 
 

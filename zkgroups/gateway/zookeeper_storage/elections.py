@@ -61,8 +61,10 @@ class Elections:
         self._context = context
         self._session = context.session
         self._data = b"" if address is None else encode_coordinator(_node_of(address))
-        self._lock = threading.Lock()  # guards the field below, and is never held during a request
+        self._lock = threading.Lock()  # guards the fields below, and is never held during a request
         self._won: dict[str, _Won] = {}
+        self._lost: set[str] = set()
+        """Groups that were lost, and that the coordinator may still have in memory."""
 
     @property
     def are_held(self) -> bool:
@@ -86,6 +88,8 @@ class Elections:
         # The reply may have been lost. Then only reads have shown the node, and they prove no session.
         self._session.prove(session_id, deadline=self._context.deadline())
         with self._lock:
+            if group in self._won and self._won[group].session_id != session_id:
+                self._lost.add(group)  # its members belong to the former session
             self._won[group] = _Won(session_id, uptime())
             self._session.start_proofs(self, session_id)
 
@@ -103,20 +107,27 @@ class Elections:
     def may_be_lost(self, group: str) -> bool:
         """True if this gateway was elected, and its session may have expired since. Sends no request."""
         with self._lock:
-            won = self._won.get(group)
-        return won is not None and not self._session.alive(won.session_id)
+            won, is_lost = self._won.get(group), group in self._lost
+        return is_lost or (won is not None and not self._session.alive(won.session_id))
+
+    def forget_loss(self, group: str) -> None:
+        """Note that the coordinator has no group of this name in memory any more."""
+        with self._lock:
+            self._lost.discard(group)
 
     def take_lost(self) -> list[str]:
-        """Return the groups for which `may_be_lost` is true, and forget them."""
-        lost = {name: won for name, won in self._all().items() if not self._session.alive(won.session_id)}
-        self._forget(lost)
-        return list(lost)
+        """Return the groups whose session may have expired, and give them up."""
+        return self._take({name: won for name, won in self._all().items() if not self._session.alive(won.session_id)})
 
     def take_replaced(self) -> list[str]:
-        """Return the groups whose nodes another client has deleted or replaced, and forget them."""
+        """Return the groups whose nodes another client has deleted or replaced, and give them up."""
         known = self._all()
         found = {name: (node.session, node.data) for name, node in read_coordinators(self._context, known).items()}
-        lost = {name: won for name, won in known.items() if found.get(name) != (won.session_id, self._data)}
+        return self._take({name: won for name, won in known.items() if found.get(name) != (won.session_id, self._data)})
+
+    def _take(self, lost: Mapping[str, _Won]) -> list[str]:
+        with self._lock:
+            self._lost |= lost.keys()
         self._forget(lost)
         return list(lost)
 

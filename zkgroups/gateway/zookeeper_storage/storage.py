@@ -273,6 +273,7 @@ class ZooKeeperStorage:
             raise NotCoordinatorError(name, other)
         if exists := group.exists():
             self._elections.win(name)
+        self._elections.forget_loss(name)
         return GroupLoaded(exists, int(time.time()) - _FIRST_SECOND, CONSUMER)
 
     def _remove(self, name: str) -> Result:
