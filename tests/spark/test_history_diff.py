@@ -207,8 +207,8 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
     spark: SparkSession, change: Change, each_partition: Found
 ) -> None:
     each, folder = each_partition, str(change.folder)
-    for by, length in ((SummaryLevel.GROUP, 1), (SummaryLevel.TOPIC, 2)):
-        rows = diff_snapshots(spark, folder, by=by)
+    sums = {by: diff_snapshots(spark, folder, by=by).cache() for by in (SummaryLevel.GROUP, SummaryLevel.TOPIC)}
+    for rows, length in zip(sums.values(), (1, 2), strict=True):
         together = found(rows)
         assert together.keys() == {"/".join(name.split("/")[:length]) for name in each}
         for name, row in together.items():
@@ -226,14 +226,16 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
         assert dict(totals) == {
             name: sum(row[count_column(name)] for row in together.values()) for name in CHANGE_FILTERS
         }
-    some = history.with_states(diff_snapshots(spark, folder), [SnapshotChange.NEW, SnapshotChange.WENT_BACK])
+    some = history.with_states(sums[SummaryLevel.GROUP], [SnapshotChange.NEW, SnapshotChange.WENT_BACK])
     assert found(some).keys() == {"g0", "late"}
     assert history.totals(diff_snapshots(spark, folder, by="partition")) == totals
     held = [
-        history.with_states(diff_snapshots(spark, folder, by=by), [UNCHANGED_HELD])
-        for by in (SummaryLevel.GROUP, SummaryLevel.PARTITION)
+        history.with_states(rows, [UNCHANGED_HELD])
+        for rows in (sums[SummaryLevel.GROUP], diff_snapshots(spark, folder, by=SummaryLevel.PARTITION))
     ]
     assert [found(rows).keys() for rows in held] == [{"g0"}, {"g0/t0/1"}]
+    for rows in sums.values():
+        rows.unpersist()
 
 
 def test_only_groups_and_topics_whose_whole_names_match_are_compared(
