@@ -215,6 +215,56 @@ class Usage:
         return {pid: stats[pid] for pid in ours if pid in stats}
 
 
+class Rounds:
+    """The migrations of one run, each beside a loop, so that a busy machine is busy for both."""
+
+    def __init__(self, stack: ExitStack, partitions: int, loop: int) -> None:
+        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        self._bench = Bench(stack, partitions)
+        self._loop = loop
+        self.usage = Usage(self._bench.broker.pid, self._bench.server.pid)
+        self.loops: list[float] = []
+        self.moved: dict[str, Times] = {}
+        self.held: dict[str, float] = {}
+
+    def move(self, name: str, engine: Engine, prefix: str, groups: int) -> None:
+        """Move so many groups."""
+        self._bench.plant(prefix, groups)
+        with self.usage.measured():
+            self.moved[name] = self._bench.move(engine, self._folder, prefix, self.usage)
+        self.held[prefix] = self.usage.megabytes
+        self.loops.append(self._bench.loop(self._loop, f"loop-{prefix}"))
+
+    def bare(self, groups: int) -> float:
+        """Return the seconds per offset of the bare requests."""
+        return self._bench.bare(groups, f"bare-{groups}")
+
+    def shell(self) -> None:
+        """Move a few groups by commands, several times."""
+        for number in range(SHELL_ROUNDS):
+            self._bench.plant(f"shell{number}", SHELL_GROUPS)
+        found = [self._bench.shell(self._folder, f"shell{number}") for number in range(SHELL_ROUNDS)]
+        self.moved["shell"] = {step: statistics.median(each[step] for each in found) for step in found[0]}
+
+    def show(self, partitions: int, bare: float) -> None:
+        """Print the times of all migrations."""
+        table(f"{partitions} partitions each", self.moved)
+        for name, steps in self.moved.items():
+            shares = (f"{step} {seconds / steps['all']:.0%}" for step, seconds in steps.items() if step != "all")
+            print(f"{name}: {', '.join(shares)}", file=sys.stderr)
+        print(f"offsets/s: loop {1 / self.each:.0f}, bare {1 / bare:.0f}; peak MB: {self.held}", file=sys.stderr)
+        print(f"processor seconds per 100,000 offsets: {self.usage.per_100_000}", file=sys.stderr)
+
+    @property
+    def each(self) -> float:
+        """The seconds per offset of the loop."""
+        return statistics.median(self.loops)
+
+    def vs_loop(self, name: str, offsets: int, step: str = "all") -> float:
+        """Return how many times as fast as the loop a migration was."""
+        return round(self.each * offsets / self.moved[name][step], 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--groups", type=int, default=2_000)
@@ -222,65 +272,45 @@ def main() -> None:
     parser.add_argument("--loop", type=int, default=40, help="groups moved by each of the loops")
     parser.add_argument("--huge", type=int, default=0, help="move so many groups, too, in this process")
     given = parser.parse_args()
-    small, large = given.groups // 10, given.groups
+    small, offsets, huge = given.groups // 10, given.groups * given.partitions, given.huge * given.partitions
     logging.getLogger("kazoo").setLevel(logging.ERROR)
-    loops, bare, moved, held = [], [], {}, {}
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        bench = Bench(stack, given.partitions)
-        spark = stack.enter_context(own_session(SETTINGS, master="local[2,4]"))
-        engine = SparkEngine(spark)
-        usage = Usage(bench.broker.pid, bench.server.pid)
-        for prefix, groups in (("warm", min(WARM, small)), ("small", small), ("large", large)):
-            bench.plant(prefix, groups)
-            with usage.measured():
-                moved[f"{groups} groups"] = bench.move(engine, folder, prefix, usage)
-            held[prefix] = usage.megabytes
-            loops.append(bench.loop(given.loop, f"loop-{prefix}"))
-            bare.append(bench.bare(groups, f"bare-{prefix}"))
-        for prefix, groups in (("local", large), ("huge", given.huge)):
-            if groups:
-                bench.plant(prefix, groups)
-                loops.append(bench.loop(given.loop, f"loop-{prefix}"))
-                with usage.measured():
-                    moved[f"{groups} groups, local"] = bench.move(LocalEngine(), folder, prefix, usage)
-                held[prefix] = usage.megabytes
-        for number in range(SHELL_ROUNDS):
-            bench.plant(f"shell{number}", SHELL_GROUPS)
-        shells = [bench.shell(folder, f"shell{number}") for number in range(SHELL_ROUNDS)]
-    in_shell = {step: statistics.median(each[step] for each in shells) for step in shells[0]}
-    moved[f"{SHELL_GROUPS} groups, shell"] = in_shell
-    table(f"{given.partitions} partitions each", moved)
-    for name, steps in moved.items():
-        shares = (f"{step} {seconds / steps['all']:.0%}" for step, seconds in steps.items() if step != "all")
-        print(f"{name}: {', '.join(shares)}", file=sys.stderr)
-    each = statistics.median(loops)
-    print(f"offsets/s: loop {1 / each:.0f}, bare {1 / bare[-1]:.0f}; peak MB: {held}", file=sys.stderr)
-    print(f"processor seconds per 100,000 offsets: {usage.per_100_000}", file=sys.stderr)
-    times = moved[f"{large} groups"]
-    local = moved[f"{large} groups, local"]
-    offsets = large * given.partitions
-    huge = {}
-    if given.huge:
-        seconds = moved[f"{given.huge} groups, local"]["all"]
-        huge["huge_vs_loop"] = round(each * given.huge * given.partitions / seconds, 1)
-        huge["huge_cpu_seconds_per_100_000"] = round(usage.per_100_000["huge"], 2)
-        huge["huge_peak_megabytes"] = round(held["huge"])
-    result(
-        "migration",
-        offsets_per_second=round(offsets / times["all"]),
-        loop_offsets_per_second=round(1 / each),
-        vs_loop=round(each * offsets / times["all"], 1),
-        local_vs_loop=round(each * offsets / local["all"], 1),
-        local_cpu_seconds_per_100_000=round(usage.per_100_000["local"], 2),
-        **huge,
-        shell_seconds=round(max(in_shell[step] for step in ("plan", "apply", "verify")), 2),
-        apply_vs_loop=round(each * offsets / times["apply"], 1),
-        bare_vs_loop=round(each / bare[-1], 1),
-        time_of_10_times_the_groups=round(times["all"] / moved[f"{small} groups"]["all"], 2),
-        peak_megabytes=round(held["large"]),
-        memory_of_10_times_the_groups=round(held["large"] / held["small"], 2),
-    )
+        rounds = Rounds(stack, given.partitions, given.loop)
+        engine = SparkEngine(stack.enter_context(own_session(SETTINGS, master="local[2,4]")))
+        for name, groups in (("warm", min(WARM, small)), ("small", small), ("large", given.groups)):
+            rounds.move(name, engine, name, groups)
+        bare = rounds.bare(given.groups)
+        rounds.move("local", LocalEngine(), "local", given.groups)
+        if huge:
+            rounds.move("huge, local", LocalEngine(), "huge", given.huge)
+        rounds.shell()
+    rounds.show(given.partitions, bare)
+    result("migration", **_ratios(rounds, offsets, bare), **(_huge_ratios(rounds, huge) if huge else {}))
+
+
+def _ratios(rounds: Rounds, offsets: int, bare: float) -> dict[str, float]:
+    moved, held = rounds.moved, rounds.held
+    return {
+        "offsets_per_second": round(offsets / moved["large"]["all"]),
+        "loop_offsets_per_second": round(1 / rounds.each),
+        "vs_loop": rounds.vs_loop("large", offsets),
+        "local_vs_loop": rounds.vs_loop("local", offsets),
+        "local_cpu_seconds_per_100_000": round(rounds.usage.per_100_000["local"], 2),
+        "shell_seconds": round(max(seconds for step, seconds in moved["shell"].items() if step != "all"), 2),
+        "apply_vs_loop": rounds.vs_loop("large", offsets, "apply"),
+        "bare_vs_loop": round(rounds.each / bare, 1),
+        "time_of_10_times_the_groups": round(moved["large"]["all"] / moved["small"]["all"], 2),
+        "peak_megabytes": round(held["large"]),
+        "memory_of_10_times_the_groups": round(held["large"] / held["small"], 2),
+    }
+
+
+def _huge_ratios(rounds: Rounds, offsets: int) -> dict[str, float]:
+    return {
+        "huge_vs_loop": rounds.vs_loop("huge, local", offsets),
+        "huge_cpu_seconds_per_100_000": round(rounds.usage.per_100_000["huge"], 2),
+        "huge_peak_megabytes": round(rounds.held["huge"]),
+    }
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from .shared.command_classes import CommandGroup
 from .shared.exit_codes import ExitCode
 from .shared.global_options import root_parameters
 from .shared.options import Options
-from .shared.signals import raise_on_sigterm
+from .shared.signals import end_at_next_signal, raise_on_sigterm
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -129,6 +129,7 @@ def run(arguments: Sequence[str]) -> int:
     except BaseException as error:
         from .shared.errors_to_exit_codes import report
 
+        end_at_next_signal()
         return report(error, verbose=options.verbose)
     return ExitCode.DONE
 

@@ -15,10 +15,11 @@ import click
 from ..shared.brokers import missing_brokers
 from ..shared.command_classes import Command
 from ..shared.input_files import FilePath
-from ..shared.messages import say
+from ..shared.messages import say, show_gateway_warnings
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
 from ..shared.signals import raise_recorded
+from .banner import banner
 from .group_storage import group_storage
 from .listening import file_limit, listening_tls, one_address, port_range, reachable_address
 
@@ -95,7 +96,9 @@ def gateway(options: Options, /, **given: Any) -> None:
     with kept as (storage, config):
         from zkgroups.gateway import Gateway
 
-        recorded = asyncio.run(_run(options, settings, Gateway(settings, config, storage)))
+        show_gateway_warnings(options)
+        running = banner(options, settings, memory=given["memory"])
+        recorded = asyncio.run(_run(options, settings, Gateway(settings, config, storage), running))
     raise_recorded(recorded)
 
 
@@ -135,7 +138,7 @@ async def _listening(gateway: Gateway, settings: GatewaySettings) -> AsyncIterat
         yield
 
 
-async def _run(options: Options, settings: GatewaySettings, gateway: Gateway) -> Sequence[int]:
+async def _run(options: Options, settings: GatewaySettings, gateway: Gateway, running: str) -> Sequence[int]:
     """Run until a signal comes, and return it."""
     recorded: list[int] = []
     signalled = asyncio.Event()
@@ -150,6 +153,6 @@ async def _run(options: Options, settings: GatewaySettings, gateway: Gateway) ->
             loop.add_signal_handler(number, record, number)
     async with _listening(gateway, settings):
         Output(options, default=Format.NAME).write(_GATEWAYS, [{"address": str(gateway.address)}])
-        say(options, "The gateway is running. Ctrl-C stops it.")
+        say(options, running)
         await signalled.wait()
     return recorded

@@ -117,6 +117,8 @@ def instance_row(instance: InstanceDescription) -> Row:
         "owned": len(instance.owned),
         "subscription": streams and streams | note,
         "dialect": registration and registration.dialect.value,
+        "client_id": (registration and registration.client_id) or None,
+        "client_host": (registration and registration.client_host) or None,
         "session": _session(instance.session),
         "registered_ms": to_ms(instance.registered_at) or None,
     }

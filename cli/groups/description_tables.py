@@ -61,6 +61,8 @@ INSTANCES: Final = Table(
         Column("OWNED", "owned", right=True),
         Column("SUBSCRIPTION", "subscription", show=_subscription),
         Column("DIALECT", "dialect"),
+        Column("CLIENT-ID", "client_id", wide=True),
+        Column("HOST", "client_host", wide=True),
         Column("SESSION", "session"),
         Column("SINCE", "registered_ms", show=utc),
     ),

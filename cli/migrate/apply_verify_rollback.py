@@ -156,9 +156,9 @@ def _summary(run: ExecutionResult) -> str:
 def verify(options: Options, /, destination: str, **given: Any) -> None:
     """Read both sides again, and show every offset that differs from the plan.
 
-    If any differs, the exit code is 10. DUAL-COMMIT names the side from which a consumer with dual.commit.enabled would
-    continue. Offsets can be equal while legacy members still work: `migrate status` shows which groups are closed to
-    them.
+    If any differs, the exit code is 10. It is 4 if the only difference is that blocked groups were not moved.
+    DUAL-COMMIT names the side from which a consumer with dual.commit.enabled would continue. Offsets can be equal while
+    legacy members still work: `migrate status` shows which groups are closed to them.
 
     \b
     Example:
@@ -171,12 +171,14 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
 
         with migration.progress() as on_progress:
             run = verify(migration.engine, destination, migration.brokers, migration.zookeeper, on_progress=on_progress)
-        differs = bool(set(run.counts) - {Match.EQUAL})
-        found = differing(migration.engine, destination, run.report) if differs else ()
+        different = set(run.counts) - {Match.EQUAL}
+        found = differing(migration.engine, destination, run.report) if different else ()
         Output(options).write(MATCHES, map(plain, found))
     say(options, _summary(run))
-    if differs:
-        raise click.exceptions.Exit(ExitCode.FINDINGS)
+    if Match.BLOCKED in different:
+        say(options, f"Blocked groups were not moved. Reasons: zkgroups migrate show {destination}")
+    if different:
+        raise click.exceptions.Exit(ExitCode.REFUSED if different == {Match.BLOCKED} else ExitCode.FINDINGS)
 
 
 @click.command(cls=Command)

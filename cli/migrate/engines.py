@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,9 +26,6 @@ LOCAL_GROUPS: Final = 4_000
 LOCAL_OFFSETS: Final = 200_000
 """Up to this size, `auto` starts no Spark. To start Spark and its workers takes as much processor time as this process
 needs to apply 300,000 to 400,000 offsets, but Spark uses several cores for that."""
-
-_ALLOCATIONS: Final = 100_000
-"""Python's default is 700."""
 
 _STEPS: Final = 2
 """The calls of `on_progress` of each step."""
@@ -86,25 +82,15 @@ class EngineOptions:
         """Start the engine, and stop it afterwards."""
         if local:
             with arrow_installed():
+                from zkgroups.migration.engines.garbage import rare_collections
                 from zkgroups.migration.engines.local_engine import LocalEngine
-            with _rare_collections():
+            with rare_collections():
                 yield LocalEngine()
             return
         with spark_installed():
             from zkgroups.spark.migration.engine import SparkEngine
         with self.spark.session(options) as session:
             yield SparkEngine(session)
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Search for cycles of garbage less often. The millions of rows have none, and it took a tenth of the time."""
-    usual = gc.get_threshold()
-    gc.set_threshold(_ALLOCATIONS, *usual[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 def has_few_offsets(destination: str) -> bool:

@@ -25,6 +25,7 @@ from .options import check_stale, rename_options, renaming_of, rule_of, rule_opt
 from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_summary, planned_row
 
 if TYPE_CHECKING:
+    from zkgroups.kafka import BrokerOptions
     from zkgroups.migration.planning import PlanSummary, Source
 
 _LATEST: Final = "latest"
@@ -90,22 +91,13 @@ def plan(
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan --rename-regex 'old-(.*)' '\\1'
       zkgroups -b kafka1:9092 migrate plan /data/plan --from-snapshot /data/groups
     """
-    from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
-
     check_stale(stale_after, skip_stale=skip_stale)
     rule, renaming, chosen = rule_of(given, skip_stale=skip_stale), renaming_of(given), EngineOptions.of(given)
     brokers = None if without_brokers else broker_options(options, what_for="a plan (or --without-brokers)")
     source = _source(options, snapshot, at, given, chosen)
-    live = source if isinstance(source, ZooKeeperSource) else None
-    local = live is not None and chosen.is_local(
-        destination, is_small=lambda: len(check_zookeeper(live)) <= LOCAL_GROUPS
-    )
+    local = _is_local(source, chosen, destination)
     if not local:
-        chosen.spark.check_writes_to(destination)
-        if brokers is not None:
-            check_brokers(brokers)
-        if live is not None:
-            check_zookeeper(live)
+        _check_before_spark(source, brokers, chosen, destination)
         say(options, f"Starting Spark to plan the groups in {snapshot or options.zookeeper}.")
     with chosen.open(options, local=local) as engine, steps_shown(options, engine) as on_progress:
         from zkgroups.migration import planning
@@ -124,6 +116,25 @@ def plan(
     if made.blocked:
         say(options, f"Blocked groups: {made.blocked} of {made.groups}. Reasons: zkgroups migrate show {destination}")
         raise click.exceptions.Exit(ExitCode.REFUSED)
+
+
+def _is_local(source: Source, chosen: EngineOptions, destination: str) -> bool:
+    from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
+
+    if not isinstance(source, ZooKeeperSource):
+        return False
+    return chosen.is_local(destination, is_small=lambda: len(check_zookeeper(source)) <= LOCAL_GROUPS)
+
+
+def _check_before_spark(source: Source, brokers: BrokerOptions | None, chosen: EngineOptions, destination: str) -> None:
+    """Connect to both sides and check the folder now, because Spark takes long to start."""
+    from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
+
+    chosen.spark.check_writes_to(destination)
+    if brokers is not None:
+        check_brokers(brokers)
+    if isinstance(source, ZooKeeperSource):
+        check_zookeeper(source)
 
 
 def _source(

@@ -59,6 +59,24 @@ def set_up_logging(options: Options) -> None:
     warnings.showwarning = lambda message, *_: say(options, f"zkgroups: {message}")
 
 
+def show_gateway_warnings(options: Options) -> None:
+    """Show the warnings of the gateway without `-v` too, because it keeps running.
+
+    A warning is left out if stderr is a full pipe, because the gateway must go on.
+    """
+    import logging
+
+    if options.verbose or options.quiet:
+        return
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if _stderr_is_writable(0):
+                complain(record.getMessage())
+
+    logging.getLogger("zkgroups.gateway").addHandler(Shown(logging.WARNING))
+
+
 def _stderr_is_writable(seconds: float) -> bool:
     """Wait until a few lines can be written to stderr without waiting. Return False after this time."""
     watched = select.poll()

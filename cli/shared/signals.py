@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 _SLICE: Final = 0.1
 """The longest delay of a recorded signal, in seconds."""
@@ -22,8 +22,13 @@ class Terminated(BaseException):
     """The process received SIGTERM or SIGHUP."""
 
 
+_BEFORE: Final[dict[int, Any]] = {}
+"""The handlers of this process at its start."""
+
+
 def raise_on_sigterm() -> None:
     """Raise `Terminated` in the main thread at the first SIGTERM, or at the first SIGHUP, when a terminal closes."""
+    _BEFORE.update({number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)})
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _terminate)
@@ -34,6 +39,12 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     raise Terminated
+
+
+def end_at_next_signal() -> None:
+    """Let the next signal end the process: the cleanup is over, and perhaps nobody reads the last message."""
+    for number, handler in _BEFORE.items():
+        signal.signal(number, signal.SIG_DFL if handler is signal.default_int_handler else handler)
 
 
 @contextmanager

@@ -451,6 +451,18 @@ def test_in_the_foreground_a_signal_ends_a_claim_although_nobody_reads_that_it_i
         assert process.wait(30) == 143
 
 
+def test_a_second_signal_ends_a_command_whose_last_message_nobody_reads(
+    zookeeper_hosts: str, invoices: Consumergroup
+) -> None:
+    with claiming_into_a_full_pipe(zookeeper_hosts) as (process, _reader):
+        assert process.stdout is not None
+        assert process.stdout.readline()[:5] == b"GROUP"
+        process.terminate()
+        assert eventually(lambda: not list(invoices.owners()) and not invoices.instances())
+        assert eventually(lambda: process.terminate() or process.poll() is not None)
+        assert process.returncode == -signal.SIGTERM
+
+
 # No fault, or no command
 
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.gateway.running import reserved
-from tests.gateway.test_librdkafka import member
+from tests.gateway.test_librdkafka import commit, member
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.testing import KafkaBroker, ports
@@ -32,7 +32,11 @@ def test_the_command_serves_clients_until_it_is_terminated(kafka_broker: KafkaBr
             process.send_signal(signal.SIGTERM)
             out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out) == (TERMINATED, "")
-    assert err.splitlines()[0].startswith("The gateway is running")
+    assert err.splitlines()[:3] == [
+        "The gateway is running. Ctrl-C stops it.",
+        "It answers for all groups, in memory.",
+        f"Clients reach the brokers at the ports {broker_port}-{broker_port}.",
+    ]
 
 
 def test_members_in_zookeeper_leave_with_the_gateway_and_their_offsets_stay(legacy_kafka: KafkaBroker) -> None:
@@ -57,6 +61,26 @@ def test_members_in_zookeeper_leave_with_the_gateway_and_their_offsets_stay(lega
         offset = registry.group(group).offsets.fetch(TopicPartition(topic, 1))
         assert isinstance(offset, CommittedOffset)
         assert offset.offset == 3
+
+
+def test_a_read_only_gateway_logs_each_kind_of_refused_request_once(legacy_kafka: KafkaBroker) -> None:
+    legacy_kafka.create_topic("gateway-refusals")
+    with reserved(2) as (port, broker_port):
+        address = f"{ports.HOST}:{port}"
+        listen = ("--listen", address, "--broker-ports", f"{broker_port}-{broker_port}", "--group", "billing")
+        where = ("-b", legacy_kafka.address, "-z", legacy_kafka.zookeeper, "--read-only")
+        with started("gateway", *listen, *where) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == address
+            for _ in range(2):
+                with pytest.raises(AssertionError):
+                    commit(address, "billing", "gateway-refusals", 5)
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=TIMEOUT)
+    [said, *_] = refused = [line for line in err.splitlines() if "refused" in line]
+    assert len(refused) == 1
+    assert "OffsetCommit of client 'rdkafka' at /127.0.0.1 for 'billing'" in said
+    assert f"groups that match 'billing', in ZooKeeper at {legacy_kafka.zookeeper}, read-only." in err
 
 
 LISTEN = ("gateway", "--listen", "127.0.0.1:19092")

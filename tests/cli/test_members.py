@@ -12,6 +12,8 @@ from kazoo.client import KazooClient
 
 from zkgroups import Registry
 from zkgroups.core.times import to_ms
+from zkgroups.core.znodes.registration_codec import encode_registration
+from zkgroups.core.znodes.values import Dialect, Registration
 from zkgroups.exceptions import NoPermissionError
 
 from ..zookeeper.sick import OURS, POISON, SCALA, Tree
@@ -42,6 +44,18 @@ def test_a_listing_has_every_instance_of_every_group(zkgroups: Zkgroups, kazoo: 
     assert ben[:6] == ["billing", "ben", "Joining", "0", "orders", "x2"]
 
 
+def test_a_client_of_a_gateway_is_listed_with_its_id_and_host(zkgroups: Zkgroups, tree: Tree) -> None:
+    registration = Registration(
+        {"orders": 1}, dialect=Dialect.GATEWAY, client_id="billing-app", client_host="/10.0.0.7"
+    )
+    tree.member("billing", "one", encode_registration(registration))
+    tree.member("billing", "two", SCALA)
+    [header, one, two] = [line.split() for line in zkgroups("members", "list", "-o", "wide").lines]
+    assert header[5:8] == ["DIALECT", "CLIENT-ID", "HOST"]
+    assert (one[5:8], two[5:8]) == (["gateway", "billing-app", "/10.0.0.7"], ["scala", "-", "-"])
+    assert "billing-app" in zkgroups("groups", "describe", "billing", "-o", "wide").out
+
+
 def test_a_registration_without_a_session_is_listed_and_shown_as_dead(zkgroups: Zkgroups, tree: Tree) -> None:
     path = tree.put("billing/ids/gone", SCALA)
     [line] = zkgroups("members", "list", "--no-headers").lines
@@ -63,6 +77,8 @@ def test_a_listing_in_json_has_numbers_and_nulls(zkgroups: Zkgroups, kazoo: Kazo
         "owned": 1,
         "subscription": {"pattern": "static", "streams": {"orders": 1}},
         "dialect": "zkgroups",
+        "client_id": None,
+        "client_host": None,
         "session": f"{registered.session:#x}",
         "registered_ms": to_ms(registered.registered_at),
     }
@@ -151,6 +167,8 @@ def test_one_instance_in_json_has_all_fields(zkgroups: Zkgroups, tree: Tree, reg
         "owned": 1,
         "subscription": {"pattern": "static", "streams": {"orders": 1}},
         "dialect": "zkgroups",
+        "client_id": None,
+        "client_host": None,
         "session": f"{instance.session:#x}",
         "registered_ms": to_ms(instance.registered_at),
         "timestamp_ms": 1795255543000,

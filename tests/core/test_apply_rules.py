@@ -24,7 +24,7 @@ from zkgroups.core.migration.rollback_rules import (
     progress,
     restoration,
 )
-from zkgroups.core.migration.source_and_target_state import OffsetKey, OffsetNode, SourceState, TargetState
+from zkgroups.core.migration.source_and_target_state import OffsetKey, OffsetNode, OffsetNodes, SourceState, TargetState
 
 Store = dict[TopicPartition, NativeOffset]
 
@@ -191,25 +191,28 @@ PLACE = {("orders", 0): OffsetNode(107, 7)}
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (SourceState((), PLACE), []),
-        (SourceState(("scala-1",), PLACE), ["legacy instances are registered: scala-1"]),
-        (SourceState((), PLACE, "/ids: no"), ["the state of the group could not be read: /ids: no"]),
+        (SourceState((), OffsetNodes(PLACE)), []),
+        (SourceState(("scala-1",), OffsetNodes(PLACE)), ["legacy instances are registered: scala-1"]),
+        (SourceState((), OffsetNodes(PLACE), "/ids: no"), ["the state of the group could not be read: /ids: no"]),
         (
-            SourceState((), {("orders", 0): OffsetNode(108, 7)}),
+            SourceState((), OffsetNodes({("orders", 0): OffsetNode(108, 7)})),
             ["offsets in ZooKeeper were written since the plan: orders/0"],
         ),
         (
-            SourceState((), {("orders", 0): OffsetNode(None, None)}),
+            SourceState((), OffsetNodes({("orders", 0): OffsetNode(None, None)})),
             ["offsets in ZooKeeper were written since the plan: orders/0"],
         ),
-        (SourceState((), {}), ["offsets in ZooKeeper were deleted since the plan: orders/0"]),
-        (SourceState((), PLACE | {("a", 1): OffsetNode(1, 1)}), ["offsets in ZooKeeper are new since the plan: a/1"]),
+        (SourceState((), OffsetNodes({})), ["offsets in ZooKeeper were deleted since the plan: orders/0"]),
         (
-            SourceState((), PLACE | {("a", None): OffsetNode(None, None)}),
+            SourceState((), OffsetNodes(PLACE | {("a", 1): OffsetNode(1, 1)})),
+            ["offsets in ZooKeeper are new since the plan: a/1"],
+        ),
+        (
+            SourceState((), OffsetNodes(PLACE | {("a", None): OffsetNode(None, None)})),
             ["offsets in ZooKeeper are new since the plan: a"],
         ),
         (
-            SourceState((), PLACE | {(None, None): OffsetNode(None, None)}),
+            SourceState((), OffsetNodes(PLACE | {(None, None): OffsetNode(None, None)})),
             ["offsets in ZooKeeper are new since the plan: all"],
         ),
     ],
@@ -242,14 +245,14 @@ def test_active_members_and_an_unreadable_target_are_obstacles() -> None:
 
 def test_new_offsets_of_topics_outside_the_plan_are_ignored() -> None:
     rows = [each._replace(topics="or.*") for each in ROWS]
-    assert source_obstacles(rows, SourceState((), PLACE | {("paid", 0): OffsetNode(1, 1)})) == []
-    assert source_obstacles(rows, SourceState((), PLACE | {("orb", 0): OffsetNode(1, 1)})) != []
+    assert source_obstacles(rows, SourceState((), OffsetNodes(PLACE | {("paid", 0): OffsetNode(1, 1)}))) == []
+    assert source_obstacles(rows, SourceState((), OffsetNodes(PLACE | {("orb", 0): OffsetNode(1, 1)}))) != []
 
 
 def test_a_new_znode_for_an_offset_that_only_the_target_had_is_an_obstacle() -> None:
     rows = planned({}, {AT: BEFORE})
     assert source_obstacles(rows, SourceState()) == []
-    assert source_obstacles(rows, SourceState((), PLACE)) == [
+    assert source_obstacles(rows, SourceState((), OffsetNodes(PLACE))) == [
         Obstacle.of(ObstacleKind.SOURCE_OFFSETS_ADDED, ["orders/0"])
     ]
 

@@ -14,7 +14,7 @@ from zkgroups.core.migration.group_status import MigrationStage, group_status
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.offset_decision import Action, Decision, Reason
 from zkgroups.core.migration.plan_rows import Match, PlanRow
-from zkgroups.core.migration.source_and_target_state import OffsetKey, OffsetNode, SourceState, TargetState
+from zkgroups.core.migration.source_and_target_state import OffsetKey, OffsetNode, OffsetNodes, SourceState, TargetState
 
 AT, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PLACE: OffsetKey = ("orders", 0)
@@ -25,7 +25,8 @@ FRESH = row("legacy", TARGET, AT, Decision(Action.COMMIT, Reason.UNCHANGED, 7), 
 AHEAD = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.TARGET_AHEAD), BEFORE._replace(offset=9), 7, 107)
 REFUSED = row("legacy", TARGET, AT, Decision(Action.REFUSE, Reason.PAST_END), None, 7, 107)
 ONLY = row("legacy", TARGET, AT, Decision(Action.SKIP, Reason.ONLY_ON_TARGET), BEFORE)
-SAME = SourceState((), {PLACE: OffsetNode(107, 7)})
+BLOCKED = COMMIT._replace(obstacles=(Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["scala-1"]),))
+SAME = SourceState((), OffsetNodes({PLACE: OffsetNode(107, 7)}))
 
 
 def target(offset: int | None = None) -> TargetState:
@@ -37,7 +38,7 @@ def target(offset: int | None = None) -> TargetState:
     [
         (COMMIT, SAME, target(7), Match.EQUAL),
         (COMMIT, None, target(7), Match.EQUAL),
-        (COMMIT, SourceState((), {PLACE: OffsetNode(108, 7)}), target(7), Match.SOURCE_MOVED),
+        (COMMIT, SourceState((), OffsetNodes({PLACE: OffsetNode(108, 7)})), target(7), Match.SOURCE_MOVED),
         (COMMIT, SourceState(), target(7), Match.SOURCE_GONE),
         (COMMIT, SAME, target(3), Match.NOT_WRITTEN),
         (COMMIT, SAME, target(8), Match.AHEAD),
@@ -48,6 +49,9 @@ def target(offset: int | None = None) -> TargetState:
         (COMMIT, SourceState(unreadable="no permission"), target(7), Match.UNKNOWN),
         (COMMIT._replace(topic=None, partition=None), SAME, target(), Match.UNKNOWN),
         (FRESH, SAME, target(), Match.NOT_WRITTEN),
+        (BLOCKED, SAME, target(3), Match.BLOCKED),
+        (BLOCKED, SAME, target(7), Match.EQUAL),
+        (BLOCKED, SAME, target(8), Match.AHEAD),
         (AHEAD, SAME, target(9), Match.EQUAL),
         (AHEAD, SAME, target(10), Match.AHEAD),
         (REFUSED, SAME, target(), Match.NOT_WRITTEN),
@@ -77,8 +81,8 @@ NAMELESS = NAMELESS._replace(topic="orders", partition=None)
         (NAMELESS, SAME, Match.EQUAL),
         (NAMELESS, None, Match.EQUAL),
         (NAMELESS._replace(obstacles=(Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["scala-1"]),)), SAME, Match.EQUAL),
-        (NAMELESS, SourceState((), {("orders", None): OffsetNode(None, None)}), Match.UNKNOWN),
-        (NAMELESS, SourceState((), {(None, None): OffsetNode(None, None)}), Match.UNKNOWN),
+        (NAMELESS, SourceState((), OffsetNodes({("orders", None): OffsetNode(None, None)})), Match.UNKNOWN),
+        (NAMELESS, SourceState((), OffsetNodes({(None, None): OffsetNode(None, None)})), Match.UNKNOWN),
         (
             NAMELESS._replace(obstacles=(Obstacle(ObstacleKind.UNREADABLE, detail="/offsets/orders: no"),)),
             SAME,
@@ -100,7 +104,9 @@ def test_without_zookeeper_dual_commit_is_unknown() -> None:
 
 
 def test_offsets_outside_the_plan_are_reported() -> None:
-    source = SourceState((), {PLACE: OffsetNode(107, 7), ("new", 0): OffsetNode(1, 2), ("orders", 1): OffsetNode(2, 5)})
+    source = SourceState(
+        (), OffsetNodes({PLACE: OffsetNode(107, 7), ("new", 0): OffsetNode(1, 2), ("orders", 1): OffsetNode(2, 5)})
+    )
 
     found = compare_rows([COMMIT], source, TargetState((), {AT: BEFORE, OTHER: NativeOffset(TARGET, OTHER, 4)}))
 
@@ -141,7 +147,7 @@ def test_each_row_of_a_group_is_compared_as_by_itself(
         for each in in_zookeeper
     }
     now = TargetState((), {each.at: NativeOffset(TARGET, each.at, each.planned or 0) for each in in_kafka if each.at})
-    for source in (SourceState((), nodes), None):
+    for source in (SourceState((), OffsetNodes(nodes)), None):
         found = compare_rows(rows, source, now)
         assert [*found][: len(rows)] == [compare_rows([each], source, now)[0] for each in rows]
 

@@ -67,11 +67,10 @@ def test_only_the_coordinator_answers_for_a_group(gateway: Any, join: Join) -> N
     member = join(served=first)
     assert eventually(lambda: member.assigned == ALL)
     assert (coordinator(first), coordinator(second)) == ("", "one")
-    commit = CommitRequest("billing", {AT: CommittedValue(5)})
     requests = [
         HeartbeatRequest("billing", member.member_id, member.generation),
-        CommitRequest("billing", commit.offsets, member.member_id, member.generation),
-        commit,
+        CommitRequest("billing", commit(5).offsets, member.member_id, member.generation),
+        commit(5),
         FetchRequest({"billing": (AT,)}),
         DescribeRequest(("billing",)),
         DeleteGroupsRequest(("billing",)),
@@ -97,7 +96,7 @@ def test_a_new_group_has_one_coordinator_although_both_gateways_were_asked_at_on
     assert eventually(lambda: ALL in [each.assigned for each in members])
     assert eventually(lambda: any("NOT_COORDINATOR" in each.errors for each in members))
     assert sorted(map(coordinator, both))[0] == ""
-    [owner] = [each for each in members if each.assigned]
+    [owner] = [each for each in members if each.history]
     assert {id[:-2] for id in owners(group).values()} == {owner.member_id}
 
 
@@ -133,6 +132,7 @@ def test_a_gateway_gives_up_its_groups_before_another_can_take_them(
     first, second = gateway("one", own), gateway("two")
     member = join(served=first)
     assert eventually(lambda: member.assigned == ALL)
+    member.kill()
     proxy.refuse()
     proxy.cut()
     assert eventually(lambda: first.coordinator.group("billing") is None)
@@ -161,8 +161,23 @@ def test_a_suspended_gateway_answers_no_heartbeat_after_its_session(
     assert first.ask(heartbeat).error.name != "NONE"
 
 
+@pytest.fixture
+def believe(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function after which a gateway believes for ever that it coordinates the group."""
+
+    def start(served: Served) -> None:
+        elections = served.storage._elections
+        won = dict(elections._won)
+        answers = {"win": None, "elsewhere": {}, "take_lost": [], "take_replaced": [], "may_be_lost": False}
+        for name, answer in answers.items():
+            monkeypatch.setattr(elections, name, lambda *_args, _answer=answer: _answer)
+        monkeypatch.setattr(elections, "_won", won)
+
+    return start
+
+
 def test_a_former_coordinator_registers_nobody(
-    group: Consumergroup, gateway: Any, connect: Connect, join: Join, monkeypatch: pytest.MonkeyPatch
+    group: Consumergroup, connect: Connect, gateway: Any, join: Join, believe: Any
 ) -> None:
     """It was suspended after it had made sure that the group is its own, and before it wrote."""
     own = connect()
@@ -170,22 +185,31 @@ def test_a_former_coordinator_registers_nobody(
     member = join(served=first)
     assert eventually(lambda: member.assigned == ALL)
     member.kill()
-    won = first.storage._elections._won["billing"]
-    for name, found in (
-        ("win", None),
-        ("elsewhere", {}),
-        ("take_lost", []),
-        ("take_replaced", []),
-        ("may_be_lost", False),
-    ):
-        monkeypatch.setattr(first.storage._elections, name, lambda *_args, _found=found: _found)
+    believe(first)
     expire_session(own.client)
     other = join(served=second, client_id="other")
     assert eventually(lambda: other.assigned == ALL)
-    first.storage._elections._won["billing"] = won
     late = join(served=first, client_id="late")
     assert eventually(lambda: "COORDINATOR_NOT_AVAILABLE" in late.errors)
     assert [each.id for each in group.instances()] == [other.member_id]
+
+
+def test_a_former_coordinator_commits_nothing_for_simple_consumers(
+    group: Consumergroup, connect: Connect, gateway: Any, believe: Any
+) -> None:
+    own = connect()
+    first, second = gateway("one", own), gateway("two")
+    assert first.ask(commit(5)).errors == {AT: 0}
+    believe(first)
+    expire_session(own.client)
+    assert eventually(lambda: second.ask(commit(7)).errors == {AT: 0})
+    assert eventually(lambda: own.session_id)
+    assert first.ask(commit(3)).errors[AT].name == "COORDINATOR_NOT_AVAILABLE"
+    assert group.offsets.fetch(AT).offset == 7  # type: ignore[union-attr]
+
+
+def commit(offset: int) -> CommitRequest:
+    return CommitRequest("billing", {AT: CommittedValue(offset)})
 
 
 def test_another_coordinator_is_elected_if_the_node_is_deleted(registry: Registry, gateway: Any, join: Join) -> None:

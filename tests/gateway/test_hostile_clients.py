@@ -26,13 +26,13 @@ pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.t
 
 TOPIC = "gateway-besieged"
 SECONDS = 3.0
-MOST_KB = 500_000
-LARGE_JOIN = struct.pack(">ihhi", 4_000_000, codec.JOIN_GROUP, 5, 1) + bytes(3_900_000)
+MOST_KB = 450_000
+LARGE_JOIN = struct.pack(">ihhi", 1_000_000, codec.JOIN_GROUP, 5, 1) + bytes(980_000)
 HOSTILE = [
-    (300, b""),
-    (200, b"\0\0"),
-    (200, struct.pack(">ihhi", 2**31 - 1, 1, 11, 1)),
-    (200, LARGE_JOIN),
+    (200, b""),
+    (150, b"\0\0"),
+    (150, struct.pack(">ihhi", 2**31 - 1, 1, 11, 1)),
+    (400, LARGE_JOIN),
     (100, b"".join(fetch(TOPIC, id) for id in range(20))),
 ]
 """The number of clients, and what each of them sends. None of them reads."""

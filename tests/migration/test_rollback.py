@@ -212,6 +212,19 @@ def test_a_group_that_this_plan_has_not_moved_is_left_even_with_the_planned_offs
     assert moved.now == moved.before
 
 
+def test_a_blocked_group_that_was_never_moved_has_nothing_to_roll_back(moved: Moved) -> None:
+    moved.brokers.commit({moved.target: {moved.other: 6}})  # by the members that block the group
+    native = Obstacle.of(ObstacleKind.NATIVE_MEMBERS, ["anna"])
+    blocked = [row._replace(obstacles=(native,)) for row in moved.rows]
+    there = moved.now
+
+    report = rollback_groups(blocked, moved.brokers, moved.registry, execute=True)
+
+    assert outcomes(report) == {"skipped"}
+    assert details(report, moved.target) == {f"this plan has not moved the group: {native}"}
+    assert moved.now == there
+
+
 def test_a_group_of_an_apply_killed_before_the_write_is_as_before(moved: Moved) -> None:
     assert outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)) == {"already there"}
     moved.mark()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -69,6 +69,17 @@ class Columns(Sequence[T], Generic[T]):
             values = zip(*map(self.column, self.fields), strict=True)
             self._rows = [*map(tuple.__new__, repeat(self.kind), values)]  # type: ignore[arg-type]
         return iter(self._rows)
+
+
+def grouped(rows: Sequence[T], key: str) -> dict[Any, Sequence[T]]:
+    """Group rows by the values of one field, keeping their order."""
+    found: dict[Any, Sequence[T]] = {}
+    start = 0
+    for value, together in groupby(column(rows, key)):
+        stop = start + len(list(together))
+        found[value] = [*found[value], *rows[start:stop]] if value in found else rows[start:stop]
+        start = stop
+    return found
 
 
 def column(rows: Sequence[Any], name: str) -> Sequence[Any]:

@@ -120,7 +120,8 @@ class _Apply(RunContext):
 
     def _put_marks(self, targets: Mapping[str, str]) -> None:
         assert self._registry is not None
-        answers = marks.put(context_of(self._registry), targets, plan=self._plan, state=MarkState.MOVING)
+        context = context_of(self._registry)
+        answers = marks.put(context, targets, plan=self._plan, state=MarkState.MOVING, unmarked=True)
         for group, error in answers.items():
             if error is None:
                 self._marked.add(targets[group])
@@ -151,12 +152,12 @@ class _Apply(RunContext):
     def _check_logs(self) -> None:
         """Check that the planned offsets are still in their logs, and that no topic was recreated."""
         commits = {target: commit_rows(self._plans[target]) for target in self._remaining}
-        partitions = {at for rows in commits.values() for at in places(rows) if at is not None}
+        partitions = {at for ats in set(map(places, commits.values())) for at in ats if at is not None}
         topics = {at.topic for at in partitions}
         logs = LogRanges(self._brokers, {} if self._registry is None else topic_creation_zxids(self._registry, topics))
         logs.read(sorted(partitions))
         for target, rows in commits.items():
-            self.leave(target, log_obstacles(rows, logs.log))
+            self.leave(target, [] if logs.contain(rows) else log_obstacles(rows, logs.log))
 
     # After writing
 
@@ -241,7 +242,10 @@ class _Apply(RunContext):
     ) -> None:
         mark_error = self._mark_errors.get(column(rows, "target")[0], "")
         overtaken = f"while offsets were written: {texts(conflicts)}" if conflicts else mark_error
-        found = [None if at is None else offset_or_none(state.committed.get(at)) for at in places(rows)]
+        there = state.committed
+        found: list[int | None] = [None] * len(rows)
+        if there:
+            found = [None if at is None else offset_or_none(there.get(at)) for at in places(rows)]
         outcomes: Sequence[Outcome]
         written, details = column(rows, "planned"), [""] * len(rows)
         if self._execute and not overtaken and len(offsets) == len(rows) and not any(answers.values()):

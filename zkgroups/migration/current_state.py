@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, repeat
+from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from ..core.columns import column
 from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.changes_since_plan import PlanRows
 from ..core.migration.obstacles import Obstacle, ObstacleKind
-from ..core.migration.source_and_target_state import OffsetKey, OffsetNode, SourceState, TargetState, TopicIds
+from ..core.migration.source_and_target_state import OffsetNodes, SourceState, TargetState, TopicIds
 from ..core.znodes.migration_mark import Mark
 from ..core.znodes.names import parse_partition
 from ..core.znodes.offset_codec import decode_offset, is_plain_offset
@@ -43,26 +43,24 @@ def read_sources(registry: Registry, groups: Iterable[str]) -> dict[str, SourceS
     for group, dead in group_reader.read_dead(context_of(registry), registered).items():
         ids = {instance.id for instance in dead}
         instances[group] = tuple(id for id in instances[group] if id not in ids)
-    offsets: dict[str, dict[OffsetKey, OffsetNode]] = {group: {} for group in names}
+    offsets = {group: OffsetNodes() for group in names}
     for block in tree_walk.leaves(context_of(registry), names, Part.OFFSETS):
-        for group, nodes in _offset_nodes(block):
-            offsets[group].update(nodes)
+        _add_nodes(block, offsets)
     return {group: SourceState(instances[group], offsets[group], unreadable[group]) for group in names}
 
 
-def _offset_nodes(block: Block[PartDirectory]) -> Iterator[tuple[str, Iterable[tuple[OffsetKey, OffsetNode]]]]:
-    """Yield the offset nodes of some groups."""
+def _add_nodes(block: Block[PartDirectory], offsets: Mapping[str, OffsetNodes]) -> None:
+    """Add the offset nodes in a block to those of their groups."""
     if (plain := tree_walk.plain_offsets(block)) is not None:
         for part in plain:
-            nodes = map(tuple.__new__, repeat(OffsetNode), zip(part.zxids, part.offsets, strict=True))
-            yield part.group, zip(part.places, nodes, strict=True)
+            offsets[part.group].add(part.places, part.zxids, part.offsets)
         return
     for place, name, node in tree_walk.nodes([block]):
         partition = parse_partition(name)
         if isinstance(node, ForbiddenNode):
-            yield place.group, [((place.topic or None, partition), OffsetNode(None, None))]
+            offsets[place.group].add([(place.topic or None, partition)], [None], [None])
         elif partition is not None:
-            yield place.group, [((place.topic, partition), OffsetNode(node.mzxid, _offset(node)))]
+            offsets[place.group].add([(place.topic, partition)], [node.mzxid], [_offset(node)])
 
 
 def _offset(node: Node) -> int | None:

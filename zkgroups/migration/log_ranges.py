@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
+from operator import le
+from typing import Any, NamedTuple
 
+from ..core.columns import column
 from ..core.kafka_values import OffsetRange
+from ..core.migration.changes_since_plan import PlanRows
 from ..core.migration.offset_decision import NoLog
+from ..core.migration.plan_rows import Places, places
 from ..core.migration.source_and_target_state import TopicIds
 from ..core.znodes.paths import broker_topic
 from ..core.znodes.topic_partition import TopicPartition
@@ -25,6 +30,24 @@ def topic_creation_zxids(registry: Registry, names: Iterable[str] | None = None)
     return {name: node.czxid for name, node in nodes if isinstance(node, Node)}
 
 
+class LogColumns(NamedTuple):
+    """The logs of some partitions: their ranges, topic ids, and the zxids that created their topics."""
+
+    starts: Sequence[int]
+    ends: Sequence[int]
+    topic_ids: Sequence[str | None]
+    created: Sequence[int]
+
+    def contain(self, offsets: Sequence[int | None]) -> bool:
+        """Return whether each offset is in its log."""
+        return None not in offsets and _are_up_to(self.starts, offsets) and _are_up_to(offsets, self.ends)
+
+
+def _are_up_to(numbers: Sequence[Any], limits: Sequence[Any]) -> bool:
+    """Return whether each number is up to its limit."""
+    return all(map(le, numbers, limits))
+
+
 class LogRanges:
     """Log ranges and topic ids. `created` are the zxids that created the topics, as far as they are known."""
 
@@ -32,6 +55,7 @@ class LogRanges:
         self._brokers = brokers
         self._created = created
         self._found: dict[TopicPartition, OffsetRange | NoLog] = {}
+        self._columns: dict[Places, LogColumns | None] = {}
         self._ids: dict[str, str] = {}
 
     def read(self, partitions: Iterable[TopicPartition]) -> None:
@@ -39,6 +63,7 @@ class LogRanges:
         new = [at for at in dict.fromkeys(partitions) if at not in self._found]
         if self._brokers is None or not new:
             return
+        self._columns.clear()
         topics = {at.topic for at in new}
         known = self._brokers.partitions(topics)
         hidden = self._brokers.hidden_topics(topics - known.keys())
@@ -50,6 +75,36 @@ class LogRanges:
             ranges = self._brokers.ranges(there)
         for at in new:
             self._found[at] = ranges.get(at) or _absent(at, known, hidden)
+
+    def columns(self, ats: Places, zxids: Sequence[int | None]) -> LogColumns | None:
+        """Return the logs of these partitions, given the zxids of their offsets.
+
+        None unless all logs are known and older than the offsets, as usual. `log` gives the reason for each partition.
+        """
+        if ats not in self._columns:  # most groups have the same partitions
+            self._columns[ats] = self._known(ats)
+        found = self._columns[ats]
+        if found is None or None in zxids or not _are_up_to(found.created, zxids):
+            return None
+        return found
+
+    def _known(self, ats: Places) -> LogColumns | None:
+        logs = [self._found.get(at) for at in ats if at is not None]
+        ranges = [each for each in logs if isinstance(each, OffsetRange)]
+        topics = [at.topic for at in ats if at is not None]
+        if len(ranges) < len(ats):
+            return None
+        return LogColumns(
+            [each.start for each in ranges],
+            [each.end for each in ranges],
+            [*map(self._ids.get, topics)],
+            [self._created.get(topic, 0) for topic in topics],
+        )
+
+    def contain(self, rows: PlanRows) -> bool:
+        """Return whether all planned offsets are in their logs, and no topic was recreated. If not, check each row."""
+        logs = self.columns(places(rows), column(rows, "zxid"))
+        return logs is not None and logs.topic_ids == column(rows, "topic_id") and logs.contain(column(rows, "planned"))
 
     def ranges(self, ats: Iterable[TopicPartition | None]) -> list[OffsetRange | None]:
         """Return the log start and end of each partition, if known."""

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
-from operator import attrgetter
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from ..core.columns import Columns, column
+from ..core.columns import Columns, column, grouped
 from ..core.kafka_values import NativeGroup, NativeOffset
 from ..core.migration.obstacles import GroupFacts, obstacles
-from ..core.migration.offset_decision import Decision, NoOffset, Rule, Unknown, decide
-from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow
+from ..core.migration.offset_decision import Action, Decision, NoOffset, Reason, Rule, Unknown, decide
+from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow, places
 from ..core.migration.target_names import conflicts, name_error
 from ..core.znodes.topic_partition import TopicPartition, known_partition
 from ..input_errors import ZkgroupsException
@@ -84,11 +83,12 @@ class PlanSettings:
         """Return the fields that have the same value in all rows of the plan."""
         return {name: getattr(self, name) for name in OF_THE_PLAN} | {"rule": str(self.rule)}
 
-    def is_stale(self, node: SourceNode) -> bool:
-        """Return whether the last commit of an offset is too old."""
-        if self.stale_after is None or node.committed_ms is None:
-            return False
-        return self.planned_ms - node.committed_ms > self.stale_after * 1000
+    def stale(self, committed_ms: Sequence[int | None]) -> list[bool]:
+        """Return for each offset whether its last commit is too old."""
+        if self.stale_after is None:
+            return [False] * len(committed_ms)
+        oldest = self.planned_ms - self.stale_after * 1000
+        return [ms is not None and ms < oldest for ms in committed_ms]
 
 
 class Planner:
@@ -102,12 +102,12 @@ class Planner:
 
     def plan(self, nodes: Sequence[SourceNode]) -> Sequence[PlanRow]:
         """Return the rows of these groups. All groups with the same target must be passed together."""
-        groups = list(_groups(nodes))
+        groups = [*_groups(nodes)]
         targets = {group.name: group.target for group in groups}
         answers = _TargetAnswers.read(self._brokers, targets.values())
         for group in groups:
             group.native = answers.committed.get(group.target, {})
-        self._logs.read(at for group in groups for at in group.partitions())
+        self._logs.read(_partitions(groups))
         rivals = conflicts(targets)
         facts = (answers.facts(group, rivals.get(group.target, [group.name])) for group in groups)
         parts = [*map(self._columns, groups, facts)]
@@ -121,18 +121,50 @@ class Planner:
 
     def _columns(self, group: _Group, facts: GroupFacts) -> dict[str, Sequence[Any]]:
         nodes = group.offsets()
-        ats = [node.at for node in nodes]
-        before = group.before(ats)
-        stale = [*map(self._settings.is_stale, nodes)]
-        decisions = self._decisions(nodes, ats, before, stale)
-        logs = self._logs.ranges(ats)
-        there = [each if isinstance(each, NativeOffset) else None for each in before]
+        stale = self._settings.stale(column(nodes, "committed_ms"))
+        decisions: Sequence[Decision] = ()
+        if (decided := self._unchanged(group, nodes, stale)) is None:
+            decided, decisions = self._decided(group, nodes, stale)
         blocked = tuple(obstacles(facts, decisions))
         same = {"group": group.name, "target": group.target, "obstacles": blocked}
         columns: dict[str, Sequence[Any]] = {name: [value] * len(nodes) for name, value in same.items()}
-        columns |= {name: column(nodes, name) for name in _OF_THE_NODE}
-        return columns | {
-            "stale": stale,
+        return columns | {name: column(nodes, name) for name in _OF_THE_NODE} | {"stale": stale} | decided
+
+    def _unchanged(
+        self, group: _Group, nodes: Sequence[SourceNode], stale: Sequence[bool]
+    ) -> dict[str, Sequence[Any]] | None:
+        """Return the decisions as columns if all offsets are copied unchanged to a target without offsets, as usual.
+
+        None if each offset must be looked at.
+        """
+        offsets, nothing = column(nodes, "offset"), [None] * len(nodes)
+        if group.native or any(stale) or any(column(nodes, name) != nothing for name in ("problem", "no_offset")):
+            return None
+        logs = self._logs.columns(places(nodes), column(nodes, "zxid"))
+        if logs is None or not logs.contain(offsets):
+            return None
+        return {
+            "log_start": logs.starts,
+            "log_end": logs.ends,
+            "before": nothing,
+            "before_metadata": nothing,
+            "before_epoch": nothing,
+            "action": [Action.COMMIT] * len(nodes),
+            "reason": [Reason.UNCHANGED] * len(nodes),
+            "planned": offsets,
+            "topic_id": logs.topic_ids,
+        }
+
+    def _decided(
+        self, group: _Group, nodes: Sequence[SourceNode], stale: Sequence[bool]
+    ) -> tuple[dict[str, Sequence[Any]], list[Decision]]:
+        """Decide on each offset. Return the decisions as columns, and as they are."""
+        ats = places(nodes)
+        before = group.before(ats)
+        decisions = self._decisions(nodes, ats, before, stale)
+        logs = self._logs.ranges(ats)
+        there = [each if isinstance(each, NativeOffset) else None for each in before]
+        columns: dict[str, Sequence[Any]] = {
             "log_start": [None if log is None else log.start for log in logs],
             "log_end": [None if log is None else log.end for log in logs],
             "before": [None if each is None else each.offset for each in there],
@@ -143,6 +175,7 @@ class Planner:
             "planned": [decision.offset for decision in decisions],
             "topic_id": [*map(self._logs.topic_id, column(nodes, "topic"))],
         }
+        return columns, decisions
 
     def _decisions(
         self,
@@ -169,23 +202,31 @@ class _Group:
     def __init__(self, name: str, nodes: Sequence[SourceNode]) -> None:
         self.name = name
         self.nodes = nodes
-        self.target = nodes[0].target
+        self.target = column(nodes, "target")[0]
         self.native: Mapping[TopicPartition, NativeOffset] | ZkgroupsException = {}
-        self._offsets = [node for node in nodes if not node.member]
+        members = [node for node in nodes if node.member] if any(column(nodes, "member")) else []
+        self.instances = tuple(sorted(node.instance for node in members if node.instance is not None))
+        self._offsets = [node for node in nodes if not node.member] if members else nodes
+        self.ats = places(self._offsets)
 
-    def partitions(self) -> Iterator[TopicPartition]:
-        """Yield the partitions with an offset on either side."""
-        yield from (at for node in self._offsets if (at := node.at) is not None)
-        if not isinstance(self.native, ZkgroupsException):
-            yield from self.native
+    @property
+    def has_offsets(self) -> bool:
+        """Whether the group has any offset node. Otherwise nothing can be planned."""
+        return len(self._offsets) > 0
 
-    def offsets(self) -> list[SourceNode]:
+    def forbidden(self) -> str | None:
+        """Return why a node of the group is forbidden; None if none is."""
+        if not any(column(self.nodes, "forbidden")):
+            return None
+        return next(node.problem for node in self.nodes if node.forbidden)
+
+    def offsets(self) -> Sequence[SourceNode]:
         """Return the offsets of both sides in order. Offsets that only the target has get an empty node."""
-        if isinstance(self.native, ZkgroupsException) or not self.native:
-            only = []
-        else:
-            known = {node.at for node in self._offsets}
-            only = [self._empty_node(at) for at in self.native if at not in known]
+        known = set(self.ats)
+        native = () if isinstance(self.native, ZkgroupsException) else self.native
+        only = [self._empty_node(at) for at in native if at not in known]
+        if not only and None not in known and [*self.ats] == sorted(filter(None, self.ats)):
+            return self._offsets
         return sorted([*self._offsets, *only], key=_sort_key)
 
     def _empty_node(self, at: TopicPartition) -> SourceNode:
@@ -200,10 +241,19 @@ class _Group:
 
 def _groups(nodes: Sequence[SourceNode]) -> Iterator[_Group]:
     """Yield the groups that have offsets."""
-    for name, found in groupby(sorted(nodes, key=attrgetter("group")), attrgetter("group")):
-        group = list(found)
-        if any(not node.member for node in group):
-            yield _Group(name, group)
+    for name, of_group in sorted(grouped(nodes, "group").items()):
+        group = _Group(name, of_group)
+        if group.has_offsets:
+            yield group
+
+
+def _partitions(groups: Iterable[_Group]) -> list[TopicPartition]:
+    """Return the partitions of these groups with an offset on either side."""
+    found = dict.fromkeys(at for ats in dict.fromkeys(group.ats for group in groups) for at in ats if at is not None)
+    for group in groups:
+        if not isinstance(group.native, ZkgroupsException):
+            found |= dict.fromkeys(group.native)
+    return [*found]
 
 
 def _sort_key(node: SourceNode) -> tuple[str, int]:
@@ -227,11 +277,11 @@ class _TargetAnswers:
     def facts(self, group: _Group, sharing: Sequence[str]) -> GroupFacts:
         """Return the state of a group, given the groups that share its target."""
         native, offsets = self.groups.get(group.target), self.committed.get(group.target)
-        forbidden = next((node.problem for node in group.nodes if node.forbidden), None)
+        forbidden = group.forbidden()
         errors = [str(each) for each in (native, offsets) if isinstance(each, ZkgroupsException)]
         error = name_error(group.target)
         return GroupFacts(
-            legacy=tuple(sorted(node.instance for node in group.nodes if node.instance is not None)),
+            legacy=group.instances,
             native=active_members(native) if isinstance(native, NativeGroup) else (),
             rivals=() if error else tuple(name for name in sharing if name != group.name),
             name_error=error,

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from ..core.migration.plan_rows import PLAN_VERSION, MatchRow, MigrationStep, ReportRow
 from ..exceptions import DamagedFileError, NotFoundError, RefusedError
+from ..input_errors import ZkgroupsException
 from ..storage.atomic_folder import AtomicFolder
 from ..storage.timestamps import TIMESTAMP, timestamp_text
 
@@ -110,12 +111,18 @@ class PlanFolder(AtomicFolder):
         Raise RefusedError if a plan exists that may not be replaced.
         """
         self._check_no_plan(may_replace)
-        with self.staging(at) as path:
-            yield path
-            with self.translated(f"{self} cannot be written to"):
-                self.write_staged(str(PLAN_VERSION), path, _VERSION)
-            self._check_no_plan(may_replace)  # another run may have been faster
-            self._publish(path, PLAN)
+        try:
+            with self.staging(at) as path:
+                yield path
+                with self.translated(f"{self} cannot be written to"):
+                    self.write_staged(str(PLAN_VERSION), path, _VERSION)
+                self._check_no_plan(may_replace)  # another run may have been faster
+                self._publish(path, PLAN)
+        except BaseException:
+            with suppress(ZkgroupsException):
+                if not self.has_plan():
+                    self.delete_unused()
+            raise
 
     def _check_no_plan(self, may_replace: Callable[[], bool]) -> None:
         if self.has_plan() and not may_replace():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
+from ..core.migration.apply_rules import is_begun
 from ..core.migration.changes_since_plan import PlanRows, by_target, member_obstacles, recreated_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
 from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
@@ -272,7 +273,9 @@ class _Rollback(RunContext):
     # Report
 
     def _report_target(self, rows: PlanRows, state: TargetState, todo: Restoration, answers: Answers) -> None:
-        left = self._left.get(rows[0].target)
+        left, left_as = self._left.get(rows[0].target), Outcome.LEFT
+        if (never := not_moved(rows)) and not is_begun(rows, state.committed):
+            left, left_as = never, Outcome.SKIPPED  # nothing of the plan is there to roll back
         known = {row.at for row in rows}
         added = [rows[0]._replace(topic=at.topic, partition=at.partition) for at in todo.removed if at not in known]
         unrestorable = self._unrestorable.get(rows[0].target, ALL_RESTORABLE)
@@ -280,7 +283,7 @@ class _Rollback(RunContext):
             at = row.at
             found = None if at is None else offset_or_none(state.committed.get(at))
             if left:
-                self._report.add(MigrationStep.ROLLBACK, row, Outcome.LEFT, found=found, detail=texts(left))
+                self._report.add(MigrationStep.ROLLBACK, row, left_as, found=found, detail=texts(left))
             elif at is None:
                 self._report.add(MigrationStep.ROLLBACK, row, Outcome.SKIPPED, detail=row.reason)
             elif at in todo.touched:

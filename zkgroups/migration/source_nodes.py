@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby
-from typing import Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
+from ..core.columns import Columns
 from ..core.migration.offset_decision import NoOffset
 from ..core.selection import Selection
 from ..core.times import LATEST_MS
@@ -32,19 +34,25 @@ MAX_NODES: Final = 20_000
 """The most nodes to keep in memory. The groups of one target may have more, because they are never split."""
 
 
-def source_chunks(registry: Registry, groups: Sequence[NamedGroup], topics: str | None) -> Iterator[list[SourceNode]]:
+_Nodes = Sequence[SourceNode]
+
+
+def source_chunks(registry: Registry, groups: Sequence[NamedGroup], topics: str | None) -> Iterator[_Nodes]:
     """Yield the nodes of these groups, all nodes of some targets at a time."""
-    chunk: list[SourceNode] = []
+    chunk: list[_Nodes] = []
+    size = 0
     for found in _by_target(registry, groups, topics):
-        if chunk and len(chunk) + len(found) > MAX_NODES:
-            yield chunk
-            chunk = []
+        more = sum(map(len, found))
+        if chunk and size + more > MAX_NODES:
+            yield Columns.joined(SourceNode, chunk)
+            chunk, size = [], 0
         chunk += found
+        size += more
     if chunk:
-        yield chunk
+        yield Columns.joined(SourceNode, chunk)
 
 
-def _by_target(registry: Registry, groups: Sequence[NamedGroup], topics: str | None) -> Iterator[list[SourceNode]]:
+def _by_target(registry: Registry, groups: Sequence[NamedGroup], topics: str | None) -> Iterator[list[_Nodes]]:
     """Yield the nodes of each target. A group without offsets is left out: nothing can be planned for it."""
     context, names = context_of(registry), [each.group for each in groups]
     targets = {each.group: each.target for each in groups}
@@ -55,10 +63,10 @@ def _by_target(registry: Registry, groups: Sequence[NamedGroup], topics: str | N
     wanted = Selection(topics=topics).has_topic
     blocks = tree_walk.leaves(context, names, Part.OFFSETS, wanted)
     offsets = chain.from_iterable(_offsets(block, targets) for block in blocks)
-    for _target, of_target in groupby(offsets, lambda found: found[0].target):
-        nodes = [*chain.from_iterable(of_target)]
-        with_offsets = dict.fromkeys(node.group for node in nodes)
-        yield nodes + [member for group in with_offsets for member in members.get(group, ())]
+    for _target, of_target in groupby(offsets, lambda found: targets[found[0]]):
+        found = [*of_target]
+        with_offsets = dict.fromkeys(group for group, _nodes in found)
+        yield [*(nodes for _group, nodes in found), *(members[group] for group in with_offsets if group in members)]
 
 
 def _member(group: str, target: str, name: str, node: Node | ForbiddenNode) -> SourceNode | None:
@@ -71,22 +79,32 @@ def _member(group: str, target: str, name: str, node: Node | ForbiddenNode) -> S
     )
 
 
-def _offsets(block: Block[PartDirectory], targets: Mapping[str, str]) -> Iterator[list[SourceNode]]:
+def _offsets(block: Block[PartDirectory], targets: Mapping[str, str]) -> Iterator[tuple[str, _Nodes]]:
     """Yield the offsets in a block, some of one group at a time."""
     if (plain := tree_walk.plain_offsets(block)) is not None:
-        for part in plain:
-            yield _plain(part, targets[part.group])
+        for group, parts in groupby(plain, attrgetter("group")):
+            yield group, _plain(group, targets[group], list(parts))
     else:
         for found in tree_walk.nodes([block]):
-            yield [_offset(targets[found[0].group], *found)]
+            yield found[0].group, [_offset(targets[found[0].group], *found)]
 
 
-def _plain(part: PlainOffsets, target: str) -> list[SourceNode]:
-    times = map(_time, part.modified_ms)
-    return [
-        SourceNode(part.group, target, False, None, at.topic, at.partition, offset, zxid, committed_ms)
-        for at, offset, zxid, committed_ms in zip(part.places, part.offsets, part.zxids, times, strict=True)
-    ]
+def _plain(group: str, target: str, parts: Sequence[PlainOffsets]) -> Columns[SourceNode]:
+    """Return the offsets of a group as columns, because a plan may have millions."""
+    ats = [*chain.from_iterable(part.places for part in parts)]
+    columns: dict[str, Sequence[Any]] = {
+        "group": [group] * len(ats),
+        "target": [target] * len(ats),
+        "topic": [at[0] for at in ats],
+        "partition": [at[1] for at in ats],
+        "offset": [*chain.from_iterable(part.offsets for part in parts)],
+        "zxid": [*chain.from_iterable(part.zxids for part in parts)],
+        "committed_ms": [*map(_time, chain.from_iterable(part.modified_ms for part in parts))],
+        "member": [False] * len(ats),
+        "forbidden": [False] * len(ats),
+    }
+    nothing = [None] * len(ats)
+    return Columns(SourceNode, len(ats), lambda name: columns.get(name, nothing))
 
 
 def _offset(target: str, place: PartDirectory, name: str, node: Node | ForbiddenNode) -> SourceNode:

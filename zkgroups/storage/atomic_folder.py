@@ -127,6 +127,12 @@ class AtomicFolder:
             with suppress(*self._files.errors):
                 self.delete(UNFINISHED, folder)
 
+    def delete_unused(self) -> None:
+        """Delete `_unfinished` if it is empty. Call this only if no other run uses the folder."""
+        with suppress(*self._files.errors):
+            if not self._files.names(self.path(UNFINISHED)):
+                self.delete(UNFINISHED)
+
     def make_staging_folder(self, time: str) -> str:
         """Create a folder in `_unfinished`, and return its name."""
         folder = f"{time}-{uuid.uuid4().hex[:8]}"

@@ -17,8 +17,9 @@ from .offsets import Offsets
 from .ownership.fenced_commit import fenced_commit
 from .ownership.instance_ids_in_use import free_id
 from .ownership.owner_node import OwnerNode, locked
-from .ownership.register_together import SessionFence, register_together
+from .ownership.register_together import register_together
 from .ownership.resume_claims import find_owners, resume_claims
+from .requests.transaction import SessionFence
 from .session.registry_context import RegistryContext
 
 _DIGITS: Final = 10

@@ -15,6 +15,7 @@ from ..core.znodes.paths import GroupPaths, parent
 from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..core.znodes.values import CommittedOffset, CurrentOffset, ForbiddenNode, UnreadableNode
 from ..exceptions import (
+    ConflictError,
     NoPermissionError,
     OffsetConflictError,
     OffsetWouldGoBackError,
@@ -26,7 +27,7 @@ from .reading import group_reader
 from .requests import bulk_read
 from .requests.ensure_paths import ensure_paths
 from .requests.node import Node
-from .requests.transaction import Create, Delete, Operation, Set, TransactionFailed
+from .requests.transaction import Create, Delete, Operation, SessionFence, Set, TransactionFailed
 from .requests.transaction_batches import Batch, in_batches
 from .session.errors import translate
 from .session.registry_context import RegistryContext
@@ -35,9 +36,11 @@ from .session.registry_context import RegistryContext
 class OffsetWriter:
     """Reads the offset nodes of one group, and writes them over the versions that were read."""
 
-    def __init__(self, paths: GroupPaths, context: RegistryContext) -> None:
+    def __init__(self, paths: GroupPaths, context: RegistryContext, fence: SessionFence | None = None) -> None:
         self._paths = paths
         self._context = context
+        self._session_id = None if fence is None else fence.session_id
+        self._checks = () if fence is None else fence.checks
 
     def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Node | ForbiddenNode | None]:
         """Read the offset nodes of these partitions."""
@@ -110,7 +113,7 @@ class OffsetWriter:
             self._context.session,
             units,
             lambda batch: self.transact([operation for unit in batch for operation in unit], guard),
-            overhead=guard.operations() if guard else (),
+            overhead=[*(guard.operations() if guard else ()), *self._checks],
         )
 
     def replace(
@@ -188,9 +191,13 @@ class OffsetWriter:
         while True:
             guards = guard.operations() if guard else []
             try:
-                self._context.session.transact([*guards, *operations], deadline=self._context.deadline())
+                all_of_them = [*guards, *self._checks, *operations]
+                deadline = self._context.deadline()
+                self._context.session.transact(all_of_them, session_id=self._session_id, deadline=deadline)
                 return
             except TransactionFailed as failure:
+                if failure.operation in self._checks:
+                    raise ConflictError(f"another client has deleted {failure.operation.path}") from failure.error
                 if guard is not None and failure.index < len(guards):
                     guard.handle_failure(failure)
                 elif isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create):

@@ -97,8 +97,10 @@ def expect_what_is_applied(migrate: Migrate, folder: Path, brokers: Brokers, gro
 
     compared = migrate("verify", folder, "-o", "jsonl")
     [row] = map(json.loads, compared.lines)
-    assert compared.code == 10
-    assert (row["group"], row["match"], row["dual_commit"]) == (busy, "not written", "zookeeper")
+    assert compared.code == 4
+    assert "Blocked groups were not moved. Reasons: zkgroups migrate show" in compared.err
+    assert (row["group"], row["match"], row["dual_commit"]) == (busy, "blocked", "zookeeper")
+    assert row["detail"] == "legacy instances are registered: anna"
 
 
 def test_an_offset_that_brokers_refuse_gives_exit_code_9(

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import groupby
 
-from ..columns import column
+from ..columns import column, grouped
 from ..kafka_values import NativeOffset, OffsetRange
 from ..znodes.topic_partition import TopicPartition
 from .obstacles import GroupFacts, Obstacle, ObstacleKind, obstacles
@@ -28,22 +27,12 @@ LogOf = Callable[[TopicPartition | None, int | None, str | None], OffsetRange | 
 
 def by_target(rows: PlanRows) -> dict[str, PlanRows]:
     """Group rows by target, keeping their order."""
-    return _by(rows, "target")
+    return grouped(rows, "target")
 
 
 def by_group(rows: PlanRows) -> dict[str, PlanRows]:
     """Group the rows of one target, which several groups may have."""
-    return _by(rows, "group")
-
-
-def _by(rows: PlanRows, key: str) -> dict[str, PlanRows]:
-    found: dict[str, PlanRows] = {}
-    start = 0
-    for value, together in groupby(column(rows, key)):
-        stop = start + len(list(together))
-        found[value] = [*found[value], *rows[start:stop]] if value in found else rows[start:stop]
-        start = stop
-    return found
+    return grouped(rows, "group")
 
 
 class _Changes:
@@ -69,12 +58,12 @@ def is_of_source(row: PlanRow) -> bool:
 
 def source_obstacles(rows: PlanRows, state: SourceState) -> list[Obstacle]:
     """Return the obstacles that a group has in ZooKeeper: live instances, and offsets changed since the plan."""
+    if Reason.ONLY_ON_TARGET not in column(rows, "reason") and state.offsets.are(places(rows), column(rows, "zxid")):
+        return instance_obstacles(state)  # as usual, and faster
     changes = _Changes()
     keys = zip(column(rows, "topic"), column(rows, "partition"), strict=True)
     known = zip(keys, column(rows, "zxid"), column(rows, "reason"), strict=True)
     planned = {key: zxid for key, zxid, reason in known if reason is not Reason.ONLY_ON_TARGET}
-    if planned == {key: node.zxid for key, node in state.offsets.items()}:
-        return instance_obstacles(state)  # as usual, and faster
     for key, zxid in planned.items():
         if key[1] is None:
             continue  # a forbidden topic, or a name that is not a partition: it has no zxid
@@ -89,6 +78,8 @@ def source_obstacles(rows: PlanRows, state: SourceState) -> list[Obstacle]:
 
 def instance_obstacles(state: SourceState) -> list[Obstacle]:
     """Return the obstacles in ZooKeeper apart from offsets: live instances, and unreadable nodes."""
+    if not state.instances and not state.unreadable:
+        return []  # as usual, and faster
     return obstacles(GroupFacts(legacy=state.instances, unreadable=state.unreadable))
 
 
@@ -135,6 +126,8 @@ def target_obstacles(rows: PlanRows, state: TargetState) -> list[Obstacle]:
 
 def member_obstacles(state: TargetState) -> list[Obstacle]:
     """Return the obstacles on the target apart from offsets: active members, and unreadable values."""
+    if not state.members and not state.unreadable:
+        return []  # as usual, and faster
     return obstacles(GroupFacts(native=state.members, unreadable=state.unreadable))
 
 

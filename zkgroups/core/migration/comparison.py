@@ -8,7 +8,7 @@ The target is compared first: consumers that have continued there do not depend 
     | the expected offset               | the planned node     | equal                                             |
     | the expected offset               | a later write        | source moved                                      |
     | the expected offset               | no such node         | source gone                                       |
-    | the offset from before the plan   |                      | not written                                       |
+    | the offset from before the plan   |                      | not written; blocked, if the plan has obstacles   |
     | a higher, a lower, or no offset   |                      | target ahead, target behind, gone from the target |
 
 The expected offset is the planned one, or the offset from before the plan if the row is not a commit. A skipped row
@@ -19,15 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final
 
 from ..columns import Columns, column
 from .changes_since_plan import PlanRows, is_of_source, new_offsets, recreated_topics
+from .obstacles import texts
 from .offset_decision import Action
-from .plan_rows import Match, MatchRow, PlanRow, all_commit, expected_offsets
+from .plan_rows import Match, MatchRow, PlanRow, all_commit, expected_offsets, places
 from .rollback_rules import not_moved
 from .source_and_target_state import OffsetKey, SourceState, TargetState, TopicIds
+
+_offset = attrgetter("offset")
 
 NO_TOPIC_IDS: Final[TopicIds] = MappingProxyType({})
 """For brokers without topic ids."""
@@ -51,14 +55,14 @@ class _Comparison:
         self._has_source = source is not None
         self._source = source or SourceState()
         self._unreadable = "; ".join(filter(None, [self._source.unreadable, target.unreadable]))
-        self._native: dict[OffsetKey, int] = {at: found.offset for at, found in target.committed.items()}
+        self._committed = target.committed
         self._recreated = recreated_topics(rows, ids)
 
     def matches(self) -> Columns[MatchRow]:
+        if self._are_equal():
+            return self._equal_rows()  # as usual, and faster
         keys: list[OffsetKey] = [*zip(column(self._rows, "topic"), column(self._rows, "partition"), strict=True)]
         expected = expected_offsets(self._rows)
-        if self._are_equal(keys, expected):  # as usual, and faster
-            return self._match_rows(keys, expected, [Match.EQUAL] * len(keys), [""] * len(keys))
         matches = [*map(self._match, self._rows, keys, expected)]
         details = [*map(self._detail, self._rows, matches)]
         planned = set(keys)
@@ -70,15 +74,36 @@ class _Comparison:
             details + ["not in the plan"] * len(unplanned),
         )
 
-    def _are_equal(self, keys: Sequence[OffsetKey], expected: Sequence[int | None]) -> bool:
+    def _are_equal(self) -> bool:
         """Return whether all rows are equal, and no other offsets exist. If not, each row is compared by itself."""
         if self._unreadable or self._recreated or not all_commit(self._rows):
             return False
-        zxids = {key: node.zxid for key, node in self._source.offsets.items()}
-        planned = dict(zip(keys, column(self._rows, "zxid"), strict=True))
-        if len(planned) < len(keys) or (self._has_source and planned != zxids):
+        ats = places(self._rows)
+        if self._has_source and not self._source.offsets.are(ats, column(self._rows, "zxid")):
             return False
-        return self._native == dict(zip(keys, expected, strict=True))
+        there = [*map(_offset, self._committed.values())]
+        return there == column(self._rows, "planned") and [*self._committed] == [*ats]
+
+    def _equal_rows(self) -> Columns[MatchRow]:
+        count, planned = len(self._rows), column(self._rows, "planned")
+        columns: dict[str, Sequence[Any]] = {
+            name: column(self._rows, name) for name in ("plan", "group", "target", "topic", "partition")
+        } | {
+            "offset": self._source.offsets.offsets if self._has_source else [None] * count,
+            "native": planned,
+            "expected": planned,
+            "match": [Match.EQUAL] * count,
+            "detail": [""] * count,
+        }
+        columns["dual_commit"] = self._dual_commits(columns["offset"], planned)
+        return Columns(MatchRow, count, columns.__getitem__)
+
+    def _dual_commits(self, offsets: Sequence[int | None], native: Sequence[int | None]) -> list[str]:
+        return [*map(dual_commit, offsets, native)] if self._has_source else [""] * len(native)
+
+    @cached_property
+    def _native(self) -> dict[OffsetKey, int]:
+        return {at: found.offset for at, found in self._committed.items()}
 
     @cached_property
     def _new(self) -> dict[OffsetKey, None]:
@@ -103,7 +128,7 @@ class _Comparison:
             "native": native,
             "expected": expected,
             "match": matches,
-            "dual_commit": [*map(dual_commit, offsets, native)] if self._has_source else [""] * count,
+            "dual_commit": self._dual_commits(offsets, native),
             "detail": details,
         }
         return Columns(MatchRow, count, columns.__getitem__)
@@ -113,6 +138,8 @@ class _Comparison:
             return ""
         if match is Match.UNKNOWN:
             return self._unreadable or row.problem or "no such partition"
+        if match is Match.BLOCKED:
+            return texts(row.obstacles)
         return f"{row.action}: {row.reason}"
 
     def _match(self, row: PlanRow, key: OffsetKey, expected: int | None) -> Match:
@@ -145,7 +172,7 @@ def _compare_target(row: PlanRow, expected: int | None, native: int | None) -> M
     if native == expected and row.action is not Action.REFUSE:
         return None
     if native == row.before:
-        return Match.NOT_WRITTEN
+        return Match.BLOCKED if row.obstacles else Match.NOT_WRITTEN
     if native is None:
         return Match.GONE
     return Match.AHEAD if expected is None or native > expected else Match.BEHIND

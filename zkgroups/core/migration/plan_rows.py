@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..columns import column
 from ..kafka_values import NativeOffset
@@ -96,13 +96,16 @@ class PlanRow(NamedTuple):
         return self.planned if self.is_commit else self.before
 
 
-def places(rows: Sequence[PlanRow]) -> Sequence[TopicPartition | None]:
-    """Return the partition of each row, if it is known."""
+Places = tuple[TopicPartition | None, ...]
+
+
+def places(rows: Sequence[Any]) -> Places:
+    """Return the partition of each row of a plan or its source, if it is known."""
     return _places(tuple(column(rows, "topic")), tuple(column(rows, "partition")))
 
 
 @lru_cache(maxsize=256)  # most groups have the same partitions
-def _places(topics: tuple[str | None, ...], partitions: tuple[int | None, ...]) -> tuple[TopicPartition | None, ...]:
+def _places(topics: tuple[str | None, ...], partitions: tuple[int | None, ...]) -> Places:
     return tuple(map(known_partition, topics, partitions))
 
 
@@ -178,6 +181,8 @@ class Match(StrEnum):
     """The target has the expected offset, and the znode has not changed since the plan."""
     NOT_WRITTEN = "not written"
     """The target still has its earlier offset."""
+    BLOCKED = "blocked"
+    """The same, and the plan has obstacles: apply does not write this group."""
     AHEAD = "target ahead"
     """The target has more than planned: consumers have continued there."""
     BEHIND = "target behind"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..kafka_values import NativeOffset
@@ -21,12 +23,54 @@ class OffsetNode(NamedTuple):
     offset: int | None
 
 
+class OffsetNodes(Mapping[OffsetKey, OffsetNode]):
+    """The offset nodes of a group, as columns. They become objects when one of them is looked up.
+
+    >>> nodes = OffsetNodes({("orders", 0): OffsetNode(41, 7)})
+    >>> nodes.add([("orders", 1)], [42], [None])
+    >>> nodes["orders", 1], nodes.are([("orders", 0), ("orders", 1)], [41, 42])
+    (OffsetNode(zxid=42, offset=None), True)
+    """
+
+    __slots__ = ("_keys", "_nodes", "_zxids", "offsets")
+
+    def __init__(self, nodes: Mapping[OffsetKey, OffsetNode] = MappingProxyType({})) -> None:
+        self._keys = [*nodes]
+        self._zxids = [node.zxid for node in nodes.values()]
+        self.offsets = [node.offset for node in nodes.values()]
+        """The offset of each node, in the order in which they were added."""
+        self._nodes: dict[OffsetKey, OffsetNode] | None = None
+
+    def add(self, keys: Sequence[OffsetKey], zxids: Sequence[int | None], offsets: Sequence[int | None]) -> None:
+        """Add nodes that are not there yet."""
+        self._nodes = None
+        self._keys += keys
+        self._zxids += zxids
+        self.offsets += offsets
+
+    def are(self, keys: Sequence[OffsetKey | None], zxids: Sequence[int | None]) -> bool:
+        """Return whether these are all nodes, in the order in which they were added."""
+        return len(keys) == len(self._keys) and self._zxids == [*zxids] and self._keys == [*keys]
+
+    def __getitem__(self, key: OffsetKey) -> OffsetNode:
+        if self._nodes is None:
+            nodes = map(tuple.__new__, repeat(OffsetNode), zip(self._zxids, self.offsets, strict=True))
+            self._nodes = dict(zip(self._keys, nodes, strict=True))
+        return self._nodes[key]
+
+    def __iter__(self) -> Iterator[OffsetKey]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
 @dataclass(frozen=True, slots=True)
 class SourceState:
     """A group in ZooKeeper."""
 
     instances: tuple[str, ...] = ()
-    offsets: Mapping[OffsetKey, OffsetNode] = field(default_factory=dict)
+    offsets: OffsetNodes = field(default_factory=OffsetNodes)
     unreadable: str = ""
     """Why the state could not be read; empty if it was."""
 

@@ -19,6 +19,7 @@ from ..protocol.group_routing import GroupRouting, Route, coordinator_node
 from ..protocol.permissions import NEEDED, WRITES, Permission
 from ..protocol.splitting import join, only
 from .coordinator_host import CoordinatorHost
+from .refusal_log import RefusalLog
 
 _GROUP: Final = 0
 """Kafka's key type for the coordinators of groups. Transactions have another one."""
@@ -55,6 +56,7 @@ class GroupService:
         self._host = host
         self._routing = routing
         self._read_only = read_only
+        self._refusals = RefusalLog()
 
     async def answer(self, received: ReceivedRequest, client: Client) -> Any | None:
         """Return the answer to a request; None if the request must be forwarded to the broker unchanged."""
@@ -100,6 +102,7 @@ class GroupService:
     async def _allowed(self, received: ReceivedRequest, names: Sequence[str], client: Client) -> set[str]:
         key = received.kind.key
         if self._read_only and key in WRITES:
+            self._refusals.add(received, names, client.host)
             return set()
         return await client.allowed(NEEDED[key], names)
 

@@ -27,6 +27,7 @@ from ...exceptions import (
 from ...zookeeper.admin.transaction_guards import NobodyRegistered
 from ...zookeeper.group import Consumergroup
 from ...zookeeper.offset_writer import OffsetWriter
+from ...zookeeper.requests.transaction import SessionFence
 from ...zookeeper.session.registry_context import context_of
 from .members import GatewayMember
 from .stored_offsets import details_of
@@ -63,12 +64,12 @@ def commit_as_member(member: GatewayMember, offsets: Values) -> OffsetsStored:
     return OffsetsStored(errors)
 
 
-def commit_without_member(group: Consumergroup, offsets: Values) -> Result:
+def commit_without_member(group: Consumergroup, offsets: Values, fence: SessionFence | None) -> Result:
     """Commit offsets for a simple consumer. They may go back, because the client chooses them."""
     errors = _invalid(offsets)
     left = {at: value for at, value in offsets.items() if at not in errors}
     context = context_of(group)
-    writer = OffsetWriter(group.paths, context)
+    writer = OffsetWriter(group.paths, context, fence)
     for attempt in range(ATTEMPTS):
         try:
             numbers = {at: value.offset for at, value in left.items()}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from secrets import token_hex
 
@@ -31,7 +31,7 @@ from ...zookeeper.ownership.coordinator_nodes import (
     delete_coordinator,
     read_coordinators,
 )
-from ...zookeeper.ownership.register_together import SessionFence
+from ...zookeeper.requests.transaction import SessionFence
 from ...zookeeper.session.registry_context import RegistryContext
 from ..protocol.node_ports import GatewayAddress
 
@@ -61,7 +61,7 @@ class Elections:
         self._context = context
         self._session = context.session
         self._data = b"" if address is None else encode_coordinator(_node_of(address))
-        self._lock = threading.Lock()  # guards the field below, and is never held during a call
+        self._lock = threading.Lock()  # guards the field below, and is never held during a request
         self._won: dict[str, _Won] = {}
 
     @property
@@ -83,11 +83,11 @@ class Elections:
                 won.used_at = uptime()
                 return
         self._create_node(group, session_id)
-        self._session.start_proofs(self, session_id)
         # The reply may have been lost. Then only reads have shown the node, and they prove no session.
         self._session.prove(session_id, deadline=self._context.deadline())
         with self._lock:
             self._won[group] = _Won(session_id, uptime())
+            self._session.start_proofs(self, session_id)
 
     def _create_node(self, group: str, session_id: int) -> None:
         try:
@@ -108,22 +108,17 @@ class Elections:
 
     def take_lost(self) -> list[str]:
         """Return the groups for which `may_be_lost` is true, and forget them."""
-        with self._lock:
-            names = list(self._won)
-        lost = [name for name in names if self.may_be_lost(name)]
+        lost = {name: won for name, won in self._all().items() if not self._session.alive(won.session_id)}
         self._forget(lost)
-        return lost
+        return list(lost)
 
     def take_replaced(self) -> list[str]:
         """Return the groups whose nodes another client has deleted or replaced, and forget them."""
-        with self._lock:
-            sessions = {name: won.session_id for name, won in self._won.items()}
-        nodes = read_coordinators(self._context, sessions)
-        expected = {name: (session_id, self._data) for name, session_id in sessions.items()}
-        found = {name: (node.session, node.data) for name, node in nodes.items()}
-        lost = [name for name in sessions if found.get(name) != expected[name]]
+        known = self._all()
+        found = {name: (node.session, node.data) for name, node in read_coordinators(self._context, known).items()}
+        lost = {name: won for name, won in known.items() if found.get(name) != (won.session_id, self._data)}
         self._forget(lost)
-        return lost
+        return list(lost)
 
     def release(self, group: str) -> None:
         """Delete the node, so that any gateway can coordinate the group."""
@@ -131,23 +126,27 @@ class Elections:
             won = self._won.get(group)
         if won is not None:
             delete_coordinator(self._context, group, won.session_id)
-            self._forget([group])
+            self._forget({group: won})
 
-    def _forget(self, groups: Iterable[str]) -> None:
+    def _all(self) -> dict[str, _Won]:
         with self._lock:
-            for name in groups:
-                self._won.pop(name, None)
-            none_left = not self._won
-        if none_left:
-            self._session.stop_proofs(self)
+            return dict(self._won)
+
+    def _forget(self, lost: Mapping[str, _Won]) -> None:
+        """Forget these groups, unless they were won again meanwhile."""
+        with self._lock:
+            for name, won in lost.items():
+                if self._won.get(name) is won:
+                    del self._won[name]
+            if not self._won:
+                self._session.stop_proofs(self)
 
     # Ask
 
     def won(self, *, unused_for: float = 0.0) -> list[str]:
         """Return the groups that this gateway coordinates, and has not used for so long."""
         limit = uptime() - unused_for
-        with self._lock:
-            return [name for name, won in self._won.items() if won.used_at <= limit]
+        return [name for name, won in self._all().items() if won.used_at <= limit]
 
     def fence(self, group: str) -> SessionFence | None:
         """Return the fence for writes; None without elections. Raise `SessionLostError` if the group was lost."""
@@ -163,9 +162,8 @@ class Elections:
         """Return the groups that other gateways coordinate."""
         if not self.are_held:
             return {}
-        with self._lock:
-            sessions = {name: won.session_id for name, won in self._won.items()}
-        unknown = [name for name in groups if name not in sessions or not self._session.alive(sessions[name])]
+        own_groups = {name for name, won in self._all().items() if self._session.alive(won.session_id)}
+        unknown = [name for name in groups if name not in own_groups]
         own = (self._session.id, self._data)
         found = read_coordinators(self._context, unknown).items()
         return {name: decode_coordinator(node.data) for name, node in found if (node.session, node.data) != own}

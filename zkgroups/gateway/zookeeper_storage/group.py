@@ -344,7 +344,7 @@ class GatewayGroup:
     def store_offsets(self, work: StoreOffsets) -> Result:
         """Commit offsets of a member of this generation, or of a simple consumer."""
         if work.generation < 0:
-            return commit_without_member(self.group, work.offsets)
+            return commit_without_member(self.group, work.offsets, self._elections.fence(self.name))
         if (member := self.members.get(work.member_id)) is None:
             return refused(work.offsets, KafkaError.UNKNOWN_MEMBER_ID)
         if work.generation != self.generation:

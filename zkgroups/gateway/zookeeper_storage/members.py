@@ -23,7 +23,7 @@ from ...core.znodes.values import Dialect, Registration
 from ...exceptions import ClaimedByOtherError, ZkgroupsException
 from ...zookeeper.group import Consumergroup
 from ...zookeeper.member_instance import MemberInstance, register_all
-from ...zookeeper.ownership.register_together import SessionFence
+from ...zookeeper.requests.transaction import SessionFence
 from ...zookeeper.session.registry_context import context_of
 from .shares import ANNOUNCED, Partitions
 

@@ -39,7 +39,7 @@ from ...coordinator.values.consumer_protocol import CONSUMER
 from ...coordinator.values.kafka_errors import KafkaError
 from ...core.znodes.topic_partition import TopicPartition
 from ...deadline import Deadline
-from ...exceptions import GroupMigratedError, GroupNotFoundError, InvalidOptionError
+from ...exceptions import GroupMigratedError, GroupNotFoundError, InvalidOptionError, ZkgroupsException
 from ...zookeeper.admin.migration_marks import refuse_marked
 from ...zookeeper.registry import Registry
 from ...zookeeper.session.registry_context import context_of
@@ -206,6 +206,8 @@ class ZooKeeperStorage:
             case ListStored():
                 return StoredListed(stored_groups(self._context, self._registry.groups(), self._own_ids()))
             case LocateGroups(names):
+                if not self._context.session.connected:  # a client may wait here with its other requests
+                    return WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
                 return GroupsLocated(self._elections.elsewhere(names))
             case DescribeStored(names):
                 elsewhere = self._elections.elsewhere(names)
@@ -350,12 +352,20 @@ class ZooKeeperStorage:
     def _reconcile(self) -> None:
         for name in self._elections.won(unused_for=self._settings.release_after):
             self._group_queues.put(name, partial(self._release_if_unused, name))
-        for name in self._elections.take_replaced():
-            log.warning("another client has deleted the node of the coordinator of group %s", name)
-            self._lose(name)
+        self._read_queues.put("elections", self._give_up_replaced)
         for group in self._known_groups():
             if group.session_id is not None:
                 self._group_queues.put(group.name, group.reconcile)
+
+    def _give_up_replaced(self) -> None:
+        try:
+            replaced = self._elections.take_replaced()
+        except ZkgroupsException as error:
+            log.info("could not read the coordinators of groups, retrying: %s", error)
+            return
+        for name in replaced:
+            log.warning("another client has deleted the node of the coordinator of group %s", name)
+            self._lose(name)
 
     def _release_if_unused(self, name: str) -> None:
         """Let any gateway coordinate a group that has no members here."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import threading
 import time
 from dataclasses import dataclass, field
+from http.client import HTTPException, InvalidURL
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import quote_plus, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from ...exceptions import AuthenticationError
@@ -52,20 +54,23 @@ class ClientCredentials:
             return self._token
 
     def _fetch(self) -> tuple[str, float]:
+        endpoint = f"the token endpoint {_shown(self.url)}"
         try:
             # noinspection HttpUrlsUsage
             with build_opener(_NoRedirect).open(self._request(), timeout=self.timeout) as answer:
-                return _read(self.url, answer.read(_LONGEST_ANSWER))
+                return _read(endpoint, answer.read(_LONGEST_ANSWER))
         except HTTPError as error:
             error.close()
             if error.code >= _SERVER_ERROR:
-                raise NotSentError(f"the token endpoint {self.url} answered with status {error.code}") from None
-            raise AuthenticationError(
-                f"the token endpoint {self.url} refused client {self.client!r} with status {error.code}"
-            ) from None
+                raise NotSentError(f"{endpoint} answered with status {error.code}") from None
+            raise AuthenticationError(f"{endpoint} refused client {self.client!r} with status {error.code}") from None
         except (URLError, OSError) as error:
             reason = error.reason if isinstance(error, URLError) else error
-            raise NotSentError(f"no answer from the token endpoint {self.url}: {reason}") from error
+            raise NotSentError(f"no answer from {endpoint}: {reason}") from error
+        except (InvalidURL, ValueError):  # their texts, and those below, contain what was sent or received
+            raise NotSentError(f"no answer from {endpoint}: its address is not a valid URL") from None
+        except HTTPException:
+            raise NotSentError(f"no answer from {endpoint}: its answer is not HTTP") from None
 
     def _request(self) -> Request:
         fields = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
@@ -74,9 +79,19 @@ class ClientCredentials:
         return Request(self.url, urlencode(fields).encode(), headers)
 
 
-def _read(url: str, answer: bytes) -> tuple[str, float]:
+def _shown(url: str) -> str:
+    """Return an address for messages, without a login and a query, which may be secret."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(not shown)"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _read(endpoint: str, answer: bytes) -> tuple[str, float]:
     try:
         found = json.loads(answer)
-        return str(found["access_token"]), float(found.get("expires_in", 0))
+        token, lifetime = str(found["access_token"]), float(found.get("expires_in", 0))
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise AuthenticationError(f"the token endpoint {url} did not answer with a token") from None
+        raise AuthenticationError(f"{endpoint} did not answer with a token") from None
+    return token, lifetime if math.isfinite(lifetime) else 0.0

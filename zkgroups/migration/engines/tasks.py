@@ -25,6 +25,7 @@ from ..source_nodes import NamedGroup, source_chunks
 from ..verify import status_of_groups, verify_groups
 from .arrow_rows import batches
 from .chunks import group_chunks
+from .garbage import rare_collections
 from .tallies import TallySum
 
 
@@ -65,7 +66,7 @@ class PlanGroups:
     counted: TallySum
 
     def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
-        with ExitStack() as stack:
+        with rare_collections(), ExitStack() as stack:
             registry = None
             planner = _LazyPlanner(self.brokers, self.settings, self.counted, stack)
             for groups in group_chunks(NamedGroup, found):
@@ -85,7 +86,7 @@ class PlanNodes:
     counted: TallySum
 
     def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
-        with ExitStack() as stack:
+        with rare_collections(), ExitStack() as stack:
             planner = _LazyPlanner(self.brokers, self.settings, self.counted, stack)
             for chunk in group_chunks(SourceNode, found):
                 yield from planner.batches(chunk)
@@ -140,7 +141,7 @@ class ChunkTask:
     counted: TallySum
 
     def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
-        with ExitStack() as stack:
+        with rare_collections(), ExitStack() as stack:
             opened: tuple[Brokers, Registry | None] | None = None
             for chunk in group_chunks(PlanRow, found, self.constants):
                 opened = opened or self.connections.open(stack)  # a task without rows does not connect

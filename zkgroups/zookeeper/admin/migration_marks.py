@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from itertools import chain
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from ...core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
-from ...core.znodes.paths import GroupPaths
+from ...core.znodes.paths import GroupPaths, mark_path
 from ...core.znodes.values import ForbiddenNode, UnreadableNode
 from ...exceptions import (
     ConflictError,
@@ -46,11 +47,18 @@ def read(context: RegistryContext, groups: Iterable[str]) -> dict[str, ReadMark]
 
 
 def put(
-    context: RegistryContext, targets: Mapping[str, str], *, plan: str, state: MarkState, replace: bool = False
+    context: RegistryContext,
+    targets: Mapping[str, str],
+    *,
+    plan: str,
+    state: MarkState,
+    replace: bool = False,
+    unmarked: bool = False,
 ) -> Outcomes:
     """Mark these groups with their names on the target. Groups with the mark of another plan are refused.
 
-    With `replace`, groups without a mark are refused, too: another run of the plan has removed it.
+    With `replace`, groups without a mark are refused, too: another run of the plan has removed it. Pass `unmarked` if
+    the groups had no mark just now: see `missing` of `change`.
     """
     since_ms = int(time.time() * 1000)
 
@@ -59,14 +67,14 @@ def put(
         if node is None:
             if replace:
                 raise ConflictError(f"the mark of group {group!r} was removed meanwhile: run `zkgroups migrate status`")
-            return [Create(GroupPaths(group).mark, encode_mark(mark), acl=context.acls.directories)]
+            return [Create(mark_path(group), encode_mark(mark), acl=context.acls.directories)]
         found = _found(group, node)
         if isinstance(found, UnreadableNode) or found.plan != plan:
             raise migrated(group, found)
         unchanged = (found.target, found.state) == (mark.target, mark.state)
         return [] if unchanged else [Set(node.path, encode_mark(mark), node.version)]
 
-    return change(context, list(targets), _mark, decide)
+    return change(context, list(targets), mark_path, decide, missing=unmarked)
 
 
 def remove(
@@ -92,7 +100,7 @@ def remove(
             return []
         return [Delete(node.path, node.version)]
 
-    return change(context, list(dict.fromkeys(groups)), _mark, decide)
+    return change(context, list(dict.fromkeys(groups)), mark_path, decide)
 
 
 def migrated(group: str, found: ReadMark) -> GroupMigratedError:
@@ -123,11 +131,7 @@ def refuse_marked(paths: GroupPaths, context: RegistryContext) -> None:
 
 def _nodes(context: RegistryContext, groups: Iterable[str]) -> dict[str, Node | ForbiddenNode | None]:
     names = list(dict.fromkeys(groups))
-    return dict(zip(names, bulk_read.nodes(context, map(_mark, names)), strict=True))
-
-
-def _mark(group: str) -> str:
-    return GroupPaths(group).mark
+    return dict(zip(names, bulk_read.nodes(context, map(mark_path, names)), strict=True))
 
 
 def _found(group: str, node: Node | ForbiddenNode) -> ReadMark:
@@ -138,23 +142,39 @@ Units = dict[str, list[Operation]]
 """The operations on the node of each group."""
 
 
-def change(context: RegistryContext, groups: list[str], where: Callable[[str], str], decide: Decide) -> Outcomes:
-    """Decide for each group by its current node, and apply it. If the node changes in between, read it again."""
+def change(
+    context: RegistryContext,
+    groups: list[str],
+    where: Callable[[str], str],
+    decide: Decide,
+    *,
+    missing: bool = False,
+) -> Outcomes:
+    """Decide for each group by its current node, and apply it. If the node changes in between, read it again.
+
+    With `missing`, the nodes probably do not exist, and are not read at first. `decide` creates them, which fails if
+    one exists. Then they are read.
+    """
     outcomes: Outcomes = {}
-    while left := [group for group in groups if group not in outcomes]:
+    if missing:
         units: Units = {}
+        for group in groups:
+            outcomes |= _decided(group, None, decide, units)
+        outcomes |= _carry_out(context, units, _transact_once)
+    while left := [group for group in groups if group not in outcomes]:
+        units = {}
         for group, node in zip(left, bulk_read.nodes(context, map(where, left)), strict=True):
             outcomes |= _decided(group, node, decide, units)
-        outcomes |= _carry_out(context, units)
+        outcomes |= _carry_out(context, units, _transact)
     return {group: outcomes[group] for group in groups}
 
 
-def _carry_out(context: RegistryContext, units: Units) -> Outcomes:
+def _carry_out(context: RegistryContext, units: Units, send: Callable[[RegistryContext, Units], Outcomes]) -> Outcomes:
     outcomes: Outcomes = {}
     groups = {unit[0].path: group for group, unit in units.items()}
 
     def transact(batch: Batch[Operation]) -> None:
-        outcomes.update(_transact(context, {groups[unit[0].path]: list(unit) for unit in batch}))
+        outcomes.update(send(context, {groups[unit[0].path]: list(unit) for unit in batch}))
 
     in_batches(context.session, list(units.values()), transact)
     return outcomes
@@ -170,6 +190,14 @@ def _decided(group: str, node: Node | ForbiddenNode | None, decide: Decide, unit
     if not unit:
         return {group: None}
     units[group] = unit
+    return {}
+
+
+def _transact_once(context: RegistryContext, units: Units) -> Outcomes:
+    """Carry out the operations. If any fails, nothing is changed, and all groups are left out."""
+    with suppress(TransactionFailed):
+        context.session.transact(list(chain.from_iterable(units.values())), deadline=context.deadline())
+        return dict.fromkeys(units)
     return {}
 
 

@@ -55,7 +55,7 @@ class MigrationTargetLocks:
             return dict.fromkeys(names)
         bad: Outcomes = {target: reason for target in names if (reason := self._bad_name(target)) is not None}
         good = [target for target in names if target not in bad]
-        outcomes: Outcomes = bad | change(self._context, good, self._path, self._to_take)
+        outcomes: Outcomes = bad | change(self._context, good, self._path, self._to_take, missing=True)
         taken = [target for target, error in outcomes.items() if error is None]
         self._taken |= self._own_locks(taken)
         return outcomes

@@ -111,6 +111,8 @@ class LeftoverNodes:
 
     def _delete_all(self, session_id: int) -> None:
         while paths := self._paths(session_id):
+            # An earlier attempt to delete them may have succeeded, and another client may have claimed a partition.
+            self._context.session.catch_up(deadline=self._context.deadline())
             # The registration is read first. An administrator who deletes an owner node rewrites it, so the check of
             # this version fails if another client may have created the owner node again.
             registration, *found = bulk_read.nodes(self._context, [self._registration, *paths])

@@ -138,6 +138,8 @@ class Ownership:
 
     def verify(self, nodes: Sequence[OwnerNode]) -> list[OwnerNode]:
         """Read these owner nodes. Leave out nodes without this id and this session (rule 1)."""
+        if any(node.uncertain for node in nodes):
+            self.session.catch_up(deadline=self.context.deadline())
         return self._read(nodes)[0]
 
     def _read(self, nodes: Sequence[OwnerNode]) -> tuple[list[OwnerNode], set[OwnerNode]]:
@@ -173,6 +175,12 @@ class Ownership:
             node.uncertain = True
         self.forget(set(nodes) - set(own) - forbidden)
         return forbidden
+
+    def forget_uncertain(self, nodes: Collection[OwnerNode]) -> set[OwnerNode]:
+        """Like `forget_lost`, for nodes that may have been deleted by a request whose reply was lost."""
+        if nodes:
+            self.session.catch_up(deadline=self.context.deadline())
+        return self.forget_lost(nodes)
 
     def registration_of(self, nodes: Iterable[OwnerNode]) -> RegistrationVersion:
         """Return the registration under which the instance owns all these nodes. Raise an error if it does not."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
@@ -11,20 +10,13 @@ from ...exceptions import AlreadyRegisteredError, ConflictError, OutcomeUnknownE
 from ..admin.migration_marks import refuse_marked, unmarked
 from ..requests import bulk_read
 from ..requests.node import Node
-from ..requests.transaction import Check, Create, Operation, TransactionFailed
+from ..requests.transaction import Check, Create, Operation, SessionFence, TransactionFailed
 from ..requests.transaction_batches import Batch, in_batches
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 from .instance_ids_in_use import take_id
 from .ownership import Ownership
 from .registration_fence import UNKNOWN, RegistrationVersion
-
-
-class SessionFence(NamedTuple):
-    """Lets a transaction succeed only in this session, and only if the checks succeed."""
-
-    session_id: int
-    checks: tuple[Check, ...]
 
 
 def register_together(

@@ -109,6 +109,9 @@ class RegistrationFence:
         """
         session_id, known = self._session.require_id(self._context.deadline()), self._current
         node = self._session.get(self.path, deadline=self._context.deadline())
+        if node is not None and node.session == session_id:  # a request whose reply was lost may have deleted it
+            self._session.catch_up(deadline=self._context.deadline())
+            node = self._session.get(self.path, deadline=self._context.deadline())
         if node is None or node.session != session_id:
             if known is not None:
                 self.adopt(RegistrationVersion(session_id, MISSING), known=known)

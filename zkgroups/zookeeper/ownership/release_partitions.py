@@ -28,7 +28,7 @@ def _release(ownership: Ownership, nodes: Sequence[OwnerNode]) -> None:
     # without a registration, which an administrative release would rewrite, nothing fences this release.
     registration = ownership.fence.current
     is_fenced = registration is not None and bool(ownership.fence.check(registration))
-    forbidden = ownership.forget_lost([node for node in nodes if node.uncertain or not is_fenced])
+    forbidden = ownership.forget_uncertain([node for node in nodes if node.uncertain or not is_fenced])
     while True:
         registration = ownership.fence.current  # before the nodes: a new one is adopted after lost nodes are forgotten
         left = [node for node in ownership.current_among(nodes) if node not in forbidden]

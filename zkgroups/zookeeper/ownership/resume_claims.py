@@ -45,6 +45,8 @@ def find_owners(
     known = ownership.nodes()
     uncertain = [node for node in known.values() if node.uncertain]
     with locked(uncertain):  # releases in progress end first
+        if uncertain:  # an old state would make a claim certain again that another client may have by now
+            ownership.session.catch_up(deadline=ownership.context.deadline())
         own, others = _read_owners(ownership, partitions, ids, known)
         for node in uncertain:
             node.uncertain = own.get(node.at) is not node

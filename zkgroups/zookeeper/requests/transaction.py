@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency, ZookeeperError
 from kazoo.protocol.states import ZnodeStat
@@ -48,6 +48,13 @@ class Check:
 
 Operation = Create | Set | Delete | Check
 AnOperation = TypeVar("AnOperation", bound=Operation)
+
+
+class SessionFence(NamedTuple):
+    """Lets a transaction succeed only in this session, and only if the checks succeed."""
+
+    session_id: int
+    checks: tuple[Check, ...]
 
 
 class TransactionFailed(Exception):

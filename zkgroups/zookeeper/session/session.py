@@ -246,6 +246,14 @@ class Session:
         with translated("/"):
             self.call(lambda: self._client.sync_async("/"), "/", deadline)
 
+    def catch_up(self, *, deadline: Deadline) -> None:
+        """Wait until the server knows all changes that a majority knew before this call.
+
+        A server to which the session has moved may not know yet what was carried out on the one before. `sync` is not
+        enough: a leader that is cut off answers it by itself, and another one may have carried out more.
+        """
+        self.call(self._proofs.send_proof, "/", deadline)
+
     # Waiting
 
     def wait_connected(self, deadline: Deadline) -> bool:
