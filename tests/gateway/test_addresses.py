@@ -9,8 +9,16 @@ import pytest
 
 from zkgroups.core.znodes.coordinator_node import CoordinatorNode
 from zkgroups.exceptions import InvalidOptionError
+from zkgroups.gateway.connections import other_gateways
 from zkgroups.gateway.connections.broker_addresses import BrokerAddresses
-from zkgroups.gateway.protocol.addresses import addresses_at, brokers_in, hide_address_settings, replace_addresses
+from zkgroups.gateway.connections.other_gateways import OtherGateways
+from zkgroups.gateway.protocol.addresses import (
+    add_gateways,
+    addresses_at,
+    brokers_in,
+    hide_address_settings,
+    replace_addresses,
+)
 from zkgroups.gateway.protocol.node_ports import NodePorts
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.address import Address
@@ -138,3 +146,24 @@ def test_another_gateway_has_an_address_for_each_broker_whose_port_is_its_own() 
     other = CoordinatorNode("6f1c", "gateway-1", 19093, 19094)
     assert addresses_at(other, [1, 2, 3]) == {1: Address("gateway-1", 19094), 2: Address("gateway-1", 19093)}
     assert addresses_at(CoordinatorNode("6f1c"), [1, 2]) == {}
+
+
+def test_a_client_sees_the_gateways_to_which_it_was_sent_and_others_do_not() -> None:
+    others = OtherGateways()
+    first, second = Address("gateway-1", 19094), Address("gateway-2", 19094)
+    ids = [others.add(("/10.0.0.7", "app"), each) for each in (first, second)]
+    answer = metadata()
+    add_gateways(answer, others.of(("/10.0.0.7", "app")))
+    assert {each.node_id: Address(each.host, each.port) for each in answer.brokers[3:]} == dict(
+        zip(ids, (first, second), strict=True)
+    )
+    assert min(ids) >= 2**30
+    assert others.of(("/10.0.0.7", "tool")) == others.of(("/10.0.0.8", "app")) == {}
+
+
+def test_only_the_last_clients_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(other_gateways, "_MOST_CLIENTS", 2)
+    others = OtherGateways()
+    for name in ("a", "b", "a", "c"):
+        others.add(("host", name), Address("gateway-1", 19094))
+    assert [bool(others.of(("host", name))) for name in "abc"] == [True, False, True]

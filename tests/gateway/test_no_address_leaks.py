@@ -13,7 +13,7 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as Partition
 
 from tests.testing.waiting import eventually
-from zkgroups.gateway.connections import answer_queue
+from zkgroups.gateway.connections.answer_queue import AnswerQueue
 from zkgroups.kafka.wire import codec
 from zkgroups.testing import KafkaBroker, ports
 from zkgroups.testing.kafka_client import silent_logger
@@ -73,14 +73,14 @@ class Watched(NamedTuple):
 def watched() -> Iterator[Watched]:
     sent: defaultdict[int, bytearray] = defaultdict(bytearray)
 
-    async def recording(writer: Any, data: bytes, stall_timeout: float) -> None:
-        sent[id(writer)] += data
-        await send(writer, data, stall_timeout)
+    async def recording(answers: AnswerQueue, data: bytes | memoryview) -> None:
+        sent[id(answers)] += data
+        await send(answers, data)
 
-    send = answer_queue.send
+    send = AnswerQueue._send
     with Named() as first, Second(first), pytest.MonkeyPatch.context() as patch:
         first.create_topic(TOPIC)
-        patch.setattr(answer_queue, "send", recording)
+        patch.setattr(AnswerQueue, "_send", recording)
         with running(first.address, brokers=2) as gateway:
             yield Watched(gateway, sent)
 

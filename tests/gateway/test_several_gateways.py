@@ -13,6 +13,7 @@ from typing import Any
 
 import aiokafka
 import pytest
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from tests.cli.running import TIMEOUT, started
 from tests.testing.waiting import eventually
@@ -23,8 +24,10 @@ from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.address import Address
 from zkgroups.testing import KafkaBroker, ports
 
+from .java_peers import JavaConsumer, consumer_groups
 from .running import LONGEST, RawClient, reserved
 from .test_librdkafka import Member, describe, member, settled
+from .test_python_clients import kafka_python
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -106,6 +109,7 @@ def aiokafka_member(bootstrap: str, group: str, topic: str) -> Iterator[set[tupl
             bootstrap_servers=bootstrap,
             group_id=group,
             auto_offset_reset="earliest",
+            partition_assignment_strategy=[RangePartitionAssignor],
             heartbeat_interval_ms=200,
             session_timeout_ms=10_000,
             metadata_max_age_ms=1000,
@@ -158,6 +162,39 @@ def test_the_clients_of_a_killed_gateway_continue_at_another(
             legacy_kafka.write(topic, partition, 2)
         assert eventually(lambda: one.poll() or len({*one.read, *other}) == 24, timeout=LONGEST)
         assert sessions(registry, group).isdisjoint({before})
+
+
+def test_all_clients_that_know_only_another_gateway_join_at_the_coordinator(
+    legacy_kafka: KafkaBroker, registry: Registry, gateways: tuple[GatewayProcess, GatewayProcess]
+) -> None:
+    """Some take the address from the answer to FindCoordinator, others take it from the list of brokers."""
+    topic = group = "redirected"
+    legacy_kafka.create_topic(topic, 8)
+    first, other = gateways
+    with ExitStack() as stack:
+        one = stack.enter_context(member(first.address, group, topic))
+        assert settled(one, shares={8})
+        rdkafka = stack.enter_context(
+            member(other.address, group, topic, **{"topic.metadata.refresh.interval.ms": 300})
+        )
+        java = stack.enter_context(JavaConsumer(legacy_kafka.release, other.address, group, topic))
+        python = stack.enter_context(kafka_python(other.address, group, topic))
+        stack.enter_context(aiokafka_member(other.address, group, topic))
+
+        def shared() -> bool:
+            one.poll()
+            rdkafka.poll()
+            python.poll(50)
+            sizes = {len(one.partitions), len(rdkafka.partitions), len(java.partitions), len(python.assignment())}
+            return sizes == {1, 2} and len(list(registry.group(group).instances())) == 5
+
+        assert eventually(shared, timeout=2 * LONGEST), java.lines()
+        assert len(sessions(registry, group)) == 1
+        assert coordinator_port(registry, group) == first.broker_port
+        listed = consumer_groups(legacy_kafka.release, other.address, "--list").split()
+        assert listed.count(group) == 1
+        shown = consumer_groups(legacy_kafka.release, other.address, "--describe", "--group", group)
+        assert sum(line.split()[:1] == [topic] for line in shown.splitlines()) == 8, shown
 
 
 def raw_member(client: RawClient, group: str, topic: str) -> tuple[str, int]:

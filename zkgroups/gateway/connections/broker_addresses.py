@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
 
 from ...kafka.wire.address import Address
-from ..protocol.addresses import gateway_node
 from ..protocol.node_ports import NodePorts
+from .other_gateways import OtherGateways
 
 _log = logging.getLogger("zkgroups.gateway")
-
-_GATEWAY_KNOWN_FOR: Final = 900.0
-"""In seconds: how long clients see another gateway after it was last a coordinator for one of them."""
 
 OpenListener = Callable[[int, int], Awaitable[None]]
 """Opens the listener of a broker. Its arguments: the id of the broker, and the port. Raises OSError."""
@@ -36,7 +31,7 @@ class BrokerAddresses:
         self._listening: set[int] = set()
         self._reported: set[int] = set()
         self._opening = asyncio.Lock()
-        self._gateways: dict[Address, float] = {}
+        self.other_gateways = OtherGateways()
 
     def real(self, node: int) -> Address | None:
         """Return the broker's own address."""
@@ -45,17 +40,6 @@ class BrokerAddresses:
     def known(self, local: str) -> dict[int, Address]:
         """Return the gateway's addresses of all brokers in the cluster, for a client that has connected to `local`."""
         return {node: self._address(node, local) for node in sorted(self._current & self._listening)}
-
-    def add_gateway(self, address: Address) -> int:
-        """Learn an address of another gateway. Return the id under which clients see it."""
-        self._gateways[address] = time.monotonic()
-        return gateway_node(address)
-
-    def gateways(self) -> dict[int, Address]:
-        """Return the addresses of other gateways to which clients were sent, by id."""
-        limit = time.monotonic() - _GATEWAY_KNOWN_FOR
-        self._gateways = {address: seen for address, seen in self._gateways.items() if seen > limit}
-        return {gateway_node(address): address for address in self._gateways}
 
     async def replace(self, brokers: Mapping[int, Address], local: str) -> dict[int, Address]:
         """Learn all brokers of the cluster, and return their addresses at the gateway."""

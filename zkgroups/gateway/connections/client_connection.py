@@ -20,6 +20,7 @@ from ..groups.group_service import GroupService
 from ..limits import Limits
 from ..protocol.addresses import NAMES_BROKERS, add_gateways, brokers_in, hide_address_settings, replace_addresses
 from ..protocol.api_versions import layout, limit_versions, unknown_version
+from ..protocol.client_name import NAME_START, name_end
 from ..protocol.offered_apis import Handling, offered
 from ..protocol.permissions import Permission
 from ..protocol.produce_acks import START_SIZE, expects_answer
@@ -71,6 +72,7 @@ class ClientConnection:
         self._frames = FrameReader(stream, longest=limits.request_size, stall_timeout=limits.stall_timeout)
         self._answers = AnswerQueue(stream, upstream, limits)
         self._permissions = GroupPermissions(self._probe)
+        self._client = self.host, ""
         self._versions: dict[int, int] = {}
         """The first version of each request that the broker supports."""
 
@@ -110,9 +112,17 @@ class ClientConnection:
                     answered = await self._expects_answer(frame)
                     await self._forward(frame, Forwarded(kind) if answered else None)
                 case Handling.CHANGE_ANSWER:
+                    await self._learn_client(kind, frame)
                     await self._forward(frame, Changed(kind, self._change(kind)))
                 case Handling.GROUPS:
+                    await self._learn_client(kind, frame)
                     await self._about_groups(kind, frame)
+
+    async def _learn_client(self, kind: RequestKind, frame: Frame) -> None:
+        if kind.key in (codec.METADATA, codec.FIND_COORDINATOR):
+            end = name_end(await frame.start(NAME_START))
+            name = (await frame.start(end))[NAME_START:end]
+            self._client = self.host, name.decode(errors="replace")
 
     async def _next(self) -> Frame | None:
         """Return the next request. None at the end of the connection, or after a long time without requests."""
@@ -196,7 +206,7 @@ class ClientConnection:
             known = await self._addresses.replace(brokers_in(answer), self._stream.local)
         replace_addresses(answer, known)
         if answer.API_KEY == codec.METADATA:
-            add_gateways(answer, self._addresses.gateways())
+            add_gateways(answer, self._addresses.other_gateways.of(self._client))
 
     # For requests about groups
 
@@ -229,7 +239,7 @@ class ClientConnection:
 
     def add_gateway(self, address: Address) -> int:
         """Return the id under which this client sees another gateway."""
-        return self._addresses.add_gateway(address)
+        return self._addresses.other_gateways.add(self._client, address)
 
     async def _probe(self, message: Any) -> Any:
         return await self.ask(message, self._versions.get(message.API_KEY, 0))
