@@ -45,8 +45,8 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 SECONDS = float(os.environ.get("ZKGROUPS_SOAK_SECONDS", "120"))
 """The duration of `make soak` in seconds."""
-RATE = 1_000
-"""Commits per second."""
+RATE, SOAK_RATE = 300, 1_000
+"""Commits per second. At the lower rate, too, most partitions change between two batches."""
 
 Found = list[dict[str, Any]]
 
@@ -198,7 +198,8 @@ def test_a_batch_that_could_not_be_written_is_repeated_without_duplicates(
 class Committer:
     """Commits at a given rate on many partitions, and records what the server has accepted."""
 
-    def __init__(self, hosts: str, *, partitions: int = 400) -> None:
+    def __init__(self, hosts: str, rate: int, *, partitions: int = 400) -> None:
+        self._rate = rate
         # A client that connects while the server starts is not left waiting: see ZooKeeperServer.
         patient = KazooRetry(max_tries=-1, delay=0.05, backoff=1, max_delay=0.2)
         self._client = KazooClient(through_restarts(hosts), timeout=40.0, connection_retry=patient)
@@ -212,9 +213,9 @@ class Committer:
     def _run(self) -> None:
         began = time.monotonic()
         while not self._over.is_set():
-            due = int((time.monotonic() - began) * RATE) - self.commits
+            due = int((time.monotonic() - began) * self._rate) - self.commits
             asked = []
-            for number in range(self.commits, self.commits + min(due, RATE)):
+            for number in range(self.commits, self.commits + min(due, self._rate)):
                 # One partition is committed so often that it changes before it can be read.
                 path = self._paths[0 if number % 10 == 0 else number % len(self._paths)]
                 asked.append(self._client.set_async(f"/consumers/{path}", str(number + 1).encode()))
@@ -315,8 +316,8 @@ def server() -> Iterator[ZooKeeperServer]:
 
 
 @pytest.fixture
-def committer(server: ZooKeeperServer) -> Iterator[Committer]:
-    committer = Committer(server.address)
+def committer(server: ZooKeeperServer, request: pytest.FixtureRequest) -> Iterator[Committer]:
+    committer = Committer(server.address, SOAK_RATE if request.node.get_closest_marker("soak") else RATE)
     yield committer
     committer.close()
 

@@ -88,6 +88,12 @@ def changed(change: Change, tmp_path: Path) -> tuple[str, str]:
     return change.before, change.after
 
 
+@pytest.fixture(scope="module")
+def each_partition(spark: SparkSession, change: Change) -> Found:
+    """The change of each offset."""
+    return found(diff_snapshots(spark, str(change.folder), by="partition"))
+
+
 def _changed(raw: Any, take: Callable[[], str]) -> tuple[str, str]:
     plant(raw, {f"g{group}/offsets/t{topic}/{n}": b"10" for group in range(3) for topic in range(3) for n in range(10)})
     plant(raw, {f"{group}/offsets/t/{n}": b"1" for group in HIDDEN for n in range(2)})
@@ -154,10 +160,15 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def test_every_state_equals_that_of_a_plain_program(
-    spark: SparkSession, change: Change, changed: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    change: Change,
+    changed: tuple[str, str],
+    each_partition: Found,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With and without a shuffle, and with colliding hashes."""
-    rows = found(diff_snapshots(spark, str(tmp_path), by="partition"))
+    rows = each_partition
     assert {name: (row["state"], row["delta"]) for name, row in rows.items()} == modelled(tmp_path, *changed)
     assert {row["state"] for row in rows.values()} == set(SnapshotChange)
 
@@ -169,10 +180,8 @@ def test_every_state_equals_that_of_a_plain_program(
     assert {name: (row["state"], row["delta"]) for name, row in back.items()} == modelled(tmp_path, *changed[::-1])
 
 
-def test_a_row_has_all_details_and_unknown_values_are_null(
-    spark: SparkSession, changed: tuple[str, str], tmp_path: Path
-) -> None:
-    rows = found(diff_snapshots(spark, str(tmp_path), by="partition"))
+def test_a_row_has_all_details_and_unknown_values_are_null(each_partition: Found) -> None:
+    rows = each_partition
     names = ("state", "before", "after", "delta", "commits", "recreated", "held")
     told = {n: tuple(rows[f"g0/t0/{n}"][name] for name in names) for n in (0, 1, 2, 3, 4, 5, 10, 11, 20, 21)}
     assert told == {
@@ -195,11 +204,11 @@ def test_a_row_has_all_details_and_unknown_values_are_null(
 
 
 def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
-    spark: SparkSession, changed: tuple[str, str], tmp_path: Path
+    spark: SparkSession, change: Change, each_partition: Found
 ) -> None:
-    each = found(diff_snapshots(spark, str(tmp_path), by="partition"))
-    for by, length in ((SummaryLevel.GROUP, 1), (SummaryLevel.TOPIC, 2)):
-        rows = diff_snapshots(spark, str(tmp_path), by=by)
+    each, folder = each_partition, str(change.folder)
+    sums = {by: diff_snapshots(spark, folder, by=by).cache() for by in (SummaryLevel.GROUP, SummaryLevel.TOPIC)}
+    for rows, length in zip(sums.values(), (1, 2), strict=True):
         together = found(rows)
         assert together.keys() == {"/".join(name.split("/")[:length]) for name in each}
         for name, row in together.items():
@@ -213,17 +222,20 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
             assert row["committed_at"] == max(one["committed_at"] for one in its)
             deltas = [one["delta"] for one in its if one["delta"] is not None]
             assert row["delta"] == (sum(deltas) if deltas else None)
-        assert dict(history.totals(rows)) == {
+        totals = history.totals(rows)
+        assert dict(totals) == {
             name: sum(row[count_column(name)] for row in together.values()) for name in CHANGE_FILTERS
         }
-    some = history.with_states(diff_snapshots(spark, str(tmp_path)), [SnapshotChange.NEW, SnapshotChange.WENT_BACK])
+    some = history.with_states(sums[SummaryLevel.GROUP], [SnapshotChange.NEW, SnapshotChange.WENT_BACK])
     assert found(some).keys() == {"g0", "late"}
-    assert history.totals(diff_snapshots(spark, str(tmp_path), by="partition")) == history.totals(rows)
+    assert history.totals(diff_snapshots(spark, folder, by="partition")) == totals
     held = [
-        history.with_states(diff_snapshots(spark, str(tmp_path), by=by), [UNCHANGED_HELD])
-        for by in (SummaryLevel.GROUP, SummaryLevel.PARTITION)
+        history.with_states(rows, [UNCHANGED_HELD])
+        for rows in (sums[SummaryLevel.GROUP], diff_snapshots(spark, folder, by=SummaryLevel.PARTITION))
     ]
     assert [found(rows).keys() for rows in held] == [{"g0"}, {"g0/t0/1"}]
+    for rows in sums.values():
+        rows.unpersist()
 
 
 def test_only_groups_and_topics_whose_whole_names_match_are_compared(

@@ -55,6 +55,26 @@ def test_a_mark_is_written_changed_and_removed_only_by_its_own_plan(registry: Re
     assert marks.read(registry._context, ["billing"]) == {}
 
 
+def test_a_mark_that_was_not_expected_is_read_and_changes_only_the_outcome_of_its_group(registry: Registry) -> None:
+    for name in ("taken", "own", "free"):
+        registry.group(name).create()
+    put(registry, "taken", plan="p2")
+    put(registry, "own")
+    targets = {name: f"new-{name}" for name in ("taken", "own", "free", "nobody")}
+
+    found = marks.put(registry._context, targets, plan="p1", state=MarkState.MOVED, unmarked=True)
+
+    assert isinstance(found["taken"], GroupMigratedError)
+    assert isinstance(found["nobody"], GroupNotFoundError)
+    assert (found["own"], found["free"]) == (None, None)
+    now = marks.read(registry._context, targets)
+    assert {name: (mark.plan, mark.state) for name, mark in now.items() if isinstance(mark, Mark)} == {
+        "taken": ("p2", MarkState.MOVING),
+        "own": ("p1", MarkState.MOVED),
+        "free": ("p1", MarkState.MOVED),
+    }
+
+
 def test_a_mark_is_only_replaced_or_only_removed_in_one_state_on_request(
     registry: Registry, group: Consumergroup
 ) -> None:

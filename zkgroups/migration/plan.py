@@ -17,7 +17,7 @@ from ..core.migration.obstacles import GroupFacts, obstacles
 from ..core.migration.offset_decision import Action, Decision, NoOffset, Reason, Rule, Unknown, decide
 from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow, places
 from ..core.migration.target_names import conflicts, name_error
-from ..core.znodes.topic_partition import TopicPartition, known_partition
+from ..core.znodes.topic_partition import TopicPartition
 from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 from .current_state import active_members
@@ -46,11 +46,6 @@ class SourceNode(NamedTuple):
     problem: str | None = None
     no_offset: NoOffset | None = None
     forbidden: bool = False
-
-    @property
-    def at(self) -> TopicPartition | None:
-        """The partition, if it is known."""
-        return known_partition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ other requests at once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -80,6 +79,7 @@ class ClientConnection:
         """Serve the client. Errors close the connection."""
         sending = asyncio.create_task(self._answers.run())
         receiving = asyncio.create_task(self._receive())
+        self._ended = asyncio.create_task(self._stream.ended.wait())
         try:
             done, _ = await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -91,6 +91,7 @@ class ClientConnection:
         finally:
             for task in (sending, receiving):
                 task.cancel()
+            self._ended.cancel()
             await asyncio.gather(sending, receiving, return_exceptions=True)
             self._upstream.close()
             self._stream.abort() if self._stream.ended.is_set() else self._stream.close()
@@ -167,17 +168,19 @@ class ClientConnection:
     async def _while_connected(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of work, or stop it when the client disconnects."""
         working = asyncio.create_task(work)
-        ended = asyncio.create_task(self._stream.ended.wait())
+
+        def stop(_ended: object) -> None:
+            working.cancel()
+
+        self._ended.add_done_callback(stop)
         try:
-            await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise FrameError("the client disconnected")
-            return working.result()
+            return await working
+        except asyncio.CancelledError:
+            if self._stream.ended.is_set():
+                raise FrameError("the client disconnected") from None
+            raise
         finally:
-            for task in (working, ended):
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await working
+            self._ended.remove_done_callback(stop)
 
     # Answers of the broker
 
