@@ -285,7 +285,8 @@ def test_gateways_are_restarted_one_by_one_under_their_clients(
     topic = group = "rolling-gateways"
     legacy_kafka.create_topic(topic, 6)
     bootstrap = ",".join(each.address for each in gateways)
-    with member(bootstrap, group, topic) as one, member(bootstrap, group, topic) as other:
+    quick = {"topic.metadata.refresh.interval.ms": 300, "reconnect.backoff.max.ms": 500}
+    with member(bootstrap, group, topic, **quick) as one, member(bootstrap, group, topic, **quick) as other:
         members = one, other
         for number, each in enumerate((None, *gateways), 1):
             if each is not None:
