@@ -128,8 +128,10 @@ def run(arguments: Sequence[str]) -> int:
         return ExitCode.DONE  # the reader of our output needs no more
     except BaseException as error:
         from .shared.errors_to_exit_codes import report
+        from .shared.messages import stderr_is_writable
 
-        end_at_next_signal()
+        if not stderr_is_writable():
+            end_at_next_signal()
         return report(error, verbose=options.verbose)
     return ExitCode.DONE
 

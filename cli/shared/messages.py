@@ -33,7 +33,7 @@ def say_in_time(options: Options, text: str) -> None:
 
     For commands that must go on: a write to a full pipe waits for its reader, however long that takes.
     """
-    if _stderr_is_writable(_LONGEST_WAIT):
+    if stderr_is_writable():
         say(options, text)
 
 
@@ -71,13 +71,13 @@ def show_gateway_warnings(options: Options) -> None:
 
     class Shown(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if _stderr_is_writable(0):
+            if stderr_is_writable(0):
                 complain(record.getMessage())
 
     logging.getLogger("zkgroups.gateway").addHandler(Shown(logging.WARNING))
 
 
-def _stderr_is_writable(seconds: float) -> bool:
+def stderr_is_writable(seconds: float = _LONGEST_WAIT) -> bool:
     """Wait until a few lines can be written to stderr without waiting. Return False after this time."""
     watched = select.poll()
     with contextlib.suppress(OSError):  # stderr is not a file

@@ -42,7 +42,7 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 
 
 def end_at_next_signal() -> None:
-    """Let the next signal end the process: the cleanup is over, and perhaps nobody reads the last message."""
+    """Let the next signal end the process. For its last message, which nobody may read."""
     for number, handler in _BEFORE.items():
         signal.signal(number, signal.SIG_DFL if handler is signal.default_int_handler else handler)
 

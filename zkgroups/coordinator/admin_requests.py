@@ -64,7 +64,7 @@ class AdminRequests:
 
         def located(result: Result) -> None:
             if isinstance(result, GroupsLocated):
-                self._outbox.answer(request_id, LocateAnswer(KafkaError.NONE, result.elsewhere))
+                self._outbox.answer(request_id, LocateAnswer(KafkaError.NONE, result.elsewhere, result.are_elected))
             else:
                 self._refuse(request_id, request, result)
 

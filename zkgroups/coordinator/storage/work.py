@@ -191,9 +191,10 @@ class GroupLoaded:
 
 @dataclass(frozen=True, slots=True)
 class GroupsLocated:
-    """The groups that have another coordinator."""
+    """The groups that have another coordinator. `are_elected`: whether coordinators can change."""
 
     elsewhere: Mapping[str, CoordinatorNode] = field(default_factory=dict)
+    are_elected: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,11 +105,12 @@ class CommitAnswer:
 class LocateAnswer:
     """The other coordinators of the `groups` of the request. A missing group has none, and may be joined here.
 
-    With an `error`, they could not be found.
+    With an `error`, they could not be found. `are_elected`: whether coordinators can change.
     """
 
     error: KafkaError
     groups: Mapping[str, CoordinatorNode] = field(default_factory=dict)
+    are_elected: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,7 @@ class ClientConnection:
         return known
 
     def add_gateway(self, address: Address) -> int:
-        """Return the id under which this client sees another gateway."""
+        """Return the id under which this client sees an elected gateway."""
         return self._addresses.other_gateways.add(self._client, address)
 
     async def _probe(self, message: Any) -> Any:

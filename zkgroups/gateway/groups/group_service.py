@@ -8,7 +8,6 @@ from typing import Any, Final, Protocol
 from ...coordinator.values.answers import LocateAnswer, refusal
 from ...coordinator.values.kafka_errors import KafkaError
 from ...coordinator.values.requests import LocateRequest
-from ...core.znodes.coordinator_node import CoordinatorNode
 from ...kafka.wire import codec
 from ...kafka.wire.address import Address
 from ...kafka.wire.codec import ReceivedRequest
@@ -46,7 +45,7 @@ class Client(Protocol):
         """Return the addresses at the gateway of all known brokers."""
 
     def add_gateway(self, address: Address) -> int:
-        """Return the id under which the client sees another gateway."""
+        """Return the id under which the client sees an elected gateway."""
 
 
 class GroupService:
@@ -138,7 +137,7 @@ class GroupService:
         found = []
         for key in here:
             error = KafkaError.NONE if key in allowed else KafkaError.GROUP_AUTHORIZATION_FAILED
-            node, address = _coordinator(key, addresses, located.groups.get(key), client)
+            node, address = _coordinator(key, addresses, located, client)
             found.append(_found(key, error or located.error, node, address, several=several))
         if not several:
             return found[0]
@@ -158,13 +157,18 @@ class GroupService:
 
 
 def _coordinator(
-    group: str, addresses: Mapping[int, Address], other: CoordinatorNode | None, client: Client
+    group: str, addresses: Mapping[int, Address], located: LocateAnswer, client: Client
 ) -> tuple[int, Address]:
-    """Return the node that a client must see as the coordinator of a group: here, or at another gateway."""
+    """Return the node that a client must see as the coordinator of a group: here, or at another gateway.
+
+    An elected gateway has an id of its own. With the id of a broker, librdkafka would not notice that another gateway
+    has taken over: it ignores a new address under the same id.
+    """
+    other = located.groups.get(group)
     reachable = addresses if other is None else addresses_at(other, addresses)
     if (node := coordinator_node(group, reachable)) is None:
         return NO_NODE, NOBODY
-    return node if other is None else client.add_gateway(reachable[node]), reachable[node]
+    return client.add_gateway(reachable[node]) if located.are_elected else node, reachable[node]
 
 
 def _found(group: str, error: KafkaError, node: int, address: Address, *, several: bool) -> Any:

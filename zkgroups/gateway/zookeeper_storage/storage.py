@@ -208,7 +208,7 @@ class ZooKeeperStorage:
             case LocateGroups(names):
                 if not self._context.session.connected:  # a client may wait here with its other requests
                     return WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
-                return GroupsLocated(self._elections.elsewhere(names))
+                return GroupsLocated(self._elections.elsewhere(names), self._elections.are_held)
             case DescribeStored(names):
                 elsewhere = self._elections.elsewhere(names)
                 here = [name for name in names if name not in elsewhere]
