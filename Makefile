@@ -5,52 +5,65 @@ INSTALLED := .venv/.installed
 
 # What a test needs and cannot have fails `make test`; to have it skipped instead: make test ZKGROUPS_REQUIRE=
 ZKGROUPS_REQUIRE ?= zookeeper,spark,kafka
-QUICK := not zookeeper and not spark and not kafka and not docker and not slow
+QUICK := not soak and not zookeeper and not spark and not kafka and not docker and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help install java demo lint check test soak mutate bench docs clean
+.PHONY: help install upgrade java demo lint check test servers pythons soak mutate proofs bench docs clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-8s %s\n' "$$name" "$$text"; done
 
-install: $(INSTALLED) ## Make .venv with the library, its command and all tools
+install: $(INSTALLED) ## Set up .venv with the library, the command and all tools
 
-$(INSTALLED): setup.cfg pyproject.toml Makefile scripts/setup
+$(INSTALLED): setup.cfg pyproject.toml Makefile scripts/setup scripts/constraints.txt
 	@scripts/setup venv
+
+upgrade: $(INSTALLED) ## Install the newest packages that setup.cfg allows, and keep their versions in scripts/constraints.txt
+	@scripts/setup upgrade
 
 java:
 	@scripts/setup java
 
-demo: java $(INSTALLED) ## Show what a consumer group is and does, on a ZooKeeper of its own
+demo: java $(INSTALLED) ## Run the guided tour on a temporary ZooKeeper
 	@$(BIN)/zkgroups demo
 
-lint: $(INSTALLED) ## Lint and types
+lint: $(INSTALLED) ## Check style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-check: lint ## Lint, types, and the tests that need no server: seconds
+check: lint ## Check style and types, and run the tests that need no server
 	$(BIN)/pytest -q -n auto -m "$(QUICK)"
 
-# One process begins with the tests of Spark, one with those of the new broker, and one with those of the old broker.
-test: java $(INSTALLED) ## All tests, on real servers
-	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 3
+# Four processes begin with the tests of Spark, of Spark with brokers, of the new broker, and of the old broker.
+test: java $(INSTALLED) ## Run all tests, on real servers (ZKGROUPS_TEST_RELEASE: of this release of ZooKeeper)
+	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 4
 
-soak: java $(INSTALLED) ## Kill whoever takes a snapshot, ZKGROUPS_SOAK_KILLS times (120), and members, ZKGROUPS_SOAK_ROUNDS times (30); cut servers off, ZKGROUPS_SOAK_CUTS times each (20)
-	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -m soak -s
+# On a quiet machine this takes most of an hour.
+servers: java $(INSTALLED) ## Run the suites of registry, members, command and migration on all releases of ZooKeeper (ZKGROUPS_TEST_RELEASE: on one)
+	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/python scripts/servers.py
 
-mutate: java $(INSTALLED) ## Change the code in ZKGROUPS_MUTATIONS random places (100), one at a time, and print what no test noticed
+pythons: java $(INSTALLED) ## Run `check`, and live tests of the core, on Python 3.12 and 3.13 (ZKGROUPS_PYTHONS)
+	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) scripts/pythons $(or $(ZKGROUPS_PYTHONS),3.12 3.13)
+
+soak: java $(INSTALLED) ## Long fault tests: kill snapshot runs (ZKGROUPS_SOAK_KILLS, 120) and members (ZKGROUPS_SOAK_ROUNDS, 30), cut off servers (ZKGROUPS_SOAK_CUTS, 20), break ensembles (ZKGROUPS_SOAK_ENSEMBLES, 10), run 200 members (ZKGROUPS_SOAK_MINUTES, 10), damage input (ZKGROUPS_SOAK_FUZZ, 600 seconds)
+	ZKGROUPS_SEED=$${ZKGROUPS_SEED:-$$(date +%s)} ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -m soak -s
+
+mutate: java $(INSTALLED) ## Change the code at ZKGROUPS_MUTATIONS random places of each folder (100), one at a time, and print the changes that no test detects
 	$(BIN)/python scripts/mutate.py --count $(or $(ZKGROUPS_MUTATIONS),100)
 
-bench: java $(INSTALLED) ## All benchmarks, one after the other
+proofs: java $(INSTALLED) ## Make the changes that docs/guarantees.md names, one at a time, and print which tests notice
+	$(BIN)/python scripts/proofs.py
+
+bench: java $(INSTALLED) ## Run all benchmarks, one after the other
 	@set -e; for file in benchmarks/[!_]*.py; do $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done
 
-docs: java $(INSTALLED) ## Write docs and its pictures anew, from the code and the commands
+docs: java $(INSTALLED) ## Generate the references and pictures in docs from the code and the commands
 	$(BIN)/python scripts/cli_reference.py
 	$(BIN)/python scripts/rebalance_reference.py
 	$(BIN)/python scripts/coordinator_reference.py
 	$(BIN)/python scripts/pictures.py
 
-clean: ## Take away .venv and everything else that was made here
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## Delete .venv and all other generated files
+	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

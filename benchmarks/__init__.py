@@ -32,23 +32,41 @@ class Stopwatch:
         self.seconds[name] = time.perf_counter() - began
 
 
-def in_turn(contenders: Mapping[str, Callable[[int], Times]], *, rounds: int) -> dict[str, Times]:
-    """Let each contender do each round, whose number it gets; the median of each step. Round 0 is not counted."""
+def every_round(contenders: Mapping[str, Callable[[int], Times]], *, rounds: int) -> dict[str, list[Times]]:
+    """Let each contender do each round, whose number it gets. Round 0 is not counted."""
     found: dict[str, list[Times]] = {name: [] for name in contenders}
     for number in range(rounds + 1):
         for name, contender in contenders.items():
             times = contender(number)
             if number:
                 found[name].append(times)
+    return found
+
+
+def medians(found: Mapping[str, Sequence[Times]]) -> dict[str, Times]:
+    """The median of each step."""
     return {
         name: {step: statistics.median(times[step] for times in every) for step in every[0]}
         for name, every in found.items()
     }
 
 
+def in_turn(contenders: Mapping[str, Callable[[int], Times]], *, rounds: int) -> dict[str, Times]:
+    """Let each contender do each round, and return the median of each step."""
+    return medians(every_round(contenders, rounds=rounds))
+
+
 def ratios(first: Times, second: Times) -> Times:
     """How many times faster the first is, step by step."""
     return {step: round(second[step] / first[step], 2) for step in first}
+
+
+def paired_ratios(first: Sequence[Times], second: Sequence[Times]) -> Times:
+    """How many times faster the first is: the median of the ratios of all rounds, for a load that changes."""
+    return {
+        step: round(statistics.median(b[step] / a[step] for a, b in zip(first, second, strict=True)), 2)
+        for step in first[0]
+    }
 
 
 def table(title: str, medians: Mapping[str, Times]) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 UNDER_WAY = 8
+SINGLE_TOGETHER, SINGLE_UNDER_WAY = 64, 384
 MULTI_READ = 22
 CLOSE = -11
 REPLY_HEADER = 16
@@ -41,6 +42,22 @@ class BareClient:
                 yield waiting.popleft(), self._receive()[REPLY_HEADER:]
         while waiting:
             yield waiting.popleft(), self._receive()[REPLY_HEADER:]
+
+    def read_each(self, kind: int, paths: Sequence[str]) -> list[bytes]:
+        """The answers to one request for each path, of which many are under way."""
+        answers: list[bytes] = []
+        for start in range(0, len(paths), SINGLE_TOGETHER):
+            some = [path.encode() for path in paths[start : start + SINGLE_TOGETHER]]
+            self._socket.sendall(b"".join(self._single(kind, path) for path in some))
+            while start + len(some) - len(answers) > SINGLE_UNDER_WAY:
+                answers.append(self._receive()[REPLY_HEADER:])
+        while len(answers) < len(paths):
+            answers.append(self._receive()[REPLY_HEADER:])
+        return answers
+
+    def _single(self, kind: int, path: bytes) -> bytes:
+        self._xid += 1
+        return struct.pack(">iiii", 13 + len(path), self._xid, kind, len(path)) + path + b"\0"
 
     def close(self) -> None:
         """End the session."""

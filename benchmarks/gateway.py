@@ -1,8 +1,10 @@
 """Kafka's clients through a gateway, compared with the same clients directly at the broker.
 
-    python -m benchmarks.gateway [--messages 300000] [--members 100] [--partitions 1000] [--rounds 7]
+    python -m benchmarks.gateway [--messages 300000] [--single 2000] [--members 100] [--partitions 1000] [--rounds 7]
 
-- messages of 1 kB: librdkafka reads and writes them in batches, and then sends one at a time to a waiting consumer
+- messages of 1 kB: librdkafka reads and writes them in batches
+- one message at a time, to a waiting consumer: by turns directly and through the gateway, so that other programs on the
+  machine slow down both alike
 - rebalance: a member changes its subscription, and all members join again until each has its partitions
 - commits: members commit their partitions at the same time, each waits for the answer; with groups in memory, and with
   groups in ZooKeeper
@@ -21,7 +23,7 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,14 +31,14 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, Producer, TopicPartition
 
-from benchmarks import Times, in_turn, ratios, result, table
+from benchmarks import Times, every_round, in_turn, medians, paired_ratios, ratios, result, table
 from benchmarks._group_clients import GroupClient, all_are_assigned, everybody_joins, first_generation
 from zkgroups import Registry
 from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer, ports
 
 MESSAGE = os.urandom(1000)
 PATIENCE = 60.0
-READ, WRITTEN, SINGLE, SHARED, COMMITTED = "to-read", "written", "single", "shared", "committed"
+READ, WRITTEN, SHARED, COMMITTED = "to-read", "written", "shared", "committed"
 COMMITTERS = 10
 
 Use = Callable[[list[GroupClient]], Coroutine[Any, Any, Times]]
@@ -45,6 +47,13 @@ Use = Callable[[list[GroupClient]], Coroutine[Any, Any, Times]]
 @contextmanager
 def running_gateway(*arguments: str) -> Iterator[str]:
     """Run the command, and yield the address of the gateway."""
+    with gateway_process(*arguments) as (_process, address):
+        yield address
+
+
+@contextmanager
+def gateway_process(*arguments: str) -> Iterator[tuple[ChildProcess, str]]:
+    """Run the command, and yield its process and the address of the gateway."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         listen, broker = ports.reserve(), ports.reserve()
@@ -59,7 +68,7 @@ def running_gateway(*arguments: str) -> Iterator[str]:
             if not process.running or time.monotonic() > deadline:
                 raise RuntimeError(f"the gateway did not start:\n{process.tail()}")
             time.sleep(0.1)
-        yield address
+        yield process, address
 
 
 def listens(host: str, port: int) -> bool:
@@ -104,32 +113,62 @@ def produce(address: str, messages: int, topic: str = WRITTEN) -> Times:
     return {"produce": time.perf_counter() - began}
 
 
-def one_at_a_time(address: str, messages: int) -> Times:
-    """The time from sending a message to having it, in the middle."""
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 0, "acks": 1})
-    consumer = consumer_at(address, SINGLE, OFFSET_END)
-    while consumer.poll(0.1) is None:  # until both are connected
-        producer.produce(SINGLE, MESSAGE)
-        producer.flush(PATIENCE)
-    while consumer.poll(0.5) is not None:
-        pass
-    took = []
-    for _ in range(messages):
+class Pair:
+    """A producer, and a consumer that waits for its messages."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        self._topic = topic
+        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 0, "acks": 1})
+        self._consumer = consumer_at(address, topic, OFFSET_END)
+        while self._consumer.poll(0.1) is None:  # until both are connected
+            self._producer.produce(topic, MESSAGE)
+            self._producer.flush(PATIENCE)
+        while self._consumer.poll(0.5) is not None:
+            pass
+
+    def exchange(self) -> float:
+        """Return the time from sending a message to having it."""
         began = time.perf_counter()
-        producer.produce(SINGLE, MESSAGE)
-        assert consumer.poll(PATIENCE) is not None
-        took.append(time.perf_counter() - began)
-    consumer.close()
-    producer.flush(PATIENCE)
-    return {"produce to consume": statistics.median(took)}
+        self._producer.produce(self._topic, MESSAGE)
+        assert self._consumer.poll(PATIENCE) is not None
+        took = time.perf_counter() - began
+        self._producer.flush(PATIENCE)
+        return took
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def one_at_a_time(addresses: Mapping[str, str], messages: int) -> dict[str, list[float]]:
+    """Let each contender send a message, and again. Return all times of each."""
+    pairs = {name: Pair(address, f"single-{name}") for name, address in addresses.items()}
+    found: dict[str, list[float]] = {name: [] for name in pairs}
+    for _ in range(messages):
+        for name, pair in pairs.items():
+            found[name].append(pair.exchange())
+    for pair in pairs.values():
+        pair.close()
+    return found
 
 
 def messages_through(address: str, messages: int) -> Callable[[int], Times]:
-    def run(_round: int) -> Times:
-        found = consume(address, messages) | produce(address, messages // 3)
-        return found | one_at_a_time(address, 500)
+    return lambda _round: consume(address, messages) | produce(address, messages // 3)
 
-    return run
+
+def compare_messages(addresses: Mapping[str, str], given: argparse.Namespace) -> dict[str, float]:
+    """Return the ratios of throughput and of the time of single messages, and print tables."""
+    batches = every_round(
+        {name: messages_through(address, given.messages) for name, address in addresses.items()}, rounds=given.rounds
+    )
+    table(f"{given.messages} messages of 1 kB", medians(batches))
+    single = one_at_a_time(addresses, given.single)
+    quantiles = {name: statistics.quantiles(times, n=10) for name, times in single.items()}
+    table("one message at a time", {name: {"p10": tens[0], "p50": tens[4]} for name, tens in quantiles.items()})
+    direct, gateway = quantiles["direct"], quantiles["gateway"]
+    latency = {"p10": gateway[0] / direct[0], "p50": gateway[4] / direct[4]}
+    return paired_ratios(batches["gateway"], batches["direct"]) | {
+        f"latency_{name}": round(ratio, 2) for name, ratio in latency.items()
+    }
 
 
 # Groups
@@ -187,6 +226,7 @@ def commit(count: int) -> Use:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--messages", type=int, default=300_000)
+    parser.add_argument("--single", type=int, default=2000)
     parser.add_argument("--members", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--commits", type=int, default=200)
@@ -196,20 +236,13 @@ def main() -> None:
         broker = stack.enter_context(KafkaBroker())
         zookeeper = stack.enter_context(ZooKeeperServer())
         plant(zookeeper.address, COMMITTED, COMMITTERS**2)
-        for topic in (READ, WRITTEN, SINGLE):
+        for topic in (READ, WRITTEN, "single-direct", "single-gateway"):
             broker.create_topic(topic)
         broker.create_topic(SHARED, given.partitions)
         broker.create_topic(COMMITTED, COMMITTERS * COMMITTERS)
         produce(broker.address, given.messages, READ)
         memory = stack.enter_context(running_gateway("-b", broker.address, "--memory"))
-        found = in_turn(
-            {
-                "direct": messages_through(broker.address, given.messages),
-                "gateway": messages_through(memory, given.messages),
-            },
-            rounds=given.rounds,
-        )
-        table(f"{given.messages} messages of 1 kB", found)
+        found = compare_messages({"direct": broker.address, "gateway": memory}, given)
         again = rebalance(SHARED, given.partitions)
         rebalanced = in_turn(
             {
@@ -231,7 +264,7 @@ def main() -> None:
         table(f"{COMMITTERS} members, each commits {COMMITTERS} offsets", committed)
     result(
         "gateway",
-        messages_vs_direct=ratios(found["gateway"], found["direct"]),
+        messages_vs_direct=found,
         rebalance_vs_broker=ratios(rebalanced["gateway"], rebalanced["direct"]),
         commits_per_second={name: round(1 / times["commit"]) for name, times in committed.items()},
         commits_vs_broker={

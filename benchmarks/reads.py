@@ -1,6 +1,6 @@
 """Read every offset of a tree, with decoded values and stats: as columns, as objects, and without zkgroups.
 
-    python -m benchmarks.reads [--rounds 3]
+    python -m benchmarks.reads [--rounds 3] [--old] [--releases 3.4.14 3.5.10]
 
 On 200,000 offsets (2,000 groups of 5 topics of 20 partitions):
 
@@ -11,7 +11,9 @@ On 200,000 offsets (2,000 groups of 5 topics of 20 partitions):
 - kazoo one by one: `get_children` and `get` for a tenth of the groups, a different one in each round; the time is
   multiplied by ten
 
-On 10,000 offsets, with ZooKeeper 3.4.14 and 3.5.10, which do not support MultiRead: objects, and kazoo one by one.
+On 50,000 offsets, with ZooKeeper 3.4.14 and 3.5.10, which do not support MultiRead: columns, objects, `describe` of all
+groups, a snapshot by a warm Spark, single reads pipelined by the minimal client, and kazoo one by one. Each ratio is
+the median of the ratios of all rounds. `--releases` chooses other releases; `--old` measures only this part.
 
 Memory: the peak memory of a process that iterates over 1,000,000 offsets, compared with 10,000 offsets.
 """
@@ -21,6 +23,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tempfile
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,18 +35,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from kazoo.client import KazooClient
 
-from benchmarks import Times, in_turn, ratios, result, table
+from benchmarks import Times, every_round, in_turn, paired_ratios, ratios, result, table
+from benchmarks import medians as medians_of
 from benchmarks._bare import BareClient
 from benchmarks._trees import seed
 from zkgroups import CommittedOffset, Registry
 from zkgroups.core.selection import Selection
-from zkgroups.spark import SourceOptions
+from zkgroups.spark import SourceOptions, take_snapshot
+from zkgroups.spark.session import own_session
 from zkgroups.spark.source.arrow_columns import from_array, offset_columns
 from zkgroups.spark.source.table_reader import read_batches
 from zkgroups.testing import ZooKeeperServer
+from zkgroups.zookeeper.kazoo_compat.safe_decoding import decode_names
 from zkgroups.zookeeper.requests.multiread_format import END, Kind, listings, operations
 
-GROUPS, TENTH, OLD_GROUPS, MANY_GROUPS = 2_000, 10, 100, 10_000
+GROUPS, TENTH, OLD_GROUPS, FEW_GROUPS, MANY_GROUPS = 2_000, 10, 500, 100, 10_000
 TOGETHER = 500
 ROWS = 10_000
 OLD = ("3.4.14", "3.5.10")
@@ -84,6 +90,21 @@ def bare(hosts: str) -> int:
         asked = [part for parts, _ in batch for part in parts]
         numbers = offset_columns([answer for _, answer in batch])
         rows += len(_names(asked)[0]) if numbers is not None else 0
+    client.close()
+    return rows
+
+
+def bare_single(hosts: str) -> int:
+    """Read all offsets with the minimal client, each by its own request."""
+    client = BareClient(hosts)
+    [groups] = client.read_each(Kind.CHILDREN, ["/consumers"])
+    paths = [f"/consumers/{group}/offsets" for group in decode_names(groups, 0)]
+    for _ in ("topics", "partitions"):
+        answers = client.read_each(Kind.CHILDREN, paths)
+        paths = [
+            f"{path}/{name}" for path, answer in zip(paths, answers, strict=True) for name in decode_names(answer, 0)
+        ]
+    rows = sum(answer[4 : 4 + answer[3]].isdigit() for answer in client.read_each(Kind.NODE, paths))
     client.close()
     return rows
 
@@ -180,16 +201,22 @@ def measure(rounds: int) -> dict[str, Times]:
         return in_turn(contenders, rounds=rounds)
 
 
-def measure_old(release: str, rounds: int) -> dict[str, Times]:
+def measure_old(release: str, rounds: int) -> dict[str, list[Times]]:
     with ExitStack() as stack:
         hosts = stack.enter_context(ZooKeeperServer(release=release)).address
         expected = seed(hosts, groups=OLD_GROUPS)
         registry, client = stack.enter_context(Registry.connect(hosts)), _kazoo(stack, hosts)
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        spark = stack.enter_context(own_session())
         contenders = {
+            "columns": lambda _: timed(lambda: columns(hosts), expected),
             "objects": lambda _: timed(lambda: objects(registry), expected),
+            "describe": lambda _: timed(lambda: sum(1 for _ in registry.describe()), OLD_GROUPS),
+            "snapshot": lambda _: timed(lambda: take_snapshot(spark, folder, hosts).offsets, expected),
+            "bare socket": lambda _: timed(lambda: bare_single(hosts), expected),
             "kazoo one by one": a_tenth(client, expected),
         }
-        return in_turn(contenders, rounds=rounds)
+        return every_round(contenders, rounds=rounds)
 
 
 def _kazoo(stack: ExitStack, hosts: str) -> Any:
@@ -198,6 +225,14 @@ def _kazoo(stack: ExitStack, hosts: str) -> Any:
     stack.callback(client.close)
     stack.callback(client.stop)
     return client
+
+
+def old_ratios(release: str, rounds: int) -> dict[str, float]:
+    """How many times faster each contender is than kazoo one by one."""
+    found = measure_old(release, rounds)
+    table(f"50,000 offsets, ZooKeeper {release}", medians_of(found))
+    slowest = found.pop("kazoo one by one")
+    return {name: paired_ratios(times, slowest)["walk"] for name, times in found.items()}
 
 
 def memory(groups: int) -> tuple[int, int]:
@@ -213,13 +248,17 @@ def memory(groups: int) -> tuple[int, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--old", action="store_true")
+    parser.add_argument("--releases", nargs="+", default=OLD)
+    options = parser.parse_args()
+    rounds = options.rounds
+    old = {release: old_ratios(release, rounds) for release in options.releases}
+    if options.old:
+        result("reads", fallback_vs_one_by_one=old)
+        return
     medians = measure(rounds)
     table("200,000 offsets", medians)
-    old = {release: measure_old(release, rounds) for release in OLD}
-    for release, found in old.items():
-        table(f"10,000 offsets, ZooKeeper {release}", found)
-    (_, large), (_, small) = memory(MANY_GROUPS), memory(OLD_GROUPS)
+    (_, large), (_, small) = memory(MANY_GROUPS), memory(FEW_GROUPS)
 
     def speedup(first: str, second: str) -> float:
         return ratios(medians[first], medians[second])["walk"]
@@ -230,9 +269,7 @@ def main() -> None:
         columns_vs_pipelined=speedup("columns", "kazoo pipelined"),
         columns_vs_bare_socket=speedup("columns", "bare socket"),
         objects_vs_one_by_one=speedup("objects", "kazoo one by one"),
-        fallback_vs_one_by_one={
-            release: ratios(found["objects"], found["kazoo one by one"])["walk"] for release, found in old.items()
-        },
+        fallback_vs_one_by_one=old,
         memory_of_1000000_vs_10000=round(large / small, 2),
         megabytes_for_1000000=large,
     )

@@ -25,7 +25,7 @@ def completion(options: Options, shell: str | None) -> None:
     """Print shell code that completes commands, options, and the names of groups, topics, partitions and instances.
 
     The default shell is $SHELL. Names come from ZooKeeper. Its address is taken from the line being typed, the
-    environment or the context in use. If it does not answer within a second, no names are offered.
+    environment or the context in use. If ZooKeeper does not answer within a second, no names are offered.
 
     To install it, add this line to ~/.bashrc: source <(zkgroups completion bash). For zsh, add the same line with zsh
     to ~/.zshrc. For fish, add to config.fish: zkgroups completion fish | source

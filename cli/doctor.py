@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import click
 
 from zkgroups import Checkup, Finding, Registry, Severity
+from zkgroups.core.doctor.all_checks import run_log_checks, worst_first
 from zkgroups.core.doctor.findings import CheckCode
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError, ZkgroupsException
 
+from .groups.read_lags import read_lags
 from .shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
+from .shared.brokers import brokers
 from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.durations import duration_option
 from .shared.errors_to_exit_codes import Tally, sentence
 from .shared.exit_codes import ExitCode
 from .shared.messages import say
-from .shared.options import Options
+from .shared.options import Format, Options
 from .shared.output import Column, Output, Row, Table
 from .shared.progress import counted
 
@@ -40,9 +44,35 @@ REPAIRS: Final = Table("findings", key="path", columns=(*_COLUMNS, _REPAIR))
 """Findings, with the result of the repair of each."""
 
 
+_SEVERITIES: Final = [severity.value for severity in Severity]
+_NEVER: Final = "never"
+_MOST_ALIKE: Final = 3
+"""So many findings of one kind have lines of their own in a table."""
+
+
 @click.command(cls=Command)
 @maybe_groups_argument
 @matching_option
+@click.option(
+    "--severity",
+    type=click.Choice(_SEVERITIES),
+    default=Severity.INFO.value,
+    help="Only findings of this severity, and worse ones.",
+)
+@click.option(
+    "--ignore",
+    type=click.Choice([code.value for code in CheckCode]),
+    metavar="CHECK",
+    multiple=True,
+    help="Leave out the findings of this check. May be repeated.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice([*_SEVERITIES, _NEVER]),
+    default="warning",
+    show_default=True,
+    help="The lowest severity for exit code 10.",
+)
 @click.option("--repair", is_flag=True, help="Show the possible repairs, and why other findings cannot be repaired.")
 @execute_option
 @duration_option(
@@ -53,66 +83,122 @@ def doctor(
     options: Options,
     names: tuple[str, ...],
     matching: re.Pattern[str] | None,
+    severity: str,
+    ignore: tuple[str, ...],
+    fail_on: str,
     repair: bool,
     execute: bool,
-    stale_after: int,
+    stale_after: float,
 ) -> None:
     """Find problems in the named groups, or in all groups. Show the severity, the node and the problem of each.
 
-    The exit code is 10 for any error or warning; findings of severity info do not change it. With -o wide, FIX shows
-    the command to run, or another remedy.
+    The worst findings come first. In a table, many findings of one check are one line with their number: errors and
+    warnings of one group, and findings of severity info of all groups. All other formats, and -o wide, show each
+    finding. With -o wide, FIX shows the command to run, or another remedy.
+
+    With -b, the offsets are also compared with the logs of the brokers (past-end and before-start).
+
+    The exit code is 10 for any shown error or warning. --fail-on changes that.
 
     --repair shows which findings can be repaired without harm to any client; --repair --execute repairs them. These
     are empty directories of groups and of deleted topics, registrations without a session, owner nodes with neither a
     session nor a registered instance, and whitespace around an offset. Each repair first checks that nothing has
     changed. All other findings need your decision.
 
+    Ages of offsets count from the time of this machine, or from the last commit if that is later.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka doctor
       zkgroups -z zk1:2181/kafka doctor billing invoices -o wide
       zkgroups -z zk1:2181/kafka doctor --groups 'bill.*' --stale-after 30d -o json
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 doctor --ignore open-acl --fail-on error
       zkgroups -z zk1:2181/kafka doctor --repair
       zkgroups -z zk1:2181/kafka doctor --repair --execute
     """
     if execute and not repair:
         raise click.UsageError("--execute needs --repair", click.get_current_context())
+    run = _Run(_Shown(Severity(severity), frozenset(ignore)), repair=repair, execute=execute)
     with connected(options, writes=execute) as registry:
-        chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
-        checkups = counted(options, registry.check(chosen, stale_after=stale_after), "groups checked")
-        run = _Run(registry, repair=repair, execute=execute)
-        output = Output(options)
-        write = output.write_done if execute else output.write
-        write(REPAIRS if repair else FINDINGS, run.rows(checkups, must_exist=names))
+        groups = chosen_groups(registry, names, matching) if names or matching else registry.groups()
+        checkups = counted(options, registry.check(groups, stale_after=stale_after), "groups checked")
+        findings = list(run.findings(checkups, must_exist=names))
+        if options.bootstrap_server is not None:
+            findings += run.shown.of(_log_findings(options, registry, groups))
+        _write(Output(options), run, run.rows(registry, worst_first(findings)))
     say(options, run.summary)
-    run.finish()
+    run.finish(None if fail_on == _NEVER else Severity(fail_on))
+
+
+def _write(output: Output, run: _Run, rows: Iterable[Row]) -> None:
+    if run.repair:
+        (output.write_done if run.execute else output.write)(REPAIRS, rows)
+    else:
+        output.write(FINDINGS, _folded(rows) if output.format is Format.TABLE else rows)
+
+
+def _folded(rows: Iterable[Row]) -> Iterator[Row]:
+    """Replace many findings of one check by the first of them, with the number of the others."""
+    kinds: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        of_group = () if row["severity"] == Severity.INFO else (row["group"],)
+        kinds.setdefault((row["severity"], row["code"], *of_group), []).append(row)
+    for alike in kinds.values():
+        if len(alike) <= _MOST_ALIKE:
+            yield from alike
+        else:
+            yield dict(alike[0]) | {"what": f"{alike[0]['what']} (and {len(alike) - 1} more: add -o wide)"}
+
+
+def _log_findings(options: Options, registry: Registry, groups: Sequence[str]) -> Iterator[Finding]:
+    """Compare the offsets with the logs. The checks of the znodes have reported groups that cannot be read."""
+    with brokers(options) as found:
+        for lag in read_lags(found, [each for each in registry.describe(groups) if each.offsets]):
+            yield from run_log_checks(lag)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Which findings are shown, repaired and counted."""
+
+    lowest: Severity
+    ignored: frozenset[str]
+
+    def of(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Yield the findings that are shown."""
+        return (each for each in findings if each.severity.is_at_least(self.lowest) and each.code not in self.ignored)
 
 
 class _Run:
     """Repairs findings if asked to, and counts the results."""
 
-    def __init__(self, registry: Registry, *, repair: bool, execute: bool) -> None:
-        self._registry = registry
-        self._repair = repair
-        self._execute = execute
+    def __init__(self, shown: _Shown, *, repair: bool, execute: bool) -> None:
+        self.shown = shown
+        self.repair = repair
+        self.execute = execute
         self._reading = Tally()
         self._repairing = Tally()
         self._left: Counter[Severity] = Counter()
         self._repairable = 0
         self._repaired = 0
 
-    def rows(self, checkups: Iterable[Checkup], *, must_exist: Collection[str]) -> Iterator[Row]:
-        """Yield a row for each finding, after its repair if requested. Report missing groups and forbidden nodes."""
+    def findings(self, checkups: Iterable[Checkup], *, must_exist: Collection[str]) -> Iterator[Finding]:
+        """Yield the findings that are shown. Report missing groups and forbidden nodes."""
         for checkup in checkups:
             with self._reading.attempt():
                 if not checkup.exists and checkup.group in must_exist:
                     raise GroupNotFoundError(checkup.group)
-                yield from map(self._row, checkup.findings)
-                if forbidden := [each.path for each in checkup.findings if each.code is CheckCode.NO_PERMISSION]:
+                shown = list(self.shown.of(checkup.findings))
+                yield from shown
+                if forbidden := [each.path for each in shown if each.code is CheckCode.NO_PERMISSION]:
                     raise NoPermissionError(forbidden[0])
 
-    def _row(self, finding: Finding) -> Row:
-        repaired, note = self._repair_finding(finding) if self._repair else (None, None)
+    def rows(self, registry: Registry, findings: Iterable[Finding]) -> Iterator[Row]:
+        """Yield a row for each finding, after its repair if requested."""
+        return (self._row(registry, finding) for finding in findings)
+
+    def _row(self, registry: Registry, finding: Finding) -> Row:
+        repaired, note = self._repair_finding(registry, finding) if self.repair else (None, None)
         if repaired:
             self._repaired += 1
         else:
@@ -129,18 +215,18 @@ class _Run:
             "repair": note,
         }
 
-    def _repair_finding(self, finding: Finding) -> tuple[bool, str]:
+    def _repair_finding(self, registry: Registry, finding: Finding) -> tuple[bool, str]:
         """Return whether the finding was repaired, and the text for REPAIR."""
         if finding.repair is None:
             return False, f"not repaired: {finding.not_repaired}"
         self._repairable += 1
-        if not self._execute:
+        if not self.execute:
             return False, f"would {finding.repair.does}"
         note = f"done: {finding.repair.does}"
         repaired = False
         with self._repairing.attempt():
             try:
-                self._registry.repair(finding)
+                registry.repair(finding)
                 repaired = True
             except ZkgroupsException as error:
                 note = f"failed: {sentence(error)}"
@@ -152,7 +238,7 @@ class _Run:
         """The numbers of findings and repairs, as a sentence or two."""
         total = self._left.total()
         counts = ", ".join(f"{severity.value}: {self._left[severity]}" for severity in Severity if self._left[severity])
-        if self._execute:
+        if self.execute:
             return f"Repaired: {self._repaired}. {f'Left: {total} ({counts}).' if total else 'No findings are left.'}"
         nothing = "No problems found." if self._reading.all_done else "Findings: 0."
         found = f"Findings: {total} ({counts})." if total else nothing
@@ -160,9 +246,9 @@ class _Run:
             return f"{found} Nothing was changed: add --execute to repair {self._repairable} of them."
         return found
 
-    def finish(self) -> None:
+    def finish(self, fail_on: Severity | None) -> None:
         """End the command with the right exit code: errors come before remaining findings."""
         self._reading.finish()
         self._repairing.finish()
-        if self._left[Severity.ERROR] or self._left[Severity.WARNING]:
+        if fail_on is not None and any(severity.is_at_least(fail_on) for severity in self._left):
             raise click.exceptions.Exit(ExitCode.FINDINGS)

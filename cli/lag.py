@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 
 import click
 
-from zkgroups import GroupDescription
-from zkgroups.core.offsets.lag import GroupLag, group_lag, partitions_of_group, subscribes_by_pattern
+from zkgroups.core.offsets.lag import GroupLag
 
 from .groups.description_rows import describe_groups, lag_row, total_lag_row
 from .groups.description_tables import LAGS, TOTAL_LAGS
+from .groups.read_lags import read_lags
 from .shared.arguments import (
     ChosenPartitions,
     chosen_groups,
-    is_chosen,
     matching_option,
     maybe_groups_argument,
     topics_option,
@@ -25,13 +24,29 @@ from .shared.brokers import brokers
 from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.errors_to_exit_codes import Tally
+from .shared.exit_codes import ExitCode
 from .shared.messages import say
 from .shared.options import Format, Options
 from .shared.output import Output, Row
 from .shared.progress import counted
 
-if TYPE_CHECKING:
-    from zkgroups.kafka import Brokers
+
+class _Order(Enum):
+    """The order of the lines. Unknown lags and partitions without a commit come last."""
+
+    GROUP = "group"
+    LAG = "lag"
+    AGE = "age"
+
+    def sorted(self, rows: Iterable[Row], *, lag: str, committed: str) -> list[Row]:
+        """Sort rows that have the lag and the time of the last commit under these keys."""
+        match self:
+            case _Order.GROUP:
+                return list(rows)
+            case _Order.LAG:
+                return sorted(rows, key=lambda row: (row[lag] is None, -(row[lag] or 0)))
+            case _Order.AGE:
+                return sorted(rows, key=lambda row: (not row[committed], row[committed] or 0))
 
 
 @click.command(cls=Command)
@@ -40,6 +55,17 @@ if TYPE_CHECKING:
 @topics_option
 @click.option("--only-with-lag", is_flag=True, help="Only partitions, or groups, with a known lag above 0.")
 @click.option("--summary", is_flag=True, help="One line for each group.")
+@click.option(
+    "--sort",
+    type=click.Choice([each.value for each in _Order]),
+    help="By group (the default), by lag with the largest first, or by age with the oldest commit first.",
+)
+@click.option(
+    "--top", type=click.IntRange(1), metavar="N", help="Only the first N lines, by lag if --sort is not given."
+)
+@click.option(
+    "--fail-over", type=click.IntRange(0), metavar="N", help="Exit with code 10 if a group has a total lag above N."
+)
 @click.pass_obj
 def lag(
     options: Options,
@@ -48,6 +74,9 @@ def lag(
     topics: ChosenPartitions | None,
     only_with_lag: bool,
     summary: bool,
+    sort: str | None,
+    top: int | None,
+    fail_over: int | None,
 ) -> None:
     """Show how far groups are behind the log ends. Needs the brokers: -b HOST:PORT.
 
@@ -55,24 +84,30 @@ def lag(
     belong to a subscribed topic. A dash means that the lag is unknown; NOTE has the reason. "before start" means that
     the messages at the offset have been deleted. The lag includes these messages.
 
+    --fail-over adds up the known lags of the chosen partitions, also of those that --top leaves out.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 lag billing
       zkgroups -z zk1:2181/kafka -b kafka1:9092 lag --only-with-lag
       zkgroups -z zk1:2181/kafka -b kafka1:9092 lag --groups 'bill.*' --topic orders:0,1
-      zkgroups -z zk1:2181/kafka -b kafka1:9092 lag --summary -o json
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 lag --summary --top 10
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 lag billing --fail-over 10000
     """
     output, tally = Output(options), Tally()
     with brokers(options, what_for="lag") as found, connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
         groups = list(counted(options, describe_groups(registry, chosen, tally, must_exist=names), "groups"))
-        lags = _lags(found, groups, topics)
+        lags = read_lags(found, groups, topics)
     if not chosen:
         say(options, "No group matches." if matching else "There are no groups.")
+    order = _Order(sort) if sort else _Order.LAG if top else _Order.GROUP
     if summary or output.format is Format.NAME:
-        output.write(TOTAL_LAGS, [total_lag_row(each) for each in lags if each.total or not only_with_lag])
+        totals = [total_lag_row(each) for each in lags if each.total or not only_with_lag]
+        output.write(TOTAL_LAGS, order.sorted(totals, lag="total_lag", committed="last_commit_ms")[:top])
     else:
-        output.write(LAGS, _rows(lags, only_with_lag=only_with_lag))
+        rows = order.sorted(_rows(lags, only_with_lag=only_with_lag), lag="lag", committed="committed_ms")
+        output.write(LAGS, rows[:top])
     if only_with_lag and (unknown := sum(each.unknown for each in lags)):
         say(
             options,
@@ -80,18 +115,12 @@ def lag(
             if unknown > 1
             else "The lag of 1 more partition is unknown.",
         )
+    over = [] if fail_over is None else [each.group for each in lags if (each.total or 0) > fail_over]
+    if over:
+        say(options, f"Groups with a lag above {fail_over}: {', '.join(over)}.")
     tally.finish()
-
-
-def _lags(brokers: Brokers, groups: Sequence[GroupDescription], topics: ChosenPartitions | None) -> list[GroupLag]:
-    """Compute the lags of all groups at once. The offsets were read before the log ends, so that no lag is negative."""
-    named = {topic for group in groups for topic in group.subscribed}
-    known = brokers.partitions(None if subscribes_by_pattern(groups) else named)
-    partitions = [
-        [each for each in partitions_of_group(group, known) if is_chosen(each.at, topics)] for group in groups
-    ]
-    logs = brokers.ranges({each.at for some in partitions for each in some})
-    return [group_lag(group, some, logs) for group, some in zip(groups, partitions, strict=True)]
+    if over:
+        raise click.exceptions.Exit(ExitCode.FINDINGS)
 
 
 def _rows(lags: Sequence[GroupLag], *, only_with_lag: bool) -> Iterator[Row]:

@@ -19,6 +19,7 @@ from .shared.exit_codes import ExitCode
 from .shared.global_options import root_parameters
 from .shared.options import Options
 from .shared.signals import end_at_next_signal, raise_on_sigterm
+from .shared.umask import protect_new_files
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -31,19 +32,23 @@ COMPLETE_VARIABLE: Final = "_ZKGROUPS_COMPLETE"
 
 COMMANDS: Final = {
     "groups": (".groups.commands:groups", "List, describe, create, delete, copy and prune consumer groups."),
-    "members": (".members:members", "List the registered instances and their subscriptions."),
+    "members": (
+        ".members.commands:members",
+        "List registered instances and their subscriptions; evict stuck ones.",
+    ),
     "claim": (".claim.claim:claim", "Hold partitions, in the foreground or while a command runs."),
     "release": (".claim.release:release", "Take partitions away from their owner."),
     "owners": (".claim.owners:owners", "List the owners of partitions."),
     "offsets": (".offsets.commands:offsets", "Read, set, reset, delete, compare, export and import offsets."),
     "lag": (".lag:lag", "Show how far groups are behind the log ends."),
-    "watch": (".watch:watch", "Print the changes in a group as they happen."),
+    "watch": (".watch.watch:watch", "Print the changes in groups as they happen."),
     "doctor": (".doctor:doctor", "Check groups for problems, and repair them where that is safe."),
     "snapshot": (".snapshots.snapshot:snapshot", "Save all offsets, owners and members as Parquet."),
     "snapshots": (".snapshots.commands:snapshots", "List, compare, verify and plot snapshots."),
     "audit": (".snapshots.audit:audit", "Record every commit as Parquet."),
     "migrate": (".migrate.commands:migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."),
     "gateway": (".gateway.gateway:gateway", "Answer Kafka's clients in front of the brokers, and keep their groups."),
+    "spark-package": (".spark_package:spark_package", "Write a file with zkgroups for Spark workers that lack it."),
     "context": (".context:context", "Save options under a name, and switch between them."),
     "completion": (".completion:completion", "Print the shell code that completes commands and names."),
     "zookeeper": (".zookeeper:zookeeper", "Run a ZooKeeper server in the foreground, for experiments."),
@@ -94,6 +99,7 @@ def main() -> int:
     if instruction := os.environ.get(COMPLETE_VARIABLE):
         return _complete(instruction)
     raise_on_sigterm()
+    protect_new_files()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # the terminal's encoding may lack letters of a name
     try:

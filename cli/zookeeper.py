@@ -34,7 +34,7 @@ _POLL: Final = 0.5
 def zookeeper(options: Options, port: int | None, data_dir: Path | None) -> None:
     """Run a ZooKeeper server in the foreground until Ctrl-C, for experiments.
 
-    It listens only on the loopback interface. The command prints its address on stdout.
+    The server listens only on the loopback interface. The command prints its address on stdout.
 
     \b
     Example:

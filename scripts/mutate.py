@@ -1,213 +1,195 @@
-"""Change the code in one small place, run the tests of its folder, and print each change that no test noticed.
+"""Change the code in one small place, run the tests that run this place, and print each change that no test detects.
 
-    python scripts/mutate.py [--count 100] [--seed TEXT] [FOLDER ...]        (or: make mutate)
+    python scripts/mutate.py [--count 100] [--seed TEXT] [--minutes 60] [--log FILE] [FOLDER ...]    (or: make mutate)
 
 A seed chooses the places, so that a run can be repeated; without one, each day has its own. The changes are made in a
-copy of the tracked files. The exit code is 1 if more than 3 % of the changes survive.
+copy of the tracked files. With a log, the next run with the same log tries what is left, and what survived before.
+`survivors.toml` explains changes that no test can detect. The exit code is 1 if more than 3 % of the changes of a
+folder survive without an explanation.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import difflib
+import json
 import os
 import random
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
+import tomllib
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-ROOT: Final = Path(__file__).parent.parent
+from mutate_changes import Change, changes
+from mutate_worker import TIMEOUT, VARIABLE
+from trial import ROOT, Trial
 
-TESTS: Final = {
-    "zkgroups/core": "tests/core",
-    "zkgroups/coordinator": "tests/coordinator",
-    "zkgroups/zookeeper": "tests/zookeeper",
-    "zkgroups/consumer": "tests/consumer",
-    "zkgroups/migration": "tests/migration",
+_QUICK: Final = "not soak and not zookeeper and not spark and not kafka and not docker and not slow"
+_OF_CORE: Final = "tests/core tests/cli tests/consumer tests/migration tests/zookeeper tests/test_examples.py"
+_NO_BROKER: Final = "not soak and not spark and not kafka and not docker and not slow"
+
+TESTS: Final[dict[str, tuple[str, ...]]] = {
+    "zkgroups/core": (*_OF_CORE.split(), "-m", _QUICK),
+    "zkgroups/coordinator": ("tests/coordinator", "-m", _QUICK),
+    "zkgroups/zookeeper": ("tests/zookeeper", "tests/consumer", "-m", _NO_BROKER),
+    "zkgroups/consumer": ("tests/consumer", "-m", _NO_BROKER),
+    "zkgroups/migration": ("tests/migration", "-m", "not soak and not spark and not docker and not slow"),
 }
-"""The tests that must notice a change, by folder."""
+"""The tests that must detect a change, by folder."""
 
 ALLOWED: Final = 0.03
-"""The share of changes that may survive. Some changes have no effect: a bound that is never reached exactly, say."""
+"""The share of changes that may survive without an explanation."""
 
-_OPPOSITE: Final[dict[type[ast.cmpop], str]] = {
-    ast.Lt: "<=",
-    ast.LtE: "<",
-    ast.Gt: ">=",
-    ast.GtE: ">",
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.Is: "is not",
-    ast.IsNot: "is",
-    ast.In: "not in",
-    ast.NotIn: "in",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Replace the text from `start` to `end`, as (line, byte in the line), of a file."""
-
-    file: str
-    start: tuple[int, int]
-    end: tuple[int, int]
-    text: str
-
-    def made_in(self, source: bytes) -> bytes:
-        """Return the changed source."""
-        lines = source.splitlines(keepends=True)
-        (first, left), (last, right) = self.start, self.end
-        changed = lines[first - 1][:left] + self.text.encode() + lines[last - 1][right:]
-        return b"".join([*lines[: first - 1], changed, *lines[last:]])
-
-
-def changes(file: str, source: str) -> Iterator[Change]:
-    """Yield all changes of a file that could alter what it does."""
-    for node in _walk(ast.parse(source)):
-        for place, text in _replacements(node):
-            assert place.end_lineno is not None
-            assert place.end_col_offset is not None
-            end = (place.end_lineno, place.end_col_offset)
-            yield Change(file, (place.lineno, place.col_offset), end, text)
-
-
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that are executed: no annotations, decorators, messages of errors, or imports for types only."""
-    yield node
-    for name, value in ast.iter_fields(node):
-        if name in {"annotation", "returns", "decorator_list", "exc"} or isinstance(node, ast.JoinedStr):
-            continue
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not _is_type_checking(child):
-                yield from _walk(child)
-
-
-def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
-def _replacements(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    match node:
-        case ast.Expr(value=ast.Call()) | ast.Raise() | ast.AugAssign() | ast.Delete():
-            yield node, "pass"
-        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
-            yield node, "pass"
-        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) | ast.comprehension(ifs=[test, *_]):
-            yield test, f"(not ({ast.unparse(test)}))"
-        case ast.expr():
-            yield from ((node, text) for text in _other_values(node))
-
-
-def _other_values(node: ast.expr) -> Iterator[str]:
-    match node:
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPPOSITE:
-            yield f"({ast.unparse(left)} {_OPPOSITE[type(op)]} {ast.unparse(right)})"
-        case ast.BoolOp(op=op, values=values):
-            word = " and " if isinstance(op, ast.Or) else " or "
-            yield "(" + word.join(f"({ast.unparse(value)})" for value in values) + ")"
-        case ast.Constant(value=bool(value)):
-            yield str(not value)
-        case ast.Constant(value=int(value)):
-            yield str(value + 1)
-        case ast.List(elts=[_, _, *_] as elements, ctx=ast.Load()):  # for example the guards of a transaction
-            for element in elements:
-                yield "[" + ", ".join(ast.unparse(each) for each in elements if each is not element) + "]"
-
-
-def diff(change: Change, source: bytes) -> str:
-    """Return the change as a unified diff without context."""
-    before, after = (text.decode().splitlines() for text in (source, change.made_in(source)))
-    return "\n".join(difflib.unified_diff(before, after, change.file, change.file, n=0, lineterm=""))
-
-
-class Trial:
-    """A copy of the tracked files, in which the tests run."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True)
-        for name in filter(None, listed.stdout.split("\0")):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-
-    def passes(self, tests: str, timeout: float | None = None) -> bool:
-        """Return True if all tests pass in this many seconds. What they started is ended with them."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests.split()]
-        process = subprocess.Popen(
-            command,
-            cwd=self._folder,
-            env={**os.environ, "PYTHONPATH": str(self._folder), "PYTHONDONTWRITEBYTECODE": "1"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            return process.wait(timeout) == 0
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-    def notices(self, change: Change, tests: str, timeout: float) -> bool:
-        """Return True if the tests fail under this change."""
-        path = self._folder / change.file
-        source = path.read_bytes()
-        path.write_bytes(change.made_in(source))
-        try:
-            return not self.passes(tests, timeout)
-        finally:
-            path.write_bytes(source)
+EXPLAINED: Final = Path(__file__).with_name("survivors.toml")
+SURVIVED: Final = frozenset({"survived", "not run by any test"})
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command, and return its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folders", nargs="*", metavar="FOLDER", help=f"one below {', '.join(TESTS)} (default: all)")
-    parser.add_argument("--count", type=int, default=100, help="the number of changes (default: 100)")
-    parser.add_argument("--seed", default=str(date.today()), help="chooses the changes (default: the date)")
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", help=f"one of, or below, {', '.join(TESTS)} (all)")
+    parser.add_argument("--count", type=int, default=100, help="the number of changes of each folder (100)")
+    parser.add_argument("--seed", default=str(date.today()), help="chooses the changes (the date)")
+    parser.add_argument("--minutes", type=float, default=24 * 60.0, help="begin no change after so many minutes")
+    parser.add_argument("--log", type=Path, help="the file with the results, to continue later")
     parser.add_argument("--tests", help="run these tests, and not those of the folder")
     given = parser.parse_args(arguments)
-    print(f"seed {given.seed!r}")
-    with tempfile.TemporaryDirectory() as folder:
-        trial = Trial(Path(folder))
-        chosen = _chosen(given.folders or list(TESTS), given.count, given.seed)
-        survivors = _run(trial, chosen, given.tests)
-    print(f"{survivors} of {len(chosen)} changes were not noticed")
-    return int(survivors > ALLOWED * len(chosen))
+    print(f"seed {given.seed!r}", flush=True)
+    run = Run(time.monotonic() + given.minutes * 60, given.log)
+    for folder in given.folders or list(TESTS):
+        tests = given.tests.split() if given.tests else next(TESTS[each] for each in TESTS if folder.startswith(each))
+        run.folder(folder, tests, chosen(folder, given.count, given.seed))
+    return int(run.too_many)
 
 
-def _chosen(folders: Sequence[str], count: int, seed: str) -> list[Change]:
-    files = sorted({file for folder in folders for file in (ROOT / folder).rglob("*.py")})
-    found = [change for file in files for change in changes(str(file.relative_to(ROOT)), file.read_text())]
-    return random.Random(seed).sample(found, min(count, len(found)))
+def chosen(folder: str, count: int, seed: str) -> list[Change]:
+    """Return so many changes of a folder. Most stay the same when the code changes in other places."""
+    found = [
+        change
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for change in changes(str(file.relative_to(ROOT)), file.read_text())
+    ]
+    return sorted(found, key=lambda change: random.Random(f"{seed} {name(change)}").random())[:count]
 
 
-def _run(trial: Trial, chosen: Sequence[Change], tests: str | None) -> int:
-    """Try the changes, print those that no test noticed, and return their number."""
-    survivors = 0
-    limits: dict[str, float] = {}
-    for change in chosen:
-        run = tests or next(TESTS[folder] for folder in TESTS if change.file.startswith(folder))
-        if run not in limits:
-            begin = time.monotonic()
-            if not trial.passes(run):
-                sys.exit(f"{run} fails without any change")
-            limits[run] = 60 + 5 * (time.monotonic() - begin)
-        if not trial.notices(change, run, limits[run]):
-            survivors += 1
-            print(diff(change, (ROOT / change.file).read_bytes()), flush=True)
-    return survivors
+def name(change: Change) -> str:
+    """Return what a log calls the change. It stays the same when other lines of the file change."""
+    return json.dumps([change.file, change.scope, change.old, change.new, change.repeated])
+
+
+class Run:
+    """The changes that were tried, and what became of them."""
+
+    def __init__(self, deadline: float, log: Path | None) -> None:
+        self.too_many = False
+        self._deadline = deadline
+        self._log = log
+        self._explained = tomllib.loads(EXPLAINED.read_text()).get("survivor", [])
+        logged = log.read_text().splitlines() if log is not None and log.exists() else []
+        self._outcomes: dict[str, str] = {each["change"]: each["outcome"] for each in map(json.loads, logged)}
+
+    def folder(self, folder: str, tests: Sequence[str], found: Sequence[Change]) -> None:
+        """Try the changes of a folder, and print the survivors and a summary."""
+        counts: Counter[str] = Counter()
+        left = []
+        for change in found:
+            outcome = self._known(change)
+            counts[outcome] += bool(outcome)
+            if not outcome:
+                left.append(change)
+        if left:
+            with worker(folder, tests) as send:
+                for change in left:
+                    if time.monotonic() > self._deadline:
+                        break
+                    counts[self._try(change, send)] += 1
+        self._summarize(folder, counts, len(found))
+
+    def _known(self, change: Change) -> str:
+        """Return the outcome that needs no trial, or nothing."""
+        if self._is_explained(change):
+            return "explained"
+        known = self._outcomes.get(name(change), "")
+        return "" if known in SURVIVED else known
+
+    def _is_explained(self, change: Change) -> bool:
+        own = {"file": change.file, "in": change.scope, "old": change.old, "new": change.new}
+        return any(own.items() <= each.items() for each in self._explained)
+
+    def _try(self, change: Change, send: Any) -> str:
+        found = send(asdict(change))
+        if self._log is not None:
+            with self._log.open("a") as out:
+                print(json.dumps({"change": name(change), **found}), file=out)
+        if found["outcome"] in SURVIVED:
+            tests = f"{found['tests']} tests pass" if found["tests"] else "no test runs it"
+            where = f"{change.file}:{change.start[0]}, in {change.scope or 'the module'}: {tests}"
+            old, new = (textwrap.indent(text, sign) for text, sign in ((change.old, "- "), (change.new, "+ ")))
+            print(f"{where}\n{old}\n{new}\n", flush=True)
+        return str(found["outcome"])
+
+    def _summarize(self, folder: str, counts: Counter[str], chosen: int) -> None:
+        tried, survived = sum(counts.values()), sum(counts[each] for each in SURVIVED)
+        detected = tried - survived - counts["explained"]
+        share = survived / max(tried, 1)
+        self.too_many |= share > ALLOWED
+        print(
+            f"{folder}: {tried} of {chosen} tried, {detected} detected ({counts['hangs']} of them hang), "
+            f"{counts['explained']} explained, {survived} survived ({share:.1%})",
+            flush=True,
+        )
+
+
+@contextmanager
+def worker(folder: str, tests: Sequence[str]) -> Iterator[Any]:
+    """Start pytest with `mutate_worker.py`. Yield a function that sends it a change and returns its answer."""
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Trial(Path(temporary) / "copy")
+        (from_main, to_worker), (from_worker, to_main) = os.pipe(), os.pipe()
+        environment = copy.environment() | {VARIABLE: f"{from_main} {to_main} {copy.folder / folder}"}
+        environment["PYTHONPATH"] += os.pathsep + str(ROOT / "scripts")
+        del environment["PYTHONDONTWRITEBYTECODE"]  # the forks, and processes that tests start, use its bytecode
+        command = [sys.executable, "-m", "pytest", "-q", "-s", "-n", "0", "-p", "no:cacheprovider"]
+        command += ["-p", "mutate_worker", f"--timeout={TIMEOUT}", f"--basetemp={temporary}/scratch", *tests]
+        with (Path(temporary) / "output").open("w") as output:
+            process = subprocess.Popen(
+                command, cwd=copy.folder, env=environment, stdout=output, stderr=output, pass_fds=(from_main, to_main)
+            )
+            os.close(from_main)
+            os.close(to_main)
+            try:
+                with os.fdopen(to_worker, "w", buffering=1) as out, os.fdopen(from_worker) as answers:
+
+                    def send(request: dict[str, Any]) -> dict[str, Any]:
+                        print(json.dumps(request), file=out)
+                        return _answer(answers, output.name)
+
+                    _report(folder, _answer(answers, output.name))
+                    yield send
+            finally:
+                process.wait(120)
+
+
+def _answer(answers: Any, output: str) -> dict[str, Any]:
+    if not (line := answers.readline()):
+        sys.exit("pytest has ended:\n" + Path(output).read_text()[-3000:])
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+
+def _report(folder: str, measured: dict[str, Any]) -> None:
+    print(f"{folder}: {measured['tests']} tests ran in {measured['seconds']:.0f} s", flush=True)
+    for why in ("failed", "slow"):
+        for test in measured[why]:
+            print(f"  not used, because it {'failed' if why == 'failed' else 'is slow'}: {test}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import seeds, spark_archive
 from zkgroups import Registry
 from zkgroups.exceptions import MissingDependencyError
 from zkgroups.testing import KafkaBroker, Server, ZooKeeperServer, fresh_chroot, missing
+from zkgroups.testing.zookeeper_releases import RELEASE_VARIABLE, default_release
 
 pytest.register_assert_rewrite("tests.spark.model")
+
+seeds.pin()
 
 # A process that a shell starts in the background ignores Ctrl-C. Commands that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -20,6 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # These releases have no MultiRead, which ZooKeeper 3.6 introduced.
 OLD_RELEASES = ("3.4.14", "3.5.10")
+OLDEST = OLD_RELEASES[0]
 # In seconds. The first test that asks for such a server may have to wait until it is downloaded.
 DOWNLOAD_TIMEOUT = 1000
 
@@ -28,13 +33,21 @@ DOWNLOAD_TIMEOUT = 1000
 KAFKA = {"kafka", "kafka_broker", "legacy_kafka"}
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests with the mark `oldest` on the oldest release, too, unless the whole run has a release of its own."""
+    if metafunc.definition.get_closest_marker("oldest") and default_release() is None:
+        metafunc.parametrize("zkgroups_zookeeper", ["", OLDEST], ids=["3.9", OLDEST], indirect=True, scope="session")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests that need brokers, run them in two processes, and give tests time for downloads.
 
-    Tests that also need Spark run in the process of Spark, which takes longer to start. Tests that need only the old
+    Tests that also need Spark run in a process of Spark, which takes longer to start. Tests that need only the old
     broker, for example with Scala members, run in a process of their own: they mostly wait, and together with all other
     tests of brokers they would take longer than everything else.
+
+    Tests that share an ensemble or a server with their module run in one process: each process would start its own.
     """
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
@@ -43,8 +56,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if "spark" not in names and item.get_closest_marker("xdist_group") is None:
                 only_old = names & (KAFKA | {"broker"}) == {"legacy_kafka"}
                 item.add_marker(pytest.mark.xdist_group("legacy_kafka" if only_old else "kafka"))
-        if names & (KAFKA | {"old_zookeeper"}) and item.get_closest_marker("timeout") is None:
+        if "spark" not in names and item.get_closest_marker("xdist_group") is None and _shares_a_server(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+        if (names & (KAFKA | {"old_zookeeper"}) or default_release()) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DOWNLOAD_TIMEOUT))
+
+
+def _shares_a_server(item: pytest.Item) -> bool:
+    """Return whether a test of ZooKeeper has a fixture that lives as long as its module."""
+    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    in_module = any(overriding[-1].scope == "module" for overriding in fixtures.values())
+    return in_module and item.get_closest_marker("zookeeper") is not None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("spark"):
+        spark_archive.use_archive()
+
+
+def pytest_report_header() -> str:
+    return f"{seeds.VARIABLE}={seeds.seed()} {RELEASE_VARIABLE}={default_release() or ''}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(f"Tests that draw at random draw the same with {seeds.VARIABLE}={seeds.seed()}.")
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +88,21 @@ def forgotten_servers() -> None:
     """Forget which servers support MultiRead: the next server may be another release on the same port."""
     if (support := sys.modules.get("zkgroups.zookeeper.requests.multiread_support")) is not None:
         support._SERVERS.forget()
+
+
+@pytest.fixture(scope="session")
+def zkgroups_zookeeper(request: pytest.FixtureRequest, zkgroups_zookeeper: Server) -> Server:
+    """The server for the whole run, or the oldest one for a test that asks for it."""
+    if not getattr(request, "param", ""):
+        return zkgroups_zookeeper
+    found: Server = request.getfixturevalue("oldest_zookeeper")
+    return found
+
+
+@pytest.fixture(scope="session")
+def oldest_zookeeper() -> Iterator[ZooKeeperServer]:
+    with _started(OLDEST) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +131,12 @@ def kafka(zkgroups_kafka: KafkaBroker) -> str:
 
 
 @pytest.fixture(scope="session")
+def legacy_zookeeper(zkgroups_legacy_zookeeper: ZooKeeperServer) -> ZooKeeperServer:
+    """The server of the old broker."""
+    return zkgroups_legacy_zookeeper
+
+
+@pytest.fixture(scope="session")
 def legacy_kafka(zkgroups_legacy_kafka: KafkaBroker) -> KafkaBroker:
     return zkgroups_legacy_kafka
 
@@ -87,12 +144,15 @@ def legacy_kafka(zkgroups_legacy_kafka: KafkaBroker) -> KafkaBroker:
 @pytest.fixture(scope="session", params=OLD_RELEASES)
 def old_zookeeper(request: pytest.FixtureRequest) -> Iterator[ZooKeeperServer]:
     """A server of an old release, for the whole session. A test that uses it runs once for each release."""
+    with _started(request.param) as started:
+        yield started
+
+
+def _started(release: str) -> ZooKeeperServer:
     try:
-        started = ZooKeeperServer(release=request.param).start()
+        return ZooKeeperServer(release=release).start()
     except MissingDependencyError as error:
         missing("zookeeper", str(error))
-    with started:
-        yield started
 
 
 @pytest.fixture

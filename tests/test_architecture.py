@@ -26,6 +26,7 @@ ORDER = (
     "zookeeper",
     "datadir",
     "consumer",
+    "messages",
     "aio",
     "kafka",
     "migration",
@@ -34,12 +35,12 @@ ORDER = (
     "cli",
 )
 # The broker layer stands alone: it works without ZooKeeper.
-MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer"}}
+MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer", "messages"}}
 # For users with an event loop: the library itself does not use it.
 FOR_USERS_ONLY = {"aio"}
-# Uses the public API of the library. Only these modules use it.
-TESTING_MAY_IMPORT = {"exceptions", "core", "zookeeper", "testing", "face"}
-MAY_IMPORT_TESTING = {"cli/demo/demo.py", "cli/zookeeper.py"}
+# Uses the public API of the library, and the workers of a consumer. Only these modules use it.
+TESTING_MAY_IMPORT = {"exceptions", "core", "messages", "zookeeper", "testing", "face"}
+MAY_IMPORT_TESTING = {"cli/demo/demo.py", "cli/demo/join_through_gateway.py", "cli/zookeeper.py"}
 
 # The values that errors carry. They raise only errors of `input_errors`, so imports form no circle.
 CARRIED_BY_ERRORS = ("zkgroups.core.znodes.topic_partition", "zkgroups.core.znodes.values")
@@ -62,7 +63,7 @@ HOMES = {
     "cryptography": {"kafka"},
     "gssapi": {"kafka"},
     # `testing` creates topics and checks brokers with it, because Kafka's own tools take seconds.
-    "confluent_kafka": {"testing"},
+    "confluent_kafka": {"messages", "testing"},
     "pytest": {"testing"},
 }
 
@@ -112,6 +113,26 @@ PYSPARK_INTERNAL_NAMES = {"org", "pythonExec", "__globPaths__"}
 METHODS_OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 
 CLOCKS = {"now", "utcnow", "today"}
+# Only for times that people see, that znodes and files record, or that are compared with those of brokers. Sessions,
+# claims, deadlines and pauses use `deadline.py`, because somebody may set the wall clock.
+MAY_READ_WALL_CLOCK = (
+    "cli/demo/move_to_kafka.py",
+    "cli/groups/prune.py",
+    "cli/migrate/follow.py",
+    "cli/offsets/reset_time.py",
+    "cli/snapshots/audit.py",
+    "cli/watch/events.py",
+    "zkgroups/consumer/member.py",
+    "zkgroups/gateway/groups/coordinator_host.py",
+    "zkgroups/gateway/zookeeper_storage/members.py",
+    "zkgroups/gateway/zookeeper_storage/storage.py",
+    "zkgroups/migration/",
+    "zkgroups/spark/",
+    "zkgroups/storage/choose_snapshot.py",
+    "zkgroups/zookeeper/admin/migration_marks.py",
+    "zkgroups/zookeeper/instance.py",
+    "zkgroups/zookeeper/reading/doctor_reader.py",
+)
 
 THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_new_thread"}
 MAY_START_THREADS = (
@@ -120,6 +141,7 @@ MAY_START_THREADS = (
     "zkgroups/gateway/zookeeper_storage/session_monitor.py",
     "zkgroups/gateway/zookeeper_storage/work_queues.py",
     "zkgroups/kafka/wire/runner.py",
+    "zkgroups/messages/",
     "zkgroups/migration/engines/local_threads.py",
     "zkgroups/spark/spark_thread.py",
     "zkgroups/testing/",
@@ -131,6 +153,7 @@ MAY_START_THREADS = (
 # Public names: users set levels by them. They name topics, not modules.
 LOGGERS = (
     "zkgroups.claim",
+    "zkgroups.consumer",
     "zkgroups.gateway",
     "zkgroups.kafka",
     "zkgroups.member",
@@ -232,8 +255,8 @@ def _problems(source: Source) -> Iterator[tuple[int, str]]:
             yield getattr(node, "lineno", 0), f"{name} outside of {', '.join(MAY_START_THREADS)}"
         if isinstance(node, ast.Call) and _name_used(node.func) == "getLogger" and not _is_public_logger(node):
             yield node.lineno, f"getLogger of another name than {', '.join(LOGGERS)}"
-        if isinstance(node, ast.Attribute) and name in CLOCKS and source.place in PURE:
-            yield getattr(node, "lineno", 0), f"{source.place} reads a clock: {name}"
+        if problem := _problem_of_clock(source, node):
+            yield getattr(node, "lineno", 0), problem
         if (private := _kazoo_private_name(node)) and _must_not_use_private_kazoo(source):
             yield getattr(node, "lineno", 0), f"private attribute of kazoo outside of {KAZOO_COMPAT}: {private}"
         if (internal := pyspark_internal(node)) and _must_not_use_pyspark_internals(source):
@@ -245,6 +268,26 @@ def _name_used(node: ast.AST) -> str | None:
         case ast.Attribute(attr=name) | ast.Name(id=name) | ast.alias(name=name):
             return name
     return None
+
+
+def _problem_of_clock(source: Source, node: ast.AST) -> str | None:
+    name = _name_used(node)
+    if source.place in PURE:
+        return f"{source.place} reads a clock: {name}" if isinstance(node, ast.Attribute) and name in CLOCKS else None
+    if _reads_wall_clock(node) and not source.name.startswith(MAY_READ_WALL_CLOCK):
+        return f"{name} reads the wall clock outside of {', '.join(MAY_READ_WALL_CLOCK)}"
+    return None
+
+
+def _reads_wall_clock(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="time"), attr="time" | "time_ns" | "localtime" | "gmtime"):
+            return True
+        case ast.Attribute(value=ast.Name(id="datetime" | "date"), attr=name):
+            return name in CLOCKS
+        case ast.Attribute(attr="CLOCK_REALTIME") | ast.alias(name="time_ns" | "CLOCK_REALTIME"):
+            return True
+    return False
 
 
 def _kazoo_private_name(node: ast.AST) -> str | None:
@@ -414,6 +457,9 @@ FORBIDDEN = [
         "from concurrent.futures import ThreadPoolExecutor",
         "ThreadPoolExecutor outside",
     ),
+    ("zkgroups/zookeeper/session/proof_sender.py", "import time\ntime.time()", "reads the wall clock outside of"),
+    ("cli/claim/supervisor.py", "datetime.now(UTC)", "reads the wall clock outside of"),
+    ("zkgroups/deadline.py", "import time\ntime.clock_gettime(time.CLOCK_REALTIME)", "reads the wall clock outside of"),
     ("zkgroups/consumer/member.py", "from .. import aio", "consumer imports zkgroups.aio"),
     ("zkgroups/spark/spark_thread.py", "from ..aio import Member", "spark imports zkgroups.aio.Member"),
     ("zkgroups/__init__.py", "from .aio import Member", "face imports zkgroups.aio.Member"),
@@ -432,7 +478,7 @@ FORBIDDEN = [
     ("zkgroups/spark/session.py", "def path(java):\n    return java.org.apache", "internals of pyspark outside of"),
     ("zkgroups/spark/session.py", "reader.option('__globPaths__', 'false')", "internals of pyspark outside of"),
     ("zkgroups/spark/session.py", "from pyspark.java_gateway import launch_gateway", "is internal, and belongs to"),
-    ("cli/watch.py", "session.sparkContext._jvm", "internals of pyspark outside of"),
+    ("cli/watch/watch.py", "session.sparkContext._jvm", "internals of pyspark outside of"),
     ("cli/groups/commands.py", "from zkgroups.testing import ZooKeeperServer", "cli imports zkgroups.testing"),
 ]
 

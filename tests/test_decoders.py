@@ -17,9 +17,12 @@ from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.file_writer import format_offsets
 from zkgroups.core.rebalance.members import Stream
 from zkgroups.core.rebalance.shared_plan import SharedPlan, decode_plan, encode_plan
-from zkgroups.core.time_formats import parse_iso_duration, parse_short_duration, parse_time
+from zkgroups.core.time_formats import parse_duration, parse_time
 from zkgroups.core.times import from_ms
 from zkgroups.core.znodes.broker_codec import decode_broker, decode_topic
+from zkgroups.core.znodes.commit_details import CommitDetails, decode_details, encode_details
+from zkgroups.core.znodes.coordinator_node import CoordinatorNode, decode_coordinator, encode_coordinator
+from zkgroups.core.znodes.group_route import GroupRoute, RouteState, decode_route, encode_route
 from zkgroups.core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
 from zkgroups.core.znodes.names import parse_partition
 from zkgroups.core.znodes.offset_codec import decode_offset
@@ -29,7 +32,8 @@ from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import Broker, MalformedNode, Owner, Registration, Topic, UnevaluableRegistration
 from zkgroups.exceptions import InvalidInputError
 from zkgroups.kafka.settings.properties import parse as parse_properties
-from zkgroups.spark.snapshots.summary import Summary
+from zkgroups.storage.file_list import FileList
+from zkgroups.storage.snapshot_summary import Summary
 from zkgroups.zookeeper.session import session_record
 from zkgroups.zookeeper.session.credentials import SessionCredentials
 
@@ -61,6 +65,7 @@ _SUMMARY = {
     "groups": 3,
     "shares": 1,
     "zxid": 7,
+    "position": {"zxid": 7, "created_zxid": 3, "created_ms": 5},
     "tables": {
         name: {"rows": 1, "problems": 0, "digest": "a", "columns": "{}", "files": {"a": 1}}
         for name in ("offsets", "owners", "members")
@@ -103,6 +108,22 @@ DECODERS: dict[str, Decoder] = {
         (Mark, MalformedNode),
         encode_mark(Mark("billing", "p1", "accounts", MarkState.MOVED, 7)),
     ),
+    "route": Decoder(
+        lambda data: decode_route("/r", data),
+        (GroupRoute, MalformedNode),
+        encode_route(GroupRoute("p1", RouteState.KAFKA, 7)),
+    ),
+    "coordinator": Decoder(
+        decode_coordinator, (CoordinatorNode,), encode_coordinator(CoordinatorNode("6f1c", "gateway-1", 19093, 19192))
+    ),
+    "details of a commit": Decoder(
+        lambda data: decode_details(data, offset=17, version=2),
+        (CommitDetails,),
+        encode_details(CommitDetails("half of the file", 3), offset=17, version=2),
+    ),
+    "list of files": Decoder(
+        _of_text(FileList.from_json), (FileList,), b'{"rows":3,"files":{"part-0.parquet":4}}', (ValueError,)
+    ),
     "session file": Decoder(session_record.decode_record, (tuple, NONE), json.dumps(_SESSION).encode()),
     "process of a session file": Decoder(session_record.pid_of_record, (int, NONE), json.dumps(_SESSION).encode()),
     "session credentials": Decoder(
@@ -112,8 +133,8 @@ DECODERS: dict[str, Decoder] = {
         _of_text(Summary.from_json), (Summary,), json.dumps(_SUMMARY).encode(), (ValueError,)
     ),
     "time": Decoder(_of_text(parse_time), (int,), b"2026-01-31T12:00:00.500+01:00", (InvalidInputError,)),
-    "short duration": Decoder(_of_text(parse_short_duration), (int,), b"90d", (InvalidInputError,)),
-    "duration": Decoder(_of_text(parse_iso_duration), (int,), b"P1DT2H3M0.5S", (InvalidInputError,)),
+    "short duration": Decoder(_of_text(parse_duration), (int,), b"90d", (InvalidInputError,)),
+    "duration": Decoder(_of_text(parse_duration), (int,), b"P1DT2H3M0.5S", (InvalidInputError,)),
     "properties": Decoder(_of_text(parse_properties), (dict,), b"a=b\\\n c\\u0041\n#x\n", (InvalidInputError,)),
     "offsets in any form": Decoder(_read(None), (list,), b"orders,0,5\n", (InvalidInputError,)),
     **{

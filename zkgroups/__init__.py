@@ -17,7 +17,8 @@ Where to begin. `help(zkgroups.Registry)` explains a name:
     Offsets               `group.offsets`: read offsets, and change them as an administrator
     Instance              `group.instance()`: register, and claim partitions that you choose
     Claim, Claims         the claimed partitions: commit and release them
-    Member, Generation    a consumer that shares partitions with other members, and rebalances
+    Consumer              a consumer of messages, which shares partitions with other members
+    Member, Generation    the same without a Kafka client: it shares partitions, and your program reads them
     LoneMember            a consumer of all partitions, without a group
     Watch, Change         the changes of a group as they happen
 
@@ -74,6 +75,10 @@ if TYPE_CHECKING:
         UnevaluableRegistration,
         UnreadableNode,
     )
+    from .messages.consumer import Consumer
+    from .messages.handler_options import DeadLetter
+    from .messages.runs import HandlerStats
+    from .messages.stats import ConsumerStats, PartitionStats
     from .zookeeper.admin.copy_group import Copied
     from .zookeeper.claim import Claim, Claims
     from .zookeeper.group import Consumergroup
@@ -100,8 +105,11 @@ __all__ = [
     "Claim",
     "Claims",
     "CommittedOffset",
+    "Consumer",
+    "ConsumerStats",
     "Consumergroup",
     "Copied",
+    "DeadLetter",
     "Dialect",
     "Digest",
     "EventKind",
@@ -110,6 +118,7 @@ __all__ = [
     "Generation",
     "GroupDescription",
     "GroupState",
+    "HandlerStats",
     "Instance",
     "InstanceDescription",
     "InstanceState",
@@ -124,6 +133,7 @@ __all__ = [
     "Offsets",
     "Owner",
     "PartitionDescription",
+    "PartitionStats",
     "Pattern",
     "RegisteredInstance",
     "Registration",
@@ -185,6 +195,10 @@ _MODULES: Final = {
         "UnevaluableRegistration",
         "UnreadableNode",
     ),
+    ".messages.consumer": ("Consumer",),
+    ".messages.handler_options": ("DeadLetter",),
+    ".messages.runs": ("HandlerStats",),
+    ".messages.stats": ("ConsumerStats", "PartitionStats"),
     ".zookeeper.admin.copy_group": ("Copied",),
     ".zookeeper.watch_changes": ("Change", "ChangeKind", "Watched"),
     ".zookeeper.claim": ("Claim", "Claims"),

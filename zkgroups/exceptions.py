@@ -23,6 +23,7 @@ ZkgroupsException
 │   ├── OffsetOutOfRangeError
 │   │   └── CommittedOutOfRangeError    a member cannot start at the committed offset
 │   ├── BrokersTooOldError              the brokers' release does not support the operation
+│   ├── ZooKeeperTooOldError            the same for the ZooKeeper server
 │   ├── GuardFailedError                an administrative operation found another state than expected
 │   ├── NotSharedError                  Spark's workers and driver might share no file system
 │   ├── GroupMigratedError              the group is being migrated to Kafka-native offsets, or was
@@ -44,9 +45,11 @@ ZkgroupsException
 │   │   └── DamagedAnswerError          not a ZooKeeper server, or a damaged answer
 │   ├── ReadOnlyError                   the connection or the server does not accept writes
 │   ├── PastLogEndError                 the log end may be stale and must be read again
+│   ├── FetchFailedError                a partition cannot be read now
 │   ├── SessionLostError                all claims and registrations of the session are void
 │   └── OutcomeUnknownError             the request was sent, but its outcome is unknown
 ├── MemberClosedError                   the member has left its group
+├── HandlerFailedError                  the handler of a message has failed for the last time
 ├── ClaimTimeout                        a claim with a timeout was not granted in time; see `owner`
 ├── MalformedNodeError                  a znode cannot be decoded
 ├── DamagedDataError                    files of a ZooKeeper server are damaged or incomplete
@@ -233,6 +236,10 @@ class BrokersTooOldError(RefusedError):
     """The brokers' release does not support the operation, or would misunderstand it. Nothing was changed."""
 
 
+class ZooKeeperTooOldError(RefusedError):
+    """The ZooKeeper server's release does not support the operation. Nothing was changed."""
+
+
 class GuardFailedError(RefusedError):
     """An administrative operation found another state than it expected. Nothing was changed."""
 
@@ -411,6 +418,15 @@ class PastLogEndError(UnavailableError):
         self.end = end
 
 
+class FetchFailedError(UnavailableError):
+    """The messages of a partition cannot be read now. A consumer tries again, and reads its other partitions."""
+
+    def __init__(self, at: TopicPartition, reason: str) -> None:
+        super().__init__(f"fetching {at} failed, trying again: {reason}")
+        self.at = at
+        self.reason = reason
+
+
 class SessionLostError(UnavailableError):
     """The session has expired: its claims and registrations are void. Nothing was written."""
 
@@ -428,6 +444,20 @@ class MemberClosedError(ZkgroupsException):
         super().__init__(f"member {member!r}{_of_group(group)} is closed: create a new one")
         self.group = group
         self.member = member
+
+
+class HandlerFailedError(ZkgroupsException):
+    """The handler of a message has failed for the last time. The handler's error is the `__cause__`.
+
+    The message, and all after it, are not committed: the next consumer handles it again.
+    """
+
+    def __init__(self, at: TopicPartition, offset: int, attempts: int) -> None:
+        cure = "correct the handler, or pass then=DeadLetter(topic) to run"
+        super().__init__(f"the handler failed at offset {offset} of {at} in all {attempts} attempts: {cure}")
+        self.at = at
+        self.offset = offset
+        self.attempts = attempts
 
 
 class ClaimTimeout(ZkgroupsException):

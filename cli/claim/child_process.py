@@ -22,6 +22,7 @@ import click
 
 from zkgroups.exceptions import ZkgroupsException
 
+from ..shared.umask import users_umask
 from .supervisor import adopt_orphans, kill_descendants, processes, ready
 
 _SUPERVISOR: Final = Path(__file__).with_name("supervisor.py")
@@ -61,6 +62,7 @@ class Child:
                 pass_fds=(orders, reports),
                 process_group=0,  # a terminal sends Ctrl-C to its whole foreground group
                 env=self._environment,
+                umask=users_umask(),
             )
         finally:
             os.close(orders)

@@ -52,7 +52,7 @@ def _known(command: list[str]) -> list[str]:
 @topic_argument
 @partitions_argument
 @instance_option("--as", "id", help="The instance id to register; by default a new one of the form host:uuid.")
-@seconds_option("--wait", help="How long to wait for partitions that others hold; by default not at all.")
+@seconds_option("--wait", help="How long to wait for partitions that other instances hold; by default not at all.")
 @click.option("--force", is_flag=True, help="Claim even if live members subscribe to the topic.")
 @seconds_option("--grace", default=5.0, help="The time between SIGTERM and SIGKILL when COMMAND is stopped.")
 @click.pass_context

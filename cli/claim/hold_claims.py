@@ -41,7 +41,7 @@ def hold_claims(options: Options, registry: Registry, request: ClaimRequest, cla
             lease.read_owners(options.timeout)
             offsets = group.offsets.fetch_many(request.partitions)
         raise_recorded(recorded)
-        # Nobody may read these. So a signal interrupts them.
+        # These messages may have no reader, so a signal must interrupt them.
         Output(options).write(CLAIMS, [_row(instance, lease.owners[at], offsets[at]) for at in request.partitions])
         say(options, "Claimed. Ctrl-C releases.")
         with recorded_signals() as recorded:

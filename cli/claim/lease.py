@@ -118,5 +118,5 @@ class Lease:
 
 _NO_ANSWER: Final = "no server answered before the claim ended"
 _UNPROVED: Final = (
-    "no proof in time that the session is alive: this process was suspended, or the server is cut off from its leader"
+    "no proof in time that the session is alive: this process was suspended, or its server lost the leader"
 )

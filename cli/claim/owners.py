@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from typing import Final, TypeGuard
 
 import click
 
@@ -13,6 +13,7 @@ from zkgroups import (
     ForbiddenNode,
     GroupDescription,
     GroupState,
+    MalformedNode,
     Owner,
     TopicPartition,
     UnevaluableRegistration,
@@ -50,7 +51,7 @@ OWNERS: Final = Table(
         Column("OWNER", "owner"),
         Column("SESSION", "session"),
         Column("SINCE", "claimed_ms", show=utc),
-        Column("STATE", "state", styles={"orphan": "red", "malformed": "red"}),
+        Column("STATE", "state", styles={"orphan": "red", "dead": "red", "malformed": "red"}),
         Column("PATH", "path", wide=True),
         Column("REASON", "reason", wide=True),
         Column("RELEASE", "release", wide=True),
@@ -79,8 +80,9 @@ def list_owners(
     """List the owners of partitions in the chosen groups, or in all groups.
 
     The state is "live" if the owner is a registered instance, "orphan" if it is not registered or registered in another
-    session, and "malformed" if the owner node cannot be read. With -o wide, the column RELEASE has the command that
-    takes the partition away.
+    session, "dead" if the owner node belongs to no session, so no client is behind it, and "malformed" if it cannot be
+    read. `zkgroups doctor --repair` says whether a dead one can be deleted. With -o wide, the column RELEASE has the
+    command that takes the partition away.
 
     \b
     Example:
@@ -144,11 +146,12 @@ def _row(options: Options, group: GroupDescription, found: Owner | UnreadableNod
     if isinstance(found, UnreadableNode):
         topic, partition = _place(group.group, found.path)
         place = {"group": group.group, "topic": topic, "partition": partition}
+        dead = found.data.decode(errors="backslashreplace") if _is_dead(found) else None
         return place | {
-            "owner": None,
+            "owner": dead,
             "session": session,
             "claimed_ms": None,
-            "state": "malformed",
+            "state": "malformed" if dead is None else "dead",
             "path": found.path,
             "reason": found.reason,
             "release": None,
@@ -165,6 +168,11 @@ def _row(options: Options, group: GroupDescription, found: Owner | UnreadableNod
         "reason": _reason(group, found),
         "release": _release(options, group.group, found),
     }
+
+
+def _is_dead(found: UnreadableNode) -> TypeGuard[MalformedNode]:
+    """Return whether an owner node belongs to no session. Such nodes are not owners, whatever they contain."""
+    return isinstance(found, MalformedNode) and not found.session
 
 
 def _reason(group: GroupDescription, owner: Owner) -> str | None:

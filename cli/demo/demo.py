@@ -29,6 +29,7 @@ from ..shared.command_classes import Command
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
 from ..shared.progress import status_line
+from .join_through_gateway import join
 from .move_to_kafka import move
 
 _GROUP: Final = "billing"
@@ -59,9 +60,10 @@ def demo(options: Options) -> None:
     """Run a guided tour on a temporary ZooKeeper server.
 
     Three instances of a group claim partitions and commit offsets. One claim is refused, one partition is released,
-    and one session expires. Then Spark takes a snapshot and reads it back. Finally the group moves to a temporary Kafka
-    broker. If Kafka is not in the cache, the demo downloads it in the background. If the download fails, the demo skips
-    this last step. It does not contact your servers. At the end it deletes all its files, except the download.
+    and one session expires. Then Spark takes a snapshot and reads it back. On a temporary Kafka broker, a librdkafka
+    consumer joins the group through a gateway. Finally the group moves to the broker. If Kafka is not in the cache, the
+    demo downloads it in the background. If the download fails, the demo skips these last two steps. It does not contact
+    your servers. At the end it deletes all its files, except the download.
 
     \b
     Example:
@@ -88,6 +90,7 @@ class DemoState:
     spark: Any = None
     destination: str = ""
     download: ChildProcess | None = None
+    broker: KafkaBroker | None = None
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -224,19 +227,31 @@ def fetch_kafka(stage: DemoState) -> None:
     stage.download = stage.stack.enter_context(kafka_releases.download(kafka_releases.RELEASE, Path(folder)))
 
 
-def move_to_kafka(stage: DemoState) -> None:
-    """Move the group to Kafka's own offsets."""
+def start_kafka(stage: DemoState) -> None:
+    """Start a broker whose topic has messages at the committed offsets."""
     try:
         broker = stage.stack.enter_context(_broker(stage))
     except (MissingDependencyError, ServerStartError) as error:
-        stage.say(f"The last step, moving the group to Kafka, is skipped: {str(error).splitlines()[0]}.")
+        stage.say(f"The last steps, with Kafka's own clients and offsets, are skipped: {str(error).splitlines()[0]}.")
         return
+    stage.broker = broker
     broker.create_topic(_TOPIC, len(_PARTITIONS))
     for at in _PARTITIONS:
         broker.write(_TOPIC, at.partition, _MESSAGES)
     stage.say(f"A real Kafka {broker.release} is running at {broker.address}, without ZooKeeper.")
     stage.say(f"Its topic {_TOPIC!r} has {_MESSAGES} messages in each partition.")
-    move(stage.output, stage.connect(), broker.address, _GROUP)
+
+
+def join_through_gateway(stage: DemoState) -> None:
+    """Let one of Kafka's own clients join the group in ZooKeeper."""
+    if stage.broker is not None:
+        join(stage.output, stage.connect(), stage.broker.address, _GROUP, _TOPIC, stage.draw)
+
+
+def move_to_kafka(stage: DemoState) -> None:
+    """Move the group to Kafka's own offsets."""
+    if stage.broker is not None:
+        move(stage.output, stage.connect(), stage.broker.address, _GROUP)
 
 
 def _broker(stage: DemoState) -> KafkaBroker:
@@ -276,5 +291,7 @@ STEPS: Final[tuple[Callable[[DemoState], None], ...]] = (
     write_snapshot,
     leave,
     read_back,
+    start_kafka,
+    join_through_gateway,
     move_to_kafka,
 )

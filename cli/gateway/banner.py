@@ -1,4 +1,4 @@
-"""What `zkgroups gateway` says when it has started."""
+"""The message of `zkgroups gateway` after its start."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def banner(options: Options, settings: GatewaySettings, *, memory: bool) -> str:
-    """Return which groups the gateway answers for, where it keeps them, and where clients find the brokers."""
+    """Name the groups that the gateway serves, the place where they are kept, and the ports for the brokers."""
     pattern, ports = settings.routing.pattern, settings.ports
-    groups = "all groups" if pattern is None else f"groups that match {pattern!r}"
+    groups = "all groups" if pattern is None else f"the groups that match {pattern!r}"
     kept = "in memory" if memory else f"in ZooKeeper at {options.zookeeper}"
     access = ", read-only" if settings.read_only else ""
     return (
         "The gateway is running. Ctrl-C stops it.\n"
-        f"It answers for {groups}, {kept}{access}.\n"
-        f"Clients reach the brokers at the ports {ports.first}-{ports.last}."
+        f"It serves {groups} {kept}{access}.\n"
+        f"Clients reach the brokers at its ports {ports.first}-{ports.last}."
     )

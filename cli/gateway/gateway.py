@@ -46,8 +46,8 @@ _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FI
 @click.option(
     "--advertise",
     metavar="HOST",
-    help="The host name that clients get. By default, the address to which a client has connected. "
-    "Other gateways give it to clients, too.",
+    help="The host name of this gateway for clients. By default, the address to which a client has connected. "
+    "Other gateways send clients to this name, too.",
 )
 @click.option(
     "--group",
@@ -66,21 +66,35 @@ _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FI
 @click.option("--listen-cert", **_FILE, help="Let clients connect with TLS: the certificate of the gateway (PEM).")
 @click.option("--listen-key", **_FILE, help="The key of the certificate (PEM), if it is in another file.")
 @click.option("--listen-client-ca", **_FILE, help="Only accept clients with a certificate of this authority (PEM).")
-@click.option("--max-connections", type=click.IntRange(1), default=5000, show_default=True, help="Clients at a time.")
-@click.option("--max-groups", type=click.IntRange(1), default=10_000, show_default=True, help="Groups in memory.")
-@click.option("--max-members", type=click.IntRange(1), default=1000, show_default=True, help="Members of a group.")
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1),
+    default=5000,
+    show_default=True,
+    help="The most connections of clients.",
+)
+@click.option(
+    "--max-groups",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="The most groups with members or new offsets.",
+)
+@click.option(
+    "--max-members", type=click.IntRange(1), default=1000, show_default=True, help="The most members of a group."
+)
 @click.pass_obj
 def gateway(options: Options, /, **given: Any) -> None:
     """Run a group coordinator that speaks Kafka's protocol, in front of the brokers.
 
     Clients use the address of --listen as their bootstrap server. All their requests go through the gateway, which
-    never shows them the address of a broker. Requests about groups are answered by the gateway, or with --group only
-    those about some groups.
+    never shows them the address of a broker. The gateway answers requests about groups itself, or with --group only
+    those about matching groups.
 
     With -z, clients join the groups in ZooKeeper, beside Scala members and other old clients. Kafka's own tools show
     these groups: members, partitions, offsets. With --read-only, nobody can join or change them. With --memory, groups
-    exist only in the gateway, for experiments. A broker permits or refuses what a client does with a group, as without
-    the gateway.
+    exist only in the gateway, for experiments. The brokers decide which groups a client may use, as without the
+    gateway.
 
     \b
     Example:
@@ -93,12 +107,12 @@ def gateway(options: Options, /, **given: Any) -> None:
     settings = _settings(options, given)
     address = reachable_address(settings)
     kept = group_storage(options, address, memory=given["memory"], foreign_assignor=given["foreign_assignor"])
-    with kept as (storage, config):
+    with kept as (storage, config, routes):
         from zkgroups.gateway import Gateway
 
         show_gateway_warnings(options)
         running = banner(options, settings, memory=given["memory"])
-        recorded = asyncio.run(_run(options, settings, Gateway(settings, config, storage), running))
+        recorded = asyncio.run(_run(options, settings, Gateway(settings, config, storage, routes), running))
     raise_recorded(recorded)
 
 
@@ -134,12 +148,16 @@ async def _listening(gateway: Gateway, settings: GatewaySettings) -> AsyncIterat
             await stack.enter_async_context(gateway)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
-            raise InvalidOptionError("listen", str(settings.listen), f"cannot listen there: {reason}") from error
+            raise InvalidOptionError(
+                "listen",
+                str(settings.listen),
+                f"the gateway cannot listen there: {reason}; choose another host or port",
+            ) from error
         yield
 
 
 async def _run(options: Options, settings: GatewaySettings, gateway: Gateway, running: str) -> Sequence[int]:
-    """Run until a signal comes, and return it."""
+    """Run until a signal arrives, and return its number."""
     recorded: list[int] = []
     signalled = asyncio.Event()
 

@@ -17,36 +17,47 @@ if TYPE_CHECKING:
     from zkgroups.gateway.groups.coordinator_host import Report
     from zkgroups.gateway.groups.memory_group_storage import PartitionCounts
     from zkgroups.gateway.protocol.node_ports import GatewayAddress
+    from zkgroups.gateway.zookeeper_storage import GroupRoutes
 
 
 @contextmanager
 def group_storage(
     options: Options, address: GatewayAddress, *, memory: bool, foreign_assignor: str
-) -> Iterator[tuple[StorageFactory, CoordinatorConfig]]:
-    """Yield a function that opens the storage, and the settings of the coordinator. Close the storage at the end."""
+) -> Iterator[tuple[StorageFactory, CoordinatorConfig, GroupRoutes | None]]:
+    """Yield a function that opens the storage, the settings of the coordinator, and the routes of groups.
+
+    Close the storage at the end.
+    """
     if memory:
         if options.read_only:
-            raise click.UsageError("--memory has no groups to read: leave out --read-only, or give -z")
+            raise click.UsageError("--memory starts without groups, so --read-only is useless: leave one of them out")
         from zkgroups.coordinator import AssignmentBy, CoordinatorConfig
         from zkgroups.gateway.groups.memory_group_storage import MemoryGroupStorage
 
-        yield MemoryGroupStorage, CoordinatorConfig(assignment_by=AssignmentBy.COORDINATOR)
+        yield MemoryGroupStorage, CoordinatorConfig(assignment_by=AssignmentBy.COORDINATOR), None
         return
     if options.zookeeper is None:
         raise click.UsageError(
-            "say where groups are kept: in ZooKeeper (-z HOST:PORT/CHROOT), or for experiments in memory (--memory)",
+            "choose where to keep groups: in ZooKeeper (-z HOST:PORT/CHROOT), or for experiments in memory (--memory)",
             click.get_current_context(),
         )
-    from zkgroups.gateway.zookeeper_storage import GroupSettings, ZooKeeperStorage, coordinator_config
+    from zkgroups.gateway.zookeeper_storage import GroupRoutes, GroupSettings, ZooKeeperStorage, coordinator_config
+    from zkgroups.zookeeper.session.registry_context import context_of
 
     settings = GroupSettings(foreign_assignor=foreign_assignor)
 
     with connected(options) as registry, ExitStack() as stack:
+        routes = GroupRoutes(context_of(registry), address.host)
 
         def opened(_counts: PartitionCounts, report: Report) -> Storage:
             storage = ZooKeeperStorage(
-                registry, report, read_only=options.read_only, settings=settings, address=address
+                registry,
+                report,
+                read_only=options.read_only,
+                settings=settings,
+                address=address,
+                routes=routes,
             )
             return stack.enter_context(storage)
 
-        yield opened, coordinator_config()
+        yield opened, coordinator_config(), routes

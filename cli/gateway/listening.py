@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PORTS: Final = 100
 _OTHER_FILES: Final = 100
-_ANY: Final = ("0.0.0.0", "::")
+_ANY: Final = ("0.0.0.0", "::")  # noqa: S104 -- compared, never a default
 """Hosts that stand for all addresses of the machine."""
 
 
@@ -43,7 +43,7 @@ def port_range(text: str | None, listen: Address) -> NodePorts:
         return NodePorts(listen.port + 1, listen.port + _PORTS)
     found = re.fullmatch("([0-9]{1,5})-([0-9]{1,5})", text)
     if found is None:
-        raise click.BadParameter("it must be like 19100-19199", param_hint="--broker-ports")
+        raise click.BadParameter("it must be a range of ports, like 19100-19199", param_hint="--broker-ports")
     ports = NodePorts(int(found[1]), int(found[2]))
     if ports.first <= listen.port <= ports.last:
         raise click.BadParameter("it must not contain the port of --listen", param_hint="--broker-ports")
@@ -51,7 +51,7 @@ def port_range(text: str | None, listen: Address) -> NodePorts:
 
 
 def reachable_address(settings: GatewaySettings) -> GatewayAddress:
-    """Return the address that other gateways give to clients: as advertised, or as listened on, or this machine's."""
+    """Return the address to which other gateways send clients: advertised, or listened on, or this machine's."""
     from zkgroups.gateway.protocol.node_ports import GatewayAddress
 
     host = settings.advertised_host or settings.listen.host

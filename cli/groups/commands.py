@@ -1,4 +1,4 @@
-"""`zkgroups groups`: the family of commands; each is imported when it is called."""
+"""`zkgroups groups`: a group of commands. Each is imported when it is called."""
 
 from __future__ import annotations
 

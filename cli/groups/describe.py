@@ -16,7 +16,7 @@ from ..shared.arguments import groups_argument
 from ..shared.brokers import brokers
 from ..shared.command_classes import Command
 from ..shared.connect import connected
-from ..shared.durations import checked_seconds
+from ..shared.durations import in_seconds
 from ..shared.errors_to_exit_codes import Tally, sentence
 from ..shared.options import Format, Options
 from ..shared.output import Output, Row, Table, wait_while_read
@@ -29,9 +29,9 @@ from .description_tables import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG
 @click.option("--watch", is_flag=True, help="Keep running, and show the groups again whenever something changes.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=str,
+    callback=in_seconds(least=0.1),
     metavar="SECONDS",
-    callback=checked_seconds,
     default=2.0,
     show_default=True,
     help="How often --watch reads the groups.",

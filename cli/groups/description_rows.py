@@ -102,7 +102,17 @@ def total_lag_row(group: GroupLag) -> Row:
         "total_lag": group.total,
         "max_lag": group.most,
         "unknown": group.unknown,
+        "last_commit_ms": max(
+            (to_ms(each.partition.offset.committed_at) for each in group.partitions if each.partition.offset), default=0
+        )
+        or None,
     }
+
+
+def _commit_times(group: GroupLag) -> Iterator[int]:
+    for each in group.partitions:
+        if each.partition.offset is not None:
+            yield to_ms(each.partition.offset.committed_at)
 
 
 def instance_row(instance: InstanceDescription) -> Row:

@@ -104,7 +104,7 @@ _BLOCKED: Final = Table(
         Column("HELD-BY", "holder"),
         Column("SESSION", "session"),
         Column("SINCE", "claimed_ms", show=utc),
-        Column("WHO-IS", "obstacle"),
+        Column("PROBLEM", "obstacle"),
     ),
 )
 
@@ -121,6 +121,15 @@ _MIGRATION: Final = Table(
 
 SUMMARIES: Final = Table("groups", key="group", columns=_SUMMARY)
 """One row per group."""
+
+SUMMARIES_WITH_LAG: Final = SUMMARIES._replace(
+    columns=(
+        *_SUMMARY,
+        Column("TOTAL-LAG", "total_lag", right=True),
+        Column("MAX-LAG", "max_lag", right=True),
+    )
+)
+"""One row per group, with its lag, for commands that asked the brokers."""
 
 DESCRIPTIONS: Final = Table(
     "groups",
@@ -150,6 +159,7 @@ TOTAL_LAGS: Final = Table(
         Column("TOTAL-LAG", "total_lag", right=True),
         Column("MAX-LAG", "max_lag", right=True),
         Column("UNKNOWN", "unknown", right=True),
+        Column("LAST-COMMIT", "last_commit_ms", show=utc),
     ),
 )
 """The lag of groups, one row per group."""

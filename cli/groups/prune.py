@@ -17,7 +17,6 @@ from zkgroups.core.doctor.unused_groups import in_use, unreadable_nodes
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_writer import format_offsets
 from zkgroups.core.times import to_ms, utc
-from zkgroups.exceptions import RefusedError
 
 from ..offsets.undo_file import import_command
 from ..shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
@@ -28,6 +27,7 @@ from ..shared.errors_to_exit_codes import Tally, partly
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
+from ..shared.new_files import file_exists, write_new_file
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
@@ -135,8 +135,8 @@ def _check(export: Path | None) -> None:
         raise click.UsageError(
             "--execute needs --export FILE, to save the deleted offsets", click.get_current_context()
         )
-    if export.exists():
-        raise RefusedError(f"{export} already exists and is not overwritten: choose another name")
+    if os.path.lexists(export):
+        raise file_exists(export)
 
 
 def _old_groups(registry: Registry, groups: Iterable[GroupDescription], age: int) -> list[_UnusedGroup]:
@@ -156,15 +156,7 @@ def _export(file: Path, groups: Iterable[_UnusedGroup]) -> None:
     """Write the offsets to a new file, and return only when it is on the disk."""
     offsets = (partition.offset for each in groups for partition in each.group.partitions)
     records = (OffsetRecord.of(offset) for offset in offsets if offset is not None)
-    with file.open("x", encoding="utf-8") as stream:
-        stream.writelines(f"{line}\n" for line in format_offsets(records, FileFormat.JSONL))
-        stream.flush()
-        os.fsync(stream.fileno())
-    directory = os.open(file.absolute().parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    write_new_file(file, format_offsets(records, FileFormat.JSONL))
 
 
 def _delete_groups(

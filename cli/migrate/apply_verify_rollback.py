@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zkgroups.core.migration.plan_rows import Match
+from zkgroups.core.migration.obstacles import NEXT_STEPS, ObstacleKind
+from zkgroups.core.migration.plan_rows import Match, Outcome
 
 from ..shared.arguments import execute_option
 from ..shared.command_classes import Command
@@ -89,7 +90,7 @@ def apply(options: Options, /, destination: str, execute: bool, **given: Any) ->
 
     Each group is marked in ZooKeeper before it is read: zkgroups members then no longer join it. Other clients ignore
     the mark, so stop them first. If a run is killed, the groups that it has not finished stay marked: run the command
-    again to finish them, or undo it with `migrate rollback`. A group that was blocked when the plan was made stays
+    again to finish them, or undo the run with `migrate rollback`. A group that was blocked when the plan was made stays
     blocked: make a new plan in another folder, or use `migrate follow`. The result for each offset is stored in a
     report in the folder of the plan.
 
@@ -133,7 +134,7 @@ def _show_results(migration: MigrationSession, run: ExecutionResult) -> None:
     if not run.executed:
         say(migration.options, "Nothing was changed: add --execute to apply.")
     if run.failed:
-        say(migration.options, f"For the errors: zkgroups migrate show {migration.destination} --report")
+        say(migration.options, f"To see the errors: zkgroups migrate show {migration.destination} --report")
     if run.left:
         raise click.exceptions.Exit(ExitCode.REFUSED)
     if run.failed:
@@ -208,7 +209,8 @@ def rollback(
     deleted there. A group with active members, with later commits, or without a mark of this plan is left unchanged,
     and the exit code is then 4. With --to-zookeeper, legacy members continue where the new consumers stopped: this
     progress is copied to ZooKeeper first. Offsets of deleted topics are not restored. A group with offsets of a
-    recreated topic is left unchanged; with --force all other offsets are restored.
+    recreated topic is left unchanged; with --force all other offsets are restored. Offsets that legacy members have
+    committed in ZooKeeper since the plan are kept, and reported.
 
     \b
     Example:
@@ -237,6 +239,9 @@ def rollback(
                 "Some groups were left unchanged; the column WHY has the reason. If a group has later commits on the "
                 "brokers, --to-zookeeper copies this progress to ZooKeeper first, and --force discards it.",
             )
+        if run.counts.get(Outcome.NEWER):
+            kind = ObstacleKind.SOURCE_COMMITTED_SINCE
+            say(options, f"Some offsets in ZooKeeper are newer than the plan, and are kept. {NEXT_STEPS[kind]}")
         _show_results(migration, run)
 
 

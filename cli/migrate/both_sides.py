@@ -47,7 +47,7 @@ def source_options(options: Options, **chosen: Any) -> ZooKeeperSource:
 
 
 def check_brokers(brokers: BrokerOptions) -> None:
-    """Connect once: starting Spark takes seconds."""
+    """Connect once, so that errors are reported before Spark starts."""
     with brokers.connect() as connected:
         connected.cluster_id()
 

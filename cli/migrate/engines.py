@@ -24,8 +24,8 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 LOCAL_GROUPS: Final = 4_000
 LOCAL_OFFSETS: Final = 200_000
-"""Up to this size, `auto` starts no Spark. To start Spark and its workers takes as much processor time as this process
-needs to apply 300,000 to 400,000 offsets, but Spark uses several cores for that."""
+"""Up to this size, `auto` does not start Spark. Starting Spark and its workers takes as much processor time as this
+process needs to apply 300,000 to 400,000 offsets, but Spark uses several cores for that."""
 
 _STEPS: Final = 2
 """The calls of `on_progress` of each step."""
@@ -66,14 +66,15 @@ class EngineOptions:
             raise click.UsageError("--master and --conf need --engine spark", click.get_current_context())
         return found
 
-    def is_local(self, destination: str, *, is_small: Callable[[], bool]) -> bool:
+    def is_local(self, *folders: str, is_small: Callable[[], bool]) -> bool:
         """Return whether to work in this process. `is_small` is called if the other options leave that open."""
         if self.kind is not EngineKind.AUTO:
             return self.kind is EngineKind.LOCAL
         from zkgroups.storage.files import local_path, may_have_hadoop_settings
 
-        has_no_scheme = not destination.lower().startswith("file:")
-        if self.spark.are_given or local_path(destination) is None or (has_no_scheme and may_have_hadoop_settings()):
+        on_disk = all(map(local_path, folders))
+        has_no_scheme = any(not folder.lower().startswith("file:") for folder in folders)
+        if self.spark.are_given or not on_disk or (has_no_scheme and may_have_hadoop_settings()):
             return False
         return is_small() or find_spec("pyspark") is None
 
@@ -94,13 +95,19 @@ class EngineOptions:
 
 
 def has_few_offsets(destination: str) -> bool:
-    """Return whether the plan in a folder is small. A missing or damaged plan counts as small: its error comes soon."""
+    """Return whether the plan in a folder is small."""
+    from zkgroups.migration.plan_folder import PLAN
+
+    return are_few(lambda engine: engine.count(engine.folder(destination).path(PLAN)))
+
+
+def are_few(count: Callable[[Engine], int]) -> bool:
+    """Return whether there are few offsets. Missing or damaged files count as few: reading them fails anyway."""
     with arrow_installed():
         from zkgroups.migration.engines.local_engine import LocalEngine
-        from zkgroups.migration.plan_folder import PLAN
-    engine, offsets = LocalEngine(), 0
+    offsets = 0
     with suppress(ZkgroupsException):
-        offsets = engine.count(engine.folder(destination).path(PLAN))
+        offsets = count(LocalEngine())
     return offsets <= LOCAL_OFFSETS
 
 

@@ -38,7 +38,7 @@ _FOLLOWED: Final = Table(
     columns=(
         Column("GROUP", "group"),
         Column("TARGET", "target"),
-        Column("STATE", "state", styles={"done": "green", "left": "red"}),
+        Column("STATE", "state", styles={"done": "green", "already moved": "green", "left": "red"}),
         Column("BEHIND", "behind", right=True),
         Column("DETAIL", "detail"),
     ),
@@ -73,8 +73,9 @@ def follow(
     a larger --every, so that a restarting member does not count as stopped. The command ends when each group is
     done or left unfinished for a reason. Without --execute, it runs one pass that only reads.
 
-    After Ctrl-C, run the command again to continue. Offsets written so far stay on the brokers: `migrate status` shows
-    such a group as "not marked", and `migrate rollback --force` restores it.
+    After Ctrl-C, run the command again to continue. Finished groups are then "already moved". Offsets written so far
+    stay on the brokers: `migrate status` shows such a group as "not marked", and `migrate rollback --force` restores
+    it.
 
     Afterwards, `migrate status` shows "moved on" for groups with later offsets than planned. A plain rollback skips
     such a group; use `migrate rollback --to-zookeeper`.
@@ -137,7 +138,9 @@ class _PassPrinter:
     def __call__(self, done: FollowPass) -> None:
         if done.trouble != self._trouble:
             self._trouble = done.trouble
-            self._say(f"error, will retry: {done.trouble}" if done.trouble else "recovered")
+            self._say(
+                f"could not update offsets, retrying: {done.trouble}" if done.trouble else "updating offsets again"
+            )
         for group in done.groups:
             why = group.detail not in ("", self._details.get(group.target)) and self._execute
             if why or self._states.get(group.target, "following") != group.state:

@@ -31,7 +31,7 @@ _NOTHING_TO_WRITE: Final = (MigrationStage.BLOCKED, MigrationStage.NOTHING)
 @click.command(cls=Command)
 @group_argument
 @click.argument("destination", metavar="DEST", type=FolderUri())
-@click.option("--as", "target", metavar="NAME", help="The name of the group on the brokers.")
+@click.option("--as", "target", metavar="NAME", help="Another name for the group on the brokers.")
 @rule_options
 @execute_option
 @engine_option
@@ -40,9 +40,9 @@ _NOTHING_TO_WRITE: Final = (MigrationStage.BLOCKED, MigrationStage.NOTHING)
 def group(options: Options, /, group: str, destination: str, target: str | None, execute: bool, **given: Any) -> None:
     """Move one group: `migrate plan` and `migrate apply` in one command, with the same checks.
 
-    DEST is a folder for the plan and its reports. Without --execute, the command only shows what it would do. A plan
-    that is already in the folder is used again, with its decisions. But a plan with nothing to write is replaced. So if
-    the group was blocked, stop its members or choose another --on-out-of-range, and run the command again. `migrate
+    DEST is a folder for the plan and its reports. Without --execute, the command only shows what it would do. If the
+    folder has a plan, the command continues with it. A plan with nothing to write is replaced by a new one. So if the
+    group was blocked, stop its members or choose another --on-out-of-range, and run the command again. `migrate
     verify` and `migrate rollback` take the same folder.
 
     \b
@@ -82,7 +82,7 @@ def _plan(migration: MigrationSession, request: _GroupRequest) -> None:
             return
         say(
             migration.options,
-            f"The plan in {migration.destination} had nothing to write: recreating it.",
+            f"The plan in {migration.destination} has nothing to write: making a new one.",
         )
     assert migration.zookeeper is not None
     source = replace(migration.zookeeper, groups=re.escape(request.group))
@@ -100,9 +100,9 @@ def _plan(migration: MigrationSession, request: _GroupRequest) -> None:
 
 
 def _replaceable_plan(migration: MigrationSession, request: _GroupRequest) -> str | None:
-    """Return the id of the existing plan if it has nothing to write and wrote nothing.
+    """Return the id of the existing plan if it has nothing to write and has written nothing. Otherwise return None.
 
-    Any other plan is needed, because it has the earlier offsets.
+    Any other plan must be kept, because a rollback needs the earlier offsets in it.
     """
     from zkgroups.migration.steps import status
     from zkgroups.migration.summaries import first_row

@@ -18,9 +18,9 @@ from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from ..shared.spark_options import at_option, selection_options, spark_installed, spark_options, writing_options
+from ..shared.spark_options import at_option, selection_options, spark_options, writing_options
 from .both_sides import broker_options, check_brokers, check_zookeeper, plan_argument, source_options
-from .engines import LOCAL_GROUPS, EngineKind, EngineOptions, engine_option, steps_shown, stored_plan
+from .engines import LOCAL_GROUPS, EngineOptions, are_few, arrow_installed, engine_option, steps_shown, stored_plan
 from .options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
 from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_summary, planned_row
 
@@ -77,12 +77,12 @@ def plan(
 ) -> None:
     """Decide on every offset, and store the decisions with their reasons. Nothing else is written.
 
-    DEST is a folder that has no plan yet, on this machine or any file system that Spark can write to. Each offset
-    is compared with the log and with the offset of the group on the brokers. An offset is skipped if nothing needs
-    to be moved: the topic is missing, the node holds no number, or the brokers have the same or a higher offset. A
-    whole group is blocked if it has active members in ZooKeeper or on the brokers, if an offset is out of range
-    (unless --on-out-of-range says how to treat it), or if two groups would get the same name. The exit code is then
-    4; `migrate show` lists the reasons. The other groups can be moved.
+    DEST is a folder that has no plan yet, on this machine or any file system that Spark can write to. Each offset is
+    compared with the log and with the offset of the group on the brokers. An offset is skipped if nothing needs to be
+    moved: the topic is missing, the node does not contain a number, or the brokers have the same or a higher offset. A
+    whole group is blocked if it has active members in ZooKeeper or on the brokers, if an offset is out of range (unless
+    --on-out-of-range says how to treat it), or if two groups would get the same name. The exit code is then 4; `migrate
+    show` lists the reasons. The other groups can be moved.
 
     \b
     Example:
@@ -94,7 +94,7 @@ def plan(
     check_stale(stale_after, skip_stale=skip_stale)
     rule, renaming, chosen = rule_of(given, skip_stale=skip_stale), renaming_of(given), EngineOptions.of(given)
     brokers = None if without_brokers else broker_options(options, what_for="a plan (or --without-brokers)")
-    source = _source(options, snapshot, at, given, chosen)
+    source = _source(options, snapshot, at, given)
     local = _is_local(source, chosen, destination)
     if not local:
         _check_before_spark(source, brokers, chosen, destination)
@@ -122,7 +122,7 @@ def _is_local(source: Source, chosen: EngineOptions, destination: str) -> bool:
     from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
 
     if not isinstance(source, ZooKeeperSource):
-        return False
+        return chosen.is_local(destination, source.destination, is_small=lambda: are_few(source.count))
     return chosen.is_local(destination, is_small=lambda: len(check_zookeeper(source)) <= LOCAL_GROUPS)
 
 
@@ -137,17 +137,13 @@ def _check_before_spark(source: Source, brokers: BrokerOptions | None, chosen: E
         check_zookeeper(source)
 
 
-def _source(
-    options: Options, snapshot: str | None, at: str | None, selected: dict[str, Any], chosen: EngineOptions
-) -> Source:
+def _source(options: Options, snapshot: str | None, at: str | None, selected: dict[str, Any]) -> Source:
     if snapshot is None:
         if at is not None:
             raise click.UsageError("--at needs --from-snapshot DIR", click.get_current_context())
         return source_options(options, **selected)
-    if chosen.kind is EngineKind.LOCAL:
-        raise click.UsageError("--from-snapshot needs --engine spark", click.get_current_context())
-    with spark_installed():
-        from zkgroups.spark.migration import SnapshotSource
+    with arrow_installed():
+        from zkgroups.migration.snapshot_source import SnapshotSource
 
     selected.pop("parallelism")
     return SnapshotSource(destination=snapshot, at=at or "latest", **selected)
@@ -177,8 +173,8 @@ def _plan_row(made: PlanSummary) -> Row:
 def show(options: Options, /, destination: str, offsets: bool, report: str | None, **given: Any) -> None:
     """Show a plan: which groups are ready, which are blocked and why, and their lag before and after.
 
-    PLAN is the folder. The command shows the state from when the plan was made, and what to do about each kind of
-    obstacle. It contacts no server. -o wide also shows how long the brokers keep the offsets of an unused group, and
+    PLAN is the folder. The command shows the state at the time when the plan was made, and what to do about each kind
+    of obstacle. It contacts no server. -o wide also shows how long the brokers keep the offsets of an unused group, and
     the number of partitions for each reason.
 
     \b

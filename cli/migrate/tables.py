@@ -161,14 +161,17 @@ def _value(value: Any) -> Any:
 
 # Results
 
+_RARE: Final = (Outcome.OVERTAKEN, Outcome.NEWER)
+"""The outcomes that are only shown in wide tables."""
+
 DONE: Final = Table(
     "groups",
     key="group",
     columns=(
         *_GROUP,
         Column("RESULT", "result", styles=_COLOURS),
-        *_counts((each for each in Outcome if each is not Outcome.OVERTAKEN), "outcomes"),
-        Column("OVERTAKEN", "outcomes.overtaken", right=True, wide=True),
+        *_counts((each for each in Outcome if each not in _RARE), "outcomes"),
+        *(each._replace(wide=True) for each in _counts(_RARE, "outcomes")),
         Column("WHY", "details"),
     ),
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from typing import TYPE_CHECKING
+
 import click
 
 from zkgroups.core.znodes.values import UnreadableNode
-from zkgroups.exceptions import GroupNotFoundError
+from zkgroups.exceptions import GroupNotFoundError, RefusedError
 from zkgroups.zookeeper.session.registry_context import context_of
 
 from ..shared.arguments import groups_argument
@@ -15,16 +18,22 @@ from ..shared.errors_to_exit_codes import Tally
 from ..shared.messages import say
 from ..shared.options import Options
 
+if TYPE_CHECKING:
+    from zkgroups import Registry
+
 
 @click.command(cls=Command)
 @groups_argument
-@click.option("--force", is_flag=True, help="Also remove a mark that cannot be read.")
+@click.option("--force", is_flag=True, help="Also remove a mark that cannot be read, or that belongs to a live move.")
 @click.pass_obj
 def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
     """Remove the migration marks of groups, so that legacy members may join them again.
 
-    `migrate rollback` does this itself. The members continue from the offsets in ZooKeeper, and read again the
-    messages that new consumers have read since the move.
+    `migrate rollback` does this itself. A group that `migrate route` has moved is refused without --force, because
+    gateways forward its clients to the brokers: use `migrate route --to zookeeper`.
+
+    The members continue from the offsets in ZooKeeper, and read again the messages that new consumers have read since
+    the move.
 
     \b
     Example:
@@ -34,6 +43,8 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
 
     tally = Tally()
     with connected(options, writes=True) as registry:
+        for name in () if force else names:
+            _refuse_routed(registry, name)
         found = marks.read(context_of(registry), names)
         for group, error in marks.remove(context_of(registry), names, plan=None, force=force).items():
             with tally.attempt():
@@ -43,10 +54,21 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
                     it = found[group]
                     say(
                         options,
-                        f"unmarked {group}: the group {it.reason if isinstance(it, UnreadableNode) else it.shown}",
+                        f"removed the mark of group {group!r}: "
+                        f"{it.reason if isinstance(it, UnreadableNode) else f'the group {it.shown}'}",
                     )
                 elif registry.group(group).exists():
                     say(options, f"group {group!r} has no migration mark: nothing was changed")
                 else:
                     raise GroupNotFoundError(group)
     tally.finish()
+
+
+def _refuse_routed(registry: Registry, group: str) -> None:
+    from zkgroups.zookeeper.admin.group_routes import read_route
+
+    if (state := read_route(context_of(registry), group).state) is not None:
+        raise RefusedError(
+            f"group {group!r} was moved live, its route is {state}: run `zkgroups migrate route {shlex.quote(group)} "
+            "--to zookeeper`"
+        )

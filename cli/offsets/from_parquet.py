@@ -104,7 +104,7 @@ class SnapshotSource:
 
 def warn_if_in_future(name: str) -> None:
     """Warn if the time of the snapshot is in the future: a snapshot taken later may then not be the latest."""
-    from zkgroups.spark.snapshots.choose_snapshot import is_in_future
+    from zkgroups.storage.choose_snapshot import is_in_future
 
     if is_in_future(name):
         complain(f"the time of snapshot {name} is in the future: a clock was wrong, and other snapshots may be newer")
@@ -192,7 +192,7 @@ def _chosen_records(
 
 
 def _error(node: UnreadableNode, source: str) -> MalformedNodeError | NoPermissionError:
-    cure = f"recorded in {source}; choose another snapshot, or use `zkgroups offsets set`"
+    cure = f"recorded in {source}; choose another snapshot or time, or use `zkgroups offsets set`"
     if isinstance(node, ForbiddenNode):
         return NoPermissionError(node.path, cure=cure)
     return MalformedNodeError(node, cure=cure)

@@ -11,7 +11,7 @@ import click
 
 from zkgroups import ForbiddenNode, TopicPartition
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
-from zkgroups.core.offsets.file_reader import parse_offsets
+from zkgroups.core.offsets.file_reader import may_be_cut, parse_offsets
 from zkgroups.core.offsets.reset import ToEach, plan_reset, refuse_backward
 from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import NoPermissionError
@@ -22,7 +22,7 @@ from ..shared.complete_names import complete_groups
 from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
 from ..shared.input_files import FilePath, read_text, source_name
-from ..shared.messages import say
+from ..shared.messages import complain, say
 from ..shared.options import Options
 from .apply_changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .committed_offsets import read_offsets_by_group
@@ -78,7 +78,8 @@ def import_offsets(
 
     Without --execute, the command only shows what it would change. With it, offsets that have changed since they were
     shown are not written. An offset that would go back is left unchanged, unless --backward is given. Missing
-    groups are created. A file with an invalid line is not imported at all.
+    groups are created. A file with an invalid line is not imported at all. If the last line of a CSV file or of a file
+    of paths does not end with a newline, a warning asks you to check that line.
 
     --from-snapshot restores the offsets of a snapshot: of all groups, or of those chosen by --group, --groups and
     --topic. A partition without a valid offset in the snapshot is left unchanged and reported; the exit code is then 9.
@@ -117,8 +118,20 @@ def _read_file(file: Path, file_format: FileFormat | None, selection: OffsetSele
         raise usage_error(
             "--group may be repeated only with --from-snapshot: a file without groups belongs to one group"
         )
-    records = parse_offsets(read_text(file), file_format, source=source_name(file))
-    return offsets_by_group(records, next(iter(selection.names), None))
+    return offsets_by_group(read_records(file, file_format), next(iter(selection.names), None))
+
+
+def read_records(file: Path, file_format: FileFormat | None = None) -> list[OffsetRecord]:
+    """Read the offsets in a file. Warn if the last line may be incomplete: a file written by hand may also end so."""
+    text, source = read_text(file), source_name(file)
+    records = parse_offsets(text, file_format, source=source)
+    if records and may_be_cut(text, file_format):
+        last = records[-1]
+        complain(
+            f"{source} ends without a newline, as if it was cut: check its last line, with offset {last.offset} of "
+            f"{last.at}, or end the line to avoid this warning"
+        )
+    return records
 
 
 def saved_offsets(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zkgroups import ForbiddenNode, Registry, TopicPartition
-from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.reset import (
     ShiftBy,
     Target,
@@ -35,13 +34,13 @@ from ..shared.brokers import brokers
 from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
-from ..shared.input_files import read_text, source_name
+from ..shared.input_files import source_name
 from ..shared.messages import say
 from ..shared.options import Options
 from .apply_changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .committed_offsets import GroupOffsets, existing_groups, read_offsets_by_group
 from .from_parquet import OffsetSelection
-from .import_offsets import OffsetsByGroup, offsets_by_group, saved_offsets
+from .import_offsets import OffsetsByGroup, offsets_by_group, read_records, saved_offsets
 from .reset_request import (
     FLAG_TARGETS,
     ResetRequest,
@@ -52,6 +51,7 @@ from .reset_request import (
     target_options,
     usage_error,
 )
+from .reset_time import with_time
 
 if TYPE_CHECKING:
     from zkgroups.kafka import Brokers
@@ -97,6 +97,8 @@ def reset(
     the true offset at that time, or may have been deleted by then. A time after the last read of the audit is refused.
     An audit of another ZooKeeper cluster is refused, unless --cluster names that cluster.
 
+    With --execute, --by-duration counts back from ZooKeeper's time, and in a dry run from the time of this machine.
+
     --to-datetime and --by-duration do not move an offset forward, because that would skip messages; --forward allows
     it. All other options move offsets both ways.
 
@@ -111,6 +113,7 @@ def reset(
     """
     request = reset_request(given, OffsetSelection(names, matching, topics))
     request.check(all_topics=all_topics, forward=forward)
+    request = with_time(options, request, execute=execute)
     tally = Tally()
     wanted = _wanted(options, request, tally, writes=execute)
     with ExitStack() as stack:
@@ -169,7 +172,7 @@ def _wanted(options: Options, request: ResetRequest, tally: Tally, *, writes: bo
 
 def _read_file(request: ResetRequest) -> OffsetsByGroup:
     """Read the offsets of a file. If the file names no groups, they belong to the group on the command line."""
-    records = parse_offsets(read_text(request.value), source=source_name(request.value))
+    records = read_records(request.value)
     if all(record.group is not None for record in records):
         return offsets_by_group(records, None)
     names = request.selection.names

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import click
 
 from zkgroups.core.offsets.reset import Target, ToCurrent, ToEarliest, ToLatest
-from zkgroups.core.time_formats import parse_iso_duration, parse_time
+from zkgroups.core.time_formats import parse_duration, parse_time
 
 from ..shared.arguments import ChosenPartitions
 from ..shared.durations import parsed_by
@@ -46,7 +45,10 @@ forward_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """The target of a reset: the one option that was given, its value, and the chosen partitions."""
+    """The target of a reset: the one option that was given, its value, and the chosen partitions.
+
+    The value of `--by-duration` is a duration in milliseconds, until `at_time_before` replaces it by a time.
+    """
 
     option: str
     value: Any
@@ -67,6 +69,17 @@ class ResetRequest:
     def may_go_forward(self) -> bool:
         """True if offsets may go forward without `--forward`."""
         return self.option not in _TIME_OPTIONS
+
+    @property
+    def has_duration(self) -> bool:
+        """True if the value is a duration."""
+        return self.option == "by_duration"
+
+    def at_time_before(self, now_ms: int) -> Self:
+        """Replace the duration by the time that is this long before `now_ms`."""
+        start_ms = max(0, now_ms - self.value)
+        source = replace(self.source, time_ms=start_ms) if isinstance(self.source, AuditSource) else self.source
+        return replace(self, value=start_ms, source=source)
 
     def check(self, *, all_topics: bool, forward: bool) -> None:
         """Raise a usage error if the topics or groups are not named (a file names them), or `forward` has no effect."""
@@ -104,10 +117,6 @@ def option_text(name: str) -> str:
 # Options
 
 
-def _ago(text: str) -> int:
-    return max(0, int(time.time() * 1000) - parse_iso_duration(text))
-
-
 _OPTIONS: Final = (
     click.option("--to-earliest", is_flag=True, help="To the log start. Needs brokers."),
     click.option("--to-latest", is_flag=True, help="To the log end. Needs brokers."),
@@ -128,7 +137,7 @@ _OPTIONS: Final = (
     click.option(
         "--by-duration",
         metavar="P7D",
-        callback=parsed_by(_ago),
+        callback=parsed_by(parse_duration),
         help="To the first offset at or after the time this long ago: P7D, PT2H30M. Needs brokers, or --from-audit.",
     ),
     click.option("--shift-by", type=int, metavar="N", help="Forward by N messages; back if N is negative."),

@@ -89,8 +89,8 @@ def set_offset(
 ) -> None:
     """Set the committed offset of one partition, without a dry run. The group must have no registered instances.
 
-    The offset may only go forward, unless --backward is given. The topic must have the partition. With brokers (-b),
-    the offset must be within the log.
+    The offset may only go forward, unless --backward is given. The topic must exist and have this partition. With
+    brokers (-b), the offset must be within the log.
 
     \b
     Example:

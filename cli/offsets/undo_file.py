@@ -17,11 +17,11 @@ from zkgroups import UnreadableNode
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_writer import format_offsets
 from zkgroups.core.offsets.reset import OffsetChange
-from zkgroups.exceptions import RefusedError
 
 from ..shared.global_options import as_typed
 from ..shared.input_files import FilePath
 from ..shared.messages import say
+from ..shared.new_files import file_exists, write_new_file
 from ..shared.options import Options
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -40,12 +40,8 @@ def undo_file_option(command: Decorated) -> Decorated:
 
 def _check_new(_ctx: click.Context, _param: click.Parameter, file: Path | None) -> Path | None:
     if file is not None and os.path.lexists(file):
-        raise _file_exists(file)
+        raise file_exists(file)
     return file
-
-
-def _file_exists(file: Path) -> RefusedError:
-    return RefusedError(f"{file} already exists and is not overwritten: choose another name")
 
 
 def save_undo_file(options: Options, plans: Iterable[tuple[str, Sequence[OffsetChange]]], file: Path) -> None:
@@ -53,7 +49,7 @@ def save_undo_file(options: Options, plans: Iterable[tuple[str, Sequence[OffsetC
     records = [_record(group, change) for group, changes in plans for change in changes if change.changes]
     if not records:
         return
-    _write_new(file, "".join(f"{line}\n" for line in format_offsets(records, FileFormat.JSON)))
+    write_new_file(file, format_offsets(records, FileFormat.JSON))
     say(options, f"Saved the old offsets to {file}. To restore them: {import_command(options, file, '--backward')}")
     if missing := sum(record.offset is None for record in records):
         say(
@@ -73,30 +69,3 @@ def _record(group: str, change: OffsetChange) -> OffsetRecord:
     if isinstance(change.found, UnreadableNode):
         return OffsetRecord(group, change.at, None, f"invalid offset: {change.found.shown}")
     return OffsetRecord(group, change.at, change.old, "nothing was committed" if change.found is None else None)
-
-
-def _write_new(file: Path, text: str) -> None:
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileExistsError as error:
-        raise _file_exists(file) from error
-    except OSError as error:
-        raise click.UsageError(f"{file}: {error.strerror}", click.get_current_context()) from error
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(descriptor)
-        _sync_folder(file.absolute().parent)
-    except OSError:
-        file.unlink(missing_ok=True)
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the name of a new file durable: `fsync` of the file alone saves only its contents."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

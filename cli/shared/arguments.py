@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+_LARGEST_SESSION = 2**64
+_LARGEST_OF_JAVA = 2**63
+
 ChosenPartitions: TypeAlias = dict[str, frozenset[int] | None]
 """The chosen partitions of each topic; None means all partitions of the topic."""
 
@@ -40,6 +43,19 @@ def _checked_topic(_ctx: click.Context, _param: click.Parameter, name: str) -> s
 
 def _checked_partitions(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(_partition, names)))
+
+
+def _session(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
+    """Parse a hexadecimal session id. Ids from 2**63 are negative, as Java longs."""
+    if text is None:
+        return None
+    try:
+        number = int(text, 16)
+    except ValueError:
+        number = -1
+    if not 0 < number < _LARGEST_SESSION:
+        raise click.BadParameter(f"{text!r} is not a session id like 0x10000a1b2c3d4e5")
+    return number if number < _LARGEST_OF_JAVA else number - _LARGEST_SESSION
 
 
 def _expression(_ctx: click.Context, _param: click.Parameter, text: str | None) -> re.Pattern[str] | None:
@@ -102,6 +118,11 @@ matching_option = click.option(
 topic_argument = click.argument("topic", metavar="TOPIC", callback=_checked_topic, shell_complete=complete_topics)
 """One topic, as `topic`."""
 
+instance_argument = click.argument(
+    "instance", metavar="INSTANCE", callback=_checked_instance, shell_complete=complete_instances
+)
+"""The id of an instance of the group, as `instance`."""
+
 partitions_argument = click.argument(
     "partitions",
     metavar="PARTITION...",
@@ -141,6 +162,11 @@ def instance_option(*names: str, help: str, required: bool = False) -> Callable[
         shell_complete=complete_instances,
         help=help,
     )
+
+
+def session_option(*names: str, help: str) -> Callable[[Decorated], Decorated]:
+    """Return an option for the id of a ZooKeeper session, as `session`."""
+    return click.option(*names, "session", metavar="HEX", callback=_session, help=help)
 
 
 def chosen_groups(registry: Registry, names: Collection[str], matching: re.Pattern[str] | None) -> list[str]:

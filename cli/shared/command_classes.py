@@ -1,4 +1,4 @@
-"""The classes of commands and command families, which accept the global options and import their commands on demand."""
+"""The classes of commands and command groups, which accept the global options and import their commands on demand."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Command(_WithGlobalOptions):
 
 
 class CommandGroup(click.Group):
-    """A family of commands. `lazy` maps the names of commands to `module:attribute`, imported on demand.
+    """A group of commands. `lazy` maps the names of commands to `module:attribute`, imported on demand.
 
     Without a command on the command line it prints its help. (The way click does this differs between versions.)
     """
@@ -69,6 +69,20 @@ class CommandGroup(click.Group):
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name. The error for an unknown name suggests a similar one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            if similar := get_close_matches(args[0], self.list_commands(ctx), n=1):
+                message = f"No such command {args[0]!r}. Did you mean {similar[0]!r}?"
+                raise click.UsageError(message, ctx) from error
+            raise
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, or print the help."""
         if args or ctx.resilient_parsing:  # a shell asks for completions
@@ -78,6 +92,6 @@ class CommandGroup(click.Group):
 
 
 class Group(_WithGlobalOptions, CommandGroup):
-    """A family of commands that takes the global options. So do its commands."""
+    """A group of commands that accepts the global options, as its commands do."""
 
     command_class = Command

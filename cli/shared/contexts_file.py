@@ -103,24 +103,28 @@ class Contexts:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Read the contexts again, and save them at the end. Other processes wait, so that no change is lost."""
-        import fcntl
+        from .private_files import locked, make_private_folder
 
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        with self._beside("lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        make_private_folder(self._file.absolute().parent)
+        with locked(self._file.with_name(f".{self._file.name}.lock")):
             self._parser = self._read()
             yield
             self._save()
 
     def _save(self) -> None:
         """Replace the file atomically: a process that is killed leaves the old file or the new one."""
-        scratch = self._beside(str(os.getpid()))
-        with scratch.open("w", encoding="utf-8") as out:
-            self._parser.write(out)
-        scratch.replace(self._file)
+        from io import StringIO
 
-    def _beside(self, suffix: str) -> Path:
-        return self._file.with_name(f".{self._file.name}.{suffix}")
+        from .private_files import replace_file
+
+        text = StringIO()
+        self._parser.write(text)
+        try:
+            replace_file(self._file, text.getvalue())
+        except OSError as error:
+            from zkgroups.exceptions import StorageError  # `zkgroups --help` does not need it
+
+            raise StorageError(f"{self._file} could not be written: {error.strerror}; nothing was changed") from error
 
 
 def apply_context(options: Options) -> None:

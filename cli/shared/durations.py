@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from zkgroups.core.time_formats import parse_short_duration
+from zkgroups.core.time_formats import parse_duration
 from zkgroups.exceptions import InvalidInputError
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -16,22 +16,24 @@ Parsed = TypeVar("Parsed")
 
 
 def seconds_option(*names: str, help: str, default: float | None = None) -> Callable[[Decorated], Decorated]:
-    """Return an option for a number of seconds, 0 or more."""
+    """Return an option for a number of seconds, 0 or more, or a duration like 30m."""
     return click.option(
         *names,
-        type=float,
+        type=str,
+        callback=in_seconds(),
         metavar="SECONDS",
         default=default,
         show_default=default is not None,
-        callback=checked_seconds,
         help=help,
     )
 
 
 def duration_option(*names: str, help: str, **more: Any) -> Callable[[Decorated], Decorated]:
-    """Return an option for a duration like 90d. The command gets seconds."""
-    examples = f"{help}: 90d, 12h, 30m, 3600s."
-    return click.option(*names, metavar="DURATION", callback=parsed_by(parse_short_duration), help=examples, **more)
+    """Return an option for a duration like 90d or P90D. The command gets seconds."""
+    examples = f"{help}: 90d, 12h, 30m, P7D, PT2H."
+    return click.option(
+        *names, metavar="DURATION", type=str, callback=in_seconds(only_durations=True), help=examples, **more
+    )
 
 
 def parsed_by(parse: Callable[[str], Parsed]) -> Callable[[click.Context, click.Parameter, str | None], Parsed | None]:
@@ -46,8 +48,20 @@ def parsed_by(parse: Callable[[str], Parsed]) -> Callable[[click.Context, click.
     return callback
 
 
-def checked_seconds(_ctx: click.Context, _param: click.Parameter, seconds: float | None) -> float | None:
-    """The callback of a number of seconds. It refuses NaN and infinity."""
-    if seconds is not None and not 0 <= seconds < math.inf:
-        raise click.BadParameter(f"{seconds:g} is not a number of seconds, 0 or more")
-    return seconds
+def in_seconds(
+    *, only_durations: bool = False, least: float = 0.0
+) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
+    """Return the callback of an option for seconds. Without `only_durations`, a number without a unit is accepted."""
+
+    def parse(text: str) -> float:
+        try:
+            seconds = math.nan if only_durations else float(text)
+        except ValueError:
+            seconds = math.nan
+        if math.isnan(seconds) and text.lower() != "nan":
+            seconds = parse_duration(text) / 1000
+        if not least <= seconds < math.inf:
+            raise click.BadParameter(f"{text} is not a number of seconds, {least:g} or more")
+        return seconds
+
+    return parsed_by(parse)

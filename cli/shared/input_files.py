@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from .escape import printable
+
+_LONGEST: Final = 2**28
+"""In bytes: some million offsets. A device never ends."""
 
 
 class FilePath(click.Path):
@@ -34,6 +38,8 @@ class FolderUri(click.types.StringParamType):
 def _not_empty(kind: FilePath | FolderUri, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
     if value == "":
         kind.fail("the name is empty", param, ctx)
+    if "\0" in str(value):
+        kind.fail("the name has a null character", param, ctx)
     return value
 
 
@@ -52,9 +58,14 @@ def source_name(file: Path) -> str:
 
 
 def _read(file: Path) -> bytes:
-    if str(file) != "-":
-        return file.read_bytes()
-    return b"" if sys.stdin is None else sys.stdin.buffer.read()  # the shell may have closed stdin
+    if str(file) == "-":
+        found = b"" if sys.stdin is None else sys.stdin.buffer.read(_LONGEST + 1)  # the shell may have closed stdin
+    else:
+        with file.open("rb") as opened:
+            found = opened.read(_LONGEST + 1)
+    if len(found) > _LONGEST:
+        raise OSError(errno.EFBIG, f"it is longer than {_LONGEST >> 20} MiB: split it")
+    return found
 
 
 def write_lines(lines: Iterable[str]) -> None:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _LONGEST_WAIT: Final = 1.0
 """How long to wait for the reader of a full pipe, in seconds."""
 
-_LOG_FORMAT = "zkgroups: %(levelname)s %(name)s: %(message)s"
-
 
 def say(options: Options, text: str) -> None:
     """Print a message, except with `--quiet`."""
@@ -51,7 +49,9 @@ def set_up_logging(options: Options) -> None:
     import logging  # `zkgroups --help` does not need it, and it takes a tenth of its time
 
     if options.verbose:
-        logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)  # below that kazoo logs passwords
+        from .log_handler import show_log
+
+        show_log()
     else:
         logging.basicConfig(handlers=[logging.NullHandler()])
     if options.verbose < 2:
@@ -60,13 +60,13 @@ def set_up_logging(options: Options) -> None:
 
 
 def show_gateway_warnings(options: Options) -> None:
-    """Show the warnings of the gateway without `-v` too, because it keeps running.
+    """Show the warnings of the gateway without `-v` too, and also with `--quiet`, because it keeps running.
 
     A warning is left out if stderr is a full pipe, because the gateway must go on.
     """
     import logging
 
-    if options.verbose or options.quiet:
+    if options.verbose:
         return
 
     class Shown(logging.Handler):

@@ -124,8 +124,8 @@ def cluster_option(command: Decorated) -> Decorated:
 def checked_at(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
     """The callback of a parameter that chooses a snapshot. It reports a bad value before Spark is started."""
     if text is not None:
-        with spark_installed():
-            from zkgroups.spark.snapshots.choose_snapshot import is_snapshot_choice
+        from zkgroups.storage.choose_snapshot import is_snapshot_choice
+
         if not is_snapshot_choice(text):
             raise click.BadParameter(
                 f"{text!r} is neither latest, previous, the name of a snapshot, nor a time such as 2026-01-31T12:00"

@@ -91,8 +91,8 @@ def audit(
     partition has several commits within ten seconds, only the last is recorded. COUNT in `--show -o wide` is the number
     of commits since the node was created, so it shows how many were missed. Deletions are not recorded.
 
-    DEST is a folder or any other location that Spark can write to. It holds the audit of one ZooKeeper. Give the
-    same --groups and --topics in each run. After any interruption, the next run continues where the last one
+    DEST is a folder or any other location that Spark can write to. It contains the audit of one ZooKeeper cluster. Give
+    the same --groups and --topics in each run. After any interruption, the next run continues where the last one
     stopped. Without a connection to ZooKeeper it retries, unless --once is given.
 
     If nodes are forbidden, the command reports how many, and --once exits with code 9. The last commit of such a node

@@ -163,6 +163,11 @@ def _take(options: Options, source: SourceOptions, destination: str, spark: Spar
     Output(options).write(_TAKEN, [dataclasses.asdict(taken)])
     if not taken.groups:
         complain("the snapshot has no groups: if they are below a chroot, add it to the address")
+    if taken.restored_since:
+        complain(
+            f"{source.shown_cluster} was restored from a backup, wiped or replaced since snapshot "
+            f"{taken.restored_since}: offsets may have gone back; compare with `zkgroups snapshots diff`"
+        )
     if taken.forbidden:
         nodes = "1 node is" if taken.forbidden == 1 else f"{taken.forbidden} nodes are"
         say(options, f"{nodes} forbidden: the column `problem` names the path. Log in as a user who may read it.")

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,25 +60,31 @@ def run(*arguments: Argument, env: Mapping[str, str] | None = None) -> Ended:
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+def run_without_space(*arguments: Argument, env: Mapping[str, str] | None = None) -> Ended:
+    """Run a command that cannot write a single byte to a file, as on a full disk."""
+    command = ["sh", "-c", 'ulimit -f 0; exec "$0" "$@"', COMMAND, *arguments]
+    done = subprocess.run(command, env=environment(env), capture_output=True, text=True, timeout=TIMEOUT)
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
 def hear_ctrl_c() -> None:
     """Restore the handling of Ctrl-C in a command that is about to run, because this process may ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interrupt(process: subprocess.Popen[Any]) -> None:
-    """Press Ctrl-C and wait for the end. Press it again after a while, as users do."""
-    for _ in range(6):
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-            return
+    """Press Ctrl-C once, and wait for the end."""
+    process.send_signal(signal.SIGINT)
+    process.wait(TIMEOUT)
 
 
 @contextlib.contextmanager
-def started(*arguments: Argument, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+def started(
+    *arguments: Argument, env: Mapping[str, str] | None = None, program: Sequence[str] = (COMMAND,)
+) -> Iterator[subprocess.Popen[str]]:
     """A command that keeps running. It is killed if the test does not end it."""
     process = subprocess.Popen(
-        [COMMAND, *arguments],
+        [*program, *arguments],
         env=environment(env),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -13,7 +13,7 @@ from tests.cutting import FOLLOWER, LEADER, cut_off, victim
 from zkgroups import Registry
 from zkgroups.testing import ZooKeeperEnsemble
 
-from .test_claim_faults import SESSION, holding
+from .holding import SESSION, holding
 
 pytestmark = pytest.mark.zookeeper
 

@@ -9,7 +9,7 @@ import pytest
 
 from cli.shared.contexts_file import FILE_VARIABLE, Contexts
 
-from .running import Argument, Ended, run
+from .running import Argument, Ended, run, run_without_space
 
 Run = Callable[..., Ended]
 
@@ -154,3 +154,15 @@ def test_a_context_named_on_the_command_line_overrides_the_environment(with_cont
     assert "127.0.0.1:3 within" in ended.err
     used = with_contexts("context", "use", "one", ZKGROUPS_ZOOKEEPER="127.0.0.1:2")
     assert "ZKGROUPS_ZOOKEEPER is set in the environment and wins" in used.err
+
+
+def test_contexts_stay_as_they_are_if_the_disk_is_full(with_contexts: Run, file: Path) -> None:
+    assert with_contexts("context", "add", "one", "-z", "zk1:2181").code == 0
+    before, names = file.read_bytes(), sorted(each.name for each in file.parent.iterdir())
+    ended = run_without_space("context", "add", "two", "-z", "zk2:2181", env={"ZKGROUPS_CONFIG": str(file)})
+    assert (ended.code, ended.err) == (
+        1,
+        f"zkgroups: {file} could not be written: File too large; nothing was changed\n",
+    )
+    assert file.read_bytes() == before
+    assert sorted(each.name for each in file.parent.iterdir()) == names

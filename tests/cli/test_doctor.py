@@ -6,10 +6,13 @@ import csv
 import io
 import json
 import shlex
+import uuid
 from typing import Any
 
 import click
 import pytest
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from zkgroups_cli.main import root
@@ -18,6 +21,7 @@ from zkgroups_cli.shared.options import Options
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.doctor.all_checks import CHECKS
 from zkgroups.exceptions import NoPermissionError
+from zkgroups.testing import KafkaBroker
 
 from ..zookeeper.sick import CLOSED, SCALA, Tree, plant, plant_healthy
 from ..zookeeper.tree import dump
@@ -72,6 +76,77 @@ def test_a_table_has_a_line_per_finding_and_a_wide_table_the_command_to_type(zkg
     wide = zkgroups("doctor", "billing", "-o", "wide").lines
     assert wide[0].split()[-1] == "FIX"
     assert "zkgroups release --expect-owner=nobody-0 --expect-session=0x" in wide[1]
+
+
+def test_the_worst_findings_of_all_groups_come_first(zkgroups: Zkgroups, tree: Tree) -> None:
+    plant(tree)
+    found = [each["severity"] for each in zkgroups("doctor", "-o", "json").json["findings"]]
+    assert found == sorted(found, key=["error", "warning", "info"].index)
+    assert len(set(found)) == 3
+
+
+def test_a_table_has_one_line_for_many_findings_of_one_kind(zkgroups: Zkgroups, tree: Tree) -> None:
+    for number in range(6):
+        tree.put(f"g{number}/offsets/orders/0", b"1")
+        tree.put(f"bad/offsets/orders/{number}", b"x")
+    lines = zkgroups("doctor").lines[1:]
+    assert [line.split()[:3] for line in lines if "open-acl" in line] == [["info", "bad", "open-acl"]]
+    assert [line.partition(" (and ")[2] for line in lines if "open-acl" in line] == ["6 more: add -o wide)"]
+    [unreadable] = [line for line in lines if "unreadable-offset" in line]
+    assert unreadable.endswith(" (and 5 more: add -o wide)")
+    for every in ("wide", "json", "csv"):
+        assert zkgroups("doctor", "-o", every).out.count("open-acl") == 7
+
+
+def test_findings_can_be_left_out_by_severity_and_by_check(zkgroups: Zkgroups, tree: Tree) -> None:
+    tree.owner("billing", "orders", "0", "nobody-0")
+
+    def found(*arguments: str) -> tuple[int, list[str]]:
+        ended = zkgroups("doctor", "billing", "-o", "json", *arguments)
+        return ended.code, [each["code"] for each in ended.json["findings"]]
+
+    assert found() == (10, ["orphan-owner", "open-acl"])
+    assert found("--severity", "warning") == (10, ["orphan-owner"])
+    assert found("--ignore", "orphan-owner") == (0, ["open-acl"])
+    assert found("--ignore", "orphan-owner", "--ignore", "open-acl") == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "worst", "code"),
+    [("error", b"x", 10), ("error", b"-1", 0), ("warning", b"-1", 10), ("info", b"1", 10), ("never", b"x", 0)],
+)
+def test_the_exit_code_depends_on_the_chosen_severity(
+    zkgroups: Zkgroups, tree: Tree, fail_on: str, worst: bytes, code: int
+) -> None:
+    """An offset `x` is an error, `-1` a warning; every group here has the info `open-acl`."""
+    tree.put("billing/offsets/orders/0", worst)
+    assert zkgroups("doctor", "--fail-on", fail_on).code == code
+
+
+def test_with_brokers_offsets_outside_of_the_logs_are_found(
+    zkgroups: Zkgroups, kafka_broker: KafkaBroker, registry: Registry
+) -> None:
+    topic = f"doctor-{uuid.uuid4().hex[:8]}"
+    kafka_broker.create_topic(topic, 3)
+    kafka_broker.write(topic, 0, 5)
+    admin = AdminClient({"bootstrap.servers": kafka_broker.address, "log_level": 0})
+    for future in admin.delete_records([Place(topic, 0, 3)]).values():
+        future.result()
+    offsets = {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 9, TopicPartition(topic, 2): 0}
+    registry.group("billing").offsets.set_many(offsets)
+    ignored = ("--ignore", "open-acl", "--ignore", "missing-topic")
+    ended = zkgroups("doctor", "-b", kafka_broker.address, *ignored, "-o", "json")
+    past, before = ended.json["findings"]
+    assert ended.code == 10
+    assert (past["severity"], past["code"], past["path"]) == (
+        "error",
+        "past-end",
+        f"/consumers/billing/offsets/{topic}",
+    )
+    assert past["what"].startswith("the offsets of partition 1 are past the log end")
+    assert (before["severity"], before["code"]) == ("warning", "before-start")
+    assert before["what"].startswith("the offsets of partition 0 are before the log start")
+    assert zkgroups("doctor", *ignored, "-o", "json").json["findings"] == []
 
 
 def test_a_finding_in_json_has_its_fields_as_values(zkgroups: Zkgroups, tree: Tree) -> None:

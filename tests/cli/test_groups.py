@@ -177,7 +177,7 @@ def test_the_owner_of_a_blocked_partition_is_shown_with_the_time_of_its_claim(zk
     held = billing.owner(TopicPartition("orders", 1))
     for option in ((), ("-o", "wide")):
         *_, header, line = zkgroups("groups", "describe", "billing", *option).lines
-        assert header.split() == ["BLOCKED-TOPIC", "PARTITION", "HELD-BY", "SESSION", "SINCE", "WHO-IS"]
+        assert header.split() == ["BLOCKED-TOPIC", "PARTITION", "HELD-BY", "SESSION", "SINCE", "PROBLEM"]
         session, since = f"{held.session:#x}", utc(to_ms(held.claimed_at))
         assert line.split() == ["orders", "1", "cron", session, since, "not", "subscribed"]
     [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]

@@ -23,7 +23,7 @@ from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.times import to_ms
 
 from .conftest import Zkgroups
-from .running import COMMAND, environment, started
+from .running import COMMAND, environment, run_without_space, started
 from .test_groups import tree
 
 pytestmark = pytest.mark.zookeeper
@@ -101,6 +101,26 @@ def test_with_execute_the_groups_are_deleted_and_their_offsets_are_in_the_file(
         ("invoices", P0, 5),
         ("invoices", P1, 0),
     ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("groups", "prune", "--older-than", "0s", "--export"),
+        ("offsets", "delete", "invoices", "--all-topics", "--undo-file"),
+    ],
+)
+def test_nothing_is_deleted_if_the_disk_is_too_full_for_the_saved_offsets(
+    kazoo: KazooClient, zookeeper_hosts: str, old: Registry, export: Path, command: tuple[str, ...]
+) -> None:
+    before = tree(kazoo, "/consumers")
+    ended = run_without_space(*command, export, "--execute", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
+    assert (ended.code, ended.err) == (
+        1,
+        f"zkgroups: {export} could not be written: File too large; no offset was changed\n",
+    )
+    assert not export.exists()
+    assert tree(kazoo, "/consumers") == before
 
 
 @pytest.mark.parametrize("act", ["commit", "register"])
@@ -224,7 +244,7 @@ def test_if_the_file_cannot_be_created_or_written_nothing_is_deleted(
     zookeeper_hosts: str, kazoo: KazooClient, old: Registry, export: Path
 ) -> None:
     before = tree(kazoo, "/consumers")
-    for place, limit in ((export.parent / "nowhere" / "file", "unlimited"), (export, "0")):
+    for place, limit, code in ((export.parent / "nowhere" / "file", "unlimited", 2), (export, "0", 1)):
         limited = ["sh", "-c", f'ulimit -f {limit}; exec "$0" "$@"', COMMAND, "groups", "prune", "-z", zookeeper_hosts]
         ended = subprocess.run(
             [*limited, "--older-than", "0s", "--export", place, "--execute"],
@@ -232,8 +252,8 @@ def test_if_the_file_cannot_be_created_or_written_nothing_is_deleted(
             capture_output=True,
             text=True,
         )
-        assert (ended.returncode, ended.stdout) == (1, "")
-        assert len(ended.stderr.splitlines()) == 1
+        assert (ended.returncode, ended.stdout) == (code, "")
+        assert ended.stderr.startswith(f"zkgroups: {place}")
     assert tree(kazoo, "/consumers") == before
 
 

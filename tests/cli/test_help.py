@@ -36,6 +36,7 @@ ELSEWHERE = {
     ("snapshots", "verify"),
     ("audit",),
     ("gateway",),
+    ("spark-package",),
     ("zookeeper",),
     ("demo",),
     ("migrate",),

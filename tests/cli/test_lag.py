@@ -35,12 +35,12 @@ def topic(kafka_broker: KafkaBroker) -> str:
     """A topic whose log has the offsets 0 to 5 in partition 0, none in partition 1, and 3 to 8 in partition 2."""
     name = f"orders-{uuid.uuid4().hex[:8]}"
     kafka_broker.create_topic(name, partitions=3)
-    producer = Producer({"bootstrap.servers": kafka_broker.address})
+    producer = Producer({"bootstrap.servers": kafka_broker.address, "log_level": 0})
     for partition, messages in ((0, 5), (2, 8)):
         for _ in range(messages):
             producer.produce(name, b"", partition=partition)
     assert producer.flush(30) == 0
-    admin = AdminClient({"bootstrap.servers": kafka_broker.address})
+    admin = AdminClient({"bootstrap.servers": kafka_broker.address, "log_level": 0})
     for future in admin.delete_records([Place(name, 2, 3)]).values():
         future.result()
     return name
@@ -201,20 +201,51 @@ def test_only_with_lag_hides_other_partitions_and_reports_how_many_are_unknown(l
 
 def test_a_summary_has_one_line_for_each_group(lag: Any, three: None) -> None:
     ended = lag("--summary")
-    assert [line.split() for line in ended.lines] == [
+    assert [line.split()[:5] for line in ended.lines] == [
         ["GROUP", "PARTITIONS", "TOTAL-LAG", "MAX-LAG", "UNKNOWN"],
         ["billing", "4", "10", "7", "1"],
         ["done", "1", "0", "0", "0"],
         ["lost", "1", "-", "-", "1"],
     ]
-    assert lag("--summary", "-o", "json").json["groups"][2] == {
-        "group": "lost",
-        "partitions": 1,
-        "total_lag": None,
-        "max_lag": None,
-        "unknown": 1,
-    }
+    lost = lag("--summary", "-o", "json").json["groups"][2]
+    assert lost.pop("last_commit_ms") > 0
+    assert lost == {"group": "lost", "partitions": 1, "total_lag": None, "max_lag": None, "unknown": 1}
     assert lag("-o", "name").lines == ["billing", "done", "lost"]
+
+
+def test_lines_are_sorted_by_lag_or_by_the_age_of_the_last_commit(
+    lag: Any, three: None, registry: Registry, at: Any
+) -> None:
+    def shown(*arguments: str) -> list[tuple[str, str]]:
+        rows = csv.reader(io.StringIO(lag(*arguments, "-o", "csv", "--no-headers").out))
+        return [(row[0], row[2]) for row in rows]
+
+    by_lag = shown("--sort", "lag")
+    assert by_lag[:2] == [("billing", "2"), ("billing", "0")]
+    assert set(by_lag[4:]) == {("billing", "1000"), ("lost", "0")}, "unknown lags come last"
+    assert shown("--top", "1") == [("billing", "2")]
+    assert shown("--sort", "group", "--top", "2") == [("billing", "0"), ("billing", "1")]
+    registry.group("billing").offsets.set(at(2), 2)
+    assert shown("--sort", "age")[-1] == ("billing", "2"), "it has the most recent commit"
+    assert lag("--summary", "--sort", "lag", "-o", "name").lines == ["billing", "done", "lost"]
+    assert lag("--summary", "--sort", "age", "-o", "name").lines[-1] == "billing"
+
+
+@pytest.mark.parametrize(("most", "code"), [("9", 10), ("10", 0)])
+def test_a_total_lag_above_the_limit_is_exit_code_10(lag: Any, three: None, most: str, code: int) -> None:
+    ended = lag("--top", "1", "--fail-over", most)
+    assert (ended.code, len(ended.lines)) == (code, 2)
+    assert ended.err == ("Groups with a lag above 9: billing.\n" if code else "")
+    assert lag("--topic", "gone", "--fail-over", "0").code == 0, "an unknown lag is not above the limit"
+
+
+def test_the_list_of_groups_has_their_lag_if_the_brokers_are_given(zkgroups: Zkgroups, kafka: str, three: None) -> None:
+    listed = zkgroups("groups", "list", "-o", "json", "-b", kafka).json["groups"]
+    found = [(each["group"], each["total_lag"], each["max_lag"], each["unknown_lags"]) for each in listed]
+    assert found == [("billing", 10, 7, 1), ("done", 0, 0, 0), ("lost", None, None, 1)]
+    wide = zkgroups("groups", "list", "-o", "wide", "-b", kafka).lines
+    assert wide[0].split()[-2:] == ["TOTAL-LAG", "MAX-LAG"]
+    assert "total_lag" not in zkgroups("groups", "list", "-o", "json").json["groups"][0]
 
 
 @pytest.mark.usefixtures("cluster")
@@ -340,7 +371,7 @@ def test_watch_with_brokers_follows_the_log_end(
     watch = ("groups", "describe", "billing", "--watch", "--interval", "0.2")
     with Terminal(*watch, "-z", zookeeper_hosts, "-b", kafka_broker.address, columns=200) as terminal:
         terminal.wait_for(name)
-        producer = Producer({"bootstrap.servers": kafka_broker.address})
+        producer = Producer({"bootstrap.servers": kafka_broker.address, "log_level": 0})
         for _ in range(77):
             producer.produce(name, b"", partition=0)
         assert producer.flush(30) == 0

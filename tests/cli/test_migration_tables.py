@@ -49,7 +49,7 @@ def test_the_summary_says_once_what_to_do_about_each_kind_of_obstacle() -> None:
     busy = group({}, Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["anna"]))
     lines = plan_summary(HEAD, [READY, busy, BLOCKED, busy]).splitlines()
     assert lines.count("What to do about the obstacles:") == 1
-    stop = "  legacy instances: Stop these instances, or use `migrate follow`, which waits for their end."
+    stop = "  legacy instances: Stop these instances, or use `migrate follow`, which waits until they stop."
     assert lines.count(stop) == 1
     assert any(line.startswith("  refused offsets: List them with `migrate show --offsets`.") for line in lines)
     assert "What to do" not in plan_summary(HEAD, [READY])

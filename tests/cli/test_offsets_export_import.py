@@ -181,6 +181,30 @@ def test_nothing_of_an_invalid_file_is_imported(
     assert tree(kazoo, "/consumers") == before
 
 
+@pytest.mark.parametrize(
+    ("lines", "can_be_cut"),
+    [
+        ("invoices,orders,0,51", True),
+        ("group,topic,partition,offset\ninvoices,orders,0,51", True),
+        ("/consumers/invoices/offsets/orders/0:51", True),
+        ('{"group": "invoices", "topic": "orders", "partition": 0, "offset": 51}', False),
+    ],
+)
+def test_a_last_line_without_a_newline_is_imported_with_a_warning_if_it_can_have_been_cut(
+    zkgroups: Zkgroups, invoices: Any, tmp_path: Path, lines: str, can_be_cut: bool
+) -> None:
+    file = tmp_path / "offsets"
+    warning = (
+        f"zkgroups: {file} ends without a newline, as if it was cut: check its last line, with offset 51 of orders/0"
+    )
+    for command in (("import",), ("reset", "invoices", "--from-file")):
+        for end in ("", "\n"):
+            file.write_text(f"{lines}{end}")
+            ended = zkgroups("offsets", *command, str(file), "-o", "json")
+            assert [change["new"] for change in ended.json["changes"]] == [51]
+            assert (warning in ended.err) is (can_be_cut and not end)
+
+
 def test_a_missing_or_binary_file_is_wrong_usage(zkgroups: Zkgroups, tmp_path: Path) -> None:
     file = tmp_path / "offsets"
     assert zkgroups("offsets", "import", str(file)).code == 2

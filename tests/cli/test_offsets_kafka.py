@@ -27,12 +27,12 @@ def topic(kafka_broker: KafkaBroker) -> str:
     """Partition 0 has the messages 2 to 9, partition 1 the messages 0 to 4, and partition 2 none."""
     name = f"orders-{uuid4().hex}"
     kafka_broker.create_topic(name, 3)
-    producer = Producer({"bootstrap.servers": kafka_broker.address})
+    producer = Producer({"bootstrap.servers": kafka_broker.address, "log_level": 0})
     for partition, messages in ((0, 10), (1, 5)):
         for number in range(messages):
             producer.produce(name, b"message", partition=partition, timestamp=BEGINNING + number * 60_000)
     assert producer.flush(30) == 0
-    admin = AdminClient({"bootstrap.servers": kafka_broker.address})
+    admin = AdminClient({"bootstrap.servers": kafka_broker.address, "log_level": 0})
     for future in admin.delete_records([KafkaPartition(name, 0, 2)]).values():
         future.result(30)
     return name
@@ -172,7 +172,7 @@ def test_a_mistyped_secret_in_a_properties_file_is_not_shown(
         "--to-latest",
     )
     assert ended.code == 2
-    assert "sasl.pasword: it is not a setting of Java clients that zkgroups supports: check its name" in ended.err
+    assert "sasl.pasword: zkgroups supports no such setting of Java clients: check its name, or remove it" in ended.err
     assert "(not shown)" not in ended.err
     assert "s3cret" not in ended.err + ended.out
 

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import click
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions
+from zkgroups_cli.offsets import reset_time
 from zkgroups_cli.offsets.apply_changes import ApplyOptions, GroupChanges, apply_changes
+from zkgroups_cli.offsets.from_parquet import AuditSource, OffsetSelection
+from zkgroups_cli.offsets.reset_request import ResetRequest
+from zkgroups_cli.offsets.reset_time import with_time
 from zkgroups_cli.shared.errors_to_exit_codes import Tally
 from zkgroups_cli.shared.options import Options
+from zkgroups_cli.shared.spark_options import SparkOptions
 
 from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.core.offsets.reset import OffsetChange
+from zkgroups.core.times import to_ms
 from zkgroups.exceptions import NoPermissionError, RefusedError, UnavailableError
 from zkgroups.testing import TcpProxy
 
@@ -24,6 +34,8 @@ from .conftest import Zkgroups
 from .test_groups import tree
 
 pytestmark = pytest.mark.zookeeper
+
+YEAR = 366 * 86_400.0
 
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 REFUNDS = TopicPartition("refunds", 0)
@@ -43,6 +55,34 @@ def numbers(group: Any) -> dict[str, int | None]:
 
 def moves(ended: Any) -> list[tuple[Any, ...]]:
     return [(f"{row['topic']}/{row['partition']}", row["old"], row["new"]) for row in ended.json["changes"]]
+
+
+def test_a_duration_counts_back_from_the_time_of_the_server_if_offsets_are_written(
+    zookeeper_hosts: str,
+    kazoo: KazooClient,
+    invoices: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(reset_time, "time", SimpleNamespace(time=lambda: time.time() + YEAR))
+    options = Options(zookeeper=zookeeper_hosts)
+    names = ("missing", "invoices")
+    request = ResetRequest(
+        "by_duration", 1, OffsetSelection(names), AuditSource("audit", 1, None, SparkOptions(None, {}))
+    )
+    before_ms = max(to_ms(found.committed_at) for found in invoices.offsets) - 1
+
+    def start_ms(*, execute: bool) -> float:
+        found = with_time(options, request, execute=execute)
+        assert found.source == AuditSource("audit", found.value, None, SparkOptions(None, {}))
+        return found.value - before_ms
+
+    year_ms = YEAR * 1000
+    assert 0 <= start_ms(execute=True) < year_ms <= start_ms(execute=False)
+    assert re.findall("differs from ZooKeeper's by ([0-9]+) s", capsys.readouterr().err) == [ANY]
+    kazoo.set_acls("/consumers/invoices", [ACL(Permissions.READ, Id("world", "anyone"))])
+    assert start_ms(execute=True) >= year_ms
+    assert "ZooKeeper's time cannot be read: no permission on /consumers/invoices" in capsys.readouterr().err
 
 
 def test_a_dry_run_shows_the_new_offsets_and_changes_nothing(

@@ -71,6 +71,17 @@ def test_in_json_owners_have_all_fields_and_numbers_are_numbers(
     }
 
 
+def test_the_owner_in_a_node_without_a_session_is_shown_as_dead(
+    zkgroups: Zkgroups, kazoo: KazooClient, billing: Consumergroup
+) -> None:
+    kazoo.create("/consumers/billing/owners/orders/1", b"gone-0")
+    [_, dead] = zkgroups("owners", "list", "-o", "json").json["owners"]
+    assert (dead["owner"], dead["session"], dead["state"]) == ("gone-0", None, "dead")
+    assert dead["reason"].startswith("it belongs to no session")
+    assert zkgroups("doctor", "--repair", "--execute").code in (0, 10)
+    assert [str(each.at) for each in billing.owners()] == ["orders/0"]
+
+
 def test_the_suggested_release_command_works_unchanged(
     zkgroups: Zkgroups, zookeeper_hosts: str, registry: Registry
 ) -> None:

@@ -20,6 +20,7 @@ from kazoo.client import KazooClient
 from zkgroups.spark import Table
 from zkgroups.testing import Sasl, TcpProxy, ZooKeeperServer
 
+from ..releases import REQUIRED_LOGINS, has
 from ..spark.model import Model, appeared, assert_complete, parquet, plant, spoil
 from ..spark.processes import descendants, family, wait_until_gone
 from ..testing.waiting import eventually
@@ -124,7 +125,7 @@ def test_a_missing_chroot_is_exit_code_3(zkgroups: Zkgroups, zookeeper_hosts: st
 
 @pytest.mark.zookeeper
 def test_a_wrong_password_is_exit_code_6(tmp_path: Path) -> None:
-    with ZooKeeperServer(sasl=Sasl({"alice": "sesame"}, enforce=True)) as server:
+    with ZooKeeperServer(sasl=Sasl({"alice": "sesame"}, enforce=has(REQUIRED_LOGINS))) as server:
         arguments = ("snapshot", tmp_path, "-z", server.address, "--sasl-user", "alice", "--dry-run")
         wrong = run(*arguments, env={"ZKGROUPS_PASSWORD": "wrong"} | WITHOUT_JAVA)
         assert (wrong.code, wrong.out) == (6, "")
@@ -178,7 +179,7 @@ def test_a_snapshot_with_a_password_prints_json_without_it(
     name = taken.pop("name")
     assert taken.pop("seconds") > 0
     numbers = {"groups": 2, "offsets": 13, "owners": 4, "members": 1, "problems": 2, "forbidden": 0}
-    assert taken == {"destination": f"file:{tmp_path}/data"} | numbers
+    assert taken == {"destination": f"file:{tmp_path}/data", "restored_since": None} | numbers
     rows = parquet(tmp_path / "data", Table.OFFSETS, name)
     assert {(row["cluster"], row["group"]) for row in rows} == {("blue", "odd"), ("blue", "billing")}
     assert "zkgroups: INFO" in ended.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pytest
 
@@ -32,3 +33,21 @@ def test_a_command_that_takes_too_long_is_killed_and_the_next_one_runs() -> None
     with pytest.raises(subprocess.TimeoutExpired):
         warm.run([COMMAND, "groups", "list", "-z", "127.0.0.1:1", "--timeout", "100"], environment(), timeout=0.3)
     assert warm.run([COMMAND, "--version"], environment(), timeout=TIMEOUT).returncode == 0
+
+
+IMPORTS = """
+import sys
+from tests.cli import warm
+from zkgroups_cli.main import main
+warm._prepare()
+before = set(sys.modules)
+sys.argv = ["zkgroups", "groups", "describe", "billing", "--timeout", "0.1", "-z", "127.0.0.1:1"]
+assert main() == 7
+print(*(set(sys.modules) - before))
+"""
+
+
+def test_a_forked_command_has_nothing_to_import() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, env=environment())
+    assert "could not connect to 127.0.0.1:1" in done.stderr
+    assert done.stdout.split() == []

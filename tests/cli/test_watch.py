@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from zkgroups import Consumergroup, Owner, Registry, TopicPartition
+from zkgroups import Consumergroup, Dialect, Owner, Registration, Registry, TopicPartition
 from zkgroups.core.times import to_ms
+from zkgroups.core.znodes.registration_codec import encode_registration
 from zkgroups.testing import Op, TcpProxy
 
 from ..testing.waiting import eventually
@@ -48,6 +49,17 @@ def told(process: subprocess.Popen[str], number: int = 1) -> list[dict[str, Any]
 
 def short(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["event"], row["topic"], row["partition"], row["instance"], row["offset"], row["before"]
+
+
+def test_a_client_of_a_gateway_joins_with_its_id_and_host(
+    registry: Registry, kazoo: KazooClient, zookeeper_hosts: str
+) -> None:
+    client = Registration({"orders": 1}, dialect=Dialect.GATEWAY, client_id="app", client_host="/10.0.0.7")
+    with watching(registry, zookeeper_hosts) as process:
+        kazoo.ensure_path("/consumers/invoices/ids")
+        kazoo.create("/consumers/invoices/ids/app-1", encode_registration(client), ephemeral=True)
+        [joined] = told(process)
+    assert (joined["instance"], joined["detail"]) == ("app-1", "static orders x1, app at /10.0.0.7")
 
 
 def test_every_change_is_printed_with_the_details_of_its_node(registry: Registry, zookeeper_hosts: str) -> None:
@@ -114,13 +126,38 @@ def test_a_table_has_a_line_per_change(zkgroups: Zkgroups, billing: Consumergrou
     done = zkgroups("watch", "billing", "--all", "--for", "1")
     assert (done.code, done.err) == (0, "Watching billing. Ctrl-C ends.\n")
     assert done.lines[0].split() == ["TIME", "EVENT", "WHERE", "DETAIL"]
-    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  [a-z]+ ", line) for line in done.lines[1:])
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  [a-z]+ ", line) for line in done.lines[1:])
     assert {tuple(line.split()[1:]) for line in done.lines[1:]} == {
         ("join", "anna", "static", "orders", "x1"),
         ("join", "ben", "static", "orders", "x2"),
         ("claim", "orders/0", "anna", f"{owner.session:#x}"),
         ("commit", "orders/0", "100"),
     }
+
+
+def test_several_groups_are_watched_and_the_table_names_the_group_of_each_change(
+    zkgroups: Zkgroups, registry: Registry, billing: Consumergroup
+) -> None:
+    registry.group("invoices").offsets.set(AT, 7)
+    registry.group("other").offsets.set(AT, 8)
+    done = zkgroups("watch", "billing", "--groups", "inv.*", "--all", "--for", "1")
+    assert (done.code, done.err) == (0, "Watching 2 groups. Ctrl-C ends.\n")
+    lines = {tuple(line.split()[1:4]) for line in done.lines[1:]}
+    assert lines >= {("commit", "billing", "orders/0"), ("commit", "invoices", "orders/0"), ("join", "billing", "ben")}
+    assert "other" not in done.out
+
+
+def test_without_a_name_all_groups_are_watched_and_new_ones_too(registry: Registry, zookeeper_hosts: str) -> None:
+    registry.group("invoices").create()
+    with started("watch", "-o", "jsonl", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "Watching 1 group. Ctrl-C ends.\n"
+        registry.group("shipping").offsets.set(AT, 5)
+        [new] = told(process)
+        registry.group("invoices").offsets.set(AT, 6)
+        [known] = told(process)
+    assert (new["group"], new["offset"]) == ("shipping", 5)
+    assert (known["group"], known["offset"]) == ("invoices", 6)
 
 
 def test_csv_has_a_header_and_names_are_paths(zkgroups: Zkgroups, billing: Any) -> None:
@@ -251,7 +288,9 @@ def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
     )
 
 
-@pytest.mark.parametrize("arguments", [["a/b"], ["billing", "--for", "-1"], ["billing", "--for", "nan"], []])
+@pytest.mark.parametrize(
+    "arguments", [["a/b"], ["billing", "--for", "-1"], ["billing", "--for", "nan"], ["--groups", "("]]
+)
 def test_impossible_options_are_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) -> None:
     assert zkgroups("watch", *arguments, "-z", "127.0.0.1:1").code == 2
 

@@ -25,7 +25,18 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, BinaryIO, NoReturn
+
+# They import Spark or Arrow, which start threads, or tools of tests.
+_LEFT_OUT = {
+    "zkgroups.spark",
+    "zkgroups.migration",
+    "zkgroups.datadir",
+    "zkgroups.testing",
+    "zkgroups_cli.demo",
+    "zkgroups_cli.__main__",
+}
 
 # In the process of the tests
 
@@ -134,13 +145,23 @@ def _become(asked: int, *standard: int) -> NoReturn:
 
 
 def _prepare() -> None:
-    """Import the modules of all commands."""
-    commands: Any = import_module("zkgroups_cli.main").COMMANDS
-    for name in commands.keys() - {"demo"}:  # Spark, and all that comes with it
-        with suppress(Exception):  # the command itself reports that
-            commands[name].load()
-    import_module("rich.cells")
+    """Import the modules of all commands, and the modules that commands import when they need them."""
+    for package in ("zkgroups", "zkgroups_cli"):
+        _import_all(package)
+    for name in ("click._textwrap", "configparser", "difflib", "encodings.idna", "importlib.metadata", "rich.cells"):
+        import_module(name)
+    threads = list(Path("/proc/self/task").iterdir())
+    assert len(threads) == 1, "a fork copies one thread only"
     gc.freeze()
+
+
+def _import_all(package: str) -> None:
+    for module in iter_modules(import_module(package).__path__, f"{package}."):
+        if module.name not in _LEFT_OUT:
+            with suppress(ImportError):  # the command itself reports that
+                import_module(module.name)
+                if module.ispkg:
+                    _import_all(module.name)
 
 
 if __name__ == "__main__":

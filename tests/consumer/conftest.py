@@ -6,13 +6,14 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pytest
 
 from zkgroups import Consumergroup, Generation, Member, MemberEvent, Registry, TopicPartition
 from zkgroups.core.znodes.states import InstanceState
 
+E = TypeVar("E", bound=BaseException)
 Work = Callable[[Generation], object]
 
 LONGEST = 40.0
@@ -35,7 +36,8 @@ def ats(topic: str, *numbers: int) -> frozenset[TopicPartition]:
 
 
 class Running:
-    """A member whose thread works on its generations, and all its events."""
+    """A member whose thread works on its generations, and all its events. An error that the test does not expect fails
+    it when the member is closed."""
 
     def __init__(
         self, group: Any, topics: Any = ("orders",), *, work: Work | None = None, make: Any = Member, **options: Any
@@ -43,6 +45,7 @@ class Running:
         self.events: list[MemberEvent] = []
         self.generations: list[Generation] = []
         self.errors: list[BaseException] = []
+        self._expected: tuple[type[BaseException], ...] = ()
         self._news = threading.Condition()
         self._work = work
         self.member = make(group, topics, on_event=self._hear, **options)
@@ -80,6 +83,18 @@ class Running:
                 self._news.wait(0.05)
         raise AssertionError(f"{what} has not come: {self.member!r}, {self.events[-5:]}")
 
+    def expect(self, kind: type[BaseException]) -> None:
+        """Let errors of this class not fail the test."""
+        self._expected += (kind,)
+
+    def until_error(self, kind: type[E]) -> E:
+        """Wait for the first error, and expect more of its class: a member that cannot join repeats it."""
+        self.expect(kind)
+        self.until(lambda: self.errors, f"a {kind.__name__}")
+        error = self.errors[0]
+        assert isinstance(error, kind), repr(error)
+        return error
+
     def until_holding(self, *partitions: TopicPartition | frozenset[TopicPartition]) -> Self:
         """Wait until the member works on exactly these partitions."""
         wanted = frozenset().union(*(at if isinstance(at, frozenset) else {at} for at in partitions))
@@ -96,6 +111,7 @@ class Running:
         self.member.close()
         self._thread.join(LONGEST)
         assert not self._thread.is_alive()
+        assert [error for error in self.errors if not isinstance(error, self._expected)] == []
 
     def __enter__(self) -> Self:
         self.member.start()
@@ -130,7 +146,7 @@ def orders(registry: Registry) -> frozenset[TopicPartition]:
 
 
 @pytest.fixture
-def run(group: Consumergroup) -> Iterator[Run]:
-    """Start members of the group. The options are those of `Member`."""
+def run(group: Consumergroup, connect: Callable[..., Registry]) -> Iterator[Run]:
+    """Start members of the group. The options are those of `Member`. They are closed before their registries."""
     with ExitStack() as stack:
         yield lambda *args, on=group, **options: stack.enter_context(Running(on, *args, **options))

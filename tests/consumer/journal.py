@@ -4,14 +4,15 @@ A watch shows the state when it reads. Between two reads, an offset may fall and
 report the session that wrote it. The log contains every change. It survives a `kill -9` of the server, but its last
 record may be incomplete.
 
-Only for standalone servers. The log of an ensemble member may contain changes that the majority never accepted.
+The log of one server of an ensemble may contain changes that the majority never accepted: see `accepted`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +30,7 @@ _CREATES: Final = (CREATE, CREATE2, CONTAINER, TTL)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A node that a session created, wrote or deleted. `kind` is the type of the request."""
+    """A node that a session created, wrote or deleted. `kind` is the type of the request, `time` that of the server."""
 
     zxid: int
     session: int
@@ -37,6 +38,7 @@ class Change:
     path: str = ""
     data: bytes | None = None
     ephemeral: bool = False
+    time: float = 0.0
 
 
 class _Reader:
@@ -74,6 +76,26 @@ def changes(data_dir: Path) -> Iterator[Change]:
                 yield from found
 
 
+def accepted(data_dirs: Iterable[Path]) -> Iterator[Change]:
+    """Every change that the majority of an ensemble has in its logs, in order.
+
+    A change is accepted when the majority has written it, and only a change that was not accepted is removed later.
+    """
+    logs = [list(changes(data_dir)) for data_dir in data_dirs]
+    copies: dict[int, list[list[Change]]] = defaultdict(list)
+    for log in logs:
+        by_zxid: dict[int, list[Change]] = defaultdict(list)
+        for change in log:
+            by_zxid[change.zxid].append(change)
+        for zxid, found in by_zxid.items():
+            copies[zxid].append(found)
+    for _, those in sorted(copies.items()):
+        for found in those:
+            if 2 * those.count(found) > len(logs):
+                yield from found
+                break
+
+
 def _records(data: bytes) -> Iterator[bytes]:
     """The file is allocated in advance: a length of zero is the end, or a part that was never written."""
     at = _HEADER
@@ -90,11 +112,12 @@ def _records(data: bytes) -> Iterator[bytes]:
 
 def _changes(record: bytes) -> list[Change]:
     reader = _Reader(record)
-    session, _cxid, zxid, _time, kind = (reader.number(form) for form in "qiqqi")
-    if kind != MULTI:
-        return list(_change(reader, zxid, session, kind))
-    parts = [(reader.number("i"), reader.block() or b"") for _ in range(reader.number("i"))]
-    return [change for kind, part in parts for change in _change(_Reader(part), zxid, session, kind)]
+    session, _cxid, zxid, milliseconds, kind = (reader.number(form) for form in "qiqqi")
+    parts = [(kind, reader)]
+    if kind == MULTI:
+        parts = [(reader.number("i"), _Reader(reader.block() or b"")) for _ in range(reader.number("i"))]
+    found = [change for kind, part in parts for change in _change(part, zxid, session, kind)]
+    return [replace(change, time=milliseconds / 1000) for change in found]
 
 
 def _change(reader: _Reader, zxid: int, session: int, kind: int) -> Iterator[Change]:
@@ -133,9 +156,14 @@ class _Tree:
 
 def read(data_dir: Path, group: str, *, chroot: str = "") -> tuple[list[Write], list[Grant]]:
     """Every write of an offset of a group with the owner at that moment, and every claim."""
+    return of_group(changes(data_dir), group, chroot=chroot)
+
+
+def of_group(found: Iterable[Change], group: str, *, chroot: str = "") -> tuple[list[Write], list[Grant]]:
+    """The same from changes in order."""
     root = f"{chroot}/consumers/{group}"
     tree, writes, grants = _Tree(), [], []
-    for change in changes(data_dir):
+    for change in found:
         if change.kind != CLOSE and not change.path.startswith(f"{root}/"):
             continue
         tree.apply(change, root)

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Protocol, Self
 
 from kazoo.client import KazooClient
 
@@ -38,7 +38,7 @@ from zkgroups.testing import TcpProxy, ZooKeeperServer, expire_session
 from zkgroups.testing.proxy.faults import Direction
 
 from . import journal
-from .history import Event, History, Kind, Violation, clock, judge, read
+from .history import Event, Grant, History, Kind, Violation, Write, clock, judge, read
 
 ROOT: Final = Path(__file__).parent.parent.parent
 
@@ -56,6 +56,8 @@ _LASTS: Final = {
     "swallow": (1.0, 3.0),
     "server": (0.0, 0.5),
 }
+_FIRST: Final = 0.7
+"""How long the first fault of a kind lasts at least, from the shortest (0.0) to the longest duration (1.0)."""
 _DIRECTIONS: Final[tuple[Direction | None, ...]] = ("requests", "replies", None)
 
 
@@ -76,19 +78,27 @@ class Strike:
 
 
 def plan(seed: int, *, duration: float, members: int, kinds: Sequence[str] = EVERYTHING) -> list[Strike]:
-    """Draw the faults within `duration`, in session timeouts. Faults of one member never overlap."""
+    """Draw the faults within `duration`, in session timeouts, or until each kind has struck.
+
+    Faults of one member never overlap. A kind strikes again only after all others have. The first fault of a kind is a
+    long one: a session expires while its process is stopped.
+    """
     rng = random.Random(seed)
     busy = [0.0] * members
     strikes: list[Strike] = []
+    left: list[str] = []
     moment = 0.0
-    while (moment := moment + rng.uniform(0.05, 0.6)) < duration:
+    while (moment := moment + rng.uniform(0.05, 0.6)) < duration or len(strikes) < len(kinds):
         idle = [victim for victim in range(members) if busy[victim] <= moment]
-        kind, drawn = rng.choice(kinds), [rng.random() for _ in range(4)]
+        drawn = [rng.random() for _ in range(4)]
         if not idle:
             continue
+        left = left or rng.sample(kinds, len(kinds))
+        kind = left.pop()
         victim = idle[int(drawn[0] * len(idle))]
         low, high = _LASTS.get(kind, (0.0, 0.0))
-        lasts = low + drawn[1] * (high - low)
+        share = drawn[1] if kind in {strike.kind for strike in strikes} else max(drawn[1], _FIRST)
+        lasts = low + share * (high - low)
         strikes.append(Strike(moment, kind, victim, lasts, _DIRECTIONS[int(drawn[2] * 3)], drawn[3] * 0.3))
         for each in range(members) if kind in ONE_FOR_ALL else [victim]:
             busy[each] = max(busy[each], moment + lasts)
@@ -100,7 +110,7 @@ class Place:
     """The place of one member: its own proxy to the server, and one process after the other."""
 
     number: int
-    proxy: TcpProxy
+    proxy: Any
     id: str = ""
     process: subprocess.Popen[bytes] | None = None
     log: Path | None = None
@@ -152,6 +162,10 @@ def _commits(group: Consumergroup) -> dict[TopicPartition, int]:
 class Scene:
     """A server, a group on it, and members in their own processes. Leaving the `with` block ends all of them."""
 
+    group_name = "billing"
+    program = "tests.consumer.worker"
+    """The module that each process runs."""
+
     def __init__(
         self,
         directory: Path,
@@ -178,15 +192,11 @@ class Scene:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            # The transaction log has everything from the beginning. The longest session is ten ticks.
-            self.server = stack.enter_context(ZooKeeperServer(tick_time=max(0.1, self.timeout / 20)))
-            plant_topics(self.server.address, self._topics)
-            registry = Registry.connect(
-                self._hosts(self.server.address), session_timeout=self.timeout * 2, timeout=60.0
-            )
-            self.group: Consumergroup = stack.enter_context(registry).group("billing")
-            proxies = [stack.enter_context(TcpProxy(self.server.address)) for _ in range(self._members)]
-            self.places = [Place(number, proxy) for number, proxy in enumerate(proxies)]
+            address = self._serve(stack)
+            plant_topics(address, self._topics)
+            registry = Registry.connect(self._hosts(address), session_timeout=self.timeout * 2, timeout=60.0)
+            self.group: Consumergroup = stack.enter_context(registry).group(self.group_name)
+            self.places = [Place(number, self._way(number, stack)) for number in range(self._members)]
             stack.callback(self._kill_all)
             for place in self.places:
                 self.start(place)
@@ -195,6 +205,15 @@ class Scene:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _serve(self, stack: ExitStack) -> str:
+        """Start the server. Its transaction log has everything from the beginning. The longest session is ten ticks."""
+        self.server = stack.enter_context(ZooKeeperServer(tick_time=max(0.1, self.timeout / 20)))
+        return self.server.address
+
+    def _way(self, _number: int, stack: ExitStack) -> Any:
+        """The proxy of one member."""
+        return stack.enter_context(TcpProxy(self.server.address))
 
     @staticmethod
     def _hosts(address: str) -> str:
@@ -209,7 +228,7 @@ class Scene:
         if new:
             place.id = f"w{place.number}.{number}"
         place.log = self.directory / f"{number:03}-{place.id}.jsonl"
-        command = [sys.executable, "-m", "tests.consumer.worker", "--hosts", self._hosts(place.proxy.address)]
+        command = [sys.executable, "-m", self.program, "--hosts", self._hosts(place.proxy.address)]
         command += ["--group", self.group.name, "--topics", ",".join(self._topics), "--id", place.id]
         command += ["--log", str(place.log), "--session-timeout", str(self.timeout), *self._options, *options]
         with place.log.with_suffix(".err").open("wb") as errors:
@@ -262,30 +281,44 @@ class Scene:
 
     def history(self) -> History:
         """The records of the members and of the server."""
-        writes, grants = journal.read(self.server.data_dir, self.group.name)
+        writes, grants = self._journal()
         partitions = frozenset(map(str, self.partitions))
         return History(read(self.directory), partitions, writes, grants, session_timeout=self.timeout)
+
+    def _journal(self) -> tuple[list[Write], list[Grant]]:
+        return journal.read(self.server.data_dir, self.group.name)
+
+
+class Stage(Protocol):
+    """The processes that a nemesis kills and suspends. Other faults need a `Scene`."""
+
+    places: Sequence[Any]
+    timeout: float
+
+    def start(self, place: Any, *, new: bool) -> None: ...
+
+    def signal(self, place: Any, number: int) -> None: ...
+
+    def note(self, kind: Kind, text: str = "") -> None: ...
 
 
 class Nemesis:
     """Carry out the planned faults, and end them in time."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene | Stage) -> None:
         self._scene = scene
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._order = count()
         self._wait = threading.Event()
 
     def run(self, strikes: Sequence[Strike]) -> None:
-        """Carry out all faults, and then repair everything."""
+        """Carry out all faults, each for as long as planned."""
         begun, timeout = time.monotonic(), self._scene.timeout
         for strike in strikes:
             self._at(begun + strike.moment * timeout, partial(self._strike, strike, begun))
-        last = begun + strikes[-1].moment * timeout if strikes else begun
         while self._due:
             due, _, act = heapq.heappop(self._due)
-            if due <= last:  # repair at once the faults that are still active
-                self._wait.wait(max(0.0, due - time.monotonic()))
+            self._wait.wait(max(0.0, due - time.monotonic()))
             act()
 
     def _at(self, moment: float, act: Callable[[], object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +79,11 @@ def test_a_deleted_offset_is_read_without_the_chroot(server: ZooKeeperServer) ->
     writes, _ = journal.read(server.data_dir, "billing", chroot="/kafka")
     assert [(write.at, write.offset) for write in writes] == [("orders/0", 1), ("orders/0", None)]
     assert journal.read(server.data_dir, "billing") == ([], [])
+
+
+def test_changes_of_an_ensemble_are_those_that_a_majority_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, lost, three = (journal.Change(zxid, 7, journal.SET, "/node", b"1") for zxid in (1, 2, 3, 4))
+    other = journal.Change(3, 8, journal.SET, "/node", b"2")
+    logs = {"a": [one, two, lost, three], "b": [one, other, three], "c": [one, two, other]}
+    monkeypatch.setattr(journal, "changes", lambda data_dir: iter(logs[data_dir.name]))
+    assert list(journal.accepted(map(Path, logs))) == [one, two, other, three]

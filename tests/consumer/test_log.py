@@ -94,6 +94,7 @@ def test_a_step_that_keeps_failing_is_one_warning(run: Run, log: pytest.LogCaptu
         raise LookupError("planted")
 
     a = run(partitions=partitions, join_backoff=0.05)
+    a.expect(LookupError)
     a.until(lambda: sum(event.kind is EventKind.FAILED for event in a.events) > 3, "several failures")
     [warning] = [each for each in log.records if each.levelname == "WARNING"]
     assert warning.getMessage().endswith("could not read its group and plan: planted")

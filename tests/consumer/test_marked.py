@@ -43,8 +43,7 @@ def test_an_existing_member_continues_and_a_second_one_joins_once_the_mark_is_re
     first = run(id="a").until_holding(orders)
     put(registry)
     second = run(id="b", join_backoff=0.1)
-    second.until(lambda: second.errors, "an error")
-    assert isinstance(second.errors[0], GroupMigratedError)
+    second.until_error(GroupMigratedError)
     first.generations[-1].commit({TopicPartition("orders", 0): 7})
     assert first.member.assignment == orders
     assert len(first.generations) == 1
@@ -60,7 +59,6 @@ def test_a_member_whose_session_expires_under_a_mark_gets_an_error_and_cannot_re
     member = run(on=other.group("billing"), id="a", join_backoff=0.1).until_holding(orders)
     put(registry)
     expire_session(other.client)
-    member.until(lambda: member.errors, "an error")
-    assert isinstance(member.errors[0], GroupMigratedError)
+    member.until_error(GroupMigratedError)
     assert group.instances() == []
     assert member.member.assignment == frozenset()

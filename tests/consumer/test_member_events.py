@@ -115,8 +115,7 @@ def test_an_offset_that_would_go_back_is_raised_in_the_worker(
 ) -> None:
     group.offsets.set(P0, 100)
     one = run(work=lambda generation: generation.commit({P0: 50}))
-    one.until(lambda: one.errors)
-    assert isinstance(one.errors[0], OffsetWouldGoBackError)
+    one.until_error(OffsetWouldGoBackError)
     assert group.offsets.fetch(P0).offset == 100  # type: ignore[union-attr]
 
 

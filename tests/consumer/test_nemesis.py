@@ -6,19 +6,21 @@ A short run is part of every run of the tests. `make soak` runs many longer ones
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
+from ..seeds import seed, seeds
 from .history import shown
 from .nemesis import EVERYTHING, Scene, Strike, plan, run
 
 pytestmark = pytest.mark.zookeeper
 
-SEEDS = [int(seed) for seed in os.environ.get("ZKGROUPS_NEMESIS_SEEDS", "1").split(",")]
 SOAK = int(os.environ.get("ZKGROUPS_SOAK_ROUNDS", "30"))
 """The number of runs of `make soak`, each of which is three times as long."""
+
+SHORT = 3.5
+"""How long faults begin in a run of `make test`, in session timeouts: enough for one of each kind."""
 
 BOUND = 15.0
 """In seconds: how soon after the last fault every member works again. In this time a session of two seconds expires,
@@ -28,30 +30,35 @@ OPTIONS = ("--reconcile-every", "2")
 
 
 def assert_all_is_well(
-    directory: Path, seed: int, strikes: list[Strike], *, options: tuple[str, ...] = (), once: bool = False
+    directory: Path, number: int, strikes: list[Strike], *, options: tuple[str, ...] = (), once: bool = False
 ) -> None:
-    print(f"\nZKGROUPS_NEMESIS_SEEDS={seed}, logs in {directory}")
+    print(f"\nZKGROUPS_SEED={number}, logs in {directory}", *strikes, sep="\n")
     with Scene(directory, options=(*OPTIONS, *options)) as scene:
         verdict = run(scene, strikes, bound=BOUND, once=once)
     print(verdict.summary())
-    assert not verdict.violations, f"seed {seed}, logs in {directory}:\n{shown(verdict.violations)}"
+    assert not verdict.violations, f"seed {number}, logs in {directory}:\n{shown(verdict.violations)}"
     assert verdict.history.writes, "nothing was committed"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_under_all_faults_no_two_members_have_one_claim_and_no_offset_goes_back(tmp_path: Path, seed: int) -> None:
-    assert_all_is_well(tmp_path, seed, plan(seed, duration=4.0, members=4))
+def test_under_all_faults_no_two_members_have_one_claim_and_no_offset_goes_back(tmp_path: Path) -> None:
+    assert_all_is_well(tmp_path, seed(), plan(seed(), duration=SHORT, members=4))
 
 
 @pytest.mark.parametrize("assignors", [pytest.param("range", marks=pytest.mark.soak), "sticky"])
 def test_without_faults_no_message_is_processed_twice(tmp_path: Path, assignors: str) -> None:
-    strikes = plan(SEEDS[0], duration=2.0, members=4, kinds=["leave"])
-    assert_all_is_well(tmp_path, SEEDS[0], strikes, options=("--assignors", assignors), once=True)
+    strikes = plan(seed(), duration=2.0, members=4, kinds=["leave"])
+    assert_all_is_well(tmp_path, seed(), strikes, options=("--assignors", assignors), once=True)
 
 
 def test_a_seed_determines_the_faults() -> None:
     assert plan(7, duration=20, members=4) == plan(7, duration=20, members=4) != plan(8, duration=20, members=4)
-    assert {strike.kind for strike in plan(7, duration=100, members=4)} == set(EVERYTHING)
+
+
+@pytest.mark.parametrize("number", seeds(20))
+def test_every_kind_of_fault_strikes_in_every_run(number: int) -> None:
+    strikes = plan(number, duration=SHORT, members=4)
+    assert {strike.kind for strike in strikes} == set(EVERYTHING)
+    assert strikes[-1].moment < 2 * SHORT
 
 
 def test_faults_of_one_member_do_not_overlap() -> None:
@@ -66,8 +73,7 @@ def test_faults_of_one_member_do_not_overlap() -> None:
 @pytest.mark.timeout(0)
 def test_soak(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Many longer runs, with members that commit automatically."""
-    first = int(os.environ.get("ZKGROUPS_NEMESIS_SEEDS", time.time_ns() % 1_000_000))
-    for seed in range(first, first + SOAK):
-        options = [(), ("--auto-commit-every", "0.2"), ("--assignors", "sticky")][seed % 3]
-        directory = tmp_path_factory.mktemp(f"seed-{seed}-")
-        assert_all_is_well(directory, seed, plan(seed, duration=15.0, members=4), options=options)
+    for number in range(seed(), seed() + SOAK):
+        options = [(), ("--auto-commit-every", "0.2"), ("--assignors", "sticky")][number % 3]
+        directory = tmp_path_factory.mktemp(f"seed-{number}-")
+        assert_all_is_well(directory, number, plan(number, duration=15.0, members=4), options=options)

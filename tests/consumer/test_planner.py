@@ -160,9 +160,7 @@ def test_an_invalid_plan_of_a_custom_strategy_is_an_error_with_the_reason(
     for bad in (None, {}, ghost, dict.fromkeys(orders, ("a", 0)), {at: Stream("a", 0) for at in sorted(orders)[:2]}):
         Returned.value = bad
         a = run(id="a", assignors=[strategy_that_returns_anything])
-        a.until(lambda a=a: a.errors)
-        assert isinstance(a.errors[0], InvalidOptionError)
-        assert "it returned a plan that cannot be used: it " in str(a.errors[0])
+        assert "it returned a plan that cannot be used: it " in str(a.until_error(InvalidOptionError))
         assert a.member.assignment == frozenset()
         a.close()
     Returned.value = dict.fromkeys(orders, Stream("a", 0))

@@ -28,6 +28,7 @@ from zkgroups import (
 from zkgroups.core.times import to_ms, utc
 from zkgroups.testing import TcpProxy
 
+from ..releases import needs_multiread
 from .conftest import Run, Running, ats, plant_topic
 
 pytestmark = pytest.mark.zookeeper
@@ -211,6 +212,7 @@ def test_partitions_that_a_foreign_instance_releases_one_by_one_are_claimed_one_
     a.until_holding(orders)
 
 
+@needs_multiread
 def test_waiting_for_many_partitions_of_another_member_takes_few_requests(
     run: Run, connect: Callable[..., Registry], registry: Registry, zookeeper_hosts: str
 ) -> None:
@@ -302,6 +304,7 @@ def test_a_missing_plan_is_reported_and_waiting_members_are_not_stable(
         Member(group, ["orders"], id="a", join_backoff=0.1, **options),
         Running(group, id="b", reconcile_every=0.1, **options) as b,
     ):
+        b.expect(LookupError)
         b.until(lambda: any(event.kind is EventKind.STUCK for event in b.events))
         assert b.member.state is InstanceState.JOINING
     [stuck] = [event for event in b.events if event.kind is EventKind.STUCK]

@@ -225,16 +225,14 @@ def test_an_error_of_the_partitions_function_is_raised_to_the_caller_that_waits_
     numbers = Numbers(1)
     numbers.error = LookupError("no broker answers")
     a = run(["orders"], id="a", partitions=numbers, join_backoff=0.05)
-    a.until(lambda: a.errors, "the error")
-    assert a.errors[0] is numbers.error
+    assert a.until_error(LookupError) is numbers.error
     numbers.error = None
     a.until_holding(P0)
 
 
 def test_an_invalid_result_of_the_partitions_function_is_an_error(run: Run) -> None:
     a = run(["orders"], id="a", partitions=lambda _topic: [-1], join_backoff=0.05)
-    a.until(lambda: a.errors, "the error")
-    assert isinstance(a.errors[0], InvalidNameError)
+    a.until_error(InvalidNameError)
 
 
 # Missed changes

@@ -30,7 +30,7 @@ WITH_MEMBERS = ALIVE - {GroupState.EMPTY}
 
 def test_the_generated_page_is_up_to_date() -> None:
     script = Path(__file__).parents[2] / "scripts" / "coordinator_reference.py"
-    assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0, "make docs writes it anew"
+    assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0, "run make docs"
 
 
 @pytest.mark.parametrize(

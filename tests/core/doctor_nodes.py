@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from zkgroups import Finding, Owner, RegisteredInstance, Registration, TopicPartition
+from zkgroups import Dialect, Finding, Owner, RegisteredInstance, Registration, TopicPartition
 from zkgroups.core.doctor.all_checks import run_checks
 from zkgroups.core.doctor.group_nodes import Directory, GroupNodes
 from zkgroups.core.znodes.group_view import GroupView
@@ -24,6 +24,7 @@ AT = TopicPartition("orders", 0)
 SCALA = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":"1795255170109"}'
 KAZOO_GO = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":1795255543}'
 OURS = encode_registration(Registration({"orders": 1}))
+GATEWAY = encode_registration(Registration({"orders": 1}, dialect=Dialect.GATEWAY, client_id="app", client_host="/h"))
 
 
 def member(id: str, data: bytes = OURS, *, session: int = SESSION) -> RegisteredInstance:

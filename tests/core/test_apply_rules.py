@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.migration.rows import row
 from zkgroups import TopicPartition
 from zkgroups.core.kafka_values import NativeOffset, OffsetRange
-from zkgroups.core.migration.apply_rules import is_begun, offsets_to_write
+from zkgroups.core.migration.apply_rules import is_begun, needs_mark, offsets_to_write
 from zkgroups.core.migration.changes_since_plan import by_target, source_obstacles, target_obstacles
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.offset_decision import Action, Decision, Reason, Rule, decide
@@ -134,12 +134,12 @@ def test_a_group_with_thousands_of_offsets_is_restored_after_a_kill_at_any_step(
     every = [TopicPartition("orders", number) for number in range(2500)]
     before = {at: NativeOffset(TARGET, at, 1, "note", 3) for at in every[::2]}
     rows = planned(dict.fromkeys(every, 7), before)
-    total = len(steps(restoration(rows, applied(rows, before))))
+    total = len(steps(restoration(rows, applied(rows, before), single=False)))
     for killed in (0, 1, 2, 999, 1000, 1001, total - 1, total):
         store = applied(rows, before)
-        do(store, steps(restoration(rows, store))[:killed])
-        assert committed_since_obstacles(restoration(rows, store)) == []
-        do(store, steps(restoration(rows, store)))
+        do(store, steps(restoration(rows, store, single=False))[:killed])
+        assert committed_since_obstacles(restoration(rows, store, single=False)) == []
+        do(store, steps(restoration(rows, store, single=False)))
         assert store == before
 
 
@@ -266,3 +266,22 @@ def test_only_three_of_many_changes_are_named() -> None:
 
 def test_rows_are_grouped_by_target() -> None:
     assert by_target(ROWS) == {TARGET: ROWS}
+
+
+def test_a_group_is_marked_if_any_of_its_offsets_is_or_will_be_on_the_target() -> None:
+    at = TopicPartition("orders", 0)
+
+    def of(action: Action, reason: Reason, offset: int | None = None) -> PlanRow:
+        return row("legacy", TARGET, at, Decision(action, reason, offset), None, 7, 100)
+
+    skipped = of(Action.SKIP, Reason.NO_TOPIC)
+    assert not needs_mark([skipped])
+    assert not needs_mark([skipped, of(Action.REFUSE, Reason.PAST_END)])
+    assert not needs_mark([skipped, of(Action.SKIP, Reason.ONLY_ON_TARGET)])
+    for moved in (
+        of(Action.COMMIT, Reason.UNCHANGED, 7),
+        of(Action.COMMIT, Reason.UNCHANGED, 0),
+        of(Action.SKIP, Reason.ALREADY_THERE),
+        of(Action.SKIP, Reason.TARGET_AHEAD),
+    ):
+        assert needs_mark([skipped, moved])

@@ -191,6 +191,12 @@ def test_java_hash_matches_java(text: str, expected: int) -> None:
     assert java_hash(text) == expected
 
 
+def test_the_streams_of_a_topic_begin_again_after_a_round_that_only_other_topics_have_completed() -> None:
+    streams = {"0": {"BB": 1}, "a": {"Aa": 1}, "c": {"Aa": 1}}  # Java gives both topics the same hash
+    members = Members(streams, {"Aa": [0, 1, 3, 4], "BB": [2, 5]})
+    assert round_robin_assignor(members) == dict(listed_round_robin(members))
+
+
 def test_round_robin_deals_partitions_in_hash_order() -> None:
     members = Members({"a": {"t": 1}, "b": {"t": 1}}, {"t": range(12)})
     dealt = [at.partition for at in round_robin_assignor(members)]

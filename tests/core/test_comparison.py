@@ -47,6 +47,8 @@ def target(offset: int | None = None) -> TargetState:
         (COMMIT, SAME, target(), Match.GONE),
         (COMMIT, SAME, TargetState(unreadable="no answer"), Match.UNKNOWN),
         (COMMIT, SourceState(unreadable="no permission"), target(7), Match.UNKNOWN),
+        (COMMIT, SourceState((), SAME.offsets, "no permission"), target(7), Match.UNKNOWN),
+        (COMMIT, SAME, TargetState((), target(7).committed, "no answer"), Match.UNKNOWN),
         (COMMIT._replace(topic=None, partition=None), SAME, target(), Match.UNKNOWN),
         (FRESH, SAME, target(), Match.NOT_WRITTEN),
         (BLOCKED, SAME, target(3), Match.BLOCKED),
@@ -183,9 +185,11 @@ def test_a_group_without_a_mark_is_not_done() -> None:
 
 def test_a_group_with_obstacles_is_blocked_until_an_offset_is_written() -> None:
     rows = [COMMIT._replace(obstacles=(Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END),))]
-    found = group_status(rows, TargetState((), {AT: BEFORE}), "", moved=True)
-    assert (found.stage, found.detail) == (MigrationStage.BLOCKED, "1 refused: past the end")
-    assert group_status(rows, TargetState((), {AT: PLANNED}), "", moved=True).stage is MigrationStage.DONE
+    for moved in (None, False):
+        found = group_status(rows, TargetState((), {AT: BEFORE}), "", moved=moved)
+        assert (found.stage, found.detail) == (MigrationStage.BLOCKED, "1 refused: past the end")
+    assert group_status(rows, TargetState((), {AT: PLANNED}), "", moved=None).stage is MigrationStage.DONE
+    assert group_status(rows, TargetState((), {AT: BEFORE}), "was moved", moved=True).stage is MigrationStage.PARTLY
 
 
 def test_an_unreadable_target_is_unknown_and_a_plan_without_writes_is_nothing_to_do() -> None:

@@ -17,7 +17,7 @@ from zkgroups.core.znodes.values import (
     ForbiddenNode,
 )
 
-from .doctor_nodes import KAZOO_GO, OURS, PATHS, SCALA, bad_owner, codes, group, member, owner, the
+from .doctor_nodes import GATEWAY, KAZOO_GO, OURS, PATHS, SCALA, bad_owner, codes, group, member, owner, the
 from .strategies import EXPRESSIONS, NEARLY_REGISTRATIONS
 
 POISON = {
@@ -139,10 +139,19 @@ def test_a_persistent_registration_that_may_be_in_use_is_not_repaired(more: dict
     assert not the("persistent-registration", group(member("gone", session=0), **more)).repairable
 
 
+def test_a_persistent_registration_that_may_not_be_read_is_found_and_not_repaired() -> None:
+    hidden = RegisteredInstance("gone", 0, ForbiddenNode(PATHS.ids + "/gone", "hidden", persistent=True))
+    assert not the("persistent-registration", group(hidden)).repairable
+
+
 MIXTURES = {
     (SCALA, SCALA): [],
     (SCALA, OURS): [],
     (KAZOO_GO, OURS): [],
+    (SCALA, GATEWAY): [],
+    (KAZOO_GO, GATEWAY): [],
+    (OURS, GATEWAY): [],
+    (GATEWAY, b"orders"): ["mixed-dialects"],
     (SCALA, KAZOO_GO): ["kazoo-go-cannot-read", "mixed-dialects"],
     (SCALA, b"orders"): ["scala-cannot-read", "mixed-dialects"],
     (KAZOO_GO, b"orders"): ["mixed-dialects"],

@@ -244,4 +244,21 @@ def test_on_the_way_back_offsets_are_copied_forward_only() -> None:
 def test_a_message_names_three_of_many_obstacles() -> None:
     found = [Obstacle(ObstacleKind.OTHER_MARK, detail=letter) for letter in "abcde"]
     assert some_texts(found[:3]) == "a; b; c"
+    assert some_texts(found[:4]) == "a; b; c; and 1 more"
     assert some_texts(found) == "a; b; c; and 2 more"
+
+
+def test_the_message_about_a_refused_offset_names_it_and_the_reason() -> None:
+    assert str(offset_refused(P0, Reason.PAST_END)) == "orders/0: past the end"
+
+
+def test_the_following_side_has_a_copy_if_no_offset_is_lower_there() -> None:
+    offsets = FollowedOffsets()
+    assert not offsets.are_copied_to({})
+    offsets.update(seen(a=5, b=7))
+    assert offsets.are_copied_to({A: 5, B: 8})
+    assert not offsets.are_copied_to({A: 5, B: 6})
+    assert not offsets.are_copied_to({A: 5})
+    assert not offsets.are_copied_to({A: 5, B: None})
+    offsets.update(seen(a=5, b=None))
+    assert offsets.are_copied_to({A: 5})

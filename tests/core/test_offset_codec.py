@@ -52,9 +52,16 @@ def test_an_offset_that_stops_scala_is_malformed(data: bytes | None) -> None:
 
 @pytest.mark.parametrize(
     ("data", "reason"),
-    [(b"-1", "negative"), (b"%d" % 2**63, "larger"), (b"9" * 5000, "larger"), (b"-" + b"9" * 5000, "negative")],
+    [
+        (b"", "empty"),
+        (b"7 ", "not a plain decimal number"),
+        (b"-1", "negative"),
+        (b"%d" % 2**63, "larger"),
+        (b"9" * 5000, "larger"),
+        (b"-" + b"9" * 5000, "negative"),
+    ],
 )
-def test_an_offset_out_of_range_is_malformed_with_a_reason(data: bytes, reason: str) -> None:
+def test_a_malformed_offset_has_a_reason(data: bytes, reason: str) -> None:
     assert reason in malformed(decode_offset("/p", data), "/p", data)
 
 

@@ -179,6 +179,7 @@ def test_an_invalid_new_name_is_refused_or_an_obstacle_for_that_group_alone(name
     assert reason is not None
     assert obstacles(GroupFacts(name_error=reason)) == [Obstacle(ObstacleKind.INVALID_NAME, detail=reason)]
     assert name_error(renaming.target("a: é")) is None
+    assert name_error("x" * MAX_GROUP_BYTES) is None
 
 
 def test_two_groups_with_one_target_are_a_conflict() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -123,6 +124,11 @@ def test_a_number_of_streams_that_stops_scala_is_not_encoded(streams: Any, patte
 def test_an_invalid_topic_name_is_not_encoded(name: Any) -> None:
     with pytest.raises(InvalidNameError):
         encode_registration(Registration({name: 1}))
+
+
+def test_a_timestamp_without_a_time_zone_is_not_encoded() -> None:
+    with pytest.raises(InvalidOptionError, match="time zone"):
+        encode_registration(Registration({"t": 1}, timestamp=datetime(2026, 11, 24)))
 
 
 def test_a_registration_with_too_many_topics_is_neither_evaluated_nor_encoded() -> None:
@@ -290,6 +296,7 @@ def test_a_registration_that_scala_accepts_is_decoded(change: dict[str, Any]) ->
     value = decode_registration("/p", data)
     assert isinstance(value, Registration), value
     assert value.streams == old_clients.scala_registration(data, jackson=True).streams
+    assert value.version == (7 if change == {"version": 7} else 1)
 
 
 def test_an_unknown_pattern_counts_as_static() -> None:

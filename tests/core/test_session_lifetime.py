@@ -119,3 +119,22 @@ def test_the_session_is_never_considered_alive_after_the_leader_expired_it() -> 
                 lifetime.proved(sent)
             now += luck.choice([luck.uniform(0, T / 10), luck.uniform(0, T / 2)])
         assert lifetime.until <= touched + T
+
+
+def test_a_request_counts_from_its_sending_once_its_answer_is_old_enough() -> None:
+    for age, until in ((1.0, 1.0 + 0.95 * 4.0), (0.99, 0.95 * 4.0)):
+        lifetime = SessionLifetime(4.0)
+        lifetime.connected(0.0)
+        lifetime.answered(1.0, 2.0)
+        lifetime.proved(2.0 + age)
+        assert lifetime.until == pytest.approx(until)
+
+
+def test_requests_of_an_earlier_connection_do_not_count_after_a_reconnect() -> None:
+    """The server that has answered them may have been cut off before it reported them."""
+    lifetime = SessionLifetime(4.0)
+    lifetime.connected(0.0)
+    lifetime.answered(2.0, 2.0)
+    lifetime.connected(1.0)
+    lifetime.proved(4.0)
+    assert lifetime.until == pytest.approx(1.0 + 0.95 * 4.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroups.core.time_formats import parse_iso_duration, parse_short_duration, parse_time
+from zkgroups.core.time_formats import parse_duration, parse_time
 from zkgroups.exceptions import InvalidOptionError
 
 
@@ -74,21 +74,21 @@ def test_times_are_parsed_as_python_formats_them(time: datetime) -> None:
     ],
 )
 def test_an_iso_duration_is_parsed_as_java_parses_it(text: str, ms: int) -> None:
-    assert parse_iso_duration(text) == ms
+    assert parse_duration(text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "7D", "P1H", "P1W", "P-1D", "-P1D", "PT1.5H", "P1D ", "P1M"])
 def test_an_invalid_iso_duration_is_refused(text: str) -> None:
-    with pytest.raises(InvalidOptionError, match="must be like P7D"):
-        parse_iso_duration(text)
+    with pytest.raises(InvalidOptionError, match="must be like 7d"):
+        parse_duration(text)
 
 
 @given(st.integers(0, 10**9 - 1), st.sampled_from([("d", 86400), ("h", 3600), ("m", 60), ("s", 1)]))
 def test_a_short_duration_is_a_number_with_a_unit(number: int, unit: tuple[str, int]) -> None:
-    assert parse_short_duration(f"{number}{unit[0]}") == number * unit[1]
+    assert parse_duration(f"{number}{unit[0]}") == number * unit[1] * 1000
 
 
 @pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1.5h", "90 d", "90D", "1d12h", "٣d", "90d\n", "9" * 30 + "d"])
 def test_an_invalid_short_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidOptionError, match="duration"):
-        parse_short_duration(text)
+        parse_duration(text)

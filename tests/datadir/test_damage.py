@@ -13,6 +13,7 @@ from zkgroups.datadir.files import DataFile
 from zkgroups.datadir.snapshot_file import check_snapshot
 from zkgroups.exceptions import DamagedDataError, NotFoundError
 
+from ..seeds import seeds
 from .server_files import tree_in_files, tree_of
 from .small_directories import Small, make, named, records, written
 
@@ -186,7 +187,7 @@ def test_a_state_within_a_gap_is_an_error(small: Small) -> None:
         assert caught.value.last_zxid == named(missing) - 1
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24))
 def test_with_any_files_missing_a_state_is_correct_or_an_error(small: Small, seed: int) -> None:
     rng = random.Random(seed)
     files = [*small.snapshots, *small.logs]

@@ -39,9 +39,14 @@ ON_ZOOKEEPER = ("docs/consumers.md", "docs/operations.md", "docs/python.md", "do
 ON_SPARK = ("README.md", "docs/migration.md", "docs/spark.md", "docs/tutorial.md")
 """Guides that `tests/spark/test_guides.py` runs, with brokers."""
 
-NOT_RUN = re.compile(r"(git clone|cd|make|pip install|docker compose|source|python playground\.py|.*pytest\b).*")
-"""Commands that run this test, have their own tests, install something, or need a container engine or a terminal."""
+NOT_RUN = re.compile(
+    r"(?s)(git clone|cd|make|pip install|docker compose|source|python playground\.py|.*pytest\b|.*--master spark:).*"
+)
+"""Commands that run this test, have their own tests, install something, or need a cluster, a container engine or a
+terminal."""
 FOREGROUND = "zkgroups zookeeper"
+OTHER_PACKAGES = re.compile(r"import duckdb|\"spark\.sql\.catalog\.")
+"""In programs that need packages of other projects. `tests/spark/test_other_programs.py` runs them."""
 WITH_SPARK = re.compile(r"zkgroups (snapshot|snapshots|audit|migrate)\b|zkgroups .* --(from|to)-(snapshot|audit)\b")
 
 ZOOKEEPER = re.compile(r"zk1:2181(,zk2:2181)?/kafka")
@@ -73,6 +78,10 @@ class Block:
         """True if a test runs some part of it."""
         some = any(not NOT_RUN.fullmatch(command) for command, _ in self.commands)
         return self.language == "python" or (self.language == "console" and some)
+
+    @property
+    def needs_other_packages(self) -> bool:
+        return self.language == "python" and OTHER_PACKAGES.search(self.text) is not None
 
     def __str__(self) -> str:
         return f"{self.guide}:{self.line}"
@@ -119,7 +128,7 @@ class Runner:
         assert found, guide
         with contextlib.chdir(self.folder):
             for block, below in zip(found, [*found[1:], None], strict=True):
-                if self.skip(block):
+                if self.skip(block) or block.needs_other_packages:
                     continue
                 if block.language == "console":
                     self._run_commands(block)

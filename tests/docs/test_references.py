@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cache
@@ -19,10 +20,11 @@ import pytest
 import yaml
 from zkgroups_cli.main import root
 from zkgroups_cli.shared.exit_codes import ExitCode
+from zkgroups_cli.shared.options import Options
 
 import zkgroups
 from zkgroups import exceptions
-from zkgroups.core.doctor.all_checks import CHECKS
+from zkgroups.core.doctor.all_checks import CHECKS, LOG_CHECKS
 from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.obstacles import NEXT_STEPS, ObstacleKind
 from zkgroups.core.migration.offset_decision import Action, Reason
@@ -72,11 +74,15 @@ def test_every_path_exists(guide: str) -> None:
 @pytest.mark.parametrize("guide", GUIDES)
 def test_every_dotted_name_exists(guide: str) -> None:
     for name in re.findall(r"`(zkgroups(?:\.\w+)+)", prose(guide)):
-        if name not in LOGGERS:
+        if name not in LOGGERS | HEADERS:
             assert _exists(name), name
 
 
-LOGGERS = {f"zkgroups.{name}" for name in ("claim", "kafka", "member", "migration", "session", "spark", "watch")}
+LOGGERS = {
+    f"zkgroups.{name}" for name in ("claim", "consumer", "kafka", "member", "migration", "session", "spark", "watch")
+}
+# Of dead letters: see zkgroups/messages/dead_letters.py.
+HEADERS = {f"zkgroups.{name}" for name in ("topic", "partition", "offset", "timestamp", "group", "attempts", "error")}
 
 
 def _exists(name: str) -> bool:
@@ -223,27 +229,48 @@ def test_the_guarantees_list_every_promise_and_every_failure() -> None:
     assert [row[0] for row in rows("docs/guarantees.md", "## Failures")] == [str(number) for number in range(1, 30)]
 
 
-def test_every_failure_has_tests() -> None:
-    for number, *_, proofs in rows("docs/guarantees.md", "## Failures"):
-        found = CODE.findall(f"`{proofs}`")
-        assert found, number
+def proofs() -> dict[str, tuple[list[str], str]]:
+    """The tests that prove each promise and failure, and the changes of the code under which they were seen to fail."""
+    promises = {f"rule {row[0]}": row for row in rows("docs/guarantees.md", "## Proofs")}
+    failures = {f"failure {row[0]}": row for row in rows("docs/guarantees.md", "## Failures")}
+    return {
+        name: (CODE.findall(f"`{row[-2]}`"), row[-1].rstrip(" |")) for name, row in {**promises, **failures}.items()
+    }
+
+
+def test_every_promise_and_every_failure_has_tests() -> None:
+    assert len(proofs()) == 10 + 29
+    for name, (found, _changes) in proofs().items():
+        assert found, name
         for proof in found:
             path, _, pattern = proof.partition("::")
             names = re.findall(r"def (test_\w+)\(", (ROOT / path).read_text())
-            assert any(fnmatchcase(name, pattern or "*") for name in names), f"failure {number}: {proof}"
+            assert any(fnmatchcase(each, pattern or "*") for each in names), f"{name}: {proof}"
 
 
-def test_every_test_of_a_failure_is_named_in_the_guarantees() -> None:
+def test_every_test_of_a_promise_or_failure_is_named_in_the_guarantees() -> None:
     text = read("docs/guarantees.md")
     for file in (ROOT / "tests").rglob("test_*.py"):
-        for number in set(re.findall(r"def test_failure_(\d+)_", file.read_text())):
+        for kind in set(re.findall(r"def test_((?:failure|rule)_\d+)_", file.read_text())):
             path = file.relative_to(ROOT).as_posix()
-            assert f"`{path}::test_failure_{number}_*`" in text or f"`{path}`" in text, f"{path}: failure {number}"
+            assert f"`{path}::test_{kind}_*`" in text or f"`{path}`" in text, f"{path}: {kind}"
+
+
+def test_every_promise_and_every_failure_names_the_changes_under_which_its_tests_fail() -> None:
+    """`make proofs` makes these changes."""
+    recorded = tomllib.loads((ROOT / "scripts/proofs.toml").read_text())["proof"]
+    for name, (found, changes) in proofs().items():
+        own = [proof for proof in recorded if proof["row"] == name]
+        assert changes == "; ".join(proof["change"] for proof in own), name
+        assert own, name
+        for path in " ".join(proof["tests"] for proof in own).split():
+            assert not path.endswith(".py") or path in {each.partition("::")[0] for each in found}, f"{name}: {path}"
+    assert {proof["row"] for proof in recorded} == proofs().keys()
 
 
 def test_every_finding_of_the_doctor_is_explained() -> None:
     explained = {code: severity for code, severity, *_ in rows("docs/operations.md", "## Doctor")}
-    assert explained == {check.code: check.severity.value for check in CHECKS}
+    assert explained == {check.code: check.severity.value for check in (*CHECKS, *LOG_CHECKS)}
 
 
 def test_every_exit_code_is_explained() -> None:
@@ -290,7 +317,21 @@ def test_the_compose_file_publishes_on_loopback_only_and_has_health_checks() -> 
     for service in services.values():
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
         assert service["healthcheck"]["test"]
-    assert set(services["kafka"]["depends_on"]) == services.keys() - {"kafka"}
+    servers = services.keys() - {"kafka", "gateway"}
+    assert (set(services["kafka"]["depends_on"]), set(services["gateway"]["depends_on"])) == (servers, {"kafka"})
+
+
+def test_the_gateway_in_the_compose_file_has_valid_options_and_all_files_that_it_needs() -> None:
+    service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["gateway"]
+    _zkgroups, name, *words = shlex.split(service["command"])
+    command = root.get_command(click.Context(root), name)
+    assert command is not None
+    options = command.make_context(name, [*words], obj=Options()).obj
+    published = {port.split(":")[1] for port in service["ports"]}
+    assert published == {words[1].rpartition(":")[2], *words[3].split("-")}
+    assert f"-b {options.bootstrap_server} -z {options.zookeeper}" in service["command"]
+    copied = re.findall(r"^COPY (.*) \S+$", service["build"]["dockerfile_inline"], re.MULTILINE)
+    assert all((ROOT / name).exists() for line in copied for name in line.split())
 
 
 @pytest.mark.docker

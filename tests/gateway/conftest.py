@@ -12,9 +12,10 @@ import pytest
 from zkgroups import Consumergroup, Registry
 from zkgroups.testing import KafkaBroker, Server, TcpProxy
 
+from .gateway_process import GatewayProcess
 from .kafka_member import KafkaMember
 from .old_members import create_topic
-from .running import RunningGateway, running
+from .running import RunningGateway, reserved, running
 from .served import Served
 
 _numbers = itertools.count()
@@ -112,3 +113,22 @@ def make_topic(front: Front) -> Callable[..., str]:
         return name
 
     return make
+
+
+@pytest.fixture(scope="module")
+def pair(zkgroups_legacy_kafka: KafkaBroker) -> Iterator[tuple[GatewayProcess, GatewayProcess]]:
+    with ExitStack() as stack:
+        broker = zkgroups_legacy_kafka
+        first, second = (GatewayProcess(broker, stack.enter_context(reserved(2)), stack) for _ in range(2))
+        yield first, second
+
+
+@pytest.fixture
+def gateways(pair: tuple[GatewayProcess, GatewayProcess]) -> tuple[GatewayProcess, GatewayProcess]:
+    """Two gateways, started at the same time. Those that still run from the last test are used again."""
+    stopped = [each for each in pair if not each.runs]
+    for each in stopped:
+        each.start()
+    for each in stopped:
+        each.wait_ready()
+    return pair

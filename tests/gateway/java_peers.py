@@ -11,7 +11,7 @@ from zkgroups.testing.java import find_java, pyspark_jars
 from zkgroups.testing.kafka_releases import release_jars
 from zkgroups.testing.maven import fetch
 
-from .printing_consumer import LONGEST, PrintingConsumer, PrintingProcess
+from ..printing_consumer import LONGEST, PrintingConsumer, PrintingProcess
 
 _FOLDER = Path(__file__).parent
 _COMPILER = "org.codehaus.janino.SimpleCompiler"

@@ -131,8 +131,9 @@ def test_a_broker_without_a_port_is_reported_once_and_tried_again(caplog: pytest
         for _ in range(3):
             assert await known.replace(brokers, "127.0.0.1") == {1: Address("gateway", 19101)}
         assert [record.getMessage() for record in caplog.records] == [
-            "clients cannot reach broker 11: broker 1 has the same port: use a wider range of ports",
-            "clients cannot reach broker 3: its port is not free: address already in use",
+            "clients cannot reach broker 11: broker 1 has the same port: choose a wider range with --broker-ports",
+            "clients cannot reach broker 3: cannot listen on port 19103: address already in use; "
+            "choose others with --broker-ports",
         ]
         taken.clear()
         await known.replace(brokers, "127.0.0.1")

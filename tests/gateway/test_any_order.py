@@ -15,6 +15,7 @@ from zkgroups import Consumergroup, Member, Owner, Registry, TopicPartition
 from zkgroups.exceptions import MemberClosedError
 from zkgroups.gateway.zookeeper_storage.group_settings import GroupSettings
 
+from ..seeds import seeds
 from .conftest import Connect, Serve
 from .kafka_member import KafkaMember
 from .old_members import ALL
@@ -99,7 +100,7 @@ def watched(group: Consumergroup, members: list[Any], problems: list[str]) -> It
         thread.join()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_no_partition_has_two_members_at_work(
     registry: Registry, group: Consumergroup, connect: Connect, serve: Serve, orders: None, seed: int
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -14,8 +15,13 @@ from zkgroups.coordinator import (
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
 )
+from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.gateway.zookeeper_storage import commits
+from zkgroups.zookeeper import offsets
+from zkgroups.zookeeper.admin import delete_group
+from zkgroups.zookeeper.admin import migration_marks as marks
 from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
+from zkgroups.zookeeper.session.registry_context import context_of
 
 from .conftest import Connect, Join
 from .old_members import ALL, commit, register
@@ -128,8 +134,8 @@ def test_a_simple_consumer_is_refused_by_an_instance_that_registers_at_the_same_
     registry: Registry, group: Consumergroup, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Late(NobodyRegistered):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
             if not group.instances():
                 register(registry.client, "billing", "billing_a", {"orders": 1})
 
@@ -137,6 +143,19 @@ def test_a_simple_consumer_is_refused_by_an_instance_that_registers_at_the_same_
     monkeypatch.setattr(commits, "NobodyRegistered", Late)
     assert commit_alone(served, 30) == "UNKNOWN_MEMBER_ID"
     assert offset(group) == 5
+
+
+def test_a_simple_consumer_is_refused_while_the_group_has_a_mark(
+    registry: Registry, group: Consumergroup, served: Served
+) -> None:
+    """The gateway has the group in memory, and does not know of the mark."""
+    assert commit_alone(served, 5) == "NONE"
+    context = context_of(registry)
+    assert marks.put(context, {"billing": "billing"}, plan="p", state=MarkState.MOVING) == {"billing": None}
+    assert commit_alone(served, 30) == "COORDINATOR_NOT_AVAILABLE"
+    assert offset(group) == 5
+    marks.remove(context, ["billing"], plan="p")
+    assert commit_alone(served, 30) == "NONE"
 
 
 def test_offsets_and_groups_are_deleted_while_nobody_is_registered(
@@ -158,6 +177,25 @@ def test_offsets_and_groups_are_deleted_while_nobody_is_registered(
     assert (offset(group), group.exists()) == (None, True)
     assert served.ask(DeleteGroupsRequest(("billing",))).errors["billing"].name == "NONE"
     assert not group.exists()
+
+
+def test_nothing_is_deleted_if_an_instance_registers_at_the_same_moment(
+    registry: Registry, group: Consumergroup, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(NobodyRegistered):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            if not group.instances():
+                register(registry.client, "billing", "billing_a", {"orders": 1})
+
+    assert commit_alone(served, 5) == "NONE"
+    monkeypatch.setattr(delete_group, "NobodyRegistered", Late)
+    assert served.ask(DeleteGroupsRequest(("billing",))).errors["billing"].name == "NON_EMPTY_GROUP"
+    registry.client.delete("/consumers/billing/ids/billing_a")
+    monkeypatch.setattr(offsets, "NobodyRegistered", Late)
+    deleted = served.ask(DeleteOffsetsRequest("billing", (AT,)))
+    assert [error.name for error in deleted.errors.values()] == ["GROUP_SUBSCRIBED_TO_TOPIC"]
+    assert offset(group) == 5
 
 
 def test_offsets_of_a_topic_to_which_a_member_subscribes_are_not_deleted(
@@ -182,3 +220,16 @@ def test_old_offsets_of_an_unused_group_stay(group: Consumergroup, served: Serve
     assert commit_alone(served, 6) == "NONE"
     served.pass_time(30 * 86_400.0)
     assert served.fetch("billing")[AT].offset == 6
+
+
+@pytest.mark.parametrize("now", [0.0, 5_000_000_000.0])
+def test_a_member_commits_although_the_clock_of_the_gateway_is_wrong(
+    now: float, group: Consumergroup, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that has just started, and does not know the time yet."""
+    monkeypatch.setattr(time, "time", lambda: now)
+    member = join()
+    assert eventually(lambda: member.assigned == ALL)
+    assert 0 < member.generation < 2**31
+    assert member.commit(5, AT) == DONE
+    assert offset(group) == 5

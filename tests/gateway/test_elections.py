@@ -22,10 +22,15 @@ from zkgroups.coordinator import (
     encode_subscription,
     refusal,
 )
+from zkgroups.coordinator.values.requests import SyncRequest
+from zkgroups.core.znodes.coordinator_node import CoordinatorNode, decode_coordinator, encode_coordinator
+from zkgroups.exceptions import OutcomeUnknownError
 from zkgroups.gateway import NodePorts
 from zkgroups.gateway.protocol.node_ports import GatewayAddress
-from zkgroups.gateway.zookeeper_storage import GroupSettings
+from zkgroups.gateway.zookeeper_storage import GroupSettings, storage
 from zkgroups.testing import TcpProxy, expire_session
+from zkgroups.zookeeper.requests.transaction import Delete
+from zkgroups.zookeeper.session.session import Session
 
 from .conftest import Connect, Join, Serve
 from .kafka_member import KafkaMember
@@ -84,13 +89,15 @@ def test_only_the_coordinator_answers_for_a_group(gateway: Any, join: Join) -> N
     assert first.fetch("billing", AT)[AT].offset == 5
 
 
+@pytest.mark.parametrize("share_a_session", [False, True])
 def test_a_new_group_has_one_coordinator_although_both_gateways_were_asked_at_once(
-    group: Consumergroup, gateway: Any, join: Join
+    share_a_session: bool, group: Consumergroup, connect: Connect, gateway: Any, join: Join
 ) -> None:
     """The group does not exist before its first generation, so both load it."""
+    own = connect() if share_a_session else None
     both = (
-        gateway("one", config={"initial_rebalance_delay": 1.0}),
-        gateway("two", config={"initial_rebalance_delay": 1.0}),
+        gateway("one", own, config={"initial_rebalance_delay": 1.0}),
+        gateway("two", own, config={"initial_rebalance_delay": 1.0}),
     )
     members = [join(served=each) for each in both]
     assert eventually(lambda: ALL in [each.assigned for each in members])
@@ -111,6 +118,57 @@ def test_an_unused_group_without_members_is_released(registry: Registry, gateway
     other = join(served=second)
     assert eventually(lambda: other.assigned == ALL)
     assert (coordinator(first), joined(first)) == ("two", "NOT_COORDINATOR")
+
+
+@pytest.fixture
+def lose_replies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each deletion of the node is carried out without a reply. The list grows with each."""
+    transact, deleted = Session.transact, list[str]()
+
+    def lose_reply(self: Session, operations: Any, **options: Any) -> Any:
+        found = transact(self, operations, **options)
+        if operations == [Delete(NODE, 0)]:
+            deleted.append(NODE)
+            raise OutcomeUnknownError("the reply was lost")
+        return found
+
+    monkeypatch.setattr(Session, "transact", lose_reply)
+    return deleted
+
+
+def test_rule_2_a_release_with_an_unknown_outcome_is_repeated_without_deleting_the_node_of_another_gateway(
+    registry: Registry, gateway: Any, join: Join, lose_replies: list[str]
+) -> None:
+    """It was carried out, and another gateway has won the group since."""
+    first, second = gateway("one"), gateway("two")
+    member = join(served=first)
+    assert eventually(lambda: member.assigned == ALL)
+    member.leave()
+    elections = first.storage._elections
+    with pytest.raises(OutcomeUnknownError):
+        elections.release("billing")
+    other = join(served=second)
+    assert eventually(lambda: other.assigned == ALL)
+    elections.release("billing")
+    assert (elections.won(), lose_replies) == ([], [NODE])
+    assert decode_coordinator(registry.client.get(NODE)[0]).host == "two"
+
+
+def test_after_a_release_with_an_unknown_outcome_a_gateway_has_no_members_beside_those_of_another(
+    group: Consumergroup, gateway: Any, join: Join, lose_replies: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = gateway("one"), gateway("two")
+    monkeypatch.setattr(first.storage, "_give_up_replaced", lambda: None)
+    member = join(served=first)
+    assert eventually(lambda: member.assigned == ALL)
+    member.leave()
+    with pytest.raises(OutcomeUnknownError):
+        first.storage._elections.release("billing")
+    other = join(served=second)
+    assert eventually(lambda: other.assigned == ALL)
+    late = join(served=first, client_id="late")
+    assert eventually(lambda: "NOT_COORDINATOR" in late.errors or late.assigned)
+    assert [each.id for each in group.instances()] == [other.member_id]
 
 
 def test_a_gateway_that_closes_lets_others_coordinate_at_once(gateway: Any, join: Join) -> None:
@@ -209,6 +267,86 @@ def test_a_former_coordinator_commits_nothing_for_simple_consumers(
     assert eventually(lambda: own.session_id)
     assert first.ask(commit(3)).errors[AT].name == "COORDINATOR_NOT_AVAILABLE"
     assert group.offsets.fetch(AT).offset == 7  # type: ignore[union-attr]
+
+
+def test_a_gateway_without_its_node_registers_nobody_and_commits_nothing(
+    registry: Registry, group: Consumergroup, gateway: Any, join: Join, believe: Any
+) -> None:
+    """Its session lives, but another client has deleted the node: another gateway can be elected at any moment."""
+    served = gateway("one")
+    assert served.ask(commit(5)).errors == {AT: 0}
+    believe(served)
+    registry.client.delete(NODE)
+    assert served.ask(commit(7)).errors[AT].name != "NONE"
+    late = join(served=served)
+    assert eventually(lambda: late.errors)
+    assert group.instances() == []
+    assert group.offsets.fetch(AT).offset == 5  # type: ignore[union-attr]
+
+
+def test_of_two_gateways_with_one_session_only_one_coordinates(connect: Connect, gateway: Any, join: Join) -> None:
+    """A process may run several gateways. Their nodes differ by their addresses."""
+    own = connect()
+    quick = GroupSettings(reconcile_every=0.2)
+    first, second = gateway("one", own, settings=quick), gateway("two", own, settings=quick)
+    member = join(served=first)
+    assert eventually(lambda: member.assigned == ALL)
+    assert (coordinator(first), coordinator(second)) == ("", "one")
+    assert joined(second) == "NOT_COORDINATOR"
+    assert second.ask(commit(5)).errors[AT].name == "NOT_COORDINATOR"
+    assert member.commit(5, AT) == {AT: "NONE"}
+
+
+@pytest.mark.parametrize("address", ["one", "two"])
+def test_a_node_that_another_gateway_of_the_session_has_written_is_not_its_own(
+    address: str, registry: Registry, connect: Connect, gateway: Any, join: Join
+) -> None:
+    own = connect()
+    first = gateway("one", own, settings=GroupSettings(reconcile_every=0.2))
+    member = join(served=first)
+    assert eventually(lambda: member.assigned == ALL)
+    other = encode_coordinator(CoordinatorNode("another", address, 1, 9))
+    change = own.client.transaction()
+    change.delete(NODE)
+    change.create(NODE, other, ephemeral=True)
+    change.commit()
+    assert eventually(lambda: "NOT_COORDINATOR" in member.errors)
+    assert joined(first) == "NOT_COORDINATOR"
+    assert registry.client.get(NODE)[0] == other
+
+
+@pytest.mark.parametrize(("instance_id", "error"), [(None, "UNKNOWN_MEMBER_ID"), ("one", "FENCED_INSTANCE_ID")])
+def test_a_coordinator_whose_clock_is_behind_accepts_nothing_of_the_members_of_the_former_one(
+    instance_id: str | None,
+    error: str,
+    group: Consumergroup,
+    connect: Connect,
+    gateway: Any,
+    join: Join,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The numbers of generations begin at the clock, so they may have been used before. The member ids have not."""
+    own = connect()
+    first, second = gateway("one", own), gateway("two")
+    member = join(served=first, instance_id=instance_id)
+    assert eventually(lambda: member.assigned == ALL)
+    member.kill()
+    monkeypatch.setattr(storage, "_FIRST_SECOND", storage._FIRST_SECOND + 3600)
+    expire_session(own.client)
+    other = join(served=second, client_id="other", instance_id=instance_id)
+    assert eventually(lambda: other.assigned == ALL)
+    assert other.generation < member.generation
+    id = member.member_id
+    protocol = GroupProtocol("range", encode_subscription(Subscription(frozenset({"orders"}))))
+    for generation in (member.generation, other.generation):
+        late = CommitRequest("billing", {AT: CommittedValue(5)}, id, generation, instance_id)
+        assert second.ask(late).errors[AT].name == error
+        assert second.ask(HeartbeatRequest("billing", id, generation, instance_id)).error.name == error
+        assert second.ask(SyncRequest("billing", id, generation, {}, instance_id)).error.name == error
+    again = JoinRequest("billing", id, (protocol,), 10.0, 10.0, instance_id=instance_id)
+    assert second.ask(again).error.name == error
+    assert group.offsets.fetch(AT) is None
+    assert other.history == [ALL]
 
 
 def commit(offset: int) -> CommitRequest:

@@ -11,10 +11,11 @@ from confluent_kafka import Producer
 from tests.testing.waiting import eventually
 from zkgroups.gateway import Limits
 from zkgroups.kafka.wire import codec
+from zkgroups.kafka.wire.address import addresses
 from zkgroups.testing import KafkaBroker
 from zkgroups.testing.kafka_client import silent_logger
 
-from .running import LONGEST, reserved, running
+from .running import LONGEST, RawClient, reserved, running
 from .test_librdkafka import Member, describe, member, offsets, settled
 
 IDLE = Limits(idle_timeout=0.3)
@@ -58,6 +59,23 @@ def slow_join() -> dict[str, object]:
     protocol = codec.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
     fields = {"group_id": "idle", "member_id": "", "protocol_type": "consumer", "protocols": [protocol]}
     return fields | {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000}
+
+
+def test_a_rebalance_works_after_the_broker_has_closed_all_idle_connections() -> None:
+    """The gateway asks the broker for the partitions on a connection that was idle since the first rebalance."""
+    topic = "gateway-idle"
+    with KafkaBroker(config={"connections.max.idle.ms": "3000"}) as broker, running(broker.address) as gateway:
+        broker.create_topic(topic, 6)
+        with member(gateway.bootstrap, "g", topic) as first:
+            assert settled(first, shares={6})
+            with RawClient(addresses(broker.address)[0]) as idle:
+                assert idle.ask(codec.MetadataRequest(topics=[]), 1).brokers
+                assert idle.ended  # and so are all connections that were used before
+            with member(gateway.bootstrap, "g", topic) as second:
+                assert settled(first, second, shares={3})
+                broker.write(topic, 0, 2)
+                assert eventually(lambda: first.poll() or second.poll() or len(first.read + second.read) == 2)
+        assert first.errors + second.errors == []
 
 
 def test_clients_survive_a_restart_of_the_gateway(kafka_broker: KafkaBroker) -> None:

@@ -79,7 +79,7 @@ def peak_memory(pid: int) -> int:
 
 def test_a_member_goes_on_beside_a_thousand_hostile_clients(kafka_broker: KafkaBroker) -> None:
     kafka_broker.create_topic(TOPIC, 2)
-    producer = Producer({"bootstrap.servers": kafka_broker.address})
+    producer = Producer({"bootstrap.servers": kafka_broker.address, "log_level": 0})
     for _ in range(1200):
         producer.produce(TOPIC, bytes(1000), partition=0)
     assert producer.flush(LONGEST) == 0

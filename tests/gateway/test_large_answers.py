@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from zkgroups.gateway import Limits
 from zkgroups.gateway.connections.answer_queue import AnswerQueue, Changed
-from zkgroups.gateway.connections.byte_stream import ByteStream
-from zkgroups.gateway.connections.frames import FrameReader
+from zkgroups.gateway.connections.frame_stream import FrameStream
+from zkgroups.gateway.connections.upstream import Upstream
 from zkgroups.kafka.wire import codec
 
 PARTITIONS = 10_000
@@ -26,8 +25,12 @@ def metadata() -> bytes:
     return codec.encode_answer(codec.MetadataResponse(brokers=[], topics=[topic]), 8, 7)
 
 
-class OpenTransport(asyncio.Transport):
-    """A transport that sends nothing."""
+class Transport(asyncio.Transport):
+    """A transport that sends at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -38,25 +41,17 @@ class OpenTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         pass
 
+    def is_closing(self) -> bool:
+        return False
 
-class FakeUpstream:
-    """An upstream whose answers are there already."""
-
-    def __init__(self, data: bytes) -> None:
-        stream = ByteStream()
-        stream.connection_made(OpenTransport())
-        stream.data_received(data)
-        self.frames = FrameReader(stream, longest=2**30, stall_timeout=30)
-
-
-class FakeClient:
-    """A stream to a client that reads at once."""
-
-    def __init__(self) -> None:
-        self.sent = asyncio.get_running_loop().create_future()
-
-    async def send(self, data: bytes, _stall_timeout: float) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sent.set_result(bytes(data))
+
+
+def stream(transport: Transport) -> FrameStream:
+    found = FrameStream(longest=2**30)
+    found.connection_made(transport)
+    return found
 
 
 def test_others_go_on_while_large_metadata_is_changed() -> None:
@@ -73,15 +68,16 @@ def test_others_go_on_while_large_metadata_is_changed() -> None:
         return 8
 
     async def main() -> None:
-        client: Any = FakeClient()
-        upstream: Any = FakeUpstream(data)
-        queue = AnswerQueue(client, upstream, Limits())
-        await queue.add(Changed(codec.RequestKind(codec.METADATA, 8, 7), change))
-        tasks = [asyncio.create_task(others()), asyncio.create_task(queue.run())]
-        assert await asyncio.wait_for(client.sent, 30) == data
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        to_client = Transport()
+        upstream = Upstream(list, None)
+        upstream.stream = stream(Transport())
+        queue = AnswerQueue(stream(to_client), upstream, lambda _error: None)
+        queue.add(Changed(codec.RequestKind(codec.METADATA, 8, 7), change))
+        upstream.stream.data_received(data)
+        counting = asyncio.create_task(others())
+        queue.proceed()
+        assert await asyncio.wait_for(to_client.sent, 30) == data
+        counting.cancel()
 
     asyncio.run(main())
     assert turns > 20

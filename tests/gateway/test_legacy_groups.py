@@ -74,7 +74,7 @@ def test_nobody_can_change_them(gateway: RunningGateway) -> None:
     with member(bootstrap, GROUP, TOPIC) as found:
         assert eventually(lambda: found.poll() or found.errors, timeout=LONGEST)
         assert found.errors[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     request = [ConsumerGroupTopicPartitions(GROUP, [Partition(TOPIC, 0, 5)])]
     [committed] = admin.alter_consumer_group_offsets(request)[GROUP].result(LONGEST).topic_partitions
     assert committed.error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED

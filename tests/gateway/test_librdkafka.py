@@ -133,25 +133,25 @@ def test_a_static_member_keeps_its_partitions_while_it_restarts(front: Front, ma
 
 
 def describe(bootstrap: str, group: str) -> Any:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     return admin.describe_consumer_groups([group])[group].result(LONGEST)
 
 
 def offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(LONGEST)
     return {each.partition: each.offset for each in found.topic_partitions if each.topic == topic}
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     request = [ConsumerGroupTopicPartitions(group, [Partition(topic, 0, offset)])]
     found = admin.alter_consumer_group_offsets(request)[group].result(LONGEST)
     assert all(each.error is None for each in found.topic_partitions)
 
 
 def listed(bootstrap: str) -> list[str]:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     return [each.group_id for each in admin.list_consumer_groups().result(LONGEST).valid]
 
 
@@ -172,7 +172,7 @@ def test_groups_that_do_not_match_stay_with_the_broker(front: Front, make_topic:
 
 def test_a_group_is_deleted_once_it_is_empty(front: Front, make_topic: MakeTopic) -> None:
     topic, bootstrap = make_topic(), front.gateway.bootstrap
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     group = f"here-{topic}"
     with member(bootstrap, group, topic) as found:
         assert settled(found, shares={1})

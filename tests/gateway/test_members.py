@@ -16,6 +16,7 @@ from zkgroups.coordinator.storage.work import (
     WorkFailed,
 )
 from zkgroups.core.znodes.values import Dialect
+from zkgroups.migration.current_state import read_sources
 
 from .conftest import Join, Serve
 from .kafka_member import KafkaMember
@@ -39,6 +40,18 @@ def test_a_member_is_registered_and_owns_its_partitions(group: Consumergroup, jo
     assert served.list() == {"billing": "Stable"}
     [described] = served.describe("billing").members
     assert described.member_id == member.member_id
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_member_and_a_migration_waits_for_its_end(
+    registry: Registry, group: Consumergroup, join: Join
+) -> None:
+    member = join()
+    assert eventually(lambda: member.assigned == ALL)
+    [checkup] = registry.check()
+    assert {finding.code for finding in checkup.findings} <= {"open-acl"}
+    assert read_sources(registry, ["billing"])["billing"].instances == (member.member_id,)
+    member.leave()
+    assert eventually(lambda: read_sources(registry, ["billing"])["billing"].instances == ())
 
 
 def test_members_share_and_take_over(group: Consumergroup, join: Join) -> None:

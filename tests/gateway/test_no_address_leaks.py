@@ -13,7 +13,8 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as Partition
 
 from tests.testing.waiting import eventually
-from zkgroups.gateway.connections.answer_queue import AnswerQueue
+from zkgroups.gateway.connections.client_stream import ClientStream
+from zkgroups.gateway.connections.frame_stream import FrameStream
 from zkgroups.kafka.wire import codec
 from zkgroups.testing import KafkaBroker, ports
 from zkgroups.testing.kafka_client import silent_logger
@@ -73,20 +74,27 @@ class Watched(NamedTuple):
 def watched() -> Iterator[Watched]:
     sent: defaultdict[int, bytearray] = defaultdict(bytearray)
 
-    async def recording(answers: AnswerQueue, data: bytes | memoryview) -> None:
-        sent[id(answers)] += data
-        await send(answers, data)
+    def recording(client: FrameStream, data: bytes | memoryview) -> None:
+        if isinstance(client, ClientStream):
+            sent[id(client)] += data
+        send(client, data)
 
-    send = AnswerQueue._send
+    send = FrameStream.send
     with Named() as first, Second(first), pytest.MonkeyPatch.context() as patch:
         first.create_topic(TOPIC)
-        patch.setattr(AnswerQueue, "_send", recording)
+        patch.setattr(FrameStream, "send", recording)
         with running(first.address, brokers=2) as gateway:
             yield Watched(gateway, sent)
 
 
 def leader(bootstrap: str) -> int:
-    found: int = AdminClient({"bootstrap.servers": bootstrap}).list_topics(TOPIC).topics[TOPIC].partitions[0].leader
+    found: int = (
+        AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        .list_topics(TOPIC)
+        .topics[TOPIC]
+        .partitions[0]
+        .leader
+    )
     return found
 
 
@@ -146,7 +154,7 @@ def test_no_answer_about_the_cluster_contains_an_address(watched: Watched) -> No
 
 
 def test_settings_of_brokers_are_shown_without_addresses(watched: Watched) -> None:
-    admin = AdminClient({"bootstrap.servers": watched.gateway.bootstrap})
+    admin = AdminClient({"bootstrap.servers": watched.gateway.bootstrap, "log_level": 0})
     resource = ConfigResource(ConfigResource.Type.BROKER, "1")
     settings = admin.describe_configs([resource])[resource].result(LONGEST)
     assert settings["advertised.listeners"].value is None

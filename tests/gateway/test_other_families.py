@@ -13,9 +13,10 @@ from zkgroups import CommittedOffset, Consumergroup, Owner, Registry
 from zkgroups.gateway.zookeeper_storage import ZooKeeperStorage, coordinator_config
 from zkgroups.testing import KafkaBroker
 
-from .go_peers import GoConsumer, built
+from ..go_programs import built
+from ..printing_consumer import LONGEST, PrintingConsumer
+from .go_peers import SOURCES, GoConsumer
 from .java_peers import JavaConsumer
-from .printing_consumer import LONGEST, PrintingConsumer
 from .running import RunningGateway, running
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
@@ -67,7 +68,7 @@ def gateway(legacy_kafka: KafkaBroker, registry: Registry) -> Iterator[RunningGa
 def family(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     if not found.startswith("java"):
-        built()
+        built(SOURCES)
     return found
 
 

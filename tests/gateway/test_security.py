@@ -79,7 +79,7 @@ def guarded() -> Iterator[RunningGateway]:
     }
     with KafkaBroker(users=USERS, config=access) as broker:
         broker.create_topic(TOPIC)
-        admin = AdminClient({"bootstrap.servers": broker.address})
+        admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
         for user in ("ben", "cleo"):
             allow(admin, user, ResourceType.TOPIC, TOPIC, AclOperation.READ)
         allow(admin, "cleo", ResourceType.GROUP, GROUP, AclOperation.READ)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ import aiokafka
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from tests.cli.running import TIMEOUT, started
+from tests.cli.running import TIMEOUT
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.coordinator import Subscription, encode_subscription
@@ -25,78 +24,22 @@ from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.address import Address
 from zkgroups.testing import KafkaBroker, ports
 
+from .gateway_process import GatewayProcess
 from .java_peers import JavaConsumer, consumer_groups
-from .running import LONGEST, RawClient, reserved
+from .running import LONGEST, RawClient
 from .test_librdkafka import Member, describe, member, settled
 from .test_python_clients import kafka_python
 
 pytestmark = pytest.mark.timeout(300)
 
-SESSION = 6
-"""In seconds. The fixture's broker grants it."""
 REFUSED = (14, 15, 16, 25)
 """The coordinator is loading, not available, another one, or does not know the member."""
-
-
-class GatewayProcess:
-    """A gateway with ports of its own, which it keeps when it is started again."""
-
-    def __init__(self, broker: KafkaBroker, numbers: Sequence[int], stack: ExitStack) -> None:
-        self._broker = broker
-        self._stack = stack
-        self.port, self.broker_port = numbers
-        self.address = f"{ports.HOST}:{self.port}"
-        self.process: subprocess.Popen[str] | None = None
-
-    @property
-    def runs(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    def start(self) -> None:
-        """Start it. `wait_ready` waits until it listens."""
-        listen = ("--listen", self.address, "--broker-ports", f"{self.broker_port}-{self.broker_port}")
-        where = ("-b", self._broker.address, "-z", self._broker.zookeeper, "--session-timeout", str(SESSION))
-        self.process = self._stack.enter_context(started("gateway", *listen, *where))
-
-    def wait_ready(self) -> None:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline().strip() == self.address
-
-    def send(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    def end(self) -> None:
-        """Terminate it, as an administrator does."""
-        assert self.process is not None
-        self.send(signal.SIGTERM)
-        self.process.communicate(timeout=TIMEOUT)
 
 
 @pytest.fixture
 def registry(legacy_kafka: KafkaBroker) -> Iterator[Registry]:
     with Registry.connect(legacy_kafka.zookeeper) as registry:
         yield registry
-
-
-@pytest.fixture(scope="module")
-def pair(zkgroups_legacy_kafka: KafkaBroker) -> Iterator[tuple[GatewayProcess, GatewayProcess]]:
-    with ExitStack() as stack:
-        broker = zkgroups_legacy_kafka
-        first, second = (GatewayProcess(broker, stack.enter_context(reserved(2)), stack) for _ in range(2))
-        yield first, second
-
-
-@pytest.fixture
-def gateways(pair: tuple[GatewayProcess, GatewayProcess]) -> tuple[GatewayProcess, GatewayProcess]:
-    """Two gateways, started at the same time. Those that still run from the last test are used again."""
-    stopped = [each for each in pair if not each.runs]
-    for each in stopped:
-        each.start()
-    for each in stopped:
-        each.wait_ready()
-    return pair
 
 
 def coordinator_port(registry: Registry, group: str) -> int:

@@ -73,13 +73,20 @@ def test_impossible_options_of_a_broker_are_refused(release: str, zookeeper: str
         KafkaBroker(release=release, zookeeper=zookeeper)
 
 
-@pytest.mark.parametrize("fixture", ["zkgroups_kafka", "zkgroups_legacy_kafka"])
+@pytest.mark.parametrize(
+    ("fixture", "jars"),
+    [
+        ("zkgroups_kafka", "org.apache.kafka:kafka_*"),
+        ("zkgroups_legacy_kafka", "org.apache.zookeeper:zookeeper:3.4.14"),
+    ],
+)
 @pytest.mark.parametrize(("required", "outcomes"), [("", {"skipped": 1}), ("kafka", {"errors": 1})])
 def test_without_a_broker_tests_are_skipped_or_fail(
     pytester: pytest.Pytester,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     fixture: str,
+    jars: str,
     required: str,
     outcomes: dict[str, int],
 ) -> None:
@@ -92,4 +99,4 @@ def test_without_a_broker_tests_are_skipped_or_fail(
     result = pytester.runpytest(*PLUGIN, "-rs")
 
     result.assert_outcomes(**outcomes)
-    result.stdout.fnmatch_lines("*jars of org.apache.kafka:kafka_* could not be downloaded in 1 attempts*")
+    result.stdout.fnmatch_lines(f"*jars of {jars} could not be downloaded in 1 attempts*")

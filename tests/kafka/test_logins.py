@@ -24,13 +24,17 @@ AT = TopicPartition("orders", 0)
 
 
 def _login(folder: Path, user: str, password: str = PASSWORD) -> Mapping[str, str]:
-    """In a file, like users have it. Characters that Java treats as escapes are escaped twice."""
+    return read_properties(properties_of(folder, user, password))
+
+
+def properties_of(folder: Path, user: str, password: str = PASSWORD) -> Path:
+    """Write a file, like users have it. Characters that Java treats as escapes are escaped twice."""
     quoted = password.replace("\\", "\\\\").replace('"', '\\"')
     jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{user}" password="{quoted}";'
     escaped = jaas.replace("\\", "\\\\").replace(" required ", " required \\\n    ")
     path = folder / "client.properties"
     path.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={escaped}\n")
-    return read_properties(path)
+    return path
 
 
 def test_a_user_with_all_rights_reads_everything(own: KafkaBroker, tmp_path: Path) -> None:

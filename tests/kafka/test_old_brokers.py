@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from queue import Queue
 
 import pytest
+from confluent_kafka import Message
 
 from zkgroups import TopicPartition
 from zkgroups.core.kafka_values import NativeGroup, NativeState, OffsetRange
 from zkgroups.exceptions import BrokersTooOldError
 from zkgroups.kafka import Brokers
+from zkgroups.messages.dead_letters import DeadLetterWriter
+from zkgroups.messages.runs import Letter
 from zkgroups.testing import Server, fresh_chroot
 
 from .old import old_broker
@@ -64,6 +68,18 @@ class TestOldBrokers:
             for call in self._calls(brokers):
                 with pytest.raises(BrokersTooOldError, match=r"older than release 0\.9"):
                     call()
+
+    def test_dead_letters_are_refused_because_old_brokers_store_no_headers(self, old: tuple[str, str]) -> None:
+        """Every letter has a report. Otherwise its message would wait for ever."""
+        release, address = old
+        refused: Queue[Exception | None] = Queue()
+        settings = {"bootstrap.servers": address, "api.version.request": "false", "broker.version.fallback": release}
+        writer = DeadLetterWriter({**settings, "log_level": 0}, "orders", "billing")
+        message = Message(topic="orders", partition=0, offset=1, value=b"an order")
+        for _ in range(2):
+            writer.write(Letter(message, ZERO, 1, 3, ValueError("no amount")), refused.put)
+            assert "requires Apache Kafka broker version >= 0.11.0" in str(refused.get(timeout=60))
+        writer.close()
 
     @staticmethod
     def _calls(brokers: Brokers) -> Sequence[Callable[[], object]]:

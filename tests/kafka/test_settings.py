@@ -103,24 +103,30 @@ def test_settings_of_consumers_and_producers_have_no_effect(name: str) -> None:
 
 
 REFUSED: list[tuple[dict[str, str], str]] = [
-    (SASL | {"sasl.mechanism": "PLAIN"}, "only PlainLoginModule, ScramLoginModule"),
-    (jaas("PLAIN", "plain.Plain", f'password="{PASSWORD}"'), "needs a username and a password"),
+    (SASL | {"sasl.mechanism": "PLAIN"}, "one of the login modules PlainLoginModule, ScramLoginModule"),
+    (jaas("PLAIN", "plain.Plain", f'password="{PASSWORD}"'), "must have a username and a password"),
     (jaas("GSSAPI", "plain.Plain", f"password={PASSWORD}"), "PlainLoginModule is for PLAIN, SCRAM-SHA-256"),
-    (jaas("PLAIN", "example.Own", f"password={PASSWORD}"), "only PlainLoginModule"),
-    (SASL | {"sasl.mechanism": "PLAIN", "sasl.jaas.config": PASSWORD}, "only PlainLoginModule"),
-    (jaas("OAUTHBEARER", "oauthbearer.OAuthBearer", f'clientSecret="{PASSWORD}"'), "needs an https:// address"),
+    (jaas("PLAIN", "example.Own", f"password={PASSWORD}"), "must begin with one of the login modules"),
+    (
+        SASL | {"sasl.mechanism": "PLAIN", "sasl.jaas.config": PASSWORD},
+        "must begin with one of the login modules PlainLoginModule",
+    ),
+    (
+        jaas("OAUTHBEARER", "oauthbearer.OAuthBearer", f'clientSecret="{PASSWORD}"'),
+        "must be an https:// address for OAuth",
+    ),
     (SASL, "sasl.kerberos.service.name"),
     ({"security.protocol": "TELNET"}, "'TELNET', but it must be one of PLAINTEXT, SSL"),
     (SASL | {"sasl.mechanism": "NTLM"}, "'NTLM', but it must be one of PLAIN"),
-    ({"no.such.setting": PASSWORD}, "no.such.setting: it is not a setting of Java clients"),
+    ({"no.such.setting": PASSWORD}, "no.such.setting: zkgroups supports no such setting of Java clients"),
     ({"sasl.pasword": PASSWORD}, "sasl.pasword"),
     ({PASSWORD: ""}, "a setting whose name is (not shown)"),
     ({"request.timeout.ms": "soon"}, "request.timeout.ms is 'soon', but it must be a whole number"),
     ({"request.timeout.ms": "0"}, "1 or more"),
     ({"request.timeout.ms": "9" * 5000}, "1 or more"),
     ({"client.id": "\ud800"}, "cannot be sent"),
-    ({"ssl.cipher.suites": "x"}, "it is not a setting"),
-    ({"sasl.login.callback.handler.class": "com.example.Own"}, "it is not a setting"),
+    ({"ssl.cipher.suites": "x"}, "zkgroups supports no such setting"),
+    ({"sasl.login.callback.handler.class": "com.example.Own"}, "zkgroups supports no such setting"),
     ({"sasl.username": "anna"}, "it is a setting of librdkafka: set sasl.jaas.config instead"),
     ({"sasl.password": PASSWORD}, "it is a setting of librdkafka: set sasl.jaas.config instead"),
     ({"sasl.mechanisms": "PLAIN"}, "set sasl.mechanism instead"),
@@ -172,7 +178,7 @@ def test_stores_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         ("me.pem", {"ssl.keystore.type": "PEM"}, "check the contents, the type and the password"),
         ("me.pem", {"ssl.keystore.type": "PEM", "ssl.key.password": "wr0ng"}, "check the contents"),
         ("empty", {"ssl.keystore.type": "PEM"}, "check the contents"),
-        ("me.jks", {}, "stores of type JKS are not supported: convert it with keytool"),
+        ("me.jks", {}, "it has the type JKS, which is not supported: convert it with keytool"),
     ):
         location = {"security.protocol": "SSL", "ssl.keystore.location": str(tmp_path / name)}
         with pytest.raises(InvalidOptionError, match=words) as caught:
@@ -189,5 +195,5 @@ def test_stores_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 )
 def test_a_long_login_without_a_password_is_refused_at_once(text: str) -> None:
     """Time that grows with the square of the length would be minutes here."""
-    with pytest.raises(InvalidOptionError, match="needs a username and a password"):
+    with pytest.raises(InvalidOptionError, match="must have a username and a password"):
         client_settings(jaas("PLAIN", "plain.Plain", text))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.plan_rows import Outcome, ReportRow
 from zkgroups.core.znodes.migration_mark import MarkState
 from zkgroups.kafka import Brokers
@@ -231,6 +232,7 @@ def test_a_group_that_another_run_rolls_back_before_it_is_marked_as_moved_is_rep
 
     def late(context: Any, targets: Any, **options: Any) -> Any:
         if options["state"] is MarkState.MOVED:
+            registry.client.delete(f"/zkgroups/targets/:{target}")  # as the end of the session does
             runs.append(rollback_groups(rows, brokers, other, execute=True))
         return put(context, targets, **options)
 
@@ -257,7 +259,7 @@ def test_a_rollback_that_lost_its_lock_is_reported_as_overtaken(
     class Paused(Brokers):
         def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
             if len(commits) == nth:
-                MigrationTargetLocks(other._context, cluster=None, plan=PLAN).take([target])
+                MigrationTargetLocks(other._context, cluster=None, plan=PLAN, rollback=True).take([target])
             commits.append(offsets)
             return super().commit(offsets, **options)
 
@@ -272,6 +274,39 @@ def test_a_rollback_that_lost_its_lock_is_reported_as_overtaken(
         assert "the lock of this target was lost" in detail
         assert (outcomes(report), numbers(brokers, target)) == (({"failed"}, {at: 7}), ({"overtaken"}, {}))[nth]
         assert states(registry, {"paused": ""}) == {"paused": MarkState.MOVED}
+
+
+@pytest.mark.parametrize("step", ["commit", "delete"])
+def test_an_apply_during_a_rollback_of_its_plan_leaves_the_group_to_the_rollback(
+    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic, step: str
+) -> None:
+    """Otherwise it would write the offsets again that were just restored, and the rollback would delete the others."""
+    topic, runs = make_topic(), []
+    first, second = (TopicPartition(topic, number) for number in range(2))
+    registry.group("both").offsets.set_many({first: 7, second: 9})
+    target = f"both-{topic}"
+
+    class Meanwhile(Brokers):
+        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
+            if step == "commit" and not runs:
+                runs.append(apply_groups(rows, plain, other, execute=True))
+            return super().commit(offsets, **options)
+
+        def delete_offsets(self, offsets: Mapping[str, Iterable[TopicPartition]], **options: Any) -> Outcomes:
+            if step == "delete" and not runs:
+                runs.append(apply_groups(rows, plain, other, execute=True))
+            return super().delete_offsets(offsets, **options)
+
+    with Registry.connect(hosts_of(registry)) as other, Brokers.connect(broker.address) as plain:
+        plain.commit({target: {first: NativeOffset(target, first, 3)}})
+        rows = plan_of(registry, plain, {"both": target})
+        assert outcomes(apply_groups(rows, plain, registry, execute=True)) == {"written"}
+        with Meanwhile.connect(broker.address) as brokers:
+            report = rollback_groups(rows, brokers, registry, execute=True)
+
+        assert details(runs[0], target) == {f"plan {PLAN} (rollback) is writing to {target!r}: try again later"}
+        assert (outcomes(runs[0]), outcomes(report)) == ({"left"}, {"written"})
+        assert (numbers(plain, target), states(registry, {"both": ""})) == ({first: 3}, {})
 
 
 def hosts_of(registry: Registry) -> str:

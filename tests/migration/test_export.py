@@ -19,7 +19,7 @@ from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.core.offsets.file_formats import OffsetRecord
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.reset_script import group_file_name
-from zkgroups.exceptions import RefusedError
+from zkgroups.exceptions import RefusedError, StorageError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import Brokers
 from zkgroups.migration.export import SCRIPT, export
@@ -166,3 +166,14 @@ def test_kafkas_tool_reads_the_files_and_writes_the_offsets(
         assert done.returncode == 0, done.stderr
         found = brokers.committed([rows[0].target])[rows[0].target]
         assert {at: each.offset for at, each in found.items()} == {row.at: row.planned for row in rows}
+
+
+def test_an_export_that_cannot_be_written_names_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: Any, **_options: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    folder = tmp_path / "files"
+    with pytest.raises(StorageError, match=f"^{folder} could not be written: No space left on device; delete it"):
+        export([ROW], folder)
+    assert list(folder.iterdir()) == []

@@ -6,13 +6,18 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 import pytest
 
@@ -24,9 +29,12 @@ from zkgroups.exceptions import DamagedFileError, GuardFailedError, NotFoundErro
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.migration import local, source_nodes
-from zkgroups.migration.engines import chunks
+from zkgroups.migration.engines import chunks, local_engine
 from zkgroups.migration.local import ZooKeeperSource
+from zkgroups.migration.plan_folder import PlanFolder
+from zkgroups.storage.atomic_folder import write_list
 from zkgroups.storage.files import LocalFiles, local_path
+from zkgroups.storage.publish_lock import publishing
 from zkgroups.testing import KafkaBroker
 
 from .rows import numbers, tree
@@ -167,7 +175,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
                 ),
             ),
         ),
-        r"^the plan in .+ cannot be read: 'explode' is not a known Action: restore",
+        r"^the plan in .+ (cannot be read|could not be processed): 'explode' is not a known Action: restore",
     ),
 }
 
@@ -185,6 +193,52 @@ def test_a_damaged_plan_is_refused_before_anything_is_written(scene: Scene, dama
     with pytest.raises(DamagedFileError, match=said):
         list(local.plan_rows(scene.folder))
     assert scene.sides() == before
+
+
+def test_a_plan_of_an_earlier_version_without_its_constants_is_applied_and_damaged_constants_are_refused(
+    scene: Scene,
+) -> None:
+    scene.plan()
+    file = Path(scene.folder, "plan", "_CONSTANTS.json")
+    constants, before = file.read_text(), scene.sides()
+    for damaged in ("", "{}", "[]", constants[:-1]):
+        file.write_text(damaged)
+        with pytest.raises(DamagedFileError, match=r"_CONSTANTS\.json is damaged .*: make a new plan"):
+            scene.call(local.apply, execute=True)
+    assert scene.sides() == before
+    file.unlink()
+    scene.call(local.apply, execute=True)
+    assert set(scene.stages()) == {MigrationStage.DONE}
+    assert json.loads(constants)["plan"] == next(local.plan_rows(scene.folder)).plan
+
+
+def test_a_plan_in_several_files_with_a_damaged_one_is_refused_before_anything_is_written(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "MAX_GROUPS", 1)
+    monkeypatch.setattr(local_engine, "THREADS", 1)
+    for number in range(GROUPS):  # some groups are read ahead
+        scene.registry.group(f"{scene.topic} more {number}").offsets.set(TopicPartition(scene.topic, 0), 0)
+    scene.plan()
+    before = scene.sides()
+    [file] = Path(scene.folder, "plan").glob("part-*")
+    rows, second = parquet.read_table(file), file.with_name("part-00001.parquet")
+    file.unlink()
+    last = pc.max(rows.column("target"))
+    first = pc.not_equal(rows.column("target"), last)
+    options = {"write_page_checksum": True, "store_schema": False}
+    parquet.write_table(rows.filter(first), file, **options)
+    parquet.write_table(rows.filter(pc.invert(first)), second, **options)
+    listed = {"rows": len(rows), "files": {each.name: each.stat().st_size for each in (file, second)}}
+    file.with_name("_SUCCESS").write_text(json.dumps(listed))
+    intact = second.read_bytes()
+    _with_a_bit_flipped(second)
+    with pytest.raises(DamagedFileError, match="because a file is damaged"):
+        scene.call(local.apply, execute=True)
+    assert scene.sides() == before
+    second.write_bytes(intact)
+    scene.call(local.apply, execute=True)
+    assert set(scene.stages()) == {MigrationStage.DONE}
 
 
 def test_a_plan_with_fewer_rows_than_its_list_says_is_refused(scene: Scene) -> None:
@@ -287,3 +341,48 @@ def test_after_a_kill_the_repeated_run_has_the_same_result(scene: Scene, brokers
 )
 def test_a_destination_is_on_the_local_disk_or_not(destination: str, path: str | None) -> None:
     assert local_path(destination) == (None if path is None else Path(path))
+
+
+def test_of_two_plans_for_one_folder_that_are_finished_at_once_only_one_appears(tmp_path: Path) -> None:
+    """The second plan is finished while the first is moved into place."""
+    moving, checked = threading.Event(), threading.Event()
+
+    class Slow(LocalFiles):
+        def move(self, here: str, there: str) -> None:
+            if there.endswith("/plan"):
+                moving.set()
+                checked.wait(0.5)
+            super().move(here, there)
+
+    def make(files: LocalFiles, text: str) -> None:
+        with PlanFolder(files, str(tmp_path)).new_plan(datetime.now(UTC)) as path:
+            files.make_folder(path)
+            files.write_text(f"{path}/rows", text)
+            write_list(files, path, 1)
+            if text == "second":
+                assert moving.wait(60)
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.submit(make, Slow(), "first"), threads.submit(make, LocalFiles(), "second")
+        first.result(60)
+        with pytest.raises(RefusedError, match="already has a plan"):
+            second.result(60)
+    assert (tmp_path / "plan" / "rows").read_text() == "first"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["_unfinished", "plan"]
+    assert not list((tmp_path / "_unfinished").iterdir())
+
+
+def test_a_run_that_was_killed_while_it_moved_its_plan_does_not_stop_the_next_run(tmp_path: Path) -> None:
+    folder, host = PlanFolder(LocalFiles(), str(tmp_path)), socket.gethostname()
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    waiting = tmp_path / "_unfinished"
+    waiting.mkdir()
+    (waiting / f"publishing-00000000-{ended.pid}-{host}").touch()
+    with publishing(folder, 0):
+        assert [path.name.rsplit("-", 2)[1] for path in waiting.iterdir()] == [str(os.getpid())]
+    other = waiting / "publishing-00000000-1-elsewhere"
+    other.touch()
+    with pytest.raises(RefusedError, match=f"delete file:{other}"), publishing(folder, 0):
+        pass
+    assert list(waiting.iterdir()) == [other]

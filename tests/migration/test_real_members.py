@@ -39,7 +39,7 @@ def registry(legacy_kafka: KafkaBroker) -> Iterator[Registry]:
 
 def _group_of(broker: KafkaBroker, registry: Registry) -> tuple[Move, str]:
     """A group with offsets, and their topic."""
-    topic = group = f"live-{next(_numbers)}"
+    topic = group = f"real-member-{next(_numbers)}"
     broker.create_topic(topic, 2)
     registry.group(group).offsets.set_many({TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0})
     return Move(registry, broker.address, group), topic

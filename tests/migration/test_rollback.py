@@ -135,9 +135,10 @@ def test_changed_offsets_are_restored_without_deleting_the_group(moved: Moved) -
     moved.brokers.commit({moved.target: {moved.first: 7}})
     with NeverDeletes.connect(moved.broker.address) as brokers:
         report = rollback_groups(rows, brokers, moved.registry, execute=True)
-    assert {row.topic: row.outcome for row in report} == {
-        moved.first.topic: Outcome.WRITTEN,
-        moved.other.topic: Outcome.THERE,
+    assert {(row.topic, row.partition): row.outcome for row in report} == {
+        (moved.first.topic, 0): Outcome.WRITTEN,
+        (moved.other.topic, 0): Outcome.THERE,
+        (moved.second.topic, 1): Outcome.NEWER,  # not in this plan
     }
     assert moved.now == moved.before
 
@@ -313,7 +314,7 @@ def test_a_group_that_cannot_be_restored_completely_is_not_deleted_and_stays_mar
         report = rollback_groups(moved.rows, brokers, moved.registry, execute=True, force=True)
 
     old = moved.broker.release == "1.1.1"
-    what = "the group was" if old else "offsets that it did not have before were"
+    what = "the group was" if old else "offsets that are new since the plan were"
     assert {(row.topic, row.partition): (row.outcome, row.detail) for row in report} == {
         (moved.first.topic, 0): (Outcome.FAILED, "no"),
         (moved.first.topic, 1): (
@@ -361,7 +362,7 @@ def test_a_commit_between_the_first_write_and_the_deletion_keeps_the_group(moved
 
     assert numbers(moved.brokers, moved.target) == {moved.first: 95, moved.second: 96, moved.other: 5}
     why = f"offsets were committed on the target during the rollback: {moved.first}, {moved.second}"
-    what = "the group was" if moved.broker.release == "1.1.1" else "offsets that it did not have before were"
+    what = "the group was" if moved.broker.release == "1.1.1" else "offsets that are new since the plan were"
     assert {(row.outcome, row.detail) for row in report if row.topic == moved.first.topic} == {
         (Outcome.FAILED, f"{what} not deleted: {why}")
     }
@@ -387,6 +388,27 @@ def test_a_mark_that_cannot_be_removed_is_reported_in_each_row(moved: Moved) -> 
 
 
 # To ZooKeeper
+
+
+def test_offsets_that_a_legacy_client_has_committed_since_the_plan_are_kept_and_reported(moved: Moved) -> None:
+    moved.apply()
+    client, offsets = moved.registry.client, f"/consumers/{moved.group}/offsets"
+    client.set(f"{offsets}/{moved.first.topic}/0", b"12")
+    client.set(f"{offsets}/{moved.second.topic}/1", b"9")  # as on the brokers
+    client.create(f"{offsets}/{moved.other.topic}/0", b"6", makepath=True)
+    for execute in (False, True):
+        report = rollback_groups(moved.rows, moved.brokers, moved.registry, execute=execute)
+        newer = [row for row in report if row.outcome is Outcome.NEWER]
+        assert {(row.topic, row.found, row.written) for row in newer} == {
+            (moved.first.topic, 12, None),
+            (moved.other.topic, 6, None),
+        }
+        kept = Obstacle.of(ObstacleKind.SOURCE_COMMITTED_SINCE, sorted(map(str, (moved.first, moved.other))))
+        assert {row.detail for row in newer} == {str(kept)}
+        assert Outcome.LEFT not in outcomes(report)
+    assert (moved.now, moved.marked) == (moved.before, False)
+    assert moved.offsets() == {moved.first: 12, moved.second: 9, moved.other: 6}
+    assert outcomes(rollback_groups(moved.rows, moved.brokers, moved.registry, execute=True)) == {"already there"}
 
 
 def test_nothing_is_copied_to_a_group_without_the_mark_of_this_plan_even_by_force(moved: Moved) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.migration.follow_rules import FollowState
 from zkgroups.core.migration.group_status import MigrationStage
+from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.plan_rows import Match
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
+from zkgroups.migration.following.follow import follow
+from zkgroups.migration.rollback import rollback_groups
 from zkgroups.migration.verify import status_of_groups, verify_groups
 
 from .conftest import MakeTopic
@@ -58,3 +62,24 @@ def test_every_row_that_differs_is_reported_with_the_offsets_of_both_sides(
     [status] = status_of_groups(rows, brokers, registry)
     assert (status.stage, status.as_planned, status.otherwise) == (MigrationStage.MOVED_ON, 3, 2)
     assert status.mark == f"was moved to Kafka's own offsets as {target!r}, by plan plan-1"
+
+
+def test_a_group_that_was_followed_does_not_count_as_blocked_when_its_offsets_are_lost(
+    registry: Registry, brokers: Brokers, make_topic: MakeTopic
+) -> None:
+    """It had members when the plan was made. Its offsets on the brokers were deleted later, as by their age."""
+    ats = [TopicPartition(topic, number) for topic in [make_topic(2)] for number in range(2)]
+    target = f"followed-{ats[0].topic}"
+    registry.group("followed").offsets.set_many(dict.fromkeys(ats, 0))
+    blocked = Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["anna"])
+    rows = plan_of(registry, brokers, {"followed": target}, obstacles=(blocked,))
+    assert {row.match for row in verify_groups(rows, brokers, registry)} == {Match.BLOCKED}
+    [followed] = follow(rows, brokers, registry, execute=True, every=0.1)
+    assert followed.state is FollowState.DONE
+    assert {row.match for row in verify_groups(rows, brokers, registry)} == {Match.EQUAL}
+
+    assert brokers.delete_groups([target]) == {target: None}
+    assert {row.match for row in verify_groups(rows, brokers, registry)} == {Match.NOT_WRITTEN}
+    assert [it.stage for it in status_of_groups(rows, brokers, registry)] == [MigrationStage.PARTLY]
+    rollback_groups(rows, brokers, registry, execute=True)
+    assert [it.stage for it in status_of_groups(rows, brokers, registry)] == [MigrationStage.BLOCKED]

@@ -21,6 +21,8 @@ from zkgroups.spark import register
 from zkgroups.testing import missing
 from zkgroups.testing.java import find_java
 
+from ..conftest import KAFKA
+
 # With servers and Spark, the time of one example varies too much for a deadline.
 settings.register_profile("beside-spark", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside-spark")
@@ -34,7 +36,9 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # The compiled code of so many tests does not fit into the 48 MB that TieredStopAtLevel=1 implies: Java would search
+    # for unused code all the time, throw it away, and compile it again.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
 }
@@ -42,11 +46,18 @@ SETTINGS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests that need Spark in one process, because a second Spark session would cost more than it saves."""
+    """Run all tests that need Spark in two processes, each with one session.
+
+    The second process runs tests that also need brokers, and tests that start more Sparks. In one process, all these
+    tests would take longer than everything else.
+    """
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        names = set(getattr(item, "fixturenames", ()))
+        if "spark" in names:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            if item.get_closest_marker("xdist_group") is None:
+                brokers = names & KAFKA or item.get_closest_marker("kafka")
+                item.add_marker(pytest.mark.xdist_group("spark_kafka" if brokers else "spark"))
 
 
 @pytest.fixture(scope="session")

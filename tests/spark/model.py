@@ -21,11 +21,13 @@ ALICE = ACL(Permissions.ALL, Id("digest", make_digest_acl_credential("alice", "s
 SUBSCRIPTION = {"orders": 2, "refunds": 1}
 REGISTRATION = json.dumps({"version": 1, "subscription": SUBSCRIPTION, "pattern": "static", "timestamp": "17"})
 REGISTERED: Row = {"subscription": list(SUBSCRIPTION.items()), "pattern": "static", "dialect": "scala"}
+REGISTERED |= dict.fromkeys(["client_id", "client_host"])
 
 COLUMNS = {
     Table.OFFSETS: "group topic partition offset commit_count committed_at created_at zxid owner raw problem",
     Table.OWNERS: "group topic partition owner session claimed_at zxid raw problem",
-    Table.MEMBERS: "group instance session registered_at subscription pattern dialect raw problem",
+    Table.MEMBERS: "group instance session registered_at subscription pattern dialect client_id client_host "
+    "raw problem",
 }
 """All columns except `cluster` and `read_at`."""
 

@@ -19,9 +19,10 @@ from zkgroups_cli.snapshots.verify import verify as command
 
 from zkgroups.exceptions import NotFoundError, SparkJobError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, take_snapshot, verify_snapshots
+from zkgroups.spark.snapshots.digest import columns_of, digest
 from zkgroups.spark.snapshots.layout import Layout
-from zkgroups.spark.snapshots.summary import Summary, TableSummary, columns_of, digest
 from zkgroups.spark.snapshots.verify import verify
+from zkgroups.storage.snapshot_summary import Summary, TableSummary
 from zkgroups.storage.timestamps import parse_timestamp
 from zkgroups.testing import Server
 from zkgroups.testing.server_choice import fresh_chroot

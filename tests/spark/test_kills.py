@@ -24,18 +24,17 @@ from pyspark.sql import SparkSession
 
 from zkgroups.exceptions import ZkgroupsException
 from zkgroups.spark import SourceOptions, snapshot_names, take_snapshot
-from zkgroups.spark.snapshots.layout import IN_ORDER
+from zkgroups.storage.snapshot_folder import IN_ORDER
 from zkgroups.testing import ZooKeeperServer
 
 from ..cli.running import COMMAND, environment
 from ..lasting import through_restarts
+from ..seeds import seed
 from .model import Model, appeared, assert_complete, assert_is, plant
 from .processes import children, descendants, program, sigkill, wait_until_gone
 
-pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark, pytest.mark.xdist_group("spark_kafka")]
 
-SEED = int(os.environ.get("ZKGROUPS_KILLS_SEED", "1"))
-"""The seed of the random moments; `make soak` uses the time by default."""
 SOAK = int(os.environ.get("ZKGROUPS_SOAK_KILLS", "120"))
 """The number of kills in `make soak`."""
 
@@ -119,7 +118,7 @@ class Scene:
         self.spark = spark
         self.server = server
         self.model = model
-        self.rng = random.Random(SEED)
+        self.rng = random.Random(seed())
         self.java: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
 
     def take(self, destination: Path) -> float:
@@ -237,11 +236,10 @@ def duration(scene: Scene, tmp_path_factory: Any) -> float:
     return min(scene.take(tmp_path_factory.mktemp("warm")) for _ in range(2))
 
 
-@pytest.mark.parametrize("kill", kills(SEED, A_DOZEN), ids=str)
+@pytest.mark.parametrize("kill", kills(seed(), A_DOZEN), ids=str)
 def test_a_kill_leaves_no_partial_snapshot_and_the_next_run_succeeds(
     scene: Scene, duration: float, tmp_path: Path, kill: Kill
 ) -> None:
-    print(f"ZKGROUPS_KILLS_SEED={SEED}")
     scene.play(kill, tmp_path, duration)
 
 
@@ -249,10 +247,9 @@ def test_a_kill_leaves_no_partial_snapshot_and_the_next_run_succeeds(
 @pytest.mark.timeout(0)
 def test_soak(scene: Scene, duration: float, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Run many random kills."""
-    seed = int(os.environ.get("ZKGROUPS_KILLS_SEED", time.time_ns() % 1_000_000))
-    print(f"\nZKGROUPS_KILLS_SEED={seed} ZKGROUPS_SOAK_KILLS={SOAK}")
-    drawn = kills(seed, [VICTIMS[number % len(VICTIMS)] for number in range(SOAK)])
-    random.Random(seed).shuffle(drawn)
+    print(f"\nZKGROUPS_SEED={seed()} ZKGROUPS_SOAK_KILLS={SOAK}")
+    drawn = kills(seed(), [VICTIMS[number % len(VICTIMS)] for number in range(SOAK)])
+    random.Random(seed()).shuffle(drawn)
     for number, kill in enumerate(drawn):
         print(f"{number + 1}/{SOAK} {kill}", flush=True)
         scene.play(kill, tmp_path_factory.mktemp("soak"), duration)

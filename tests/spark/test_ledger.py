@@ -9,10 +9,11 @@ import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from pyspark.sql import SparkSession
 
+from zkgroups.core.tables import Table
 from zkgroups.spark import AuditStep, run_audit
 from zkgroups.spark.audit.journal import Journal
 from zkgroups.spark.audit.ledger import Counts, Ledger, read_audit
-from zkgroups.spark.source.tables import SCHEMAS, Table
+from zkgroups.spark.source.tables import SCHEMAS
 
 from .conftest import plant
 

@@ -8,11 +8,9 @@ right marks and is otherwise unchanged. Every test run kills four times; `make s
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,15 +33,13 @@ from zkgroups.testing import KafkaBroker
 from zkgroups.zookeeper.admin import migration_marks as marks
 
 from ..cli.running import environment
+from ..seeds import seed
 from .fatal import Fate
 from .processes import family, wait_until_gone
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[2]
-SEED = int(os.environ.get("ZKGROUPS_KILLS_SEED", "1"))
-"""The seed of the random steps; `make soak` uses the time by default."""
-
 GROUPS, PARTITIONS, MESSAGES = 6, 4, 30
 
 _LOOKS = ("describe", "committed")
@@ -213,8 +209,7 @@ def scene(
 @pytest.mark.parametrize("victim", ["driver", "worker"])
 def test_after_a_kill_the_repeated_run_has_the_same_result(scene: Scene, tmp_path: Path, victim: str) -> None:
     """Kill one process during apply, and another during rollback."""
-    print(f"ZKGROUPS_KILLS_SEED={SEED}")
-    for kill in kills(SEED, victim):
+    for kill in kills(seed(), victim):
         assert scene.play(kill, tmp_path), f"{kill} did not come"
 
 
@@ -223,9 +218,8 @@ def test_after_a_kill_the_repeated_run_has_the_same_result(scene: Scene, tmp_pat
 @pytest.mark.parametrize("victim", ["driver", "worker"])
 def test_soak(scene: Scene, tmp_path: Path, victim: str) -> None:
     """Kill at every step, at its first occurrence, then at its second, and so on."""
-    seed = int(os.environ.get("ZKGROUPS_KILLS_SEED", time.time_ns() % 1_000_000))
-    print(f"\nZKGROUPS_KILLS_SEED={seed}")
-    rng = random.Random(seed)
+    print(f"\nZKGROUPS_SEED={seed()}")
+    rng = random.Random(seed())
     steps = {command: rng.sample(those, len(those)) for command, those in STEPS.items()}
     for nth in itertools.count(1):
         came: dict[str, list[str]] = {command: [] for command in STEPS}

@@ -22,7 +22,7 @@ from zkgroups.core.migration.target_names import Renaming
 from zkgroups.exceptions import NotFoundError, RefusedError, SparkJobError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions
-from zkgroups.migration import planning
+from zkgroups.migration import local, planning
 from zkgroups.migration.engines import arrow_rows, chunks
 from zkgroups.migration.engines.chunks import group_chunks
 from zkgroups.migration.engines.tasks import PlanGroups
@@ -254,6 +254,9 @@ def test_a_plan_has_all_offsets_live_and_from_a_snapshot_and_no_secret(
     assert again.plan != planned.plan
     of_it = {"plan": again.plan, "planned_ms": again.planned_ms, "source": again.source, "topics": from_snapshot.topics}
     assert _plan_rows(spark, later) == [row._replace(**of_it) for row in rows]
+    locally = local.plan(str(tmp_path / "locally"), from_snapshot, brokers, renaming=RENAMING)
+    of_it |= {"plan": locally.plan, "planned_ms": locally.planned_ms}
+    assert _plan_rows(spark, str(tmp_path / "locally")) == [row._replace(**of_it) for row in rows]
     _assert_no_secret(spark, source, brokers, [spark_log, *tmp_path.rglob("*[!s]")])
 
 

@@ -29,7 +29,7 @@ from ..test_architecture import PYSPARK_INTERNALS, ROOT, pyspark_internal
 
 Check = Callable[[Any, Path, pytest.MonkeyPatch], None]
 ASSUMPTIONS: dict[str, Check] = {}
-CHECKED_NAMES = {"org"}
+CHECKED_NAMES: set[str] = set()
 
 
 def assumption(text: str, *names: str) -> Callable[[Check], Check]:
@@ -127,7 +127,9 @@ def _(spark: Any, _folder: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
         assert sessions.active().equals(spark._jsparkSession)
 
 
-@assumption("mapInArrow of Java's rows runs a function in the interpreter of its creation", "_jdf", "_jc", "pythonExec")
+@assumption(
+    "mapInArrow of Java's rows runs a function in the interpreter of its creation", "_jdf", "_jc", "pythonExec", "_conf"
+)
 def _(spark: Any, _folder: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     def interpreter(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -157,7 +159,7 @@ def _(spark: Any, folder: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row.value for row in rows.collect()] == ["the folder [1]"]
 
 
-@assumption("the JVM of a session has Hadoop's paths, file systems and text of streams")
+@assumption("the JVM of a session has Hadoop's paths, file systems and text of streams", "_gateway_client")
 def _(spark: Any, folder: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "text").write_text("grüß Gott")
     path = internals.hadoop_path(spark, str(folder / "text"))

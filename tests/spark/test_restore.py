@@ -227,7 +227,7 @@ def test_missing_offsets_are_reported_and_the_rest_is_printed(
     assert (ended.code, [each["offset"] for each in ended.json["offsets"]]) == (9, [50, 60, 7])
     assert ended.err.splitlines() == [
         "zkgroups: /consumers/billing/offsets/orders/2 is malformed: not a plain decimal number "
-        f"(b'many'); recorded in snapshot {name}; choose another snapshot, or use `zkgroups offsets set`",
+        f"(b'many'); recorded in snapshot {name}; choose another snapshot or time, or use `zkgroups offsets set`",
         f"zkgroups: snapshot {name} has no offsets of group 'nobody'",
     ]
     for names, code in ((("nobody",), 3), (("billing", "--topic", "orders:2"), 10)):

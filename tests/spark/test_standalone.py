@@ -1,4 +1,4 @@
-"""A standalone Spark cluster whose worker has another file system or another Python than the driver.
+"""A standalone Spark cluster whose workers have another file system or another Python than the driver.
 
 `/proc/self/cwd` is a different folder for each process, so the driver does not find the files of an executor there.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,19 +23,21 @@ from zkgroups.exceptions import MissingDependencyError, NotFoundError
 from zkgroups.spark import SourceOptions, read_audit, run_audit, snapshot_names
 from zkgroups.spark.migration import read_plan
 from zkgroups.spark.storage.writing import SHARED
-from zkgroups.testing import missing
-from zkgroups.testing.child_process import ChildProcess
-from zkgroups.testing.java import find_java, pyspark_jars
+from zkgroups.spark.worker_package import write_worker_package
+from zkgroups.testing import KafkaBroker, missing
+from zkgroups.testing.java import find_java
 
-from ..testing.waiting import eventually
+from .cluster import Cluster, python_with_pyarrow
 
-pytestmark = [pytest.mark.zookeeper, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.zookeeper,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark_kafka"),
+    pytest.mark.timeout(400),
+]
 
-PATIENCE = 120.0
-"""The timeout in seconds of each step of a cluster that starts on a busy machine."""
-
-JAVA = ("-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dspark.master.rest.enabled=false")
 OFFSETS = 20
+ROOT = Path(__file__).parent.parent.parent
 
 DRIVER = """
 import json, os, sys
@@ -53,6 +54,7 @@ SMALL = {
     "spark.driver.extraJavaOptions": QUICK,
     "spark.executor.extraJavaOptions": QUICK,
     "spark.executor.memory": "512m",
+    "spark.cores.max": "1",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
 }
@@ -88,38 +90,15 @@ tell("no executors", without_executors)
 """
 
 
-class Cluster:
-    """A master with one worker, which run in separate folders."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self._folder, self._stack = folder, stack
-        jars = pyspark_jars("spark-core_2.13")[0].parent
-        self._command = ("env", "SPARK_LOCAL_IP=127.0.0.1", "SPARK_SCALA_VERSION=2.13", f"SPARK_HOME={jars.parent}")
-        self._command += (str(find_java()), *JAVA, "-cp", f"{jars}/*")
-        self.master = self._start("master.Master", r"Starting Spark master at (\S+)", "--port", "0")
-        self._start("worker.Worker", "(Successfully registered)", "--memory", "1g", "--cores", "2", self.master)
-
-    def _start(self, name: str, ready: str, *arguments: str) -> str:
-        """The log line that shows that it is ready."""
-        folder = self._folder / name
-        folder.mkdir()
-        log = folder / "log"
-        command = [*self._command, f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0"]
-        process = self._stack.enter_context(ChildProcess([*command, *arguments], log=log, directory=folder))
-        eventually(lambda: re.search(ready, log.read_text()) or not process.running, timeout=PATIENCE)
-        found = re.search(ready, log.read_text())
-        assert found is not None, process.tail()
-        return found[1]
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         find_java()
     except MissingDependencyError as error:
         missing("spark", str(error))
+    path = python_with_pyarrow(tmp_path_factory.mktemp("python")).parent
     with ExitStack() as stack:
-        yield Cluster(tmp_path_factory.mktemp("cluster"), stack)
+        yield Cluster(tmp_path_factory.mktemp("cluster"), stack, path=path)
 
 
 def python_without_packages(folder: Path) -> Path:
@@ -130,10 +109,13 @@ def python_without_packages(folder: Path) -> Path:
     return python
 
 
-def groups_are_made(hosts: str) -> None:
+def plain_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHONPATH"))}
+
+
+def groups_are_made(hosts: str, topic: str = "orders") -> None:
     with Registry.connect(hosts) as registry:
-        for partition in range(OFFSETS):
-            registry.group("billing").offsets.set(TopicPartition("orders", partition), partition)
+        registry.group("billing").offsets.set_many({TopicPartition(topic, number): 0 for number in range(OFFSETS)})
 
 
 def test_files_that_the_driver_does_not_see_are_an_error(
@@ -142,11 +124,10 @@ def test_files_that_the_driver_does_not_see_are_an_error(
     """One driver for all cases, because starting Spark takes seconds."""
     groups_are_made(zookeeper_hosts)
     bare = python_without_packages(tmp_path)
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHONPATH"))}
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, cluster.master, zookeeper_hosts, str(bare)],
         cwd=tmp_path,
-        env=env,
+        env=plain_environment(),
         capture_output=True,
         text=True,
         timeout=330,
@@ -212,3 +193,23 @@ def refusal(cluster: Cluster, folder: str) -> str:
 def test_a_shared_file_system_is_declared_in_the_session(given: list[str], settings: dict[str, Any]) -> None:
     context = snapshot_command.make_context("snapshot", ["/groups", "--conf", "a=b", *given])
     assert context.params["settings"] == settings
+
+
+def test_workers_without_zkgroups_get_it_from_a_file_and_one_may_be_killed(
+    cluster: Cluster, zookeeper_hosts: str, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = f"shipped-{tmp_path.name}"
+    kafka_broker.create_topic(topic, OFFSETS)
+    groups_are_made(zookeeper_hosts, topic)
+    package = tmp_path / "zkgroups.zip"
+    write_worker_package(package)
+    command = [sys.executable, "-m", "tests.spark.on_cluster", cluster.master, zookeeper_hosts, kafka_broker.address]
+    command += [str(package), str(tmp_path), *map(str, cluster.worker_pids())]
+    done = subprocess.run(command, cwd=ROOT, env=plain_environment(), capture_output=True, text=True, timeout=330)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert (results["read"], results["killed"]) == (OFFSETS, 1)
+    assert (results["snapshot"]["groups"], results["snapshot"]["offsets"]) == (1, OFFSETS)
+    assert (results["audit"]["commits"], results["audited"]) == (OFFSETS, OFFSETS)
+    assert results["apply"] == {"written": OFFSETS}
+    assert results["verify"] == {"equal": OFFSETS}

@@ -15,7 +15,6 @@ pytest_plugins = ["pytester"]
 def _alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZKGROUPS_REQUIRE", raising=False)
     monkeypatch.delenv("ZKGROUPS_TEST_ZOOKEEPER", raising=False)
-    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
 
 
 @pytest.fixture

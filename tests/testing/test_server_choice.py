@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from zkgroups.testing import ExternalZooKeeper, ZooKeeperServer, fresh_chroot, zookeeper
-from zkgroups.testing.zookeeper_container import engine_with_image
+from zkgroups.exceptions import MissingDependencyError
+from zkgroups.testing import ExternalZooKeeper, ZooKeeperContainer, ZooKeeperServer, fresh_chroot, zookeeper
 
 from .conftest import Clients
 
@@ -23,38 +23,47 @@ def test_the_server_named_by_the_environment_comes_first(monkeypatch: pytest.Mon
         assert server == ExternalZooKeeper("zk1:2181,zk2:2181/tests")
 
 
-@pytest.mark.parametrize("host", ["unix:///no/such/socket", "tcp://192.0.2.1:2375", "ssh://elsewhere"])
-def test_without_a_local_engine_the_jars_are_chosen_at_once(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    monkeypatch.delenv("ZKGROUPS_TEST_ZOOKEEPER", raising=False)
-    monkeypatch.setenv("DOCKER_HOST", host)
-
-    began = time.monotonic()
-    server = zookeeper()
-
-    assert time.monotonic() - began < 5
-    assert isinstance(server, ZooKeeperServer)
-
-
-def test_an_engine_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """The socket of a Docker engine that never answers."""
     path = tmp_path / "docker.sock"
     monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
         silent.bind(str(path))
         silent.listen()
-
-        began = time.monotonic()
-        assert not engine_with_image()
-
-    assert time.monotonic() - began < 5
+        silent.setblocking(False)
+        yield silent
 
 
-def test_a_socket_without_an_engine_behind_it_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "docker.sock"
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as closed:
-        closed.bind(str(path))
+def test_without_a_choice_the_jars_are_used_even_beside_a_docker_engine(
+    monkeypatch: pytest.MonkeyPatch, engine: socket.socket
+) -> None:
+    monkeypatch.delenv("ZKGROUPS_TEST_ZOOKEEPER", raising=False)
 
-    assert not engine_with_image()
+    assert isinstance(zookeeper(), ZooKeeperServer)
+
+    with pytest.raises(BlockingIOError):
+        engine.accept()
+
+
+def test_a_container_is_chosen_by_name_and_its_engine_must_answer_at_once(
+    monkeypatch: pytest.MonkeyPatch, engine: socket.socket
+) -> None:
+    monkeypatch.setenv("ZKGROUPS_TEST_ZOOKEEPER", "docker")
+
+    with pytest.raises(MissingDependencyError, match="no local Docker engine answers"), zookeeper():
+        pass
+
+    with engine.accept()[0] as asked:
+        assert asked.recv(100).startswith(b"GET /_ping")
+
+
+@pytest.mark.parametrize("host", ["unix:///no/such/socket", "tcp://192.0.2.1:2375", "ssh://elsewhere"])
+def test_a_container_needs_a_local_engine(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+
+    with pytest.raises(MissingDependencyError, match="no local Docker engine answers"):
+        ZooKeeperContainer().start()
 
 
 @pytest.mark.zookeeper

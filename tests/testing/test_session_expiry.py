@@ -9,6 +9,7 @@ from kazoo.protocol.states import KazooState
 
 from zkgroups.testing import Sasl, TcpProxy, ZooKeeperServer, expire_session
 
+from ..releases import needs_required_logins
 from .conftest import Clients
 from .waiting import eventually
 
@@ -101,6 +102,7 @@ def test_a_client_that_reconnects_at_once_does_not_save_its_session(server: ZooK
     assert not set(sessions) & {victim.client_id[0] for victim in victims}
 
 
+@needs_required_logins
 def test_a_client_with_a_login_is_expired_with_it(connect: Clients) -> None:
     login = {"mechanism": "DIGEST-MD5", "username": "alice", "password": 'se"cret'}
     with ZooKeeperServer(sasl=Sasl({"alice": 'se"cret'}, enforce=True)) as server:
@@ -115,6 +117,7 @@ def test_a_client_with_a_login_is_expired_with_it(connect: Clients) -> None:
             client.stop()
 
 
+@needs_required_logins
 def test_a_connection_lost_during_the_login_is_retried(connect: Clients) -> None:
     login = {"mechanism": "DIGEST-MD5", "username": "alice", "password": 'se"cret'}
     with (

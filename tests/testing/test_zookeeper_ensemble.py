@@ -100,6 +100,17 @@ def test_a_follower_that_is_cut_off_serves_until_the_sync_limit_and_rejoins_when
         assert eventually(lambda: lone.mode() == "follower")
 
 
+def test_a_lagging_follower_answers_reads_from_an_old_state_until_it_is_healed(connect: Clients) -> None:
+    with ZooKeeperEnsemble(sync_limit=20.0, cuttable=True) as ensemble:
+        follower = ensemble.followers()[0]
+        behind, ahead = connect(follower.address), connect(ensemble.leader().address)
+        ensemble.lag(follower, 5.0)
+        ahead.create("/news")
+        assert behind.exists("/news") is None
+        ensemble.heal()
+        assert eventually(lambda: behind.exists("/news"), timeout=60)
+
+
 def test_leaving_ends_every_node_and_removes_the_data() -> None:
     with ZooKeeperEnsemble(1) as ensemble:
         (node,) = ensemble.nodes

@@ -137,9 +137,23 @@ def test_an_invalid_release_is_refused(release: str) -> None:
         ZooKeeperServer(release=release)
 
 
+def test_the_environment_chooses_the_release_of_servers_without_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZKGROUPS_TEST_RELEASE", "3.4.14")
+
+    assert ZooKeeperServer().release == "3.4.14"
+    assert ZooKeeperServer(release="3.5.10").release == "3.5.10"
+    assert ZooKeeperServer(jars=[Path("zookeeper.jar")]).release is None
+    with pytest.raises(InvalidOptionError, match=r"releases before 3\.5 have no TLS"):
+        ZooKeeperServer(tls=TLS)
+    monkeypatch.setenv("ZKGROUPS_TEST_RELEASE", "")
+    assert ZooKeeperServer().release is None
+
+
 def test_options_that_a_release_lacks_are_refused() -> None:
     with pytest.raises(InvalidOptionError, match=r"releases before 3\.5 have no TLS"):
         ZooKeeperServer(release="3.4.14", tls=TLS)
+    with pytest.raises(InvalidOptionError, match=r"releases before 3\.6 cannot require logins"):
+        ZooKeeperServer(release="3.5.10", sasl=Sasl({"alice": "secret"}, enforce=True))
     with pytest.raises(InvalidOptionError, match="the jars are given, too"):
         ZooKeeperServer(release="3.5.10", jars=[Path("zookeeper.jar")])
 

@@ -18,6 +18,7 @@ from zkgroups.zookeeper.requests.multiread_format import Kind, MultiRead, operat
 from zkgroups.zookeeper.requests.node import Node
 
 from ..core.strategies import NAMES
+from ..releases import needs_multiread
 from .bulk_reads import ODD, data, each, plant
 from .conftest import Connect
 
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.zookeeper
 # Requests and answers
 
 
+@needs_multiread
 def test_two_thousand_nodes_are_read_in_few_requests(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
     paths = plant(raw, [f"/t/{n}" for n in range(2_000)])
     before = proxy.requests_by_type
@@ -144,6 +146,7 @@ def test_a_single_path_of_almost_a_megabyte_is_read_among_others(
     assert states == []
 
 
+@needs_multiread
 def test_requests_become_smaller_after_huge_values_and_larger_again_after_small_ones(
     proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:

@@ -19,6 +19,7 @@ from zkgroups.zookeeper.requests import bulk_read_requests
 from zkgroups.zookeeper.requests.bulk_read_pace import REQUESTS
 from zkgroups.zookeeper.requests.multiread_format import Kind, operations
 
+from ..releases import needs_multiread
 from ..testing.test_zookeeper_server_security import certificate
 from .bulk_reads import ODD, client_of, plant, plant_offsets, run_together, shown
 from .conftest import Connect
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.zookeeper
 
 
 @pytest.mark.parametrize("visible", [True, False])
+@needs_multiread
 def test_a_withheld_request_is_repeated_one_by_one_even_if_the_root_is_forbidden(visible: bool) -> None:
     """Since ZooKeeper 3.9, `exists` requires read permission."""
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
@@ -118,6 +120,7 @@ def test_an_old_server_is_read_and_claimed_from_by_several_threads_of_one_client
 
 
 @pytest.mark.parametrize("same_address", [False, True], ids=["another of its hosts", "the same address"])
+@needs_multiread
 def test_a_client_that_reconnects_to_an_old_server_during_a_walk_continues(
     old_zookeeper: ZooKeeperServer, same_address: bool
 ) -> None:
@@ -166,6 +169,7 @@ def plant_offsets_below(client: Any, chroot: str) -> list[str]:
 
 
 @pytest.mark.parametrize("listed", [False, True], ids=["by number", "by name"])
+@needs_multiread
 def test_the_server_is_probed_over_tls(tmp_path: Path, listed: bool) -> None:
     host = "localhost" if listed else "127.0.0.1"
     authority = trustme.CA()
@@ -182,6 +186,7 @@ def test_the_server_is_probed_over_tls(tmp_path: Path, listed: bool) -> None:
             assert list(registry._context.session.reads_many.values()) == [True]
 
 
+@needs_multiread
 def test_a_server_that_requires_a_login_is_probed() -> None:
     login = Sasl("alice", "secret")
     with (

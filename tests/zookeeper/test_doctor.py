@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.reading import doctor_reader
 from zkgroups.zookeeper.requests import bulk_read
 
+from ..releases import needs_multiread
 from .doctor import findings, places, the
 from .sick import CLOSED, HIDDEN, OURS, SCALA, Tree, plant, plant_healthy
 from .tree import dump
@@ -89,6 +91,19 @@ def test_an_offset_is_stale_after_the_given_time(registry: Registry) -> None:
     assert (stale.severity, stale.path) == (Severity.INFO, "/consumers/billing/offsets/orders")
 
 
+def test_an_offset_is_stale_although_the_clock_of_this_machine_is_behind(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_reader, "time", SimpleNamespace(time_ns=lambda: 0))
+    offsets = registry.group("billing").offsets
+    offsets.set(TopicPartition("refunds", 0), 5)
+    deadline = time.monotonic() + 30
+    while "stale-offset" not in {finding.code for finding in findings(registry, stale_after=0)}:
+        assert time.monotonic() < deadline
+        offsets.set(TopicPartition("orders", 0), 5)
+    assert the(findings(registry, stale_after=0), "stale-offset").path == "/consumers/billing/offsets/refunds"
+
+
 def test_without_registered_topics_no_topic_counts_as_deleted(registry: Registry, raw: Any) -> None:
     raw.create("/consumers/storm/offsets/orders/0", b"5", makepath=True)
     assert {finding.code for finding in findings(registry)} == {"open-acl"}
@@ -139,6 +154,14 @@ def test_an_owner_whose_registration_was_created_after_the_read_is_not_an_orphan
     between_looks(monkeypatch, lambda: tree.member("billing", "late", OURS))
     found = findings(registry, "billing")
     assert [each.path for each in found if each.code == "orphan-owner"] == ["/consumers/billing/owners/orders/1"]
+
+
+@pytest.mark.parametrize("data", [b"5", b"not an offset"], ids=["readable", "unreadable"])
+def test_a_node_below_an_offset_is_found(registry: Registry, tree: Tree, data: bytes) -> None:
+    tree.put("billing/offsets/orders/0", data)
+    tree.put("billing/offsets/orders/0/below")
+    nested = [each.path for each in findings(registry, "billing") if each.code == "nested-node"]
+    assert nested == ["/consumers/billing/offsets/orders/0"]
 
 
 def test_a_transient_finding_counts_only_if_both_reads_show_it(
@@ -192,6 +215,7 @@ def between_looks(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) ->
     monkeypatch.setattr(doctor_reader, "_read_and_examine", look_and_act)
 
 
+@needs_multiread
 def test_many_groups_are_examined_in_few_requests(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
     raw.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0]}}', makepath=True)
     for group in range(30):

@@ -23,7 +23,7 @@ from .conftest import Connect
 from .events import after_the_next_read, attempt, expire
 from .rules import ME, OFFSET, OWNER, P0, P1, member, session_of
 
-pytestmark = pytest.mark.zookeeper
+pytestmark = [pytest.mark.zookeeper, pytest.mark.oldest]
 
 
 # Rule 4

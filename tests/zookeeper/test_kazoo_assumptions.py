@@ -246,6 +246,26 @@ def _(client: Any) -> None:
         assert connection._read_sock.recv(9) == b"\0", "it reads one byte for each request"
 
 
+@assumption("_send_request numbers a request after the last _xid, which _submit may advance", "_xid")
+def _(client: Any) -> None:
+    connection = client._connection
+    numbers: list[int] = []
+
+    def submit(_request: Any, _timeout: float, xid: int) -> None:
+        numbers.append(xid)
+        connection._xid += 63
+
+    connection._xid, connection._submit = 4, submit
+    connection._read_sock, write_sock = socket.socketpair()
+    with connection._read_sock, write_sock:
+        write_sock.send(b"\0\0")
+        client._queue.extend([(GetData("/x", None), Answer())] * 2)
+        connection._send_request(3.0, 2.0)
+        connection._send_request(3.0, 2.0)
+    assert numbers == [5, 69]
+    assert [xid for _, _, xid in client._pending] == numbers
+
+
 @assumption("a connection without requests in its queue reads one byte")
 def _(client: Any) -> None:
     connection = client._connection
@@ -256,7 +276,9 @@ def _(client: Any) -> None:
         assert connection._read_sock.recv(9) == b"\0"
 
 
-@assumption("_submit reads the type of a request, and then serializes it, at the moment of sending", "_submit")
+@assumption(
+    "_submit reads the type of a request, and then serializes it, at the moment of sending", "_submit", "_write"
+)
 def _(client: Any) -> None:
     steps: list[str] = []
 

@@ -29,6 +29,8 @@ from zkgroups.exceptions import (
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 from zkgroups.testing import zookeeper_configuration as server_side
 
+from ..conftest import OLDEST
+from ..releases import needs_required_logins
 from .access import ALICE, SECRET, only_alice
 from .conftest import Connect
 from .waiting import in_time, no_thread_stays
@@ -109,7 +111,10 @@ def test_failure_16_after_a_reconnect_nothing_is_sent_before_the_digest(
 # SASL
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["lax", "enforcing"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(False, id="lax"), pytest.param(True, id="enforcing", marks=needs_required_logins)],
+)
 def sasl(request: pytest.FixtureRequest) -> Iterator[ZooKeeperServer]:
     users = {"alice": SECRET}
     with ZooKeeperServer(sasl=server_side.Sasl(users, enforce=request.param)) as server:
@@ -143,6 +148,15 @@ def test_a_connection_lost_during_the_sasl_login_is_restored(sasl: ZooKeeperServ
             assert proxy.connections == before + 2
 
 
+def test_a_password_that_a_server_refuses_by_hanging_up_is_reported() -> None:
+    """As ZooKeeper 3.4 does."""
+    with (
+        ZooKeeperServer(release=OLDEST, sasl=server_side.Sasl({"alice": SECRET})) as server,
+        pytest.raises(AuthenticationError, match=f"{server.address} rejected the credentials"),
+    ):
+        Registry.connect(server.address, auth=[Sasl("alice", "wrong")], timeout=3.0)
+
+
 @pytest.mark.parametrize("user", ["alice", "nobody"])
 def test_a_wrong_sasl_password_is_reported_in_time(sasl: ZooKeeperServer, user: str) -> None:
     with no_thread_stays(), in_time(TIMEOUT + 6), pytest.raises(AuthenticationError, match=sasl.address) as caught:
@@ -153,6 +167,7 @@ def test_a_wrong_sasl_password_is_reported_in_time(sasl: ZooKeeperServer, user: 
 
 @pytest.mark.parametrize("sasl", [True], indirect=True, ids=["enforcing"])
 @pytest.mark.parametrize("auth", [[], [Digest("alice", SECRET)]], ids=["nothing", "digest"])
+@needs_required_logins
 def test_a_client_without_sasl_reports_in_time_that_the_server_requires_it(
     sasl: ZooKeeperServer, auth: list[Digest]
 ) -> None:

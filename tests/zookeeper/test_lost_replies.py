@@ -27,6 +27,7 @@ from zkgroups.zookeeper.ownership import claim_partitions, release_partitions
 from zkgroups.zookeeper.requests import request_size, run_transaction
 from zkgroups.zookeeper.requests.transaction import Create, Delete
 
+from ..releases import needs_multiread
 from .conftest import Connect
 from .events import expire
 from .tree import Tree, dump
@@ -298,6 +299,7 @@ def test_a_claim_with_an_unknown_outcome_can_be_claimed_again_and_is_not_left_be
     assert raw.get_children("/consumers/billing/ids") == []
 
 
+@needs_multiread
 def test_claims_with_unknown_outcomes_are_cleaned_up_together(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,7 @@ from zkgroups.zookeeper.kazoo_compat.safe_decoding import MAX_ANSWER_BYTES
 from zkgroups.zookeeper.requests import bulk_read
 from zkgroups.zookeeper.requests.transaction import Create
 
+from ..seeds import FUZZ_SECONDS, seed, seeds
 from . import liar
 from .liar import ABSENCES, CONNECT, DAMAGES, END, NAMES, STAT, Liar, Lie, text
 from .waiting import AT_ONCE, in_time, no_thread_stays
@@ -280,8 +282,24 @@ def test_a_damaged_sasl_challenge_is_not_a_refusal(challenge: bytes) -> None:
 # Random changes
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_any_change_of_an_answer_raises_only_expected_errors(seed: int) -> None:
+    change_answers(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(FUZZ_SECONDS + 600)
+def test_any_change_of_an_answer_for_long() -> None:
+    first, end = seed() * 1_000_000, time.monotonic() + FUZZ_SECONDS
+    number = 0
+    while time.monotonic() < end:
+        change_answers(first + number)
+        number += 1
+    print(f"\n{number} lying servers in {FUZZ_SECONDS:g} s with ZKGROUPS_SEED={seed()}")
+
+
+def change_answers(seed: int) -> None:
+    """Let a server of either kind damage about half of its answers at random: an old one has no MultiRead."""
     chance = random.Random(seed)
 
     def damage(frame: bytes) -> list[bytes]:
@@ -294,7 +312,8 @@ def test_any_change_of_an_answer_raises_only_expected_errors(seed: int) -> None:
     def sometimes(frame: bytes) -> list[bytes]:
         return damage(frame) if chance.random() < 0.5 else [frame]
 
-    with Liar(dict.fromkeys([CONNECT, Xid.WATCH_EVENT, *(op for op in ACTS if op != CHILDREN)], sometimes)) as server:
+    lies = dict.fromkeys([CONNECT, Xid.WATCH_EVENT, *(op for op in ACTS if op != CHILDREN)], sometimes)
+    with Liar(lies, version=chance.choice(("3.4.14", "3.9.5"))) as server:
         for act in [*ACTS.values()] * 2:
             try:
                 with Registry.connect(server.address, timeout=0.2) as registry:

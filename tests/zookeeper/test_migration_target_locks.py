@@ -10,9 +10,11 @@ from kazoo.security import make_acl
 
 from tests.testing.waiting import eventually
 from zkgroups import Registry
-from zkgroups.exceptions import ConflictError, InvalidNameError
+from zkgroups.exceptions import ConflictError, InvalidNameError, OutcomeUnknownError
 from zkgroups.testing import expire_session
 from zkgroups.zookeeper.admin.migration_target_locks import MigrationTargetLocks
+from zkgroups.zookeeper.requests.transaction import Create, Delete, Operation
+from zkgroups.zookeeper.session.session import Session
 
 from .conftest import Connect
 
@@ -47,6 +49,39 @@ def test_a_lock_is_deleted_with_the_session_of_its_holder_and_only_the_holder_re
         assert raw.get_children(TARGETS) == ["c:a"]
         expire_session(other.client)
         assert eventually(lambda: take(registry, "a", plan="p2") == {"a": None})
+
+
+@pytest.mark.parametrize("lost", [Create, Delete])
+def test_a_lock_that_could_not_be_released_does_not_stop_the_next_run_in_the_same_session(
+    registry: Registry, connect: Connect, raw: Any, monkeypatch: pytest.MonkeyPatch, lost: type[Operation]
+) -> None:
+    """The connection was lost while the lock was taken, or before it was released."""
+    transact = Session.transact
+
+    def fail(self: Session, operations: Any, **options: Any) -> Any:
+        if not isinstance(operations[0], lost):
+            return transact(self, operations, **options)
+        if lost is Create:
+            transact(self, operations, **options)
+        raise OutcomeUnknownError("the connection was lost")
+
+    apply = MigrationTargetLocks(registry._context, cluster="c", plan="p1")
+    take(registry, "other")  # creates the directory
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "transact", fail)
+        if lost is Delete:
+            apply.take(["a"])
+        with pytest.raises(OutcomeUnknownError):
+            (apply.take if lost is Create else apply.release)(["a"])
+    assert "c:a" in raw.get_children(TARGETS)
+    rollback = MigrationTargetLocks(registry._context, cluster="c", plan="p1", rollback=True)
+    with connect() as other:
+        assert isinstance(take(other, "a", plan="p2")["a"], ConflictError)
+    assert rollback.take(["a"]) == {"a": None}
+    assert (rollback.lost(["a"]), isinstance(take(registry, "a")["a"], ConflictError)) == ([], True)
+    rollback.release(["a"])
+    assert take(registry, "a") == {"a": None}
+    assert isinstance(rollback.take(["a"])["a"], ConflictError)
 
 
 def test_without_permission_to_create_locks_a_plan_continues_without_them_and_logs_it(

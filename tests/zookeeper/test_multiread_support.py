@@ -15,6 +15,7 @@ from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.kazoo_compat.tcp_connection import Endpoints, endpoints
 from zkgroups.zookeeper.requests import multiread_support
 
+from ..releases import needs_multiread
 from .bulk_reads import client_of, plant_offsets, run_together, shown
 from .conftest import Connect
 
@@ -93,6 +94,7 @@ def test_reading_from_an_old_server_prints_nothing_on_stderr(old_hosts: str, hid
     assert (ended.stdout, ended.stderr) == ("60\n", "")
 
 
+@needs_multiread
 def test_registries_that_start_together_probe_a_new_server_once(
     proxy: TcpProxy, zookeeper_hosts: str, connect: Connect, raw: object
 ) -> None:

@@ -19,6 +19,7 @@ from zkgroups import (
 from zkgroups.core.times import to_ms
 from zkgroups.exceptions import (
     AlreadyClaimedError,
+    ClaimedByOtherError,
     ClaimTimeout,
     GuardFailedError,
     InvalidOptionError,
@@ -41,6 +42,20 @@ IDS, OWNERS, OFFSETS = f"{GROUP}/ids", f"{GROUP}/owners", f"{GROUP}/offsets"
 
 
 # Owners
+
+
+def test_a_partition_of_another_instance_of_the_same_session_is_claimed_by_another(group: Consumergroup) -> None:
+    other, me = group.instance("other"), group.instance("me")
+    for instance in (other, me):
+        instance.register(["orders"])
+    claim = other.claim(P0)
+    with pytest.raises(AlreadyClaimedError):
+        other.claim(P0)
+    with pytest.raises(ClaimedByOtherError, match="other"):
+        me.claim(P0)
+    assert claim.verify()
+    claim.release()
+    assert me.claim(P0).verify()
 
 
 def test_owners_are_read_in_the_formats_of_all_clients(group: Consumergroup, raw: Any) -> None:

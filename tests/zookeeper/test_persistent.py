@@ -14,6 +14,7 @@ from zkgroups.migration.current_state import read_sources
 from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import TransactionFailed
 
+from ..releases import HIDDEN_NODES, since
 from .tree import dump
 
 pytestmark = pytest.mark.zookeeper
@@ -250,6 +251,7 @@ def test_the_session_of_a_forbidden_registration_identifies_its_owner_nodes(old_
         assert [each.session for each in description.instances] == [registry.client.client_id[0]]
 
 
+@since(HIDDEN_NODES, "hidden nodes")
 def test_a_forbidden_registration_is_in_use_if_the_server_reports_nothing(group: Consumergroup, raw: Any) -> None:
     """ZooKeeper 3.9 and later answer nothing about a node without permission to read it."""
     group.create()

@@ -25,6 +25,7 @@ from zkgroups.testing import TcpProxy, ZooKeeperServer, zookeeper_configuration
 from zkgroups.zookeeper.member_instance import MemberInstance
 from zkgroups.zookeeper.session import connection
 
+from ..releases import needs_required_logins, needs_tls
 from .conftest import Connect
 from .events import expire
 from .session_files import claimed, holder, kept, kept_session
@@ -389,12 +390,13 @@ def test_a_session_is_resumed_with_a_digest_login(zookeeper_hosts: str, file: Pa
     go_on(zookeeper_hosts, file, auth=[Digest("alice", SECRET)], acl=only_alice)
 
 
-@pytest.mark.parametrize("enforce", [False, True])
+@pytest.mark.parametrize("enforce", [False, pytest.param(True, marks=needs_required_logins)])
 def test_a_session_is_resumed_with_a_sasl_login(file: Path, enforce: bool) -> None:
     with ZooKeeperServer(sasl=zookeeper_configuration.Sasl({"alice": SECRET}, enforce=enforce)) as server:
         go_on(server.address, file, auth=[Sasl("alice", SECRET)])
 
 
+@needs_tls
 def test_a_session_is_resumed_over_tls(tmp_path: Path, file: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,26 +16,28 @@ from typing import Any
 
 import pytest
 
+from tests.restoring import restorable
 from tests.testing.waiting import eventually
 from zkgroups import Registry, SessionCredentials, TopicPartition
 from zkgroups.exceptions import (
     AlreadyRegisteredError,
     ClaimTimeout,
     NotClaimedError,
+    NotConnectedError,
     NotRegisteredError,
     OffsetConflictError,
     OutcomeUnknownError,
     SessionLostError,
 )
-from zkgroups.testing import TcpProxy, ZooKeeperServer, expire_session
+from zkgroups.testing import TcpProxy, expire_session
 
+from ..seeds import seed
 from .conftest import Connect
 from .events import expire, new_session
 
 pytestmark = pytest.mark.zookeeper
 
 P0 = TopicPartition("orders", 0)
-SEED = 20_261_121
 
 
 def test_a_client_connects_again_after_names_could_not_be_resolved_for_lack_of_descriptors(
@@ -116,11 +117,10 @@ class Worker:
 def test_failure_1_under_load_two_sessions_never_commit_for_one_partition_at_the_same_time(connect: Connect) -> None:
     """Every commit increments the last offset. A commit without the claim would be a conflict, or
     would make the final offset differ from the number of commits."""
-    print(f"seed {SEED}")
-    nemesis = random.Random(SEED)
+    nemesis = random.Random(seed())
     stop = threading.Event()
     registries = [connect() for _ in range(3)]
-    workers = [Worker(registry, f"w{n}", stop, SEED + n) for n, registry in enumerate(registries)]
+    workers = [Worker(registry, f"w{n}", stop, seed() + n) for n, registry in enumerate(registries)]
     for worker in workers:
         worker.thread.start()
     for _ in range(25):
@@ -201,17 +201,24 @@ def crash(hosts: str, session_timeout: float) -> SessionCredentials:
 
 
 def test_failure_5_a_restarted_instance_waits_for_its_earlier_session_no_longer_than_its_timeout(
-    zookeeper_hosts: str, registry: Registry
+    zookeeper_hosts: str, registry: Registry, raw: Any
 ) -> None:
+    """A plain client writes a node when it sees that the registration has expired. The times are the server's."""
     timeout = 2.0
     crash(zookeeper_hosts, timeout)
     killed = time.monotonic()
+    raw.create("/reference")
+    raw.exists("/consumers/billing/ids/me", watch=lambda _event: raw.set_async("/reference", b"expired"))
     me = registry.group("billing").instance("me")
     with pytest.raises(AlreadyRegisteredError):
         me.register(["orders"])
     me.register(["orders"], timeout=timeout + 20)
     me.claim(P0, timeout=timeout + 20)
     assert time.monotonic() - killed <= timeout + 10
+    assert eventually(lambda: raw.get("/reference")[0] == b"expired")
+    late = raw.exists("/consumers/billing/owners/orders/0").ctime - raw.exists("/reference").mtime
+    print(f"claimed {late} ms after the session had expired")
+    assert late <= 1000 * timeout / 2
 
 
 def test_failure_5_a_restarted_instance_ends_its_earlier_session_at_once(
@@ -274,29 +281,32 @@ def test_an_expiry_is_detected_when_the_server_answers_again(
         claim.commit(1)
 
 
-def test_failure_19_a_client_reports_that_zookeeper_was_restored_from_a_backup(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("wiped", [True, False], ids=["wiped", "restored"])
+def test_failure_19_a_restored_zookeeper_is_reported_and_no_claim_from_before_commits_to_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wiped: bool
 ) -> None:
-    data, backup = tmp_path / "data", tmp_path / "backup"
-    with ZooKeeperServer(data_dir=data) as server:
-        server.stop()
-        shutil.copytree(data, backup)
-        server.start()
-        with Registry.connect(server.address) as before:
-            for number in range(10):
-                before.client.create(f"/later-{number}")
-            server.stop()
-            shutil.rmtree(data)
-            shutil.copytree(backup, data)
-            server.start()
-            assert eventually(
-                lambda: "restored from a backup or wiped, restart this process" in caplog.text,
-                timeout=30,
-            )
+    with restorable(tmp_path) as server:
+        with Registry.connect(server.address) as first:
+            first.group("billing").offsets.set(P0, 10)
+        if not wiped:
+            server.back_up()
+        with Registry.connect(server.address, session_timeout=4.0) as before:
+            me = before.group("billing").instance("me")
+            me.register(["orders"])
+            claim = me.claim(P0)
+            claim.commit(100)
+            seen = before.client.last_zxid
+            server.restore()
+            assert eventually(lambda: "restored from a backup or wiped, restart this process" in caplog.text)
             assert f"{server.address} refuses this client" in caplog.text
+            assert eventually(lambda: not claim.held)
+            with pytest.raises((NotConnectedError, OutcomeUnknownError)):
+                claim.commit(101)
             assert not before.client.connected
-            with Registry.connect(server.address) as after:
-                after.client.create("/since")
-                for number in range(20):
-                    after.client.set("/since", b"%d" % number)
-            assert eventually(lambda: before.client.connected, timeout=30), "it has done as many transactions again"
+            server.overtake(seen)
+            assert eventually(lambda: before.client.connected), "it has done as many transactions again"
+            with pytest.raises(SessionLostError):
+                claim.commit(102)
+            now = before.group("billing").offsets.fetch(P0)
+            assert (None if now is None else now.offset) == (None if wiped else 10)
+            assert before.group("billing").instances() == []

@@ -30,11 +30,12 @@ from zkgroups.exceptions import (
 from zkgroups.testing import ZooKeeperServer
 from zkgroups.testing import zookeeper_configuration as server_side
 
+from ..releases import needs_tls
 from .access import SECRET
 from .test_logins import TIMEOUT
 from .waiting import AT_ONCE, in_time, no_thread_stays
 
-pytestmark = pytest.mark.zookeeper
+pytestmark = [pytest.mark.zookeeper, needs_tls]
 
 
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))

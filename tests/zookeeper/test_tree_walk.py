@@ -24,6 +24,7 @@ from zkgroups.zookeeper.requests.bulk_read_pace import FIRST
 from zkgroups.zookeeper.requests.node import Node
 
 from ..core.strategies import NAMES
+from ..releases import MULTIREAD, has, needs_multiread
 from .bulk_reads import client_of, each, plant, plant_offsets, shown
 from .test_large import long_name, seed
 from .test_read_only import ensemble, minority
@@ -52,6 +53,7 @@ def spent(proxied: Registry, proxy: TcpProxy) -> Callable[[Callable[[], object]]
     return spent
 
 
+@needs_multiread
 def test_all_offsets_are_read_in_few_requests(proxied: Registry, spent: Any, raw: Any) -> None:
     expected = plant_offsets(raw, 40, 5, 10)
     found: list[str] = []
@@ -61,6 +63,7 @@ def test_all_offsets_are_read_in_few_requests(proxied: Registry, spent: Any, raw
     assert sum(types.values()) <= 30
 
 
+@needs_multiread
 def test_many_groups_are_described_in_few_requests(proxied: Registry, spent: Any, raw: Any) -> None:
     plant_offsets(raw, 60, 3, 5)
     plant(raw, [f"/consumers/g{g:04}/ids/me" for g in range(60)], b'{"subscription":{"t00":1},"pattern":"static"}')
@@ -70,6 +73,7 @@ def test_many_groups_are_described_in_few_requests(proxied: Registry, spent: Any
     assert types.get(Op.GET_DATA, 0) <= 3
 
 
+@needs_multiread
 def test_a_group_with_many_topics_is_deleted_after_few_reads(proxied: Registry, proxy: TcpProxy, raw: Any) -> None:
     plant(raw, [f"/consumers/billing/{part}/t{t}/0" for part in ("offsets", "owners") for t in range(300)])
     list(proxied.offsets())
@@ -80,6 +84,7 @@ def test_a_group_with_many_topics_is_deleted_after_few_reads(proxied: Registry, 
     assert proxy.requests - before <= 20
 
 
+@needs_multiread
 def test_the_directories_of_a_claim_over_many_topics_are_created_in_few_requests(
     proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
@@ -280,7 +285,7 @@ def test_the_tree_of_a_server_without_a_quorum_is_read(ensemble: Any, request: A
         registry.sync()  # it cannot answer, and is not asked
         found = [o for o in registry.offsets() if isinstance(o, CommittedOffset) and o.group == name]
         assert [o.offset for o in found] == [n for n in range(30) for _ in range(5)]
-        assert list(registry._context.session.reads_many.values()) == [True]
+        assert list(registry._context.session.reads_many.values()) == [True] * has(MULTIREAD)
         [described] = registry.describe([name])
         assert described.offsets == 150
 

@@ -24,6 +24,7 @@ from zkgroups import (
 )
 from zkgroups.testing import TcpProxy, expire_session
 
+from ..seeds import seeds
 from .watching import ENOUGH
 
 pytestmark = pytest.mark.zookeeper
@@ -127,7 +128,7 @@ class Chaos:
         self.proxy.delay(self.random.choice([0.0, 0.0, 0.001, 0.005]))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_failure_10_the_reported_changes_add_up_to_the_current_state(
     seed: int, zookeeper: Any, proxied: Registry, proxy: TcpProxy, raw: Any, group: Consumergroup
 ) -> None:

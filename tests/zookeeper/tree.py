@@ -25,6 +25,11 @@ def dump(client: Any, root: str = "/consumers") -> Tree:
     return found
 
 
+def dump_all(client: Any) -> Tree:
+    """Return every node of a chroot."""
+    return {path: node for name in client.get_children("/") for path, node in dump(client, f"/{name}").items()}
+
+
 def offsets(client: Any, group: str) -> dict[str, bytes]:
     """Return the offset nodes of a group."""
     root = f"/consumers/{group}/offsets"

@@ -22,6 +22,7 @@ _LEVELS: Final = {
     EventKind.MISSING: logging.WARNING,
     EventKind.FOREIGN: logging.WARNING,
     EventKind.MALFORMED: logging.WARNING,
+    EventKind.BACK: logging.WARNING,
     EventKind.RESET: logging.WARNING,
     EventKind.IDLE: logging.WARNING,
 }
@@ -39,13 +40,14 @@ _PHRASES: Final = {
     EventKind.MISSING: "waits for topics",
     EventKind.FOREIGN: "shares with other clients",
     EventKind.MALFORMED: "ignores unreadable nodes",
+    EventKind.BACK: "finds that committed offsets went back",
     EventKind.RESET: "moved its start in",
     EventKind.IDLE: "is idle and releases",
     EventKind.LEFT: "left",
 }
 
-_WITH_HOLDERS: Final = (EventKind.WAITING, EventKind.STUCK, EventKind.CONFLICT)
-"""Their details already name the partitions, each with its holder."""
+_NAMED_IN_DETAIL: Final = (EventKind.WAITING, EventKind.STUCK, EventKind.CONFLICT, EventKind.BACK)
+"""Their details already name the partitions, each with its holder or its offsets."""
 
 _ERRORS_IN_A_ROW: Final = 16
 """How many different errors of one step are logged as warnings until it works again."""
@@ -94,7 +96,7 @@ class Callbacks:
         self._failing.pop(what, None)
 
     def _log(self, level: int, kind: EventKind, at: Partitions, detail: str) -> None:
-        named = detail and kind in _WITH_HOLDERS
+        named = detail and kind in _NAMED_IN_DETAIL
         text = (f" {_shown(at)}" if at and not named else "") + (f": {detail}" if detail else "")
         log.log(level, "member %s %s%s", self._name, _PHRASES[kind], text)
 

@@ -24,6 +24,8 @@ class EventKind(StrEnum):
     missing     a topic does not exist; the member waits for it
     foreign     the group has members of other clients, which may use another strategy
     malformed   a node of the group is unreadable; the member ignores it
+    back        committed offsets are lower than this member knew them, or gone: somebody moved them, or ZooKeeper was
+                restored from a backup; `detail` names them. The member starts at the lower offsets
     reset       a committed offset was outside of the log; `detail` has it and the start that `out_of_range` chose
     idle        nothing was marked for longer than `max_idle`; the member releases everything
     failed      a step failed and will be retried
@@ -41,6 +43,7 @@ class EventKind(StrEnum):
     MISSING = "missing"
     FOREIGN = "foreign"
     MALFORMED = "malformed"
+    BACK = "back"
     RESET = "reset"
     IDLE = "idle"
     FAILED = "failed"

@@ -116,6 +116,7 @@ class Generation:
         self._condition = threading.Condition()
         self._workers: list[object] = []  # threads and tasks that have not ended yet
         self._at_end: list[Callable[[], object]] = []  # called at the end
+        self._finished: Callable[[], Offsets] | None = None  # see `_mark_from`
         self._last_activity = uptime()
         _ALL.add(self)
 
@@ -268,6 +269,17 @@ class Generation:
             self._marked[at] = max(offset, self._marked.get(at, 0))
         self._last_activity = uptime()
 
+    def _mark_from(self, finished: Callable[[], Offsets]) -> None:
+        """Call `finished` before each commit, on the thread that commits, and mark the offsets that it returns."""
+        self._finished = finished
+
+    def _mark_finished(self) -> None:
+        """Mark what is finished. Other partitions, and offsets that could not be committed, are left out."""
+        for at, offset in (self._finished() if self._finished is not None else {}).items():
+            if at in self.partitions and offset >= self._floors.get(at, 0):
+                with self._condition:
+                    self._marked[at] = max(offset, self._marked.get(at, 0))
+
     def _check_mine(self, at: object) -> None:
         if check_at(at) in self.unreadable:
             raise NotClaimedError(check_at(at), "is ignored until its unreadable committed offset is repaired")
@@ -380,6 +392,7 @@ class Generation:
             self._committing.release()
 
     def _unsaved(self) -> dict[TopicPartition, int]:
+        self._mark_finished()
         return {at: offset for at, offset in self.marked.items() if self._committed.get(at, -1) < offset}
 
     def __repr__(self) -> str:

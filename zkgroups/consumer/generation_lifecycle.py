@@ -25,11 +25,14 @@ from .generation import Generation, Offsets, Reset
 from .lone_membership import LoneMembership
 from .membership import Membership
 from .options import Options
+from .seen_offsets import SeenOffsets
 
 log = logging.getLogger("zkgroups.member")
 
 Partitions = frozenset[TopicPartition]
 AnyMembership: TypeAlias = Membership | LoneMembership
+
+_WHY_BACK = "somebody moved them, or ZooKeeper was restored from a backup"
 
 
 class GenerationLifecycle:
@@ -57,6 +60,7 @@ class GenerationLifecycle:
         self._assigned: Partitions = frozenset()
         self._begun_at = 0.0
         self._past_end = PastEnd()
+        self._seen = SeenOffsets(membership.topic_zxid)
         self.generation: Generation | None = None
         self.stopping: Generation | None = None
         """The generation whose workers are being stopped."""
@@ -72,6 +76,9 @@ class GenerationLifecycle:
         """Make a new generation and call `on_assigned`. Raise if the committed offsets cannot be read."""
         write = self._membership.writer(begin.partitions)
         found = self._membership.committed(begin.partitions)
+        back, how_far = self._seen.read(found)
+        if back:
+            self._callbacks.event(EventKind.BACK, back, f"{how_far}; {_WHY_BACK}")
         self._stats.generations += 1
         self.generation = generation = self._made(begin, found, write)
         self._begun_at = uptime()
@@ -122,6 +129,7 @@ class GenerationLifecycle:
     def _tell_committed(self, offsets: Offsets) -> None:
         """Report a commit, on the thread that made it."""
         self._stats.commits += len(offsets)
+        self._seen.committed(offsets)
         self._callbacks.worked("commit")
         self._callbacks.event(EventKind.COMMITTED, frozenset(offsets))
 

@@ -133,6 +133,10 @@ class LoneMembership:
             return None
         return CommittedOffset(self.group_name, at, offset)
 
+    def topic_zxid(self, topic: str) -> int | None:
+        """Return the zxid that created the topic; None if it is not known."""
+        return self._topics.made(topic)
+
     def stream(self, _at: TopicPartition) -> int:
         """Return 0, the only stream."""
         return 0

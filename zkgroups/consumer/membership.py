@@ -291,6 +291,10 @@ class Membership:
         """Read the committed offsets of these partitions."""
         return dict(self.group.offsets.fetch_many(sorted(partitions)))
 
+    def topic_zxid(self, topic: str) -> int | None:
+        """Return the zxid that created the topic; None if it is not known."""
+        return self._topics.made(topic)
+
     def stream(self, at: TopicPartition) -> int:
         """Return the number of the stream that reads this partition."""
         return self._streams.get(at, 0)

@@ -35,17 +35,17 @@ class StartWork:
 class Incident(StrEnum):
     """Something that an operator may ask about later."""
 
-    MEMBER_EXPIRED = "a member sent nothing within its session timeout"
+    MEMBER_EXPIRED = "a member sent nothing within its session timeout, and was removed"
     JOIN_TIMED_OUT = "members did not join the rebalance in time, and were removed"
     SYNC_TIMED_OUT = "members did not sync in time, and were removed"
     STUCK_REBALANCE_ENDED = "the group did not become stable in time, and all members were removed"
-    GENERATION_FAILED = "the storage could not assign or store a generation, and a rebalance began"
+    GENERATION_FAILED = "the storage could not assign or store a generation: the members must join again"
     GROUP_EXPIRED = "the group had neither members nor offsets for a long time, and was removed"
 
 
 @dataclass(frozen=True, slots=True)
 class ReportIncident:
-    """Log an `incident` of a `group`, with the `members` that it is about."""
+    """Log an `incident` of a `group`, with the `members` concerned."""
 
     incident: Incident
     group: str
@@ -105,7 +105,7 @@ class RebalanceNeeded:
 
 @dataclass(frozen=True, slots=True)
 class MembershipLost:
-    """The storage has lost the members of a `group`, or of all groups with None: they must join again."""
+    """The storage has lost the members of a `group`, or with None the members of all groups: they must join again."""
 
     group: str | None = None
 

@@ -19,20 +19,20 @@ class AssignmentBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorConfig:
-    """All settings. Durations are seconds.
+    """All settings. Durations are in seconds.
 
-    - `assignment_by`: who assigns the partitions of consumers.
+    - `assignment_by`: whether the coordinator or a member assigns the partitions of consumers.
     - `preferred_protocols`: the first of these protocols that all members support is used. If they support none of
       them, the members vote.
     - `leader_name`: the leader that clients see if the coordinator assigns. It must not be the id of a member.
     - `min_session_timeout`, `max_session_timeout`: the bounds of the session timeouts of members.
     - `initial_rebalance_delay`: how long the first generation of an empty group waits for more members.
     - `max_members`: the largest number of members of a group.
-    - `new_member_join_timeout`: how long the join request of a new member may be parked. Then the member is removed,
+    - `new_member_join_timeout`: if the join request of a new member is parked for longer, the member is removed,
       because its client may be gone.
-    - `stuck_rebalance_timeout`: how long a group may rebalance, or two rebalance timeouts if that is longer. Then all
-      its members are removed.
-    - `storage_timeout`: how long storage work may take. Then the client gets an error after which it retries.
+    - `stuck_rebalance_timeout`: if a group rebalances for longer than this, and for longer than two rebalance timeouts,
+      all its members are removed.
+    - `storage_timeout`: if storage work takes longer, the client gets an error after which it retries.
     - `cleanup_interval`: the time between two checks for offsets and groups that have expired.
     - `empty_group_timeout`: a group without members and offsets is removed after this time.
     - `offset_retention`: offsets of unused topics and groups are deleted after this time. None keeps them.

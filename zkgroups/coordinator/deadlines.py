@@ -20,7 +20,7 @@ class DeadlineKind(StrEnum):
     INITIAL_DELAY = "initial delay of an empty group"
     JOIN = "time to join a rebalance"
     SYNC = "time to sync"
-    STUCK = "longest time of all rebalances until the group is stable"
+    STUCK = "longest time until a rebalancing group is stable"
     CLEANUP = "time between two checks of offsets and empty groups"
     WORK = "time for storage work"
 

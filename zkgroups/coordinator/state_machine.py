@@ -64,8 +64,8 @@ class CoordinatorMachine:
     When `next_deadline` has come, first pass the events that arrived before it, and then call
     `receive(TimePassed(), now)`. So a request that arrived in time counts, even if the process was suspended.
 
-    `may_be_lost` is that of the storage: before each request to a group, it says whether the group may have another
-    coordinator by now. Then the group is dropped, as by `GroupMoved`.
+    `may_be_lost` is the method of the storage. It is called before each request to a group. If it returns True, another
+    coordinator may have the group, so the group is dropped, as by `GroupMoved`.
     """
 
     def __init__(

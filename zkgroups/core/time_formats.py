@@ -18,7 +18,8 @@ _ISO_DURATION: Final = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_SHORT_DURATION: Final = re.compile("([0-9]{1,9})([dhms])")
+_UNITS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
 
 
 def parse_time(text: str) -> int:
@@ -38,28 +39,18 @@ def parse_time(text: str) -> int:
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
-def parse_iso_duration(text: str) -> int:
-    """Return an ISO 8601 duration in milliseconds. A day has 24 hours.
+def parse_duration(text: str) -> int:
+    """Return a duration in milliseconds, in ISO 8601 or as a number with a unit. A day has 24 hours.
 
-    >>> parse_iso_duration("P1DT2H"), parse_iso_duration("PT0.5S")
-    (93600000, 500)
+    >>> parse_duration("P1DT2H"), parse_duration("PT0.5S"), parse_duration("90m")
+    (93600000, 500, 5400000)
     """
+    if found := _SHORT_DURATION.fullmatch(text):
+        return int(found[1]) * _UNITS[found[2]]
     parts = _ISO_DURATION.fullmatch(text)
     if parts is None or not any(parts.groups()):
-        raise InvalidOptionError("the duration", text, "it must be like P7D, PT2H30M or P1DT12H")
+        raise InvalidOptionError("the duration", text, "it must be like 7d, 12h, 30m, 90s, P7D or PT2H30M")
     days, hours, minutes = (int(parts[unit] or 0) for unit in ("days", "hours", "minutes"))
     whole, _, fraction = (parts["seconds"] or "0").partition(".")
     seconds = int(whole) + 60 * (minutes + 60 * (hours + 24 * days))
     return seconds * 1000 + int(fraction.ljust(3, "0")[:3])
-
-
-def parse_short_duration(text: str) -> int:
-    """Return a duration such as 90d in seconds.
-
-    >>> parse_short_duration("90d"), parse_short_duration("12h"), parse_short_duration("30m")
-    (7776000, 43200, 1800)
-    """
-    found = re.fullmatch("([0-9]{1,9})([dhms])", text)
-    if found is None:
-        raise InvalidOptionError("duration", text, "it must be a number with d, h, m or s, e.g. 90d")
-    return int(found[1]) * _UNITS[found[2]]

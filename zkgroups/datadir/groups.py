@@ -164,7 +164,7 @@ class GroupScanner:
             end = blocks.tell()
             blocks.seek(0)
             while blocks.tell() < end:
-                yield pickle.load(blocks)
+                yield pickle.load(blocks)  # noqa: S301 -- a nameless file of this process
 
     def _text(self, name: bytes) -> str:
         try:

@@ -182,6 +182,8 @@ class SnapshotScan:
                 end = data_at + 4
                 if end <= size:
                     [length] = int_at(buffer, data_at)
+                    if length < -1:
+                        raise self._damaged(f"the data of a node has a length of {length}")
                     stat_at = data_at + 12 + (length if length > 0 else 0)  # max() would take a tenth of the total time
                     end = stat_at + 60
             if end > size or data_at == path_at + 1:

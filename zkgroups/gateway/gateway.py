@@ -22,6 +22,7 @@ from .connections.upstream import Upstream
 from .groups.coordinator_host import CoordinatorHost, Report
 from .groups.group_service import GroupService
 from .groups.memory_group_storage import PartitionCounts
+from .groups.moved_groups import Routes
 from .settings import GatewaySettings
 
 _log = logging.getLogger("zkgroups.gateway")
@@ -30,16 +31,26 @@ _LAST_ANSWERS: Final = 0.2
 """In seconds: how long connections stay open after the coordinator has answered everything."""
 
 StorageFactory: TypeAlias = Callable[[PartitionCounts, Report], Storage]
-"""Returns a storage. Its arguments: a function that counts partitions, and another for events to the coordinator."""
+"""Opens a storage. Its arguments: a function that counts partitions, and a receiver of events for the coordinator."""
 
 
 class Gateway:
-    """Serves clients while it is open. Use it as an asynchronous context manager."""
+    """Serves clients while it is open. Use it as an asynchronous context manager.
 
-    def __init__(self, settings: GatewaySettings, config: CoordinatorConfig, storage: StorageFactory) -> None:
+    - `routes`: the routes of groups that were moved live, if the storage knows them.
+    """
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        config: CoordinatorConfig,
+        storage: StorageFactory,
+        routes: Routes | None = None,
+    ) -> None:
         self._settings = settings
         self._config = replace(config, max_members=settings.limits.members)
         self._storage = storage
+        self._routes = routes
         self._bootstrap = addresses(settings.bootstrap)
         self._server: asyncio.Server | None = None
         self._node_servers: dict[int, asyncio.Server] = {}
@@ -65,11 +76,11 @@ class Gateway:
             self._config,
             most_groups=settings.limits.groups,
         )
-        self._groups = GroupService(self._host, settings.routing, read_only=settings.read_only)
+        self._groups = GroupService(self._host, settings.routing, read_only=settings.read_only, routes=self._routes)
         self._decoder = RequestDecoder()
         try:
             await self._find_brokers()
-            self._server = await listen(*settings.listen, settings.tls, lambda client: self._serve(client, None))
+            self._server = await self._listen(settings.listen, None)
         except BaseException:
             await self._close()
             raise
@@ -82,11 +93,11 @@ class Gateway:
         await self._close()
 
     async def _find_brokers(self) -> None:
-        """Open the listeners of all brokers now, so that clients of an earlier gateway can reconnect at once."""
+        """Open the listeners of all brokers, so that clients can reconnect at once after a restart of the gateway."""
         try:
             found = await self._cluster.metadata([])
         except WireError as error:
-            reason = f"{error}; check the address, and the gateway's own TLS and login"
+            reason = f"{error}; check the address, and the gateway's own TLS and login (--command-config)"
             raise NotConnectedError(f"no broker answered at {self._settings.bootstrap}: {reason}") from error
         await self._addresses.replace(found.brokers, self._settings.listen.host)
 
@@ -98,31 +109,32 @@ class Gateway:
 
     async def _listen_for(self, node: int, port: int) -> None:
         """Open the listener of a broker."""
+        self._node_servers[node] = await self._listen(Address(self._settings.listen.host, port), node)
+
+    async def _listen(self, address: Address, node: int | None) -> asyncio.Server:
         settings = self._settings
-        self._node_servers[node] = await listen(
-            settings.listen.host, port, settings.tls, lambda client: self._serve(client, node)
+        return await listen(
+            *address,
+            settings.tls,
+            lambda client: self._accept(client, node),
+            longest_request=settings.limits.request_size,
         )
 
-    async def _serve(self, client: ClientStream, node: int | None) -> None:
+    def _accept(self, client: ClientStream, node: int | None) -> None:
         limits = self._settings.limits
         if len(self._serving) >= limits.connections:
             _log.warning(
-                "disconnected %s: there are %d connections already; raise --max-connections",
+                "disconnected client %s: the gateway has %d connections already; allow more with --max-connections",
                 client.peer,
                 limits.connections,
             )
             client.abort()
             return
-        task = asyncio.current_task()
-        assert task is not None
+        upstream = Upstream(lambda: self._upstream_of(node), self._settings.security.tls)
+        connection = ClientConnection(client, upstream, self._addresses, self._groups, self._decoder, limits, node=node)
+        task = asyncio.create_task(connection.serve())
         self._serving.add(task)
-        try:
-            upstream = Upstream(lambda: self._upstream_of(node), self._settings.security.tls, limits)
-            await ClientConnection(
-                client, upstream, self._addresses, self._groups, self._decoder, limits, node=node
-            ).serve()
-        finally:
-            self._serving.discard(task)
+        task.add_done_callback(self._serving.discard)
 
     def _upstream_of(self, node: int | None) -> list[Address]:
         """Return the addresses to which requests of a client can go."""

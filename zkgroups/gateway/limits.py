@@ -13,7 +13,7 @@ class Limits:
 
     - `connections`: the largest number of connected clients. Further clients are disconnected at once.
     - `request_size`: the largest request. A client that sends a larger one is disconnected.
-    - `group_request_size`: the same for requests about groups, which are decoded.
+    - `group_request_size`: the largest request about groups. These are decoded, so they need more memory.
     - `requests_in_flight`: the largest number of unanswered requests of one client. Further requests are not read.
     - `groups`: the largest number of groups in memory. Further groups are refused.
     - `members`: the largest number of members of a group.

@@ -63,9 +63,9 @@ class Brokers:
         return {name: tuple(sorted(known[name].leaders)) for name in names if known[name].leaders}
 
     def hidden_topics(self, topics: Iterable[str]) -> set[str]:
-        """Return those of these topics that brokers do not describe, for example because this user may not see them.
+        """Return the topics that may exist, but that brokers do not describe for lack of permission.
 
-        Brokers before 0.11 describe them like topics that do not exist. Those are left out.
+        Brokers before 0.11 answer as if such topics did not exist. Then they are left out.
         """
         wanted = list(dict.fromkeys(topics))
         return self._run(lambda deadline: hidden_topics(self._cluster, wanted, deadline)) if wanted else set()

@@ -82,5 +82,5 @@ def error(code: int, what: str, *, group: str | None = None, at: TopicPartition 
     if code in (Code.UNSUPPORTED_VERSION, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT):
         return BrokersTooOldError(f"the broker is too old for a request about {what}: {Code.words(code)}")
     if is_temporary(code) or is_temporary_of_leader(code):
-        return NotConnectedError(f"no answer in time about {what}: {Code.words(code)}")
+        return NotConnectedError(f"the brokers could not answer a request about {what} in time: {Code.words(code)}")
     return ZkgroupsException(f"the broker refused a request about {what}: {Code.words(code)}")

@@ -249,7 +249,7 @@ class _Apply(RunContext):
         outcomes: Sequence[Outcome]
         written, details = column(rows, "planned"), [""] * len(rows)
         if self._execute and not overtaken and len(offsets) == len(rows) and not any(answers.values()):
-            outcomes = [Outcome.WRITTEN] * len(rows)  # as usual, and faster
+            outcomes = [Outcome.WRITTEN] * len(rows)  # the usual case, and faster
         else:
             results = (self._result(row, offsets, answers, overtaken) for row in rows)
             outcomes, written, details = map(list, zip(*results, strict=True))

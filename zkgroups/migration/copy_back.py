@@ -14,7 +14,6 @@ from ..core.znodes.values import CommittedOffset
 from ..exceptions import UnavailableError
 from ..input_errors import ZkgroupsException
 from ..zookeeper.registry import Registry
-from .current_state import read_sources
 from .report import Answers, Report
 
 
@@ -26,12 +25,13 @@ class CopyBack:
         self._report = report
         self._execute = execute
 
-    def copy(self, plans: Mapping[str, PlanRows], states: Mapping[str, TargetState]) -> dict[str, list[Obstacle]]:
+    def copy(
+        self, plans: Mapping[str, PlanRows], sources: Mapping[str, SourceState], states: Mapping[str, TargetState]
+    ) -> dict[str, list[Obstacle]]:
         """Copy the progress of these targets. Return the obstacles of targets that could not be copied completely."""
-        sources = read_sources(self._registry, (rows[0].group for rows in plans.values()))
         left = {}
         for target, rows in plans.items():
-            source = sources[rows[0].group]
+            source = sources[target]
             if obstacles := instance_obstacles(source) or self._copy_group(rows, source, states[target]):
                 left[target] = obstacles
         return left

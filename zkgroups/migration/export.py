@@ -13,7 +13,7 @@ from ..core.migration.plan_rows import PlanRow
 from ..core.offsets.file_formats import FileFormat, OffsetRecord
 from ..core.offsets.file_writer import format_offsets
 from ..core.offsets.reset_script import group_file_name, reset_script
-from ..exceptions import RefusedError
+from ..exceptions import RefusedError, StorageError
 from ..input_errors import InvalidOptionError
 
 SCRIPT: Final = "reset-offsets.sh"
@@ -38,6 +38,14 @@ def export(rows: Iterable[PlanRow], folder: Path) -> ExportResult:
     them. Blocked groups have no file. At most one group is in memory.
     """
     _create_empty(folder)
+    try:
+        return _write(rows, folder)
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(f"{folder} could not be written: {reason}; delete it, and export again") from error
+
+
+def _write(rows: Iterable[PlanRow], folder: Path) -> ExportResult:
     groups: list[str] = []
     blocked: list[str] = []
     offsets = 0
@@ -49,11 +57,12 @@ def export(rows: Iterable[PlanRow], folder: Path) -> ExportResult:
             blocked.append(target)
         elif records := list(_records(group)):
             text = "".join(f"{line}\n" for line in format_offsets(records, FileFormat.KAFKA_CSV))
-            (folder / group_file_name(target)).write_text(text, encoding="utf-8", newline="\n")
+            with (folder / group_file_name(target)).open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
             groups.append(target)
             offsets += len(records)
     # The script comes last, so that all files that it names exist.
-    with (folder / SCRIPT).open("w", encoding="utf-8", newline="\n") as file:
+    with (folder / SCRIPT).open("x", encoding="utf-8", newline="\n") as file:
         file.writelines(reset_script(SCRIPT, groups, brokers))
     return ExportResult(folder / SCRIPT, len(groups), offsets, tuple(blocked))
 
@@ -64,7 +73,9 @@ def _create_empty(folder: Path) -> None:
         if any(folder.iterdir()):
             raise RefusedError(f"{folder} is not empty: export to a new folder")
     except OSError as error:
-        raise InvalidOptionError("folder", str(folder), f"it cannot be used: {error.strerror}") from error
+        raise InvalidOptionError(
+            "folder", str(folder), f"it cannot be used: {error.strerror}; choose another folder"
+        ) from error
 
 
 def _records(rows: Iterable[PlanRow]) -> Iterator[OffsetRecord]:

@@ -21,11 +21,13 @@ from . import planning, steps, summaries
 from .engines.engine import Engine, signature_of
 from .engines.local_engine import LocalEngine
 from .planning import PlanSummary
+from .snapshot_source import SnapshotSource
 from .steps import ExecutionResult
 
 __all__ = [
     "ExecutionResult",
     "PlanSummary",
+    "SnapshotSource",
     "ZooKeeperSource",
     "apply",
     "differing",

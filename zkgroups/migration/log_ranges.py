@@ -79,7 +79,7 @@ class LogRanges:
     def columns(self, ats: Places, zxids: Sequence[int | None]) -> LogColumns | None:
         """Return the logs of these partitions, given the zxids of their offsets.
 
-        None unless all logs are known and older than the offsets, as usual. `log` gives the reason for each partition.
+        Return None unless all logs are known and older than the offsets. `log` gives the reason for each partition.
         """
         if ats not in self._columns:  # most groups have the same partitions
             self._columns[ats] = self._known(ats)
@@ -102,7 +102,7 @@ class LogRanges:
         )
 
     def contain(self, rows: PlanRows) -> bool:
-        """Return whether all planned offsets are in their logs, and no topic was recreated. If not, check each row."""
+        """Return True if all planned offsets are in their logs, and no topic was recreated. If not, check each row."""
         logs = self.columns(places(rows), column(rows, "zxid"))
         return logs is not None and logs.topic_ids == column(rows, "topic_id") and logs.contain(column(rows, "planned"))
 

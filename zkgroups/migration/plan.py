@@ -128,9 +128,9 @@ class Planner:
     def _unchanged(
         self, group: _Group, nodes: Sequence[SourceNode], stale: Sequence[bool]
     ) -> dict[str, Sequence[Any]] | None:
-        """Return the decisions as columns if all offsets are copied unchanged to a target without offsets, as usual.
+        """Return the decisions as columns if all offsets are copied unchanged to a target without offsets.
 
-        None if each offset must be looked at.
+        This is the usual case. Otherwise return None.
         """
         offsets, nothing = column(nodes, "offset"), [None] * len(nodes)
         if group.native or any(stale) or any(column(nodes, name) != nothing for name in ("problem", "no_offset")):
@@ -153,7 +153,7 @@ class Planner:
     def _decided(
         self, group: _Group, nodes: Sequence[SourceNode], stale: Sequence[bool]
     ) -> tuple[dict[str, Sequence[Any]], list[Decision]]:
-        """Decide on each offset. Return the decisions as columns, and as they are."""
+        """Decide on each offset. Return the decisions as columns and as objects."""
         ats = places(nodes)
         before = group.before(ats)
         decisions = self._decisions(nodes, ats, before, stale)

@@ -1,6 +1,7 @@
 """The folder of a plan and its reports.
 
-    DEST/plan/                      the plan, with its format in `_VERSION`
+    DEST/plan/                      the plan, with its format in `_VERSION`, and in `_CONSTANTS.json` the values that
+                                    are the same in all rows
     DEST/reports/<time>-<step>/     a report of each run
 
 Both appear completely or not at all: see `zkgroups/storage/atomic_folder.py`. A plan is not overwritten, because its
@@ -9,22 +10,25 @@ reports and the marks of its groups refer to it. A caller may allow to replace a
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from ..core.migration.plan_rows import PLAN_VERSION, MatchRow, MigrationStep, ReportRow
+from ..core.migration.plan_rows import OF_THE_PLAN, PLAN_VERSION, MatchRow, MigrationStep, ReportRow
 from ..exceptions import DamagedFileError, NotFoundError, RefusedError
 from ..input_errors import ZkgroupsException
 from ..storage.atomic_folder import AtomicFolder
+from ..storage.publish_lock import publishing
 from ..storage.timestamps import TIMESTAMP, timestamp_text
 
 PLAN: Final = "plan"
 REPORTS: Final = "reports"
 _VERSION: Final = "_VERSION"
+_CONSTANTS: Final = "_CONSTANTS.json"
 
 _PROBE: Final = 64 * 1024
 """In bytes: about the size of a small report with all of its files."""
@@ -79,6 +83,24 @@ class PlanFolder(AtomicFolder):
                 f"the plan in {self} was written with {listed.rows} rows, but has {found} now: {_NEW_PLAN}"
             )
 
+    def constants(self) -> dict[str, Any] | None:
+        """Return the values that are the same in all rows of the plan. None if an earlier version has written it.
+
+        With Spark, reading them from a row takes a job.
+        """
+        if not self.exists(PLAN, _CONSTANTS):
+            return None
+        with self.translated(f"the plan in {self} cannot be read"):
+            text = self.read_text(PLAN, _CONSTANTS)
+        try:
+            return {name: json.loads(text)[name] for name in OF_THE_PLAN}
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise DamagedFileError(f"{self.path(PLAN, _CONSTANTS)} is damaged ({error!r}): {_NEW_PLAN}") from error
+
+    def plan_files(self) -> int:
+        """Return the number of data files of the plan. All rows of a target are in one file, and are consecutive."""
+        return len(self.file_lengths(PLAN))
+
     def without_rows(self) -> DamagedFileError:
         """Return the error for a plan without rows. Every undamaged plan has some."""
         return DamagedFileError(f"the rows of the plan in {self} are missing: {_NEW_PLAN}")
@@ -104,6 +126,12 @@ class PlanFolder(AtomicFolder):
 
     # Writing
 
+    def write_constants(self, staged: str, constants: Mapping[str, Any]) -> None:
+        """Write the values that are the same in all rows of a plan to its staged folder."""
+        text = json.dumps({name: constants[name] for name in OF_THE_PLAN})
+        with self.translated(f"{self} cannot be written to"):
+            self.write_staged(text, staged, _CONSTANTS)
+
     @contextmanager
     def new_plan(self, at: datetime, may_replace: Callable[[], bool] = lambda: False) -> Iterator[str]:
         """Yield the path to write a plan to, and publish it at the end of the block.
@@ -116,8 +144,9 @@ class PlanFolder(AtomicFolder):
                 yield path
                 with self.translated(f"{self} cannot be written to"):
                     self.write_staged(str(PLAN_VERSION), path, _VERSION)
-                self._check_no_plan(may_replace)  # another run may have been faster
-                self._publish(path, PLAN)
+                with publishing(self):
+                    self._check_no_plan(may_replace)  # another run may have been faster
+                    self._publish(path, PLAN)
         except BaseException:
             with suppress(ZkgroupsException):
                 if not self.has_plan():

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from ..core.migration.offset_decision import Rule
 from ..core.migration.plan_rows import PlanRow
@@ -26,11 +26,16 @@ from .engines.tasks import PlanGroups, PlanNodes
 from .log_ranges import topic_creation_zxids
 from .plan import PlanSettings
 from .plan_folder import PlanFolder
+from .snapshot_source import SnapshotSource
 from .source_nodes import NamedGroup
 from .summaries import first_row, groups, plan_totals
 
 STEPS: Final = 2
 """The calls of `on_progress`: planning, and moving the plan into place."""
+
+
+_OFFSETS_OF_A_GROUP: Final = 50
+"""A guess, to choose the number of tasks before the offsets are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,18 +65,7 @@ class PlanSummary:
     counts: Mapping[str, int]
 
 
-class StoredSource(Protocol):
-    """Groups whose nodes are already stored, for example in a snapshot."""
-
-    @property
-    def topics(self) -> str | None:
-        """The expression that chose the topics."""
-
-    def nodes(self, engine: Engine, renaming: Renaming) -> tuple[str, Rows]:
-        """Return a description of the source, and the rows of the selected groups as `SourceNode`s."""
-
-
-Source: TypeAlias = ZooKeeperSource | StoredSource
+Source: TypeAlias = ZooKeeperSource | SnapshotSource
 
 
 def plan(
@@ -155,8 +149,9 @@ class _PlanJob:
         with folder.new_plan(_utc(self.settings.planned_ms), self._may_replace(folder)) as path:
             on_progress("planning")
             counted = self.engine.tally_sum()
-            shown, found = self._rows(counted)
+            settings, found = self._rows(counted)
             counts = found.write(path, "the groups could not be planned", counted)
+            folder.write_constants(path, settings.row_fields())
             if not counts.groups:
                 raise NotFoundError(
                     "none of the selected groups has an offset: check the expressions for groups and topics, and the "
@@ -167,7 +162,7 @@ class _PlanJob:
             plan=self.settings.plan,
             destination=str(folder),
             planned_ms=self.settings.planned_ms,
-            source=shown,
+            source=settings.source,
             brokers=self.settings.brokers,
             cluster=self.settings.cluster,
             retention_seconds=self.settings.retention_seconds,
@@ -180,17 +175,19 @@ class _PlanJob:
     def _may_replace(self, folder: PlanFolder) -> Callable[[], bool]:
         return lambda: self.instead_of is not None and first_row(self.engine, folder).plan == self.instead_of
 
-    def _rows(self, counted: TallySum) -> tuple[str, Rows]:
-        """Return a description of the source, and the rows of the plan."""
+    def _rows(self, counted: TallySum) -> tuple[PlanSettings, Rows]:
+        """Return the settings with a description of the source, and the rows of the plan."""
         if isinstance(self.source, ZooKeeperSource):
-            shown = self.source.shown_cluster
+            settings = replace(self.settings, source=self.source.shown_cluster)
             groups = [NamedGroup(group=name, target=self.renaming.target(name)) for name in self.names]
-            found = self.engine.rows(NamedGroup, groups).by_target(tasks=self.source.parallelism)
-            read = PlanGroups(self.source.connection, self.brokers, replace(self.settings, source=shown), counted)
-            return shown, found.map(read, PlanRow)
+            count = _OFFSETS_OF_A_GROUP * len(groups)
+            found = self.engine.rows(NamedGroup, groups).by_target(count=count, tasks=self.source.parallelism)
+            read = PlanGroups(self.source.connection, self.brokers, settings, counted)
+            return settings, found.map(read, PlanRow)
         shown, nodes = self.source.nodes(self.engine, self.renaming)
-        task = PlanNodes(self.brokers, replace(self.settings, source=shown), counted)
-        return shown, nodes.by_target().map(task, PlanRow)
+        settings = replace(self.settings, source=shown)
+        task = PlanNodes(self.brokers, settings, counted)
+        return settings, nodes.by_target().map(task, PlanRow)
 
 
 def summary(engine: Engine, destination: str) -> PlanSummary:

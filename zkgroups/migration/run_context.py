@@ -49,12 +49,17 @@ class RunContext:
                     self.leave(target, [invalid_name(name, error)])
 
     @contextmanager
-    def locked(self, targets: Iterable[str]) -> Iterator[None]:
-        """Lock these targets against other plans. A target that another plan has locked is left unchanged."""
+    def locked(self, targets: Iterable[str], *, rollback: bool = False) -> Iterator[None]:
+        """Lock these targets. A target that another plan has locked is left unchanged.
+
+        Pass `rollback` for a rollback: it and the other steps of a plan leave the targets of each other unchanged.
+        """
         if self._registry is None or not self._execute:
             yield
             return
-        self._locks = MigrationTargetLocks(context_of(self._registry), cluster=self._first.cluster, plan=self._plan)
+        self._locks = MigrationTargetLocks(
+            context_of(self._registry), cluster=self._first.cluster, plan=self._plan, rollback=rollback
+        )
         taken = self._locks.take(targets)
         for target, error in taken.items():
             self.leave(target, [] if error is None else [Obstacle(ObstacleKind.LOCKED, detail=str(error))])

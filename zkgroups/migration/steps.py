@@ -32,7 +32,7 @@ from .engines.tasks import (
 )
 from .plan_folder import PlanFolder
 from .report import MADE_WITHOUT_BROKERS
-from .summaries import last_steps
+from .summaries import first_row, last_steps
 
 STEPS: Final = 2
 """The calls of `on_progress`: the work itself, and moving the report into place."""
@@ -176,14 +176,15 @@ class _StoredPlan:
         with folder.translated(failure):
             count = engine.count(path)
         folder.check_rows(count)
-        first = engine.first(path, PlanRow, failure)
-        if first is None:
-            raise folder.without_rows()
-        if first.brokers is None:
+        constants = folder.constants()
+        if constants is None:
+            first = first_row(engine, folder)
+            constants = {name: getattr(first, name) for name in OF_THE_PLAN}
+        if constants["brokers"] is None:
             raise GuardFailedError(f"the plan in {folder} {MADE_WITHOUT_BROKERS}")
         columns = [name for name in PlanRow._fields if name not in OF_THE_PLAN]
-        constants = {name: getattr(first, name) for name in OF_THE_PLAN}
-        return cls(engine.read(PlanRow, path).select(*columns).by_target(count=count), constants)
+        found = engine.read(PlanRow, path).select(*columns)
+        return cls(found.stored_by_target(count=count, files=folder.plan_files()), constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,9 @@ def _explained_errors(*, executed: bool) -> Iterator[_Job]:
         raise
 
 
-_ONLY_THE_REPORT: Final = "only the report failed; the plan itself was carried out: see `migrate status`"
+_ONLY_THE_REPORT: Final = (
+    "the plan was carried out, and only its report could not be written: check with `migrate status`"
+)
 _PARTLY_DONE: Final = (
     "some or all offsets may have been written, although the report is missing: see `migrate status`, and run the same "
     "command again to finish"

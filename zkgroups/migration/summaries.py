@@ -182,11 +182,15 @@ class _CountResults:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             results = batch.column(self.column)
-            explained = pc.is_in(results, pa.array([Outcome.LEFT.value, Outcome.OVERTAKEN.value]))
+            explained = pc.is_in(results, pa.array(_EXPLAINED))
             details = pc.if_else(explained, batch.column("detail"), pa.scalar(None, pa.string()))
             columns = {"target": batch.column("target"), "group": batch.column("group"), "result": results}
             table = pa.table(columns | {"detail": details, "rows": pa.repeat(1, len(batch))})
             yield from _typed(_ResultCount, _merge_result_counts(table))
+
+
+_EXPLAINED: Final = [each.value for each in (Outcome.LEFT, Outcome.OVERTAKEN, Outcome.NEWER)]
+"""The outcomes whose details are shown for each group."""
 
 
 def _merge_result_counts(table: Any) -> Any:
@@ -228,7 +232,7 @@ def last_steps(engine: Engine, folder: PlanFolder) -> dict[str, str]:
 
 
 _WRITING_STEPS: Final = (f"-{MigrationStep.APPLY}", f"-{MigrationStep.ROLLBACK}")
-"""The ends of the names of reports about steps that write."""
+"""How the names of reports end, if their steps write to targets."""
 
 
 def _last_writes(batches: Iterator[Any]) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..core.columns import Columns, column
 from ..core.migration.changes_since_plan import by_group, by_target
@@ -25,9 +25,14 @@ def verify_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Registry 
     sources = {} if registry is None else read_sources(registry, column(rows, "group"))
     targets = read_targets(brokers, plans, members=False)
     ids = read_topic_ids(brokers, plans)
+    groups = zip(column(rows, "group"), column(rows, "obstacles"), strict=True)
+    found = _read_marks((group for group, obstacles in groups if obstacles), registry)
     # If several groups have the same target, each is compared by itself.
-    groups = ((target, *each) for target, of_target in plans.items() for each in by_group(of_target).items())
-    matches = [compare_rows(rows, sources.get(group), targets[target], ids) for target, group, rows in groups]
+    parts = ((target, *each) for target, of_target in plans.items() for each in by_group(of_target).items())
+    matches = [
+        compare_rows(rows, sources.get(group), targets[target], ids, moved=_is_moved(rows[0], found))
+        for target, group, rows in parts
+    ]
     return Columns.joined(MatchRow, matches)
 
 
@@ -36,11 +41,7 @@ def status_of_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Regist
     check_made_with_brokers(rows)
     plans = by_target(rows)
     targets = read_targets(brokers, plans, members=False)
-    found = {} if registry is None else marks.read(context_of(registry), (row.group for row in rows))
-
-    def has_moved(row: PlanRow) -> bool:
-        mark = found.get(row.group)
-        return registry is None or (isinstance(mark, Mark) and (mark.plan, mark.state) == (row.plan, MarkState.MOVED))
+    found = _read_marks(column(rows, "group"), registry)
 
     def shown(group: str) -> str:
         mark = found.get(group)
@@ -49,6 +50,21 @@ def status_of_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Regist
         return mark.shown if isinstance(mark, Mark) else f"cannot be read: {mark.reason}"
 
     return [
-        group_status(of_target, targets[target], shown(of_target[0].group), moved=has_moved(of_target[0]))
+        group_status(
+            of_target,
+            targets[target],
+            shown(of_target[0].group),
+            moved=None if registry is None else _is_moved(of_target[0], found),
+        )
         for target, of_target in plans.items()
     ]
+
+
+def _read_marks(groups: Iterable[str], registry: Registry | None) -> dict[str, marks.ReadMark]:
+    return {} if registry is None else marks.read(context_of(registry), groups)
+
+
+def _is_moved(row: PlanRow, found: Mapping[str, marks.ReadMark]) -> bool:
+    """Return whether the mark of the group says that this plan has moved it."""
+    mark = found.get(row.group)
+    return isinstance(mark, Mark) and (mark.plan, mark.state) == (row.plan, MarkState.MOVED)

@@ -13,6 +13,7 @@ Needs the extra `zkgroups[spark]`.
     zkgroups.spark.read_audit(spark, "/data/audit").where("offset < before").show()
 """
 
+from ..core.tables import Table
 from .audit.audit import AuditResult, AuditStep, run_audit
 from .audit.ledger import offsets_at, read_audit
 from .snapshots.diff import diff_snapshots
@@ -21,7 +22,6 @@ from .snapshots.snapshot import Snapshot, Survey, read_snapshot, snapshot_names,
 from .snapshots.verify import verify_snapshots
 from .source.data_source import register
 from .source.options import SourceOptions
-from .source.tables import Table
 
 __all__ = [
     "AuditResult",

@@ -12,9 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, cast
 
 from py4j.clientserver import ClientServer
+from py4j.java_gateway import JavaClass
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -27,8 +29,17 @@ from pyspark.util import PythonEvalType
 
 
 def launch_java(conf: SparkConf, log: Any) -> Any:
-    """Start Java, which writes to `log`, and return pyspark's connection to it."""
-    return launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+    """Start Java, which writes to `log`, and return pyspark's connection to it.
+
+    Java starts Python to plan reads, and finds the programs beside this interpreter first. So the name `python3.11` as
+    `spark.pyspark.python` means this interpreter on the driver, and another one on the workers.
+    """
+    path = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{path}"
+    try:
+        return launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+    finally:
+        os.environ["PATH"] = path
 
 
 def java_process(gateway: Any) -> subprocess.Popen[bytes] | None:
@@ -83,11 +94,15 @@ _INTERPRETER_LOCK: Final = threading.Lock()
 
 @contextmanager
 def driver_interpreter(context: SparkContext) -> Iterator[None]:
-    """Use the driver's interpreter for everything registered in the block, unless the user chose another."""
+    """Use the driver's interpreter for everything registered in the block, unless the user chose another.
+
+    Only spark-submit obeys `spark.pyspark.python`. A context that Python has started ignores it.
+    """
     with _INTERPRETER_LOCK:
         usual = context.pythonExec
-        if not (os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")):
-            context.pythonExec = sys.executable
+        # `getConf` copies all settings, each with a call to Java.
+        chosen = context._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+        context.pythonExec = chosen or sys.executable
         try:
             yield
         finally:
@@ -115,7 +130,7 @@ def literal_paths(reader: DataFrameReader) -> DataFrameReader:
 
 
 def hadoop_path(spark: SparkSession, path: str) -> Any:
-    return _java(spark).org.apache.hadoop.fs.Path(path)
+    return _java_class(spark, "org.apache.hadoop.fs.Path")(path)
 
 
 def file_system(spark: SparkSession, path: Any) -> Any:
@@ -124,15 +139,17 @@ def file_system(spark: SparkSession, path: Any) -> Any:
 
 def read_stream(spark: SparkSession, stream: Any) -> str:
     """Read the rest of a Java stream as UTF-8."""
-    return str(_java(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    return str(_java_class(spark, "org.apache.commons.io.IOUtils").toString(stream, "UTF-8"))
 
 
 def row_counter(spark: SparkSession) -> Callable[[Any], int]:
     """Return a function from the status of a Parquet file to the number of rows in its footer."""
-    parquet, configuration = _java(spark).org.apache.parquet.hadoop, _hadoop_configuration(spark)
+    open_reader = _java_class(spark, "org.apache.parquet.hadoop.ParquetFileReader").open
+    from_status = _java_class(spark, "org.apache.parquet.hadoop.util.HadoopInputFile").fromStatus
+    configuration = _hadoop_configuration(spark)
 
     def count(status: Any) -> int:
-        reader = parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromStatus(status, configuration))
+        reader = open_reader(from_status(status, configuration))
         try:
             return int(reader.getRecordCount())
         finally:
@@ -141,8 +158,10 @@ def row_counter(spark: SparkSession) -> Callable[[Any], int]:
     return count
 
 
-def _java(spark: SparkSession) -> Any:
-    return spark.sparkContext._jvm
+def _java_class(spark: SparkSession, name: str) -> Any:
+    """Return a class by its whole name. With `jvm.org.apache...`, each part of the name is a call to Java."""
+    jvm: Any = spark.sparkContext._jvm
+    return JavaClass(name, jvm._gateway_client)
 
 
 def _hadoop_configuration(spark: SparkSession) -> Any:

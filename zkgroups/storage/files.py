@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -68,6 +69,8 @@ def is_data_file(name: str) -> bool:
 # The local disk
 
 _FILE: Final = "file:"
+_LONGEST_TEXT: Final = 2**28
+"""In bytes. A list of a million files is shorter."""
 _SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?")
 CONFIGURATION: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS")
 
@@ -117,7 +120,11 @@ class LocalFiles:
         return {each.name: each.stat().st_size for each in found if is_data_file(each.name) and each.is_file()}
 
     def read_text(self, path: str) -> str:
-        return _path(path).read_text("utf-8")
+        with _path(path).open("rb") as file:
+            data = file.read(_LONGEST_TEXT + 1)
+        if len(data) > _LONGEST_TEXT:
+            raise OSError(errno.EFBIG, f"it is longer than {_LONGEST_TEXT >> 20} MiB", path)
+        return data.decode()
 
     def write_text(self, path: str, text: str) -> None:
         with _path(path).open("x", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Temporary ZooKeeper servers and Kafka brokers for tests and demos, with ways to break them.
+"""Temporary ZooKeeper servers and Kafka brokers for tests and demos, with ways to break them; a harness for handlers.
 
     from zkgroups.testing import TcpProxy, ZooKeeperServer
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .child_process import ChildProcess
+    from .handler_harness import HandlerHarness, HandlerOutcome
     from .kafka_broker import KafkaBroker
     from .proxy.faults import Fault
     from .proxy.frames import Op
@@ -31,6 +32,8 @@ _HOMES = {
     "ChildProcess": "child_process",
     "ExternalZooKeeper": "server_choice",
     "Fault": "proxy.faults",
+    "HandlerHarness": "handler_harness",
+    "HandlerOutcome": "handler_harness",
     "KafkaBroker": "kafka_broker",
     "Op": "proxy.frames",
     "Sasl": "zookeeper_configuration",
@@ -51,6 +54,8 @@ __all__ = [
     "ChildProcess",
     "ExternalZooKeeper",
     "Fault",
+    "HandlerHarness",
+    "HandlerOutcome",
     "KafkaBroker",
     "Op",
     "Sasl",

@@ -17,15 +17,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 
 from zkgroups.exceptions import ServerStartError
 
 from .child_process import ChildProcess
+from .class_archives import archive_options
 from .java import find_java
 from .kafka_client import admin_client, answers, check_client, serves, silent_logger, wait_until_forgotten
 from .kafka_configuration import CONTROLLER, NODE, PLAINTEXT, SASL, server_properties
 from .kafka_releases import RELEASE, check_release, release_jars
 from .local_server import LocalServer
+from .zookeeper_server import ZooKeeperServer
 
 _MAIN_CLASS = "kafka.Kafka"
 _CONFIGURATION = "server.properties"
@@ -118,8 +121,18 @@ class KafkaBroker(LocalServer):
             self._format(timeout)
 
     def _java(self) -> list[str]:
-        jars = os.pathsep.join(map(str, release_jars(self._release)))
-        return [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", jars]
+        java, jars = find_java(), release_jars(self._release)
+        options = [*archive_options(java, jars, self._rehearse), *_JVM_OPTIONS, *_LOG_OPTIONS]
+        return [str(java), *options, "-cp", os.pathsep.join(map(str, jars))]
+
+    def _rehearse(self, option: str) -> None:
+        """See `class_archives.py`."""
+        with ExitStack() as stack:
+            zookeeper = stack.enter_context(ZooKeeperServer()).address if self._zookeeper else None
+            broker = stack.enter_context(_Rehearsal(option, release=self._release, zookeeper=zookeeper))
+            broker.create_topic("rehearsal")
+            broker.write("rehearsal", 0, 1)
+            broker.stop()
 
     def _properties(self) -> str:
         return server_properties(
@@ -148,3 +161,17 @@ class KafkaBroker(LocalServer):
 
     def __repr__(self) -> str:
         return f"<KafkaBroker {self._release} {self.address if self._reserved else '(no port yet)'}>"
+
+
+class _Rehearsal(KafkaBroker):
+    """A broker that writes an archive of its classes while it stops."""
+
+    _STOP_TIMEOUT = 60.0
+
+    def __init__(self, option: str, *, release: str, zookeeper: str | None) -> None:
+        super().__init__(release=release, zookeeper=zookeeper)
+        self._option = option
+
+    def _command(self) -> list[str]:
+        java, *arguments = super()._command()
+        return [java, self._option, *arguments]

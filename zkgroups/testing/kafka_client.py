@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from zkgroups.exceptions import MissingDependencyError, ServerStartError
 
 if TYPE_CHECKING:
+    from confluent_kafka import Consumer
     from confluent_kafka.admin import AdminClient
 
 # In seconds. A starting broker may not answer a request, so it is sent again.
@@ -22,7 +23,7 @@ def check_client() -> None:
     try:
         import confluent_kafka.admin  # noqa: F401
     except ModuleNotFoundError as error:
-        raise MissingDependencyError("a broker needs confluent-kafka: pip install 'zkgroups[messages]'") from error
+        raise MissingDependencyError("a broker needs confluent-kafka: pip install 'zkgroups[consumer]'") from error
 
 
 def admin_client(address: str) -> AdminClient:
@@ -30,6 +31,17 @@ def admin_client(address: str) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
     return AdminClient({"bootstrap.servers": address, "reconnect.backoff.max.ms": 200}, logger=silent_logger())
+
+
+def consumer(address: str, group: str, topic: str) -> Consumer:
+    """Return a consumer of a group that commits nothing, and hears soon of a rebalance."""
+    from confluent_kafka import Consumer
+
+    settings = {"bootstrap.servers": address, "group.id": group, "client.id": "librdkafka"}
+    settings |= {"enable.auto.commit": "false", "heartbeat.interval.ms": "500"}
+    found = Consumer(settings, logger=silent_logger())
+    found.subscribe([topic])
+    return found
 
 
 def silent_logger() -> logging.Logger:

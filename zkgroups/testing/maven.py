@@ -83,9 +83,14 @@ def fetch(*coordinates: str, dependencies: bool = True) -> tuple[Path, ...]:
 
 def cache_folder() -> Path:
     """Return the folder of the downloaded jars."""
+    return zkgroups_cache() / "jars"
+
+
+def zkgroups_cache() -> Path:
+    """Return the folder of all files that later runs can use again."""
     cache = Path(os.environ.get(CACHE_VARIABLE, ""))
     # The XDG specification says to ignore a relative path.
-    return (cache if cache.is_absolute() else Path.home() / ".cache") / "zkgroups" / "jars"
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "zkgroups"
 
 
 def downloaded_bytes() -> int:

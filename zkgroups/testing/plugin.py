@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from .kafka_broker import KafkaBroker
     from .server_choice import Server
+    from .zookeeper_server import ZooKeeperServer
 
 _MARKS = {
     "zookeeper": "needs a ZooKeeper server",
@@ -26,6 +27,7 @@ _MARKS = {
 }
 
 _LEGACY_RELEASE = "1.1.1"
+_LEGACY_ZOOKEEPER = "3.4.14"
 
 T = TypeVar("T")
 
@@ -72,14 +74,23 @@ def zkgroups_kafka() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="session")
-def zkgroups_legacy_kafka() -> Iterator[KafkaBroker]:
-    """A Kafka 1.1.1 broker for the whole run, with a ZooKeeper server of its own."""
-    from .kafka_broker import KafkaBroker
+def zkgroups_legacy_zookeeper() -> Iterator[ZooKeeperServer]:
+    """The ZooKeeper server of the Kafka 1.1.1 broker: 3.4, as in most clusters that still have such a broker."""
+    from .zookeeper_releases import default_release
     from .zookeeper_server import ZooKeeperServer
 
     with ExitStack() as stack:
-        zookeeper = _enter(stack, "kafka", ZooKeeperServer())
-        yield _enter(stack, "kafka", KafkaBroker(release=_LEGACY_RELEASE, zookeeper=f"{zookeeper.address}/kafka"))
+        yield _enter(stack, "kafka", ZooKeeperServer(release=default_release() or _LEGACY_ZOOKEEPER))
+
+
+@pytest.fixture(scope="session")
+def zkgroups_legacy_kafka(zkgroups_legacy_zookeeper: ZooKeeperServer) -> Iterator[KafkaBroker]:
+    """A Kafka 1.1.1 broker for the whole run, with a ZooKeeper server of its own."""
+    from .kafka_broker import KafkaBroker
+
+    zookeeper = f"{zkgroups_legacy_zookeeper.address}/kafka"
+    with ExitStack() as stack:
+        yield _enter(stack, "kafka", KafkaBroker(release=_LEGACY_RELEASE, zookeeper=zookeeper))
 
 
 def _enter(stack: ExitStack, needed: str, server: AbstractContextManager[T]) -> T:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 ZOOKEEPER_VARIABLE = "ZKGROUPS_TEST_ZOOKEEPER"
+CONTAINER = "docker"
 
 
 class Server(Protocol):
@@ -41,18 +42,17 @@ class ExternalZooKeeper:
 
 
 def zookeeper() -> AbstractContextManager[Server]:
-    """Return a temporary ZooKeeper server for tests.
+    """Return a temporary ZooKeeper server for tests: the one in pyspark's jars.
 
-    It is the first of these: the server that the variable `ZKGROUPS_TEST_ZOOKEEPER` names; a container, if a Docker
-    engine answers and has the image; the server in pyspark's jars.
+    The variable `ZKGROUPS_TEST_ZOOKEEPER` chooses another: the address of a running server, or `docker` for a
+    container.
     """
-    if address := os.environ.get(ZOOKEEPER_VARIABLE):
-        return ExternalZooKeeper(address)
-    from .zookeeper_container import ZooKeeperContainer, engine_with_image
+    chosen = os.environ.get(ZOOKEEPER_VARIABLE)
+    if chosen == CONTAINER:
+        from .zookeeper_container import ZooKeeperContainer
 
-    if engine_with_image():
         return ZooKeeperContainer()
-    return ZooKeeperServer()
+    return ExternalZooKeeper(chosen) if chosen else ZooKeeperServer()
 
 
 @contextmanager

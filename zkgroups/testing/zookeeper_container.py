@@ -25,30 +25,8 @@ LABEL = "org.zkgroups.testing"
 
 _SOCKET = "unix:///var/run/docker.sock"
 _PATIENCE = 0.3
-_IMAGE_TIMEOUT = 5
 _POLL = 0.02
 _CLIENT_PORT = "2181/tcp"
-
-
-def engine_with_image(image: str = IMAGE) -> bool:
-    """Return True if a local Docker engine answers at once and has the image."""
-    # Check the socket first: importing docker takes longer.
-    if not _engine_answers():
-        return False
-    try:
-        import docker
-        from docker.errors import DockerException
-    except ImportError:
-        return False
-    try:
-        engine = docker.from_env(timeout=_IMAGE_TIMEOUT)
-        try:
-            engine.images.get(image)
-        finally:
-            engine.close()
-    except (DockerException, OSError):
-        return False
-    return True
 
 
 class ZooKeeperContainer:
@@ -141,11 +119,7 @@ class ZooKeeperContainer:
             self._port = None
 
     def _create(self) -> None:
-        try:
-            import docker
-        except ImportError as error:
-            raise MissingDependencyError("containers need docker: pip install 'zkgroups[testing]'") from error
-        self._engine = docker.from_env()
+        self._engine = _engine_with(self._image)
         self._port = ports.reserve()
         # No auto_remove: a killed server must be able to restart with its data.
         self._container = self._engine.containers.create(
@@ -183,6 +157,30 @@ class ZooKeeperContainer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _engine_with(image: str) -> DockerClient:
+    """Connect to the local Docker engine. It must have the image."""
+    # Check the socket first: importing docker takes longer.
+    if not _engine_answers():
+        raise MissingDependencyError("no local Docker engine answers: start Docker, and check DOCKER_HOST")
+    try:
+        import docker
+        from docker.errors import DockerException, ImageNotFound
+    except ImportError as error:
+        raise MissingDependencyError("containers need docker: pip install 'zkgroups[testing]'") from error
+    try:
+        engine = docker.from_env()
+        try:
+            engine.images.get(image)
+        except BaseException:
+            engine.close()
+            raise
+    except ImageNotFound as error:
+        raise MissingDependencyError(f"the local Docker engine has no image {image}: docker pull {image}") from error
+    except (DockerException, OSError) as error:
+        raise MissingDependencyError(f"the local Docker engine cannot be used: {error}") from error
+    return engine
 
 
 def _engine_answers() -> bool:

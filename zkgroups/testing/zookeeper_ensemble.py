@@ -22,6 +22,7 @@ from zkgroups.exceptions import ServerStartError
 from . import ports
 from .local_server import PORT_TAKEN
 from .proxy.proxy import TcpProxy
+from .zookeeper_configuration import Sasl, Tls
 from .zookeeper_server import ZooKeeperServer
 
 _ATTEMPTS = 3
@@ -42,8 +43,8 @@ class ZooKeeperEnsemble:
     With `read_only`, a node without a quorum serves reads to clients that ask for it. Sessions are then local: they end
     with their connection, unless they have created an ephemeral node. `sync_limit` is in seconds: how long a server
     keeps running without hearing from its leader, or a leader from its followers. With `cuttable` the nodes reach each
-    other through proxies, so that `cut_off` can separate one from the others. The other options are those of
-    `ZooKeeperServer`, for every node.
+    other through proxies, so that `cut_off` can separate one from the others, and `lag` can let one fall behind. The
+    other options are those of `ZooKeeperServer`, for every node.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class ZooKeeperEnsemble:
         config: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = (),
         jars: Sequence[Path] | None = None,
+        tls: Tls | None = None,
+        sasl: Sasl | None = None,
     ) -> None:
         self._size = size
         self._tick_time = tick_time
@@ -66,6 +69,8 @@ class ZooKeeperEnsemble:
         self._config = (_READ_ONLY_CONFIG if read_only else {}) | dict(config or {})
         self._jvm_options = (*(_READ_ONLY_OPTIONS if read_only else ()), *jvm_options)
         self._jars = jars
+        self._tls = tls
+        self._sasl = sasl
         self._nodes: tuple[ZooKeeperServer, ...] = ()
         self._reserved: list[ports.ReservedPort] = []
         self._directory: Path | None = None
@@ -80,6 +85,11 @@ class ZooKeeperEnsemble:
     def address(self) -> str:
         """The hosts string with all nodes."""
         return ",".join(node.address for node in self._nodes)
+
+    @property
+    def secure_address(self) -> str:
+        """The hosts string with the addresses of all nodes for TLS."""
+        return ",".join(node.secure_address for node in self._nodes)
 
     def leader(self, *, timeout: float = 30.0) -> ZooKeeperServer:
         """Return the leader. Wait for the end of an election."""
@@ -102,6 +112,12 @@ class ZooKeeperEnsemble:
             if number in way:
                 for proxy in proxies:
                     proxy.hold()
+
+    def lag(self, node: ZooKeeperServer, seconds: float) -> None:
+        """Deliver to this follower what the leader sends only after a delay, until `heal`. It reads an old state."""
+        number, leader = (self._nodes.index(each) + 1 for each in (node, self.leader()))
+        peers, _elections = self._ways[number, leader]
+        peers.delay(seconds, direction="replies")
 
     def heal(self) -> None:
         """Deliver the traffic that was held back, and let the nodes reach each other again."""
@@ -129,6 +145,7 @@ class ZooKeeperEnsemble:
             return
         for node in self._nodes:
             node.kill()
+            node.close()
         for proxies in self._ways.values():
             for proxy in proxies:
                 proxy.close()
@@ -183,6 +200,8 @@ class ZooKeeperEnsemble:
             config=config,
             jvm_options=self._jvm_options,
             jars=self._jars,
+            tls=self._tls,
+            sasl=self._sasl,
         )
 
     def _start_nodes(self, timeout: float) -> None:

@@ -19,10 +19,12 @@ from pathlib import Path
 from zkgroups.exceptions import InvalidOptionError, ServerStartError
 
 from . import four_letter_words, ports
+from .class_archives import archive_options
 from .java import find_java, server_jars
 from .local_server import LocalServer
+from .zookeeper_client import write_and_read
 from .zookeeper_configuration import Listen, Sasl, Tls, jaas, zoo_cfg
-from .zookeeper_releases import RELEASE_OPTIONS, check_release, release_jars
+from .zookeeper_releases import RELEASE_OPTIONS, check_release, default_release, release_jars
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # These halve the memory and cut the start-up time to a third. The heap grows only for a large tree.
@@ -44,7 +46,8 @@ class ZooKeeperServer(LocalServer):
 
     `tick_time` is in seconds. Sessions expire in steps of it, and the shortest session timeout is two ticks. `config`
     adds lines to zoo.cfg and overrides the defaults. `release`, such as "3.5.10", chooses another release of
-    ZooKeeper, downloaded on first use. `jars` is a class path of your own, with its own logger.
+    ZooKeeper, downloaded on first use; so does the variable `ZKGROUPS_TEST_RELEASE` for all servers without a
+    `release`. `jars` is a class path of your own, with its own logger.
 
     The `with` block starts the server, and deletes it at the end. Its other methods stop, kill or suspend it.
     """
@@ -65,10 +68,12 @@ class ZooKeeperServer(LocalServer):
         tls: Tls | None = None,
         sasl: Sasl | None = None,
     ) -> None:
+        if release is not None and jars is not None:
+            raise InvalidOptionError("release", release, "the jars are given, too")
+        if release is None and jars is None:
+            release = default_release()
         if release is not None:
-            check_release(release, tls=tls is not None)
-            if jars is not None:
-                raise InvalidOptionError("release", release, "the jars are given, too")
+            check_release(release, tls=tls is not None, required_logins=sasl is not None and sasl.enforce)
         super().__init__(
             [*([] if port else [_CLIENT]), *([_SECURE] if tls else [])],
             data_dir=data_dir,
@@ -115,17 +120,28 @@ class ZooKeeperServer(LocalServer):
         return self._tls is None or four_letter_words.accepts(ports.HOST, self._port(_SECURE))
 
     def _command(self) -> list[str]:
-        java = str(find_java())
-        jars = os.pathsep.join(map(str, self._class_path()))
+        java, jars = find_java(), self._class_path()
         if not ports.is_free(self.port):
             raise ServerStartError(f"port {self.port} is taken by another program")
-        return [java, *self._options(), "-cp", jars, _MAIN_CLASS, str(self._write_configuration())]
+        options = [*archive_options(java, jars, self._rehearse), *self._options()]
+        class_path = os.pathsep.join(map(str, jars))
+        return [str(java), *options, "-cp", class_path, _MAIN_CLASS, str(self._write_configuration())]
 
     def _class_path(self) -> Sequence[Path]:
-        netty = bool(self._tls or self._sasl)
         if self._release is not None:
-            return release_jars(self._release, netty=netty)
-        return self._jars or server_jars(netty=netty)
+            return release_jars(self._release, netty=self._needs_netty)
+        return self._jars or server_jars(netty=self._needs_netty)
+
+    @property
+    def _needs_netty(self) -> bool:
+        return bool(self._tls or self._sasl)
+
+    def _rehearse(self, option: str) -> None:
+        """See `class_archives.py`."""
+        sasl = Sasl({"rehearsal": "rehearsal"}) if self._needs_netty else None
+        with _Rehearsal(release=self._release, jars=self._jars, sasl=sasl, jvm_options=[option]) as server:
+            write_and_read(server.address)
+            server.stop()
 
     def _write_configuration(self) -> Path:
         path = self.data_dir.absolute() / "zoo.cfg"
@@ -154,3 +170,9 @@ class ZooKeeperServer(LocalServer):
     def __repr__(self) -> str:
         port = self._given_port or (self._port(_CLIENT) if self._reserved else "(no port yet)")
         return f"<ZooKeeperServer {ports.HOST}:{port}>"
+
+
+class _Rehearsal(ZooKeeperServer):
+    """A server that writes an archive of its classes while it stops."""
+
+    _STOP_TIMEOUT = 60.0

@@ -14,7 +14,8 @@ from ..deadline import Deadline
 from ..exceptions import ClaimTimeout, GuardFailedError, NoPermissionError, NotClaimedError, NotRegisteredError
 from .admin.copy_group import Copied, copy_group
 from .admin.delete_group import delete_group
-from .admin.force_release import force_release
+from .admin.evict import evict
+from .admin.force_release import force_release, trigger_rebalance
 from .admin.prune_group import prune_group
 from .instance import Instance, read_registration
 from .offsets import Offsets
@@ -156,6 +157,28 @@ class Consumergroup:
             expected_session=expected_session,
         )
         return owner
+
+    def evict(self, id: str, *, expected_session: int | None = None, execute: bool = True) -> tuple[Owner, ...]:
+        """Remove a stuck instance, as an administrator: its registration and its owner nodes, in one transaction.
+
+        Return the deleted owners; without `execute`, those that would be deleted. The other instances get their
+        partitions in the rebalance that follows.
+
+        Raise `NotRegisteredError` if there is no such instance, and `GuardFailedError` if its session is not
+        `expected_session`, if given, or if it changes at the same time.
+
+        A zkgroups member that is only slow joins again, and its commits are refused until then. Other clients may go on
+        reading and committing: stop their processes.
+        """
+        return evict(self.paths, self._context, id, expected_session=expected_session, execute=execute)
+
+    def trigger_rebalance(self) -> None:
+        """Make all members of the group rebalance, of any client. Their shares change only if something else changed.
+
+        Scala members need this after `release`: they do not watch the owners. Raise `GroupNotFoundError` if nobody has
+        ever registered in the group.
+        """
+        trigger_rebalance(self.paths, self._context)
 
     # The whole group
 

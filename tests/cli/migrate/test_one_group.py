@@ -34,7 +34,8 @@ def test_one_group_is_moved_under_another_name_and_may_be_unmarked(
         assert "is for other groups" in other.err
 
     assert zkgroups("migrate", "unmark", group).err == (
-        f"unmarked {group}: the group was moved to Kafka's own offsets as '{name}', by plan {plan_of(folder)}\n"
+        f"removed the mark of group {group!r}: "
+        f"the group was moved to Kafka's own offsets as '{name}', by plan {plan_of(folder)}\n"
     )
     assert zkgroups("migrate", "unmark", group).err == f"group {group!r} has no migration mark: nothing was changed\n"
     assert zkgroups("migrate", "unmark", "nobody").code == 3
@@ -54,7 +55,7 @@ def test_a_blocked_plan_of_one_group_is_recreated_by_the_next_run(
     registry.group(group).offsets.set(TopicPartition(topic, 0), MESSAGES + 7)
     ready = migrate("group", group, folder, "--on-out-of-range", "latest", "-o", "json")
     assert (ready.code, ready.json["groups"][0]["result"]) == (0, "ready")
-    assert "had nothing to write: recreating it" in ready.err
+    assert "has nothing to write: making a new one" in ready.err
     last = plan_of(folder)
     assert last != first
 

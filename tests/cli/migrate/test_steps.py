@@ -17,6 +17,7 @@ from zkgroups.testing import KafkaBroker
 
 from ..conftest import Zkgroups
 from ..kept_spark import Kept
+from ..running import run
 from .moving import MESSAGES, MOVED, NOWHERE, Migrate, make_topic, native
 
 
@@ -110,7 +111,7 @@ def test_an_offset_that_brokers_refuse_gives_exit_code_9(
     registry.group(name).offsets.set_many({TopicPartition(lost, 0): 1, TopicPartition(topic, 0): 2})
     folder = tmp_path / "plan"
     assert migrate("plan", folder).code == 0
-    admin = AdminClient({"bootstrap.servers": kafka_broker.address})
+    admin = AdminClient({"bootstrap.servers": kafka_broker.address, "log_level": 0})
     admin.delete_topics([lost])[lost].result()
     while brokers.partitions([lost]):
         pass
@@ -127,12 +128,15 @@ def test_an_offset_that_brokers_refuse_gives_exit_code_9(
 
 
 def test_a_plan_from_a_snapshot_is_applied_after_zookeeper_was_shut_down(
-    migrate: Migrate, kept: Kept, brokers: Brokers, group: str, zookeeper_hosts: str, tmp_path: Path
+    migrate: Migrate, kept: Kept, brokers: Brokers, group: str, zookeeper_hosts: str, kafka: str, tmp_path: Path
 ) -> None:
     taken = kept.run("snapshot", tmp_path / "data", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
     assert taken.code == 0, taken.err
     gone = {"ZKGROUPS_ZOOKEEPER": NOWHERE}
-    planned = migrate("plan", tmp_path / "plan", "--from-snapshot", tmp_path / "data", "-o", "json", **gone)
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('No module', name='pyspark')")
+    without_spark = gone | {"ZKGROUPS_BOOTSTRAP_SERVER": kafka, "PYTHONPATH": str(tmp_path)}
+    chosen = ("--from-snapshot", tmp_path / "data", "-o", "json")
+    planned = run("migrate", "plan", tmp_path / "plan", *chosen, env=without_spark)
     assert planned.code == 0, planned.err
     assert planned.json["plans"][0]["source"].startswith("snapshot ")
     assert migrate("apply", tmp_path / "plan", "--without-zookeeper", "--execute", **gone).code == 0

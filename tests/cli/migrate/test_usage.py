@@ -76,10 +76,6 @@ def test_every_option_in_an_example_exists(name: str) -> None:
             ("apply", "x", "-b", NOWHERE, "--engine", "local", "--master", "local"),
             "--master and --conf need --engine spark",
         ),
-        (
-            ("plan", "x", "-b", NOWHERE, "--engine", "local", "--from-snapshot", "y"),
-            "--from-snapshot needs --engine spark",
-        ),
         (("show", "hdfs://nn/x", "--engine", "local"), "it must be the name of a folder on this machine"),
     ],
     ids=str,

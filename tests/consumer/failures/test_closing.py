@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from zkgroups import Member, Registry
 from zkgroups.exceptions import MemberClosedError
 from zkgroups.testing import TcpProxy
 
+from ...seeds import seed
 from ..crew import Crew
 from ..nemesis import ROOT, plant_topics
 from .crews import BUSY, QUICK, TOPICS, owners
@@ -104,12 +104,8 @@ def test_failure_24_a_fork_cannot_use_the_generations_of_its_parent_and_does_not
     assert (done.stdout, done.returncode) == ("{0} True\n", 0), done.stderr
 
 
-SEED = int(os.environ.get("ZKGROUPS_CLOSING_SEED", "24"))
-
-
 def test_failure_24_members_that_close_at_any_moment_of_a_rebalance_leave_in_time(crew: Crew) -> None:
-    print(f"ZKGROUPS_CLOSING_SEED={SEED}")
-    rng = random.Random(SEED)
+    rng = random.Random(seed())
     crew.join("always", *QUICK)
     crew.settle()
     for round in range(15):

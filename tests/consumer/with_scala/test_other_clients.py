@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,14 +9,17 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.testing.waiting import eventually
-from zkgroups import Consumergroup, Registry, TopicPartition
+from zkgroups import Consumergroup, Owner, Registry, TopicPartition
 from zkgroups.consumer.events import EventKind
 from zkgroups.core.rebalance.range import range_assignor
 from zkgroups.testing import KafkaBroker
 
+from ...printing_consumer import LONGEST
+from ..pykafka_member import PykafkaMember
 from ..reader import Reader
-from ..scala import await_owners, await_stillness, changes_within, settle
+from ..scala import await_owners, changes_within, settle
 from .conftest import Ours, Scala
+from .mixed_group import Feed
 
 
 @pytest.fixture
@@ -62,49 +64,38 @@ def test_an_unreadable_registration_is_ignored_and_named(
     assert eventually(lambda: any("third party" in detail for detail in told(mine, EventKind.MALFORMED)))
 
 
-def test_a_member_of_kazoo_go_is_counted_and_named(
-    registry: Registry, group: Consumergroup, topic: str, ours: Ours, register: Callable[[str, bytes], None]
-) -> None:
-    fields = {"pattern": "static", "subscription": {topic: 1}, "timestamp": 1795255543, "version": 1}
-    register("go:1", json.dumps(fields).encode())
-
-    mine = ours("ours:1", {topic: 1})
-
-    # go:1 sorts first and has the larger half, but owns nothing.
-    await_owners(group, {TopicPartition(topic, number): f"{mine.id}-0" for number in (4, 5, 6)})
-    await_stillness(group, 1.0)
-    assert eventually(lambda: any("kazoo-go" in detail for detail in told(mine, EventKind.FOREIGN)))
+@pytest.fixture
+def pykafka(legacy_kafka: KafkaBroker, group: Consumergroup, topic: str) -> Iterator[PykafkaMember]:
+    """A real member of pykafka, which owns all partitions: it does not count the members of other clients."""
+    with PykafkaMember(legacy_kafka, group.name, topic) as member:
+        assert eventually(lambda: len(member.partitions) == 7, timeout=LONGEST), member.lines()
+        yield member
 
 
-def test_a_member_of_pykafka_is_counted_and_named(
-    registry: Registry, group: Consumergroup, topic: str, ours: Ours, register: Callable[[str, bytes], None]
-) -> None:
-    register("pykafka:1", topic.encode())
-
-    mine = ours("ours:1", {topic: 1})
-
-    await_owners(group, {TopicPartition(topic, number): f"{mine.id}-0" for number in range(4)})
-    await_stillness(group, 1.0)
-    assert eventually(lambda: any("pykafka" in detail for detail in told(mine, EventKind.FOREIGN)))
-
-
-def test_a_member_waits_for_partitions_that_pykafka_owns(
-    registry: Registry, group: Consumergroup, topic: str, ours: Ours, register: Callable[[str, bytes], None], raw: Any
+def test_a_pykafka_member_is_counted_and_named_and_its_partitions_are_waited_for(
+    group: Consumergroup, topic: str, ours: Ours, feed: Feed, pykafka: PykafkaMember
 ) -> None:
     """Its owner nodes have other names, so they do not prevent claims of zkgroups members."""
-    register("pykafka:1", topic.encode())
-    held = f"{group.paths.owners}/b'{topic}'/1-2"
-    raw.create(held, b"pykafka:1", ephemeral=True, makepath=True)
-
+    [theirs] = [instance.id for instance in group.instances()]
+    everything = {TopicPartition(topic, number) for number in range(7)}
+    assert {owner.at for owner in group.owners() if isinstance(owner, Owner) and owner.id == theirs} == everything
     mine = ours("ours:1", {topic: 1})
-
-    partitions = {TopicPartition(topic, number) for number in range(4)}
-    pykafkas = {TopicPartition(topic, 2)}
-    assert eventually(lambda: mine.member.assignment == partitions - pykafkas)
-    assert eventually(lambda: pykafkas in [event.at for event in mine.events if event.kind is EventKind.WAITING])
+    assert eventually(lambda: any("pykafka" in detail for detail in told(mine, EventKind.FOREIGN)), timeout=LONGEST)
+    in_order = sorted(everything)
+    share = set(in_order[:4] if mine.id < theirs else in_order[4:])
+    assert eventually(
+        lambda: share == set().union(*(event.at for event in mine.events if event.kind is EventKind.WAITING)),
+        timeout=LONGEST,
+    ), mine.events
+    feed.some(3)
+    assert eventually(lambda: len(pykafka.read) == 21, timeout=LONGEST), pykafka.lines()
     assert changes_within(group, 1.0) == []
-    raw.delete(held)
-    assert eventually(lambda: mine.member.assignment == partitions)
+    assert mine.messages == []
+    assert not mine.member.assignment
+
+    pykafka.leave()
+
+    assert eventually(lambda: mine.member.assignment == everything, timeout=LONGEST)
 
 
 def test_a_scala_member_beside_zkgroups_members_is_named(

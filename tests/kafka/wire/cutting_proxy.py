@@ -64,9 +64,9 @@ class CuttingProxy:
         assert self._server is not None
         return Address(HOST, self._server.sockets[0].getsockname()[1])
 
-    def arm(self, request: int, moment: Moment) -> None:
-        """Cut at this request, counted from 1."""
-        self._countdown, self._moment = request, moment
+    def arm(self, request: int, moment: Moment, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Cut at this request, counted from 1, and call a function then."""
+        self._countdown, self._moment, self._meanwhile = request, moment, meanwhile
 
     def arm_after(self, key: int, meanwhile: Callable[[], None]) -> None:
         """Cut after the next request of this kind was carried out, and after another client has done something."""
@@ -101,6 +101,7 @@ class CuttingProxy:
             self._key, moment = None, Moment.AFTER
         self.cut = self.cut or moment is not None
         if moment is Moment.BEFORE:
+            await asyncio.to_thread(self._meanwhile)
             return False
         self.passed.append(exchange)
         up_writer.write(_SIZE.pack(len(exchange.request)) + exchange.request)

@@ -72,7 +72,7 @@ def test_an_answer_to_another_request_is_an_error() -> None:
         async with FakeBroker() as fake:
             link = link_to(fake)
             fake.behaviours[DESCRIBE] = lying
-            with pytest.raises(DamagedAnswerError, match="in another order"):
+            with pytest.raises(DamagedAnswerError, match="not answer in the order of the requests"):
                 await name(link, "billing")
             link.close()
 

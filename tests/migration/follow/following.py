@@ -26,7 +26,7 @@ from zkgroups.zookeeper.admin import migration_marks as marks
 from ..rows import PLAN
 
 _LONGEST = 60.0
-FOLLOWING, DONE, LEFT = FollowState
+FOLLOWING, DONE, ALREADY_MOVED, LEFT = FollowState
 BOTH = pytest.mark.parametrize("broker", ["kafka_broker", "legacy_kafka"], indirect=True)
 UNREADABLE = [make_acl("world", "anyone", create=True, write=True, delete=True, admin=True)]
 READABLE = [make_acl("world", "anyone", all=True)]

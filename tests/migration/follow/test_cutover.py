@@ -12,7 +12,20 @@ from zkgroups.kafka import Brokers
 
 from ..conftest import Join
 from ..rows import numbers, plan_of
-from .following import DONE, FOLLOWING, JUST_LEFT, LEFT, Meddling, Run, detail_of, foreign, mark_of, state_of
+from .following import (
+    ALREADY_MOVED,
+    DONE,
+    FOLLOWING,
+    JUST_LEFT,
+    LEFT,
+    Meddling,
+    Run,
+    commit_as_member,
+    detail_of,
+    foreign,
+    mark_of,
+    state_of,
+)
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
@@ -102,6 +115,23 @@ def test_a_done_group_is_followed_again_if_an_instance_comes_back_while_others_a
         running.until(lambda: numbers(brokers, names[0]) == {at: 7})
         assert mark_of(registry, names[0]) == "moved"
     assert {each.state for each in running.end().values()} == {DONE}
+
+
+def test_a_moved_group_with_new_consumers_is_reported_as_already_moved_by_the_next_run(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
+) -> None:
+    at, names = topic[0], [f"{which} {topic[0].topic}" for which in "ab"]
+    for name in names:
+        registry.group(name).offsets.set(at, 5)
+    rows = plan_of(registry, brokers, {name: name for name in names})
+    assert {each.state for each in run(rows).end().values()} == {DONE}
+    with join(names[0], at.topic) as consumer:
+        commit_as_member(consumer, {at: 8})
+        registry.client.set(f"/consumers/{names[1]}/offsets/{at.topic}/0", b"6")  # by a legacy client
+        found = run(rows).end()
+        assert [found[name].state for name in names] == [ALREADY_MOVED, DONE]
+    assert [numbers(brokers, name)[at] for name in names] == [8, 6]
+    assert [mark_of(registry, name) for name in names] == ["moved", "moved"]
 
 
 def test_a_member_that_is_back_in_the_next_pass_is_not_cut_over(

@@ -17,6 +17,7 @@ from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 from zkgroups.zookeeper.admin.migration_target_locks import MigrationTargetLocks
 
+from ...seeds import seed
 from ..conftest import Join
 from ..rows import numbers, plan_of
 from .following import (
@@ -228,9 +229,7 @@ def test_offsets_that_are_older_than_their_topic_are_not_copied(
 def test_with_random_members_and_commits_no_offset_goes_back_and_both_sides_agree_at_the_end(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, steps: int
 ) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = random.Random(seed())
     names = [f"{which} {topic[0].topic}" for which in "abc"]
     for name in names:
         registry.group(name).offsets.set(topic[0], 0)

@@ -14,6 +14,7 @@ from zkgroups.zookeeper.admin import migration_marks as marks
 from ..conftest import Join
 from ..rows import PLAN, plan_of
 from .following import (
+    ALREADY_MOVED,
     BOTH,
     DONE,
     FOLLOWING,
@@ -109,6 +110,32 @@ def test_following_back_leaves_groups_that_this_plan_has_not_moved(
         (DONE, ""),
     ]
     assert [offsets_of(registry, name)[at] for name in names] == [5, 5, 8]
+
+
+def test_a_group_that_an_earlier_run_has_finished_is_reported_as_already_moved(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, join: Join
+) -> None:
+    at, names = topic[0], [f"{which} {topic[0].topic}" for which in ("first", "second", "restored", "ahead")]
+    for name in names:
+        registry.group(name).offsets.set(at, 5)
+    commit(brokers, names[2], {at: 3})
+    rows = plan_of(registry, brokers, {name: name for name in names})
+    mark_as_moved(registry, *names[:2])
+    commit(brokers, names[0], {at: 8})
+    commit(brokers, names[3], {at: 8})
+    with join(names[1], at.topic) as consumer:
+        commit_as_member(consumer, {at: 7})
+        running = run(rows, to_zookeeper=True)
+        running.until(lambda: mark_of(registry, names[0]) is None and offsets_of(registry, names[1]) == {at: 7})
+        running.stop.set()
+        assert running.end()[names[0]].state is DONE
+    with foreign(registry, names[0]):
+        registry.client.set(f"/consumers/{names[0]}/offsets/{at.topic}/0", b"9")
+        found = run(rows, to_zookeeper=True).end()
+    assert [found[name].state for name in names] == [ALREADY_MOVED, DONE, LEFT, LEFT]
+    not_marked = str(Obstacle(ObstacleKind.NOT_MARKED))
+    assert [found[name].detail for name in names] == ["", "", not_marked, not_marked]
+    assert [offsets_of(registry, name)[at] for name in names] == [9, 7, 5, 5]
 
 
 def test_following_back_reports_forbidden_topics_until_they_can_be_read(

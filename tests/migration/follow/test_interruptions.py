@@ -22,6 +22,7 @@ from zkgroups.migration.following.follow import follow
 from zkgroups.testing import KafkaBroker, TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
 
+from ...releases import needs_multiread
 from ..conftest import Join
 from ..rows import PLAN, numbers, plan_of, tree
 from .following import DONE, FOLLOWING, LEFT, Meddling, Run, commit, foreign, mark_as_moved, mark_of, offsets_of
@@ -176,6 +177,7 @@ def test_unavailable_servers_are_reported_and_retried(
     assert offsets_of(registry, name) == ({at: 5, topic[1]: 7} if to_zookeeper else {at: 5})
 
 
+@needs_multiread
 def test_a_pass_without_changes_asks_no_broker_and_reads_zookeeper_in_bulk(
     registry: Registry,
     zookeeper: Any,

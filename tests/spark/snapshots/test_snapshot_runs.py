@@ -15,7 +15,8 @@ from zkgroups.exceptions import (
     SparkJobError,
 )
 from zkgroups.spark import SourceOptions, Table, snapshot_names, take_snapshot
-from zkgroups.spark.snapshots.layout import IN_ORDER, Layout, UnfinishedSnapshot
+from zkgroups.spark.snapshots.layout import Layout, UnfinishedSnapshot
+from zkgroups.storage.snapshot_folder import IN_ORDER
 from zkgroups.storage.timestamps import parse_timestamp, timestamp_text
 
 from ..model import Model, assert_complete, assert_is

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from zkgroups import Registry, TopicPartition
+from zkgroups import Dialect, Registration, Registry, TopicPartition
+from zkgroups.core.znodes.registration_codec import encode_registration
 
 from ..conftest import Read, plant
 from .rows import KAZOO_GO, OPERATORS, SCALA, WHITE_LIST, told
@@ -64,7 +65,16 @@ def test_every_member_has_a_row_with_its_subscription(
     read: Read, raw: Any, registry: Registry, zookeeper_hosts: str
 ) -> None:
     registry.group("billing").instance("anna").register({"orders": 2, "tax": 1})
-    others = {"scala": SCALA, "list": WHITE_LIST, "go": KAZOO_GO, "py": b"orders", "junk": b"{", "empty": b""}
+    through_gateway = Registration({"orders": 1}, dialect=Dialect.GATEWAY, client_id="app", client_host="/10.0.0.7")
+    others = {
+        "scala": SCALA,
+        "gate": encode_registration(through_gateway),
+        "list": WHITE_LIST,
+        "go": KAZOO_GO,
+        "py": b"orders",
+        "junk": b"{",
+        "empty": b"",
+    }
     plant(raw, {f"billing/ids/{name}": data for name, data in others.items()}, ephemeral=True)
     plant(raw, {"closed/ids/x": SCALA, "half/ids/denied": SCALA, "half/ids/ben": SCALA})
     raw.set_acls("/consumers/closed/ids", [OPERATORS])
@@ -74,6 +84,7 @@ def test_every_member_has_a_row_with_its_subscription(
     for path, subscription, pattern, dialect, problem in (
         ("billing/ids/anna", {"orders": 2, "tax": 1}, "static", "zkgroups", None),
         ("billing/ids/scala", *orders2),
+        ("billing/ids/gate", {"orders": 1}, "static", "gateway", None),
         ("billing/ids/list", {"ord.*": 1}, "white_list", "scala", None),
         ("billing/ids/go", {"orders": 1, "tax": 3}, "static", "kazoo-go", None),
         ("billing/ids/py", {"orders": 1}, "static", "pykafka", None),
@@ -93,11 +104,14 @@ def test_every_member_has_a_row_with_its_subscription(
                 "subscription": subscription,
                 "pattern": pattern,
                 "dialect": dialect,
+                "client_id": "app" if dialect == "gateway" else None,
+                "client_host": "/10.0.0.7" if dialect == "gateway" else None,
                 "raw": data if problem else None,
                 "problem": problem and f"/consumers/{path}: {problem}",
             }
         )
-    unknown = dict.fromkeys(["session", "registered_at", "subscription", "pattern", "dialect", "raw"])
+    columns = "session registered_at subscription pattern dialect client_id client_host raw"
+    unknown = dict.fromkeys(columns.split())
     for group, instance, path in (("closed", None, "closed/ids"), ("half", "denied", "half/ids/denied")):
         problem = f"/consumers/{path}: no permission to read it"
         expected.append(

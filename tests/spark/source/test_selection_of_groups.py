@@ -120,6 +120,8 @@ root
  |    |-- value: integer (valueContainsNull = false)
  |-- pattern: string (nullable = true)
  |-- dialect: string (nullable = true)
+ |-- client_id: string (nullable = true)
+ |-- client_host: string (nullable = true)
  |-- raw: binary (nullable = true)
  |-- problem: string (nullable = true)
  |-- read_at: timestamp (nullable = false)

@@ -80,7 +80,7 @@ def new_member_id(group: Group, request: JoinRequest) -> str:
 
 
 def _has_room(group: Group, member_id: str) -> bool:
-    """True if a member may join. During a rebalance, the members that join first get the places."""
+    """True if a member may join. If the group is full during a rebalance, the members that join first are accepted."""
     limit = group.config.max_members
     member = group.members.get(member_id)
     match group.state:

@@ -126,9 +126,9 @@ class RemoveOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ExpireOffsets:
-    """Delete the offsets that were committed before a time, except those of some topics. None deletes nothing.
+    """Delete the offsets that were committed before a time, except those of some topics.
 
-    Answer with `OffsetsExpired`: the number of offsets that remain.
+    Without a time, delete nothing. Answer with `OffsetsExpired`: the number of offsets that remain.
     """
 
     group: str

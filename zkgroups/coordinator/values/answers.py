@@ -103,9 +103,9 @@ class CommitAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LocateAnswer:
-    """The other coordinators of the `groups` of the request. A missing group has none, and may be joined here.
+    """The `groups` of the request that have another coordinator. All other groups may be joined here.
 
-    With an `error`, they could not be found. `are_elected`: whether coordinators can change.
+    With an `error`, coordinators could not be looked up. `are_elected`: whether coordinators can change.
     """
 
     error: KafkaError

@@ -137,6 +137,6 @@ class _Reader:
 
     def _take(self, length: int) -> bytes:
         if not 0 <= length <= len(self._data) - self._at:
-            raise struct.error("longer than the bytes")
+            raise struct.error("a value is longer than the remaining bytes")
         self._at += length
         return self._data[self._at - length : self._at]

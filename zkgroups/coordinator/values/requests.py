@@ -1,6 +1,6 @@
-"""The requests that a coordinator answers, with the fields of Kafka's group APIs that it needs. Durations are seconds.
+"""The requests that a coordinator answers, with the fields of Kafka's group APIs that it needs.
 
-Old versions of an API do not have all fields. The default of a field is its meaning in these versions.
+Durations are in seconds. Old versions of an API do not have all fields: the default of a field is its meaning there.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class LocateRequest:
-    """Find the coordinators of `groups`, if the storage has several."""
+    """Find the coordinators of `groups`, if several coordinators share the storage."""
 
     groups: tuple[str, ...]
 

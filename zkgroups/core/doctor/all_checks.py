@@ -1,40 +1,57 @@
-"""The table of all checks: code, severity, meaning, and the reason why a finding may not be repaired.
+"""The tables of all checks: code, severity, meaning, and the reason why a finding may not be repaired.
 
-`run_checks` runs all of them on one group. The check functions are in the modules `*_checks.py`.
+`run_checks` runs the checks of the znodes of one group, and `run_log_checks` those that need the brokers. The check
+functions are in the modules `*_checks.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from . import group_checks, offset_checks, owner_checks, registration_checks, topic_checks
+from ..offsets.lag import GroupLag
+from . import group_checks, log_checks, offset_checks, owner_checks, registration_checks, topic_checks
 from .findings import CheckCode, Finding, Problem, Severity
 from .group_nodes import GroupNodes
 
+Subject = TypeVar("Subject")
+
 
 @dataclass(frozen=True, slots=True)
-class DoctorCheck:
+class DoctorCheck(Generic[Subject]):
     """One check. With `is_transient`, a finding may only show that the group changed while its nodes were read."""
 
     code: CheckCode
     severity: Severity
     meaning: str
     not_repaired: str
-    find: Callable[[GroupNodes], Iterable[Problem]]
+    find: Callable[[Subject], Iterable[Problem]]
     is_transient: bool = False
 
 
 def run_checks(nodes: GroupNodes) -> list[Finding]:
     """Return all findings in a group: the worst first, then in the order of the table, then by path."""
-    found = [(check, problem) for check in CHECKS for problem in sorted(check.find(nodes), key=lambda each: each.path)]
-    findings = [_finding(nodes.group, check, problem) for check, problem in found]
-    worst_first = list(Severity)
-    return sorted(findings, key=lambda finding: worst_first.index(finding.severity))
+    return _run(CHECKS, nodes.group, nodes)
 
 
-def _finding(group: str, check: DoctorCheck, problem: Problem) -> Finding:
+def run_log_checks(lag: GroupLag) -> list[Finding]:
+    """Return all findings about the offsets of a group and the logs of the brokers, in the same order."""
+    return _run(LOG_CHECKS, lag.group, lag)
+
+
+def _run(checks: Iterable[DoctorCheck[Subject]], group: str, subject: Subject) -> list[Finding]:
+    found = [(check, each) for check in checks for each in sorted(check.find(subject), key=lambda each: each.path)]
+    return worst_first(_finding(group, check, problem) for check, problem in found)
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Sort findings by severity. Findings of one severity keep their order."""
+    order = list(Severity)
+    return sorted(findings, key=lambda finding: order.index(finding.severity))
+
+
+def _finding(group: str, check: DoctorCheck[Subject], problem: Problem) -> Finding:
     return Finding(
         severity=problem.severity or check.severity,
         group=group,
@@ -52,7 +69,7 @@ _NEEDS_DECISION: Final = "only a person can decide what the node should contain"
 _TOPIC_MAY_RETURN: Final = "the topic may be created again"
 _LIVE_OR_PERSISTENT: Final = "it belongs to a live session, or is repaired as a persistent-registration"
 
-CHECKS: Final = (
+CHECKS: Final[tuple[DoctorCheck[GroupNodes], ...]] = (
     DoctorCheck(
         CheckCode.ORPHAN_OWNER,
         Severity.ERROR,
@@ -227,3 +244,21 @@ CHECKS: Final = (
     ),
 )
 """All checks, in the order in which findings are shown and repaired: a registration comes before its owner nodes."""
+
+LOG_CHECKS: Final[tuple[DoctorCheck[GroupLag], ...]] = (
+    DoctorCheck(
+        CheckCode.PAST_END,
+        Severity.ERROR,
+        "an offset is past the log end, e.g. because the topic was recreated",
+        _NEEDS_DECISION,
+        log_checks.past_end_offsets,
+    ),
+    DoctorCheck(
+        CheckCode.BEFORE_START,
+        Severity.WARNING,
+        "an offset is before the log start, so messages were deleted that the group has not read",
+        _NEEDS_DECISION,
+        log_checks.before_start_offsets,
+    ),
+)
+"""The checks that need the brokers."""

@@ -21,9 +21,14 @@ class Severity(StrEnum):
     WARNING = "warning"
     INFO = "info"
 
+    def is_at_least(self, other: Severity) -> bool:
+        """Return whether this is as severe as another, or worse."""
+        order = list(Severity)
+        return order.index(self) <= order.index(other)
+
 
 class CheckCode(StrEnum):
-    """The codes of all checks. `all_checks.CHECKS` has their meanings."""
+    """The codes of all checks. `all_checks.CHECKS` and `all_checks.LOG_CHECKS` have their meanings."""
 
     ORPHAN_OWNER = "orphan-owner"
     PERSISTENT_REGISTRATION = "persistent-registration"
@@ -45,6 +50,8 @@ class CheckCode(StrEnum):
     NEGATIVE_OFFSET = "negative-offset"
     MISNAMED_OFFSET = "misnamed-offset"
     STALE_OFFSET = "stale-offset"
+    PAST_END = "past-end"
+    BEFORE_START = "before-start"
     NO_PERMISSION = "no-permission"
     EMPTY_GROUP = "empty-group"
     NESTED_NODE = "nested-node"

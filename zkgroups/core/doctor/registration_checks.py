@@ -93,7 +93,7 @@ def persistent_registrations(nodes: GroupNodes) -> Iterator[Problem]:
 
 def is_removable(nodes: GroupNodes, node: RegisteredInstance) -> bool:
     """True if no client is behind the node, it has no children, and it is readable: the repair needs permissions."""
-    if not node.persistent or isinstance(node.registration, ForbiddenNode):
+    if isinstance(node.registration, ForbiddenNode):
         return False
     return node in nodes.view.dead and join(nodes.paths.ids, node.id) not in nodes.nested
 

@@ -8,10 +8,11 @@ The target is compared first: consumers that have continued there do not depend 
     | the expected offset               | the planned node     | equal                                             |
     | the expected offset               | a later write        | source moved                                      |
     | the expected offset               | no such node         | source gone                                       |
-    | the offset from before the plan   |                      | not written; blocked, if the plan has obstacles   |
+    | the offset from before the plan   |                      | not written; or blocked, see below                |
     | a higher, a lower, or no offset   |                      | target ahead, target behind, gone from the target |
 
-The expected offset is the planned one, or the offset from before the plan if the row is not a commit. A skipped row
+The expected offset is the planned one, or the offset from before the plan if the row is not a commit. A group is
+blocked if the plan has obstacles, unless it was followed, and moved. A skipped row
 without a partition describes a node that is not a partition. It is equal unless nodes of the topic are hidden.
 """
 
@@ -38,20 +39,28 @@ NO_TOPIC_IDS: Final[TopicIds] = MappingProxyType({})
 
 
 def compare_rows(
-    rows: PlanRows, source: SourceState | None, target: TargetState, ids: TopicIds = NO_TOPIC_IDS
+    rows: PlanRows,
+    source: SourceState | None,
+    target: TargetState,
+    ids: TopicIds = NO_TOPIC_IDS,
+    *,
+    moved: bool = False,
 ) -> Columns[MatchRow]:
     """Compare the rows of a group with both sides, and add rows for offsets that are not in the plan.
 
-    Without a source only the target is compared.
+    Without a source only the target is compared. Pass `moved` if the group's mark says that this plan has moved it.
     """
-    return _Comparison(rows, source, target, ids).matches()
+    return _Comparison(rows, source, target, ids, moved=moved).matches()
 
 
 class _Comparison:
     """One group with its state on both sides."""
 
-    def __init__(self, rows: PlanRows, source: SourceState | None, target: TargetState, ids: TopicIds) -> None:
+    def __init__(
+        self, rows: PlanRows, source: SourceState | None, target: TargetState, ids: TopicIds, *, moved: bool
+    ) -> None:
         self._rows = rows
+        self._is_blocked = bool(rows[0].obstacles) and not moved
         self._has_source = source is not None
         self._source = source or SourceState()
         self._unreadable = "; ".join(filter(None, [self._source.unreadable, target.unreadable]))
@@ -149,12 +158,22 @@ class _Comparison:
             return Match.EQUAL if self._is_not_a_partition(row, key) else Match.UNKNOWN
         if row.topic in self._recreated:
             return Match.RECREATED
-        return _compare_target(row, expected, self._native.get(key)) or self._compare_source(row, key)
+        return self._compare_target(row, expected, self._native.get(key)) or self._compare_source(row, key)
 
     def _is_not_a_partition(self, row: PlanRow, key: OffsetKey) -> bool:
         """Return whether a row without a partition describes a readable node that the plan skips."""
         hidden = key in self._source.offsets or (None, None) in self._source.offsets
         return row.topic is not None and row.action is Action.SKIP and not not_moved([row]) and not hidden
+
+    def _compare_target(self, row: PlanRow, expected: int | None, native: int | None) -> Match | None:
+        """Return how the target differs from the expected offset, or None if it does not."""
+        if native == expected and row.action is not Action.REFUSE:
+            return None
+        if native == row.before:
+            return Match.BLOCKED if self._is_blocked else Match.NOT_WRITTEN
+        if native is None:
+            return Match.GONE
+        return Match.AHEAD if expected is None or native > expected else Match.BEHIND
 
     def _compare_source(self, row: PlanRow, key: OffsetKey) -> Match:
         if not is_of_source(row):
@@ -165,17 +184,6 @@ class _Comparison:
         if node is None:
             return Match.SOURCE_GONE
         return Match.EQUAL if node.zxid == row.zxid else Match.SOURCE_MOVED
-
-
-def _compare_target(row: PlanRow, expected: int | None, native: int | None) -> Match | None:
-    """Return how the target differs from the expected offset, or None if it does not."""
-    if native == expected and row.action is not Action.REFUSE:
-        return None
-    if native == row.before:
-        return Match.BLOCKED if row.obstacles else Match.NOT_WRITTEN
-    if native is None:
-        return Match.GONE
-    return Match.AHEAD if expected is None or native > expected else Match.BEHIND
 
 
 def dual_commit(offset: int | None, native: int | None) -> str:

@@ -28,6 +28,8 @@ class FollowState(StrEnum):
     FOLLOWING = "following"
     DONE = "done"
     """All members have left the leading side, and both sides agree."""
+    ALREADY_MOVED = "already moved"
+    """An earlier run has finished the group, and the following side has all offsets."""
     LEFT = "left"
     """An obstacle needs the operator."""
 
@@ -151,6 +153,11 @@ class FollowedOffsets:
     def topics(self) -> set[str]:
         """The topics of the leading side."""
         return {at.topic for at in self._leading}
+
+    def are_copied_to(self, following: Mapping[TopicPartition, int | None]) -> bool:
+        """Return whether the following side has every offset of the leading side, or a higher one, and at least one."""
+        found = [(following.get(at), leading.number) for at, leading in self._leading.items()]
+        return bool(found) and all(number is None or (there is not None and there >= number) for there, number in found)
 
     def stamp(self, at: TopicPartition) -> int:
         """Return the stamp of an offset of the leading side."""

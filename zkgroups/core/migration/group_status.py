@@ -18,7 +18,7 @@ class MigrationStage(StrEnum):
 
     NOT_BEGUN = "not begun"
     PARTLY = "partly"
-    """Only some offsets are as planned: apply or rollback was killed, or rows failed."""
+    """Only some offsets are as planned: apply or rollback was killed, rows failed, or offsets were deleted since."""
     DONE = "done"
     NOT_MARKED = "not marked"
     """The target is as planned, but the group has no mark: legacy members may join and continue from ZooKeeper."""
@@ -52,14 +52,14 @@ class GroupStatus(NamedTuple):
     detail: str
 
 
-def group_status(rows: PlanRows, target: TargetState, mark: str, *, moved: bool) -> GroupStatus:
+def group_status(rows: PlanRows, target: TargetState, mark: str, *, moved: bool | None) -> GroupStatus:
     """Return the progress of a group. Only reports show whether it was rolled back.
 
-    Pass `moved` if the group's mark says that this plan has moved it, or if marks cannot be read.
+    `moved` says whether the group's mark says that this plan has moved it. None: marks cannot be read.
     """
     counts = _Counts.of(rows, target.committed)
-    stage = MigrationStage.UNKNOWN if target.unreadable else _stage(rows, counts)
-    stage = MigrationStage.NOT_MARKED if stage is MigrationStage.DONE and not moved else stage
+    stage = MigrationStage.UNKNOWN if target.unreadable else _stage(rows, counts, moved=bool(moved))
+    stage = MigrationStage.NOT_MARKED if stage is MigrationStage.DONE and moved is False else stage
     return GroupStatus(
         plan=rows[0].plan,
         group=rows[0].group,
@@ -83,11 +83,12 @@ class _Counts:
     as_planned: int
     as_before: int
     otherwise: int
-    missing: int
+    is_missing: bool
 
     @classmethod
     def of(cls, rows: PlanRows, committed: Mapping[TopicPartition, NativeOffset]) -> _Counts:
-        as_planned = as_before = otherwise = missing = 0
+        as_planned = as_before = otherwise = 0
+        is_missing = False
         for row in rows:
             now = None if row.at is None else committed.get(row.at)
             if row.is_commit and now is not None and now.offset == row.planned:
@@ -95,20 +96,20 @@ class _Counts:
             elif is_as_before(row, now):
                 as_before += row.is_commit
             elif now is None:
-                missing += 1
+                is_missing = True
             else:
                 otherwise += 1
         new = len(committed.keys() - {row.at for row in rows})
-        return cls(as_planned, as_before, otherwise + new, missing)
+        return cls(as_planned, as_before, otherwise + new, is_missing)
 
 
-def _stage(rows: PlanRows, counts: _Counts) -> MigrationStage:
+def _stage(rows: PlanRows, counts: _Counts, *, moved: bool) -> MigrationStage:
     if counts.otherwise:
         return MigrationStage.MOVED_ON
-    if counts.missing or (counts.as_planned and counts.as_before):
+    if counts.is_missing or (counts.as_planned and counts.as_before):
         return MigrationStage.PARTLY
     if counts.as_planned:
         return MigrationStage.DONE
-    if rows[0].obstacles:
-        return MigrationStage.BLOCKED
+    if rows[0].obstacles:  # if the group was followed and moved, its offsets were deleted since
+        return MigrationStage.PARTLY if moved else MigrationStage.BLOCKED
     return MigrationStage.NOT_BEGUN if counts.as_before else MigrationStage.NOTHING

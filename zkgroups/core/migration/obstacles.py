@@ -50,6 +50,7 @@ class ObstacleKind(StrEnum):
     # Rollback
     NOT_MOVED = "not-moved"
     COMMITTED_SINCE = "committed-since"
+    SOURCE_COMMITTED_SINCE = "source-committed-since"
     COMMITTED_DURING_ROLLBACK = "committed-during-rollback"
     MOVED_BACK = "moved-back"
     TOPICS_CHANGED_DURING_ROLLBACK = "topics-changed-during-rollback"
@@ -124,6 +125,7 @@ _TEXTS: Final = {
     ),
     ObstacleKind.NOT_MOVED: "this plan has not moved the group: {detail}",
     ObstacleKind.COMMITTED_SINCE: "offsets were committed on the target since the migration: {names}",
+    ObstacleKind.SOURCE_COMMITTED_SINCE: "offsets in ZooKeeper are newer than the plan, and are kept: {names}",
     ObstacleKind.COMMITTED_DURING_ROLLBACK: "offsets were committed on the target during the rollback: {names}",
     ObstacleKind.MOVED_BACK: "offsets of the target were moved back, and ZooKeeper keeps the higher ones: {names}",
     ObstacleKind.TOPICS_CHANGED_DURING_ROLLBACK: "topics were deleted or recreated during the rollback",
@@ -142,7 +144,7 @@ _NEW_PLAN: Final = "make a new plan in another folder"
 
 NEXT_STEPS: Final = {
     ObstacleKind.UNREADABLE: "Remove the cause that the message names, then try again.",
-    ObstacleKind.LEGACY_INSTANCES: "Stop these instances, or use `migrate follow`, which waits for their end.",
+    ObstacleKind.LEGACY_INSTANCES: "Stop these instances, or use `migrate follow`, which waits until they stop.",
     ObstacleKind.NATIVE_MEMBERS: "Stop these consumers on the brokers.",
     ObstacleKind.INVALID_NAME: "Give the group another name on the brokers: `--rename` or `--rename-regex`.",
     ObstacleKind.TARGET_CONFLICT: "Give each group its own name on the brokers: `--rename` or `--rename-regex`.",
@@ -164,6 +166,7 @@ NEXT_STEPS: Final = {
     ObstacleKind.LOCK_LOST_AFTER_WRITE: "Run `migrate verify`, which compares both sides.",
     ObstacleKind.NOT_MOVED: "Do nothing: there is nothing to roll back.",
     ObstacleKind.COMMITTED_SINCE: "Keep this progress with `--to-zookeeper`, or discard it with `--force`.",
+    ObstacleKind.SOURCE_COMMITTED_SINCE: f"Legacy members continue from there. To move the group later, {_NEW_PLAN}.",
     ObstacleKind.COMMITTED_DURING_ROLLBACK: "Stop the new consumers, then run `migrate rollback` again.",
     ObstacleKind.MOVED_BACK: "To go on, use `--force`: ZooKeeper then keeps the higher offsets.",
     ObstacleKind.TOPICS_CHANGED_DURING_ROLLBACK: "Run `migrate rollback` again.",

@@ -153,6 +153,9 @@ class Outcome(StrEnum):
     """Written, but other clients changed the group at the same time, or its mark could not be set; see the detail."""
     FAILED = "failed"
     """The detail is the error that the brokers returned for this partition."""
+    NEWER = "newer in zookeeper"
+    """In addition to another row of a rollback: a legacy client has committed in ZooKeeper since the plan. The offset
+    found there is kept."""
 
 
 class ReportRow(NamedTuple):

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..kafka_values import NativeOffset
-from ..znodes.topic_partition import TopicPartition
-from .changes_since_plan import PlanRows, member_obstacles, recreated_partitions
+from ..znodes.topic_partition import TopicPartition, known_partition
+from .changes_since_plan import PlanRows, is_of_source, member_obstacles, new_offsets, recreated_partitions
 from .obstacles import Obstacle, ObstacleKind, texts
 from .offset_decision import Reason
-from .source_and_target_state import OffsetKey, OffsetNode, TargetState, TopicIds
+from .source_and_target_state import OffsetKey, OffsetNode, SourceState, TargetState, TopicIds
 
 # The target
 
@@ -88,7 +88,7 @@ def restoration(
     committed: Mapping[TopicPartition, NativeOffset],
     lost: UnrestorableOffsets = ALL_RESTORABLE,
     *,
-    single: bool = False,
+    single: bool,
 ) -> Restoration:
     """Return how to restore a target. After a kill at any step, calling this again leads to the same end state.
 
@@ -156,6 +156,31 @@ def _obstacle(kind: ObstacleKind, partitions: Sequence[TopicPartition] | frozens
     return [Obstacle.of(kind, map(str, sorted(partitions)))] if partitions else []
 
 
+# ZooKeeper
+
+
+def newer_offsets(
+    rows: PlanRows, source: SourceState, committed: Mapping[TopicPartition, NativeOffset]
+) -> dict[TopicPartition, int]:
+    """Return the offsets in ZooKeeper that were written after the plan, and differ from those of the target.
+
+    A legacy client has committed them, and does not respect the mark.
+    """
+    planned = {(row.topic, row.partition): row.zxid for row in rows if is_of_source(row)}
+    written = [key for key, zxid in planned.items() if key in source.offsets and source.offsets[key].zxid != zxid]
+    newer = {}
+    for key in (*written, *new_offsets(rows, source)):
+        at, number = known_partition(*key), source.offsets[key].offset
+        if at is not None and number is not None and number != _or_none_yet(_number(committed.get(at))):
+            newer[at] = number
+    return newer
+
+
+def newer_obstacle(newer: Mapping[TopicPartition, int]) -> Obstacle:
+    """Return the text for people about newer offsets. It does not stop the rollback."""
+    return Obstacle.of(ObstacleKind.SOURCE_COMMITTED_SINCE, map(str, sorted(newer)))
+
+
 # Progress to copy back to ZooKeeper
 
 
@@ -180,6 +205,10 @@ def forward_only(
 def _in_zookeeper(at: TopicPartition, nodes: Mapping[OffsetKey, OffsetNode]) -> int | None:
     node = nodes.get((at.topic, at.partition))
     return None if node is None else node.offset
+
+
+def _number(found: NativeOffset | None) -> int | None:
+    return None if found is None else found.offset
 
 
 def _or_none_yet(offset: int | None) -> int:

@@ -70,6 +70,18 @@ def detect_format(text: str) -> FileFormat:
     return FileFormat.JSON if re.search(r'"offsets"\s*:\s*\[', start[:200]) else FileFormat.SPARK
 
 
+def may_be_cut(text: str, file_format: FileFormat | None = None) -> bool:
+    r"""Return whether the last offset in a valid text may lack digits, because the text ends without a newline.
+
+    In JSON, a text that was cut is not valid.
+
+    >>> may_be_cut("orders,0,12"), may_be_cut("orders,0,12\n"), may_be_cut('{"orders": {"0": 12}}')
+    (True, False, False)
+    """
+    has_lines = (file_format or detect_format(text)) in (FileFormat.CSV, FileFormat.KAFKA_CSV, FileFormat.PATH)
+    return has_lines and not text.rstrip(" \t\r").endswith("\n")
+
+
 def _json_or_none(text: str) -> Any:
     try:
         return json.loads(text)

@@ -123,8 +123,7 @@ class Rebalance:
     @property
     def settled(self) -> bool:
         """True if the member works on exactly the partitions that the plan assigns to it."""
-        idle = self.state is RebalanceState.IDLE and not self._read_again
-        return idle and self.held == self.wanted == (self.running or NOTHING)
+        return self.state is RebalanceState.IDLE and self.held == self.wanted == (self.running or NOTHING)
 
     @property
     def leaving(self) -> bool:

@@ -15,6 +15,8 @@ from .decoding import is_int
 
 _VERSION: Final = 1
 _LAST_PORT: Final = 65535
+_LONGEST_HOST: Final = 255
+"""The names of hosts in the DNS are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ def decode_coordinator(data: bytes) -> CoordinatorNode:
     CoordinatorNode(id='6f1c', host='gateway-1', first_port=19093, last_port=19192)
     >>> decode_coordinator(b'{"version":1,"id":"6f1c","host":"gateway-1","ports":[19093,-1]}')
     CoordinatorNode(id='6f1c', host='', first_port=0, last_port=0)
+    >>> decode_coordinator(b'{"version":1,"id":"6f1c","host":"gateway-\\\\ud800","ports":[19093,19192]}').host
+    ''
     """
     try:
         fields: Any = json.loads(data)
@@ -58,10 +62,15 @@ def decode_coordinator(data: bytes) -> CoordinatorNode:
         return CoordinatorNode("")
     id, host, ports = fields.get("id"), fields.get("host"), fields.get("ports")
     id = id if isinstance(id, str) else ""
-    if fields.get("version") != _VERSION or not isinstance(host, str) or not _is_range(ports):
+    if fields.get("version") != _VERSION or not _is_host(host) or not _is_range(ports):
         return CoordinatorNode(id)
     first, last = ports
     return CoordinatorNode(id, host, first, last)
+
+
+def _is_host(host: Any) -> TypeGuard[str]:
+    """Return whether an answer to a client can contain this name or address."""
+    return isinstance(host, str) and len(host) <= _LONGEST_HOST and host.isprintable()
 
 
 def _is_range(ports: Any) -> TypeGuard[list[int]]:

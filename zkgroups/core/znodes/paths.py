@@ -7,6 +7,8 @@
     /consumers/<group>/details/<topic>/<partition>    persistent   zkgroups only: details of a commit through a gateway
     /zkgroups/targets/<cluster>:<target>              ephemeral    zkgroups only: lock of a migration target
     /zkgroups/coordinators/<group>                    ephemeral    zkgroups only: the gateway that coordinates a group
+    /zkgroups/routes/<group>                          persistent   zkgroups only: the group is on the brokers
+    /zkgroups/routes/<group>/<gateway>                ephemeral    zkgroups only: a gateway that forwards the group
     /brokers/topics/<topic>                           persistent   Kafka's, read only
     /brokers/ids/<broker>                             ephemeral    Kafka's, read only
 
@@ -28,6 +30,7 @@ BROKER_TOPICS: Final = "/brokers/topics"
 BROKER_IDS: Final = "/brokers/ids"
 TARGETS: Final = "/zkgroups/targets"
 COORDINATORS: Final = "/zkgroups/coordinators"
+ROUTES: Final = "/zkgroups/routes"
 
 
 class Part(StrEnum):
@@ -112,6 +115,11 @@ def target_lock(cluster: str | None, target: str) -> str:
 def coordinator(group: str) -> str:
     """The path of the node of the gateway that coordinates a group."""
     return join(COORDINATORS, check_group(group))
+
+
+def route_path(group: str) -> str:
+    """The path of the route of a group (`group_route.py`)."""
+    return join(ROUTES, check_group(group))
 
 
 def broker_topic(topic: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,12 +12,12 @@ from typing import Any, Final, TypeAlias
 from ...kafka.wire import codec
 from ...kafka.wire.codec import RequestKind
 from ...kafka.wire.errors import DamagedAnswerError
-from ..limits import Limits
-from .byte_stream import ByteStream
-from .frames import Frame
+from .frame_stream import FrameStream
 from .large_messages import on_thread_if_large
-from .upstream import Upstream, UpstreamError
+from .upstream import Upstream
+from .worker import Worker
 
+_ID_SIZE: Final = 4
 _LONGEST_DECODED: Final = 200_000_000
 
 
@@ -55,71 +56,97 @@ Due: TypeAlias = Ready | Forwarded | Changed | Captured
 
 
 class AnswerQueue:
-    """Sends answers to one client, in the order in which they were added."""
+    """Sends answers to one client, in the order in which they were added.
 
-    def __init__(self, client: ByteStream, upstream: Upstream, limits: Limits) -> None:
+    - `on_end`: called after each answer that was changed or captured, with an error, or None.
+    """
+
+    def __init__(self, client: FrameStream, upstream: Upstream, on_end: Callable[[BaseException | None], None]) -> None:
         self._client = client
         self._upstream = upstream
-        self._stall_timeout = limits.stall_timeout
-        self._due: asyncio.Queue[Due] = asyncio.Queue(limits.requests_in_flight)
-        self._from_broker = 0
+        self._due: deque[Due] = deque()
+        self._worker = Worker(on_end)
+
+    def __len__(self) -> int:
+        """Return the number of answers that have not begun to arrive."""
+        return len(self._due)
 
     @property
     def waits_for_broker(self) -> bool:
         """True while an answer of the broker is due."""
-        return self._from_broker > 0
+        return self._is_within or any(not isinstance(each, Ready) for each in self._due)
 
     @property
     def is_empty(self) -> bool:
         """True if all answers were sent."""
-        return self._due.empty() and not self.waits_for_broker
+        return not self._due and not self._is_within
 
-    async def add(self, due: Due) -> None:
-        """Add an answer. Wait while too many are due."""
-        if not isinstance(due, Ready):
-            self._from_broker += 1
-        await self._due.put(due)
+    @property
+    def is_blocked(self) -> bool:
+        """True while answers must wait, even if they have arrived."""
+        return self._worker.is_busy or self._client.is_full
 
-    async def run(self) -> None:
-        """Send all answers, until an error."""
-        while True:
-            due = await self._due.get()
-            if isinstance(due, Ready):
-                await self._send(due.frame)
-            else:
-                await self._pass_on(due, await self._next_frame(due.kind))
-                self._from_broker -= 1
+    @property
+    def _is_within(self) -> bool:
+        return self._upstream.stream is not None and self._upstream.stream.frames.is_within
 
-    async def _pass_on(self, due: Forwarded | Changed | Captured, frame: Frame) -> None:
-        match due:
-            case Forwarded():
-                async for part in frame.parts():
-                    await self._send(part)
-            case Changed(kind, change):
-                answer = await _decoded(kind, frame)
-                version = await change(answer)
-                written = partial(codec.encode_answer, answer, version, kind.correlation_id)
-                await self._send(await on_thread_if_large(frame.size, written))
-            case Captured(kind, waiting):
-                answer = await _decoded(kind, frame)
-                if not waiting.done():
-                    waiting.set_result(answer)
+    def add(self, due: Due) -> None:
+        """Add an answer."""
+        self._due.append(due)
+        if isinstance(due, Ready):
+            self.proceed()
 
-    async def _next_frame(self, kind: RequestKind) -> Frame:
-        frame = await self._upstream.frames.next()
-        if frame is None:
-            raise UpstreamError("the broker closed the connection")
-        if codec.correlation_id(await frame.start(4)) != kind.correlation_id:
-            raise DamagedAnswerError("the answers of the broker are not in the order of the requests")
-        return frame
+    def proceed(self) -> None:
+        """Send all answers that have arrived."""
+        while self._due and not self.is_blocked and self._next_answer(self._due[0]):
+            pass
+        if not self._client.is_full:
+            self._send_passed_on()
 
-    async def _send(self, data: bytes | memoryview) -> None:
-        await self._client.send(data, self._stall_timeout)
+    async def stop(self) -> None:
+        """Stop to change answers."""
+        await self._worker.stop()
 
+    def _next_answer(self, due: Due) -> bool:
+        """Begin the next answer. Return False if it has not arrived, or takes time."""
+        if isinstance(due, Ready):
+            if self._is_within:
+                return False
+            self._send_passed_on()
+            self._client.send(due.frame)
+        else:
+            assert self._upstream.stream is not None
+            frames = self._upstream.stream.frames
+            if (start := frames.start(_ID_SIZE)) is None:
+                return False
+            if codec.correlation_id(start) != due.kind.correlation_id:
+                raise DamagedAnswerError("the broker did not answer in the order of the requests")
+            if not isinstance(due, Forwarded):
+                self._send_passed_on()
+                self._worker.start(self._read(due, self._upstream.stream))
+                return False
+            frames.pass_on()
+        self._due.popleft()
+        return True
 
-async def _decoded(kind: RequestKind, frame: Frame) -> Any:
-    if frame.size > _LONGEST_DECODED:
-        raise DamagedAnswerError(f"an answer of {frame.size} bytes is too long to be read")
-    return await on_thread_if_large(
-        frame.size, partial(codec.decode_answer, kind.key, kind.version, await frame.whole())
-    )
+    def _send_passed_on(self) -> None:
+        stream = self._upstream.stream
+        if stream is not None and stream.frames.held:
+            self._client.send(stream.take())
+
+    async def _read(self, due: Changed | Captured, stream: FrameStream) -> None:
+        """Receive the next answer as a whole, and change it or capture it."""
+        size, kind = stream.frames.size or 0, due.kind
+        if size > _LONGEST_DECODED:
+            raise DamagedAnswerError(
+                f"an answer of the broker has {size} bytes; at most {_LONGEST_DECODED} can be decoded"
+            )
+        decode = partial(codec.decode_answer, kind.key, kind.version, await stream.receive_frame())
+        answer = await on_thread_if_large(size, decode)
+        if isinstance(due, Changed):
+            version = await due.change(answer)
+            written = partial(codec.encode_answer, answer, version, kind.correlation_id)
+            self._client.send(await on_thread_if_large(size, written))
+        elif not due.answer.done():
+            due.answer.set_result(answer)
+        self._due.popleft()

@@ -57,15 +57,16 @@ class BrokerAddresses:
         return {node: self._address(node, local) for node in brokers if node in self._listening}
 
     async def _open_all(self) -> None:
-        """Open the missing listeners. After a failure, the next answer with this broker causes another attempt."""
+        """Open the missing listeners. After a failure, try again when an answer of the cluster has this broker."""
         refused = self._ports.conflicts(self._brokers)
         for node, owner in refused.items():
-            self._report(node, f"broker {owner} has the same port: use a wider range of ports")
+            self._report(node, f"broker {owner} has the same port: choose a wider range with --broker-ports")
         for node in sorted(self._brokers.keys() - self._listening - refused.keys()):
+            port = self._ports.port(node)
             try:
-                await self._open_listener(node, self._ports.port(node))
+                await self._open_listener(node, port)
             except OSError as error:
-                self._report(node, f"its port is not free: {error}")
+                self._report(node, f"cannot listen on port {port}: {error}; choose others with --broker-ports")
             else:
                 self._listening.add(node)
 

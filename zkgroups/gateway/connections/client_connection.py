@@ -1,49 +1,43 @@
 """The connection of one client: requests are forwarded or answered, and all answers keep their order.
 
-The gateway answers a request about groups before it reads the next request of the client, as a broker does. It forwards
-other requests at once.
+Requests and answers that need no work are forwarded at once, in the callback that has received them. The gateway
+answers a request about groups before it begins the next request of the client, as a broker does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from ...kafka.wire import codec
-from ...kafka.wire.address import Address
 from ...kafka.wire.codec import RequestKind
 from ...kafka.wire.errors import DamagedAnswerError, DamagedRequestError
 from ..groups.group_service import GroupService
 from ..limits import Limits
-from ..protocol.addresses import NAMES_BROKERS, add_gateways, brokers_in, hide_address_settings, replace_addresses
-from ..protocol.api_versions import layout, limit_versions, unknown_version
+from ..protocol.api_versions import unknown_version
 from ..protocol.client_name import NAME_START, name_end
+from ..protocol.frames import SIZE, FrameError
 from ..protocol.offered_apis import Handling, offered
-from ..protocol.permissions import Permission
 from ..protocol.produce_acks import START_SIZE, expects_answer
-from .answer_queue import AnswerQueue, Captured, Changed, Forwarded, Ready
+from .answer_queue import AnswerQueue, Changed, Forwarded, Ready
 from .broker_addresses import BrokerAddresses
-from .byte_stream import StalledError
 from .client_stream import ClientStream
-from .frames import Frame, FrameError, FrameReader
-from .group_permissions import GroupPermissions
+from .frame_stream import StalledError
 from .large_messages import RequestDecoder
+from .requester import Requester
 from .upstream import Upstream, UpstreamError
+from .worker import Worker
 
 _log = logging.getLogger("zkgroups.gateway")
 
 _KIND_SIZE: Final = 8
 _SHORT_START: Final = 512
-_CLIENT: Final = "zkgroups-gateway"
-_WITHOUT_TOPICS: Final = 1
-"""The first version of Metadata that can be asked about brokers alone."""
 _PARKED: Final = {codec.JOIN_GROUP, codec.SYNC_GROUP}
-"""Requests that may wait for minutes. They are stopped if the client disconnects. All others are finished even then: a
-client may commit or leave, and close its connection at once."""
-
-T = TypeVar("T")
+"""Requests that may wait for minutes. They are cancelled if the client disconnects. All others are finished even then:
+a client may commit or leave, and close its connection at once."""
+_CHECKS: Final = 4
+"""So many times per timeout, the connection is checked. That is cheaper than a timer for each message."""
 
 
 class ClientConnection:
@@ -60,189 +54,193 @@ class ClientConnection:
         *,
         node: int | None,
     ) -> None:
-        self.host = f"/{stream.peer}"
-        self.node = node
         self._stream = stream
         self._upstream = upstream
-        self._addresses = addresses
         self._groups = groups
         self._decoder = decoder
         self._limits = limits
-        self._frames = FrameReader(stream, longest=limits.request_size, stall_timeout=limits.stall_timeout)
-        self._answers = AnswerQueue(stream, upstream, limits)
-        self._permissions = GroupPermissions(self._probe)
-        self._client = self.host, ""
-        self._versions: dict[int, int] = {}
-        """The first version of each request that the broker supports."""
+        self._worker = Worker(self._work_ended)
+        self._is_parked = False
+        self._answers = AnswerQueue(stream, upstream, self._work_ended)
+        self._requester = Requester(stream, upstream, self._answers, addresses, node=node)
+        self._loop = asyncio.get_running_loop()
+        self._active_at = self._loop.time()
+        self._closed: asyncio.Future[BaseException | None] = self._loop.create_future()
+        """The reason why the connection must be closed. None: it has ended as it should."""
+        stream.on_change = upstream.on_change = self._proceed
 
     async def serve(self) -> None:
         """Serve the client. Errors close the connection."""
-        sending = asyncio.create_task(self._answers.run())
-        receiving = asyncio.create_task(self._receive())
-        self._ended = asyncio.create_task(self._stream.ended.wait())
+        limits = self._limits
         try:
-            done, _ = await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            while not self._closed.done():
+                await asyncio.wait([self._closed], timeout=min(limits.stall_timeout, limits.idle_timeout) / _CHECKS)
+                self._check_timeouts()
+            if (error := self._closed.result()) is not None:
+                raise error
         except (FrameError, StalledError, UpstreamError, DamagedRequestError, DamagedAnswerError, OSError) as error:
-            _log.info("closed the connection of %s: %s", self.host, error)
+            _log.info("closed the connection of %s: %s", self._requester.host, error)
         except Exception:
-            _log.exception("closed the connection of %s", self.host)
+            _log.exception("closed the connection of %s", self._requester.host)
         finally:
-            for task in (sending, receiving):
-                task.cancel()
-            self._ended.cancel()
-            await asyncio.gather(sending, receiving, return_exceptions=True)
-            self._upstream.close()
-            self._stream.abort() if self._stream.ended.is_set() else self._stream.close()
+            self._end()
+            await self._worker.stop()
+            await self._answers.stop()
+            self._upstream.close(limits.stall_timeout)
+            self._stream.abort() if self._stream.ended else self._stream.close(limits.stall_timeout)
+
+    def _end(self, error: BaseException | None = None) -> None:
+        if not self._closed.done():
+            self._closed.set_result(error)
+
+    def _work_ended(self, error: BaseException | None) -> None:
+        if error is None:
+            self._proceed()
+        else:
+            self._end(error)
+
+    def _proceed(self) -> None:
+        """Do everything that is possible now. This is called after each change."""
+        if self._closed.done():
+            return
+        self._active_at = self._loop.time()
+        try:
+            self._answers.proceed()
+            if self._stream.frames.held:
+                self._relay_requests()
+            self._check_ends()
+        except Exception as error:
+            self._end(error)
+
+    def _check_ends(self) -> None:
+        """Close the connection if one of its sides has ended."""
+        frames = self._stream.frames
+        if self._stream.ended and self._is_parked:
+            self._end()
+        elif self._stream.ended and not self._is_blocked:
+            self._end(FrameError("the connection ended in the middle of a frame") if frames.is_incomplete else None)
+        lacks_broker = self._upstream.has_ended and not self._answers.is_blocked
+        if lacks_broker and (frames.is_within or self._answers.waits_for_broker):
+            raise UpstreamError("the broker closed the connection")
+
+    def _check_timeouts(self) -> None:
+        """Close the connection if one of its sides has stalled, or the client is idle."""
+        timeout, answers = self._limits.stall_timeout, self._answers
+        self._stream.check(timeout, is_awaited=not self._is_blocked)
+        if self._upstream.stream is not None:
+            is_awaited = answers.waits_for_broker and not answers.is_blocked
+            self._upstream.stream.check(timeout, is_awaited=is_awaited)
+        is_busy = self._worker.is_busy or not answers.is_empty or self._stream.frames.is_incomplete
+        if not is_busy and self._loop.time() >= self._active_at + self._limits.idle_timeout:
+            self._end()
 
     # Requests
 
-    async def _receive(self) -> None:
-        while (frame := await self._next()) is not None:
-            kind = RequestKind.read(await frame.start(_KIND_SIZE))
-            found = offered(kind.key, kind.version)
-            if found is None:
-                await self._refuse(kind, frame)
-                continue
-            match found.handling:
-                case Handling.FORWARD:
-                    self._upstream.logged_in |= kind.key == codec.SASL_HANDSHAKE
-                    await self._forward(frame, Forwarded(kind))
-                case Handling.PRODUCE:
-                    answered = await self._expects_answer(frame)
-                    await self._forward(frame, Forwarded(kind) if answered else None)
-                case Handling.CHANGE_ANSWER:
-                    await self._learn_client(kind, frame)
-                    await self._forward(frame, Changed(kind, self._change(kind)))
-                case Handling.GROUPS:
-                    await self._learn_client(kind, frame)
-                    await self._about_groups(kind, frame)
+    @property
+    def _is_blocked(self) -> bool:
+        """True while no request can be begun."""
+        return (
+            self._worker.is_busy
+            or self._upstream.is_full
+            or len(self._answers) >= self._limits.requests_in_flight
+            or (self._stream.is_full and not self._stream.ended)
+        )
 
-    async def _learn_client(self, kind: RequestKind, frame: Frame) -> None:
-        if kind.key in (codec.METADATA, codec.FIND_COORDINATOR):
-            end = name_end(await frame.start(NAME_START))
-            name = (await frame.start(end))[NAME_START:end]
-            self._client = self.host, name.decode(errors="replace")
-
-    async def _next(self) -> Frame | None:
-        """Return the next request. None at the end of the connection, or after a long time without requests."""
-        return await self._frames.next(idle_timeout=self._limits.idle_timeout, busy=lambda: not self._answers.is_empty)
-
-    async def _refuse(self, kind: RequestKind, frame: Frame) -> None:
-        """Answer ApiVersions in an unknown version. Disconnect a client that sends any other request."""
-        if kind.key != codec.API_VERSIONS:
-            raise DamagedRequestError(f"request {kind.key} in version {kind.version} is not offered")
-        async for _ in frame.parts():
+    def _relay_requests(self) -> None:
+        while not self._is_blocked and self._next_request():
             pass
-        await self._answers.add(Ready(codec.encode_answer(unknown_version(), 0, kind.correlation_id)))
+        if not self._upstream.is_full:
+            self._send_passed_on()
 
-    async def _expects_answer(self, frame: Frame) -> bool:
-        """Look at the start of a Produce request. Its part before the messages is nearly always short."""
-        try:
-            return expects_answer(await frame.start(_SHORT_START))
-        except DamagedRequestError:
-            return expects_answer(await frame.start(START_SIZE))
+    def _next_request(self) -> bool:
+        """Begin the next request. Return False if too little of it has arrived, or if it takes time."""
+        if (start := self._stream.frames.start(_KIND_SIZE)) is None:
+            return False
+        kind = RequestKind.read(start)
+        found = offered(kind.key, kind.version)
+        if found is None:
+            return self._refuse(kind)
+        match found.handling:
+            case Handling.GROUPS:
+                self._send_passed_on()
+                self._worker.start(self._about_groups(kind))
+                return False
+            case Handling.FORWARD:
+                return self._forward(Forwarded(kind))
+            case Handling.PRODUCE:
+                answered = self._expects_answer()
+                return answered is not None and self._forward(Forwarded(kind) if answered else None)
+            case Handling.CHANGE_ANSWER:
+                change = self._requester.change(kind)
+                return self._learn_name(kind) and self._forward(Changed(kind, change))
 
-    async def _forward(self, frame: Frame, due: Forwarded | Changed | None) -> None:
-        await self._upstream.connect_if_needed(answers_due=self._answers.waits_for_broker)
-        if due is not None:
-            await self._answers.add(due)
-        async for part in frame.parts():
-            await self._upstream.send(part)
-
-    async def _about_groups(self, kind: RequestKind, frame: Frame) -> None:
-        if frame.size > self._limits.group_request_size:
+    def _refuse(self, kind: RequestKind) -> bool:
+        """Answer ApiVersions in an unknown version. Disconnect a client that sends any other request."""
+        if kind.key != codec.API_VERSIONS or (self._stream.frames.size or 0) > START_SIZE:
             raise DamagedRequestError(
-                f"a request of {frame.size} bytes about groups; at most {self._limits.group_request_size} are accepted"
+                f"it sent a request that is not offered: API key {kind.key}, version {kind.version}"
             )
-        received = await self._decoder.decode(frame)
-        answering = self._groups.answer(received, self)
-        answer = await (self._while_connected(answering) if kind.key in _PARKED else answering)
-        if answer is not None:
-            await self._answers.add(Ready(codec.encode_answer(answer, kind.version, kind.correlation_id)))
-            return
-        changed = kind.key == codec.FIND_COORDINATOR
-        await self._forward(frame, Changed(kind, self._change(kind)) if changed else Forwarded(kind))
+        self._send_passed_on()
+        if self._stream.take_frame() is None:
+            return False
+        self._answers.add(Ready(codec.encode_answer(unknown_version(), 0, kind.correlation_id)))
+        return True
 
-    async def _while_connected(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of work, or stop it when the client disconnects."""
-        working = asyncio.create_task(work)
+    def _expects_answer(self) -> bool | None:
+        """Return whether a Produce request expects an answer; None if too little of it has arrived.
 
-        def stop(_ended: object) -> None:
-            working.cancel()
-
-        self._ended.add_done_callback(stop)
+        The part before its messages is nearly always short.
+        """
+        frames = self._stream.frames
+        if (start := frames.start(_SHORT_START)) is None:
+            return None
         try:
-            return await working
-        except asyncio.CancelledError:
-            if self._stream.ended.is_set():
-                raise FrameError("the client disconnected") from None
-            raise
-        finally:
-            self._ended.remove_done_callback(stop)
+            return expects_answer(start)
+        except DamagedRequestError:
+            start = frames.start(START_SIZE)
+            return None if start is None else expects_answer(start)
 
-    # Answers of the broker
+    def _learn_name(self, kind: RequestKind) -> bool:
+        """Note the name of the client, which an answer to Metadata depends on. Return False if it has not arrived."""
+        if kind.key != codec.METADATA:
+            return True
+        if (start := self._stream.frames.start(NAME_START)) is None:
+            return False
+        end = name_end(start)
+        if (start := self._stream.frames.start(end)) is None:
+            return False
+        self._requester.name = start[NAME_START:end].decode(errors="replace")
+        return True
 
-    def _change(self, kind: RequestKind) -> Any:
-        async def change(answer: Any) -> int:
-            if kind.key == codec.API_VERSIONS:
-                self._learn_versions(answer)
-                limit_versions(answer)
-                return layout(answer, kind.version)
-            if kind.key == codec.DESCRIBE_CONFIGS:
-                hide_address_settings(answer)
-            else:
-                await self._replace_addresses(answer)
-            return kind.version
+    def _forward(self, due: Forwarded | Changed | None) -> bool:
+        """Pass on the next request. Return False if the broker must be connected first."""
+        if not self._upstream.is_open:
+            self._worker.start(self._upstream.open(answers_due=self._answers.waits_for_broker))
+            return False
+        self._stream.frames.pass_on()
+        if due is not None:
+            self._answers.add(due)
+            self._upstream.logged_in |= due.kind.key == codec.SASL_HANDSHAKE
+        return True
 
-        return change
+    def _send_passed_on(self) -> None:
+        if data := self._stream.take():
+            self._upstream.send(data)
 
-    def _learn_versions(self, answer: Any) -> None:
-        if not answer.error_code:
-            self._versions = {each.api_key: each.min_version for each in answer.api_keys}
-
-    async def _replace_addresses(self, answer: Any) -> None:
-        if answer.API_KEY == codec.FIND_COORDINATOR:
-            known = await self._addresses.add(brokers_in(answer), self._stream.local)
-        else:
-            known = await self._addresses.replace(brokers_in(answer), self._stream.local)
-        replace_addresses(answer, known)
-        if answer.API_KEY == codec.METADATA:
-            add_gateways(answer, self._addresses.other_gateways.of(self._client))
-
-    # For requests about groups
-
-    async def ask(self, message: Any, version: int) -> Any:
-        """Return the answer of the broker to a request of the gateway, on this client's connection."""
-        kind = RequestKind(message.API_KEY, version, 0)
-        await self._upstream.connect_if_needed(answers_due=self._answers.waits_for_broker)
-        waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        await self._answers.add(Captured(kind, waiting))
-        await self._upstream.send(codec.encode(message, version, kind.correlation_id, _CLIENT))
-        answer = await waiting
-        if answer.API_KEY in NAMES_BROKERS:
-            await self._replace_addresses(answer)
-        return answer
-
-    async def allowed(self, permission: Permission, groups: Sequence[str]) -> set[str]:
-        """Return the groups for which this client has a permission."""
-        if permission is Permission.DELETE and not self._versions:
-            self._learn_versions(await self.ask(codec.ApiVersionsRequest(), 0))
-        deletes_offsets = codec.OFFSET_DELETE in self._versions
-        return await self._permissions.allowed(permission, groups, deletes_offsets=deletes_offsets)
-
-    async def brokers(self) -> Mapping[int, Address]:
-        """Return the addresses at the gateway of all known brokers."""
-        known = self._addresses.known(self._stream.local)
-        if not known:
-            await self.ask(codec.MetadataRequest(topics=[]), _WITHOUT_TOPICS)
-            known = self._addresses.known(self._stream.local)
-        return known
-
-    def add_gateway(self, address: Address) -> int:
-        """Return the id under which this client sees an elected gateway."""
-        return self._addresses.other_gateways.add(self._client, address)
-
-    async def _probe(self, message: Any) -> Any:
-        return await self.ask(message, self._versions.get(message.API_KEY, 0))
+    async def _about_groups(self, kind: RequestKind) -> None:
+        size, most = self._stream.frames.size or 0, self._limits.group_request_size
+        if size > most:
+            raise DamagedRequestError(f"a request about groups has {size} bytes; at most {most} are accepted")
+        frame, received = await self._decoder.receive(self._stream)
+        if kind.key == codec.FIND_COORDINATOR:
+            self._requester.name = received.client_id or ""
+        self._is_parked = kind.key in _PARKED
+        answer = await self._groups.answer(received, self._requester)
+        self._is_parked = False
+        if answer is not None:
+            self._answers.add(Ready(codec.encode_answer(answer, kind.version, kind.correlation_id)))
+            return
+        await self._upstream.open(answers_due=self._answers.waits_for_broker)
+        is_changed = kind.key == codec.FIND_COORDINATOR
+        self._answers.add(Changed(kind, self._requester.change(kind)) if is_changed else Forwarded(kind))
+        self._upstream.send(SIZE.pack(len(frame)) + frame)

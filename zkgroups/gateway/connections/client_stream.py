@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
-from .byte_stream import ByteStream
+from .frame_stream import FrameStream
 
 _BACKLOG: Final = 1024
 _HANDSHAKE_TIMEOUT: Final = 15.0
 
 
-class ClientStream(ByteStream):
+class ClientStream(FrameStream):
     """A connection that a client has opened."""
 
-    def __init__(self, accept: Accept) -> None:
-        super().__init__()
+    def __init__(self, accept: Accept, *, longest: int) -> None:
+        super().__init__(longest=longest)
         self._accept = accept
 
     @property
@@ -35,20 +34,23 @@ class ClientStream(ByteStream):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._serving = asyncio.get_running_loop().create_task(self._serve())
+        self._has_tls = transport.get_extra_info("sslcontext") is not None
+        self._accept(self)
 
-    async def _serve(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._accept(self)
-
-
-Accept = Callable[[ClientStream], Awaitable[None]]
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return not self._has_tls  # without TLS, requests that were received can still be answered
 
 
-async def listen(host: str, port: int, tls: ssl.SSLContext | None, accept: Accept) -> asyncio.Server:
+Accept = Callable[[ClientStream], None]
+
+
+async def listen(
+    host: str, port: int, tls: ssl.SSLContext | None, accept: Accept, *, longest_request: int
+) -> asyncio.Server:
     """Listen for clients. Raise OSError if the port is in use."""
     return await asyncio.get_running_loop().create_server(
-        lambda: ClientStream(accept),
+        lambda: ClientStream(accept, longest=longest_request),
         host,
         port,
         ssl=tls,

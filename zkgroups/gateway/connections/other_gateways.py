@@ -14,12 +14,12 @@ from ...kafka.wire.address import Address
 from ..protocol.addresses import gateway_node
 
 _KNOWN_FOR: Final = 900.0
-"""In seconds."""
+"""In seconds: how long a client sees a gateway after it was sent there."""
 _MOST_CLIENTS: Final = 10_000
 
 
 class OtherGateways:
-    """The addresses by client: its host, and the name that it gives itself."""
+    """The gateways to which each client was sent. A client is known by its host and its `client.id`."""
 
     def __init__(self) -> None:
         self._by_client: dict[tuple[str, str], dict[Address, float]] = {}

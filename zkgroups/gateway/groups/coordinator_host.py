@@ -34,7 +34,7 @@ from ...coordinator.values.requests import CommitRequest, JoinRequest, Request
 _log = logging.getLogger("zkgroups.gateway")
 
 _LATE: Final = 0.5
-"""In seconds. If a deadline is processed later than this, the process was suspended, or had no CPU."""
+"""In seconds: the delay of a deadline that shows that the process was suspended, or had no CPU."""
 _GRACE: Final = 0.5
 """In seconds: how long a late deadline waits, so that requests that arrived meanwhile are processed first."""
 
@@ -63,8 +63,12 @@ class CoordinatorHost:
 
     async def answer(self, request: Request) -> Answer:
         """Return the answer to a request, which may be parked for minutes."""
-        if self._is_one_group_too_many(request):
-            _log.warning("refused a new group: there are %d groups already; raise --max-groups", self._most_groups)
+        if (group := self._group_above_limit(request)) is not None:
+            _log.warning(
+                "refused group %s: the gateway has %d groups already; allow more with --max-groups",
+                group,
+                self._most_groups,
+            )
             return refusal(request, KafkaError.COORDINATOR_NOT_AVAILABLE)
         id = next(self._ids)
         waiting: asyncio.Future[Answer] = self._loop.create_future()
@@ -87,7 +91,7 @@ class CoordinatorHost:
                 case SendAnswer(request_id, answer):
                     self._send(request_id, answer)
                 case ReportIncident(incident, group, members):
-                    _log.warning("group %s: %s: %s", group, incident, ", ".join(members))
+                    _log.warning("group %s: %s%s", group, incident, f": {', '.join(members)}" if members else "")
                 case ReportCommit():
                     pass
         self._set_timer()
@@ -108,10 +112,11 @@ class CoordinatorHost:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _is_one_group_too_many(self, request: Request) -> bool:
+    def _group_above_limit(self, request: Request) -> str | None:
+        """Return the group of a request that would need memory for one group too many; otherwise None."""
         if not isinstance(request, JoinRequest | CommitRequest) or self._machine.is_in_memory(request.group):
-            return False
-        return self._machine.group_count >= self._most_groups
+            return None
+        return request.group if self._machine.group_count >= self._most_groups else None
 
     def _send(self, request_id: int, answer: Answer) -> None:
         waiting = self._waiting.get(request_id)

@@ -1,4 +1,4 @@
-"""Answers requests about groups: from the coordinator here, from the real coordinator, or from both."""
+"""Answers requests about groups: from the coordinator here, from the brokers, or from both."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..protocol.group_routing import GroupRouting, Route, coordinator_node
 from ..protocol.permissions import NEEDED, WRITES, Permission
 from ..protocol.splitting import join, only
 from .coordinator_host import CoordinatorHost
+from .moved_groups import MovedGroups, Routes, Verdict, is_simple_commit
 from .refusal_log import RefusalLog
 
 _GROUP: Final = 0
@@ -49,10 +50,16 @@ class Client(Protocol):
 
 
 class GroupService:
-    """Answers requests about groups by their names. With `read_only`, requests that change a group are refused."""
+    """Answers requests about groups by their names. With `read_only`, requests that change a group are refused.
 
-    def __init__(self, host: CoordinatorHost, routing: GroupRouting, *, read_only: bool) -> None:
+    - `routes`: the routes of groups that were moved live. Without it, only their names decide.
+    """
+
+    def __init__(
+        self, host: CoordinatorHost, routing: GroupRouting, *, read_only: bool, routes: Routes | None = None
+    ) -> None:
         self._host = host
+        self._moved = MovedGroups(routes, read_only=read_only)
         self._routing = routing
         self._read_only = read_only
         self._refusals = RefusalLog()
@@ -64,39 +71,55 @@ class GroupService:
                 return await self._find_coordinators(received, client)
             case codec.LIST_GROUPS:
                 return await self._list(received, client)
-        names = groups_of(received) or []
-        elsewhere = self._elsewhere(names)
-        if len(elsewhere) == len(names):
-            return None
-        here = [name for name in names if name not in elsewhere]
+        verdicts = {name: await self._verdict(received, name, client) for name in groups_of(received) or []}
+        of_brokers = [name for name, verdict in verdicts.items() if verdict is Route.KAFKA]
+        if len(of_brokers) == len(verdicts):
+            if not is_simple_commit(received) or self._routing.route(of_brokers[0]) is Route.KAFKA:
+                return None
+            return await self._moved.commit(received, of_brokers[0], client)
+        here = {name: verdict for name, verdict in verdicts.items() if verdict is not Route.KAFKA}
         answer = await self._answer_here(only(received, here), here, client)
-        if elsewhere:
-            asked = only(received, elsewhere)
+        if of_brokers:
+            asked = only(received, of_brokers)
             answer = join(answer, await client.ask(asked.message, asked.kind.version))
         return answer
 
-    def _elsewhere(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if self._routing.route(name) is Route.KAFKA]
+    async def _verdict(self, received: ReceivedRequest, name: str, client: Client) -> Verdict:
+        route = self._routing.route(name)
+        return await self._moved.decide(received, name, client) if route is Route.HERE else route
 
-    async def _answer_here(self, received: ReceivedRequest, names: Sequence[str], client: Client) -> Any:
-        """Refuse groups with invalid names or without permission. Let the coordinator answer for the other groups."""
-        valid = [name for name in names if self._routing.route(name) is Route.HERE]
+    def _route(self, name: str) -> Route:
+        """Return where a group is listed, and where clients find its coordinator."""
+        route = self._routing.route(name)
+        return self._moved.read_at(name) if route is Route.HERE else route
+
+    def _of_brokers(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if self._route(name) is Route.KAFKA]
+
+    async def _answer_here(self, received: ReceivedRequest, verdicts: Mapping[str, Verdict], client: Client) -> Any:
+        """Let the coordinator answer for groups that are here. Refuse the others, and those without permission."""
+        valid = [name for name, verdict in verdicts.items() if verdict is Route.HERE]
         allowed = await self._allowed(received, valid, client)
         answers = []
         if allowed:
             chosen = only(received, allowed)
             answers.append(to_client(chosen, await self._host.answer(to_coordinator(chosen, client.host))))
-        for error, refused in (
-            (KafkaError.GROUP_AUTHORIZATION_FAILED, set(valid) - allowed),
-            (KafkaError.INVALID_GROUP_ID, set(names) - set(valid)),
-        ):
-            if refused:
-                chosen = only(received, refused)
-                answers.append(to_client(chosen, refusal(to_coordinator(chosen, client.host), error)))
+        for error, refused in self._refused(verdicts, set(valid) - allowed).items():
+            chosen = only(received, refused)
+            answers.append(to_client(chosen, refusal(to_coordinator(chosen, client.host), error)))
         first, *rest = answers
         for each in rest:
             join(first, each)
         return first
+
+    def _refused(self, verdicts: Mapping[str, Verdict], forbidden: set[str]) -> dict[KafkaError, set[str]]:
+        """Return the groups to refuse, by error."""
+        found = {KafkaError.GROUP_AUTHORIZATION_FAILED: forbidden} if forbidden else {}
+        for name, verdict in verdicts.items():
+            if verdict is not Route.HERE:
+                error = verdict if isinstance(verdict, KafkaError) else KafkaError.INVALID_GROUP_ID
+                found.setdefault(error, set()).add(name)
+        return found
 
     async def _allowed(self, received: ReceivedRequest, names: Sequence[str], client: Client) -> set[str]:
         key = received.kind.key
@@ -108,7 +131,7 @@ class GroupService:
     async def _list(self, received: ReceivedRequest, client: Client) -> Any:
         """List the groups of the broker, and the groups here for which clients see this broker as the coordinator."""
         listed = await client.ask(received.message, received.kind.version)
-        listed.groups = [each for each in listed.groups if self._routing.route(each.group_id) is Route.KAFKA]
+        listed.groups = [each for each in listed.groups if self._route(each.group_id) is Route.KAFKA]
         own = to_client(received, await self._host.answer(to_coordinator(received, client.host)))
         nodes = await client.brokers()
         groups = [each for each in own.groups if self._is_listed(each.group_id, nodes, client)]
@@ -118,7 +141,7 @@ class GroupService:
         return listed
 
     def _is_listed(self, group: str, nodes: Collection[int], client: Client) -> bool:
-        if self._routing.route(group) is not Route.HERE:
+        if self._route(group) is not Route.HERE:
             return False
         return client.node is None or client.node not in nodes or coordinator_node(group, nodes) == client.node
 
@@ -127,13 +150,13 @@ class GroupService:
         if message.key_type not in (None, _GROUP):
             return None
         keys = groups_of(received) or []
-        elsewhere = self._elsewhere(keys)
-        if len(elsewhere) == len(keys):
+        of_brokers = self._of_brokers(keys)
+        if len(of_brokers) == len(keys):
             return None
-        here = [key for key in keys if key not in elsewhere]
+        here = [key for key in keys if key not in of_brokers]
         addresses = await client.brokers()
         allowed = await client.allowed(Permission.DESCRIBE, here)
-        located = await self._locate([key for key in here if self._routing.route(key) is Route.HERE and key in allowed])
+        located = await self._locate([key for key in here if self._route(key) is Route.HERE and key in allowed])
         found = []
         for key in here:
             error = KafkaError.NONE if key in allowed else KafkaError.GROUP_AUTHORIZATION_FAILED
@@ -142,8 +165,8 @@ class GroupService:
         if not several:
             return found[0]
         answer = codec.FindCoordinatorResponse(coordinators=found)
-        if elsewhere:
-            asked = only(received, elsewhere)
+        if of_brokers:
+            asked = only(received, of_brokers)
             join(answer, await client.ask(asked.message, asked.kind.version))
         return answer
 

@@ -1,4 +1,4 @@
-"""Groups in memory. The brokers tell which partitions exist."""
+"""Groups in memory. The brokers are asked which partitions exist."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MemoryGroupStorage:
             self._memory.partitions = dict(await self._counts(topics))
         except Exception as error:
             expected = isinstance(error, WireError | ZkgroupsException)
-            _log.warning("group %s: its partitions cannot be assigned: %s", work.group, error, exc_info=not expected)
+            _log.warning("could not assign the partitions of group %s: %s", work.group, error, exc_info=not expected)
             self._report(WorkFinished(work_id, WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)))
             return
         self._report(WorkFinished(work_id, self._memory.start(work_id, work)))

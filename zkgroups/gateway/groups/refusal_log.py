@@ -11,12 +11,12 @@ from ...kafka.wire.codec import ReceivedRequest
 
 _log = logging.getLogger("zkgroups.gateway")
 
-_MOST: Final = 1000
-"""Clients choose their ids, so their number has no limit. Later clients are not logged."""
+_MOST_LOGGED: Final = 1000
+"""The most refusals to log. Clients choose their ids, so the number of ids has no limit."""
 
 
 class RefusalLog:
-    """Remembers what it has logged."""
+    """Logs refused requests, and remembers which it has logged."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[int, str | None, str]] = set()
@@ -24,13 +24,13 @@ class RefusalLog:
     def add(self, received: ReceivedRequest, groups: Sequence[str], host: str) -> None:
         """Log a refused request, unless a request of this kind and client was logged before."""
         kind = (received.kind.key, received.client_id, host)
-        if kind in self._logged or len(self._logged) >= _MOST:
+        if kind in self._logged or len(self._logged) >= _MOST_LOGGED:
             return
         self._logged.add(kind)
         name = codec.SERVED[received.kind.key].name
         _log.warning(
-            "refused %s of client %r at %s for %s: this gateway is read-only; start it without --read-only, or give "
-            "the client another address",
+            "refused the request %s of client %r at %s for %s: this gateway is read-only; start it without "
+            "--read-only, or give the client another address",
             name,
             received.client_id,
             host,

@@ -74,12 +74,12 @@ def to_coordinator(received: ReceivedRequest, client_host: str) -> Request:
     try:
         return _TRANSLATIONS[received.kind.key](received, client_host)
     except TypeError as error:
-        raise DamagedRequestError(f"a list is missing in request {received.kind.key}") from error
+        raise DamagedRequestError(f"a list is null in a request with API key {received.kind.key}") from error
 
 
 def _text(value: str | None) -> str:
     if value is None:
-        raise DamagedRequestError("a name is missing in a request about groups")
+        raise DamagedRequestError("a name is null in a request about groups")
     return value
 
 

@@ -17,7 +17,7 @@ class Route(Enum):
 
     HERE = auto()
     KAFKA = auto()
-    """The real coordinator."""
+    """The coordinator on the brokers."""
     REFUSED = auto()
     """Refused: the gateway answers for all groups, and the name is not valid here."""
 

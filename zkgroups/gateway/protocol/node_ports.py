@@ -24,7 +24,9 @@ class NodePorts:
 
     def __post_init__(self) -> None:
         if not 0 < self.first <= self.last <= LAST_PORT:
-            raise InvalidOptionError("broker_ports", f"{self.first}-{self.last}", "it must be like 19100-19199")
+            raise InvalidOptionError(
+                "broker_ports", f"{self.first}-{self.last}", "it must be a range of ports, like 19100-19199"
+            )
 
     def port(self, node: int) -> int:
         return self.first + node % (self.last - self.first + 1)

@@ -1,4 +1,4 @@
-"""The requests that the gateway offers: an allow list, by Kafka's API key, with the versions.
+"""The requests that the gateway offers: an allow list of Kafka's API keys and their versions.
 
 Requests and versions that are missing here are hidden from clients. A client that sends one anyway is disconnected. So
 no request of a later Kafka can show clients the address of a broker. The list hides on purpose:
@@ -28,7 +28,7 @@ class Handling(Enum):
     CHANGE_ANSWER = auto()
     """Pass the request on, and replace the addresses of brokers in its answer."""
     GROUPS = auto()
-    """Answer it here, or pass it on to the real coordinator. The names of its groups decide."""
+    """Answer it here, or pass it on to the brokers. The names of its groups decide."""
 
 
 @dataclass(frozen=True, slots=True)

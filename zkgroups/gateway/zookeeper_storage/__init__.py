@@ -11,17 +11,20 @@
 3. Commits (`commits.py`) are fenced by the generation, the registration and the owner nodes, in one transaction. Their
    details (metadata and leader epoch) are written to a separate node, which old clients ignore.
 4. If there are several gateways, one of them coordinates each group (`elections.py`).
-5. If the session of the gateway has expired, or may have expired (`session_monitor.py`), all its members must join
+5. A group that was moved live to the brokers has a route (`routes.py`). Its members leave, and its requests are
+   forwarded.
+6. If the session of the gateway has expired, or may have expired (`session_monitor.py`), all its members must join
    again. While the connection is lost, work is retried (`retries.py`).
-6. A storage that is `read_only` refuses to load groups. So all requests that join or change a group are refused with
+7. A storage that is `read_only` refuses to load groups. So all requests that join or change a group are refused with
    GROUP_AUTHORIZATION_FAILED, before anything is written. Lists, descriptions and committed offsets are answered
    (`described_groups.py`, `stored_offsets.py`): every group of every old client appears in Kafka's tools.
-7. Errors of zkgroups are converted to Kafka's errors (`kafka_errors.py`).
+8. Errors of zkgroups are converted to Kafka's errors (`kafka_errors.py`).
 """
 
 from __future__ import annotations
 
 from .group_settings import GroupSettings
+from .routes import GroupRoutes
 from .storage import ZooKeeperStorage, coordinator_config
 
-__all__ = ["GroupSettings", "ZooKeeperStorage", "coordinator_config"]
+__all__ = ["GroupRoutes", "GroupSettings", "ZooKeeperStorage", "coordinator_config"]

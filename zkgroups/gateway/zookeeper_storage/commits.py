@@ -3,8 +3,8 @@
 A member's commit is fenced twice: by its generation, and by its owner nodes in the transaction that writes the offsets.
 A refused member gets ILLEGAL_GENERATION: it joins again, and continues at the committed offsets of its new partitions.
 
-A simple consumer has no member id. It may commit while nobody is registered in the group, and the transaction checks
-that. An administrator who resets offsets sends the same request.
+A simple consumer has no member id. It may commit while nobody is registered in the group, and while the group is not
+moved to the brokers. The transaction checks both. An administrator who resets offsets sends the same request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .members import GatewayMember
 from .stored_offsets import details_of
 
 ATTEMPTS: Final = 5
-"""How often to write again after another client has written the same offset."""
+"""The number of attempts to write, if other clients keep writing the same offset."""
 
 Values = Mapping[TopicPartition, CommittedValue]
 
@@ -73,7 +73,7 @@ def commit_without_member(group: Consumergroup, offsets: Values, fence: SessionF
     for attempt in range(ATTEMPTS):
         try:
             numbers = {at: value.offset for at, value in left.items()}
-            guard = NobodyRegistered(group.paths, context)
+            guard = NobodyRegistered(group.paths, context, unmarked=True)
             writer.write(numbers, {}, backward=True, guard=guard, details=details_of(left))
             break
         except GroupInUseError:

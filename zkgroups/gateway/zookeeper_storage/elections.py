@@ -7,7 +7,8 @@
    gateway that was suspended for too long writes nothing for a group that has another coordinator.
 3. A gateway stops answering for a group as soon as its session may have expired (`may_be_lost`). ZooKeeper deletes the
    node later than that.
-4. A group without members is released after a while, and all groups are released when the gateway closes.
+4. A group without members is released after a while, and all groups are released when the gateway closes. If the
+   outcome of a release is unknown, the gateway reads the node before it deletes it or answers for the group again.
 
 Another client may delete the node. Then two gateways can have members in the group until the next check
 (`take_replaced`). They share the partitions with each other, as with other clients.
@@ -42,13 +43,15 @@ class NotCoordinatorError(ConflictError):
     """Another gateway coordinates the group."""
 
     def __init__(self, group: str, other: CoordinatorNode) -> None:
-        super().__init__(f"group {group!r} belongs to the gateway at {other.host or 'an unknown address'}")
+        super().__init__(f"group {group!r} is coordinated by the gateway at {other.host or 'an unknown address'}")
 
 
 @dataclass(slots=True)
 class _Won:
     session_id: int
     used_at: float
+    is_leaving: bool = False
+    """True from the begin of a release on. If its outcome is unknown, another gateway may have the group by now."""
 
 
 class Elections:
@@ -80,8 +83,7 @@ class Elections:
         session_id = self._session.require_id(self._context.deadline())
         with self._lock:
             won = self._won.get(group)
-            is_certain = won is not None and won.session_id == session_id and self._session.alive(session_id)
-            if won is not None and is_certain:
+            if won is not None and won.session_id == session_id and self._is_certain(won):
                 won.used_at = uptime()
                 return
         self._create_node(group, session_id)
@@ -93,12 +95,18 @@ class Elections:
             self._won[group] = _Won(session_id, uptime())
             self._session.start_proofs(self, session_id)
 
+    def _is_certain(self, won: _Won) -> bool:
+        return not won.is_leaving and self._session.alive(won.session_id)
+
     def _create_node(self, group: str, session_id: int) -> None:
         try:
             other = create_coordinator(self._context, group, self._data, session_id)
         except NoPermissionError as error:
             log.warning(
-                "clients cannot join group %s, because the gateway must write %s: %s", group, COORDINATORS, error
+                "clients cannot join group %s, because the gateway may not write below %s: %s",
+                group,
+                COORDINATORS,
+                error,
             )
             raise
         if other is not None:
@@ -121,7 +129,7 @@ class Elections:
 
     def take_replaced(self) -> list[str]:
         """Return the groups whose nodes another client has deleted or replaced, and give them up."""
-        known = self._all()
+        known = {name: won for name, won in self._all().items() if not won.is_leaving}
         found = {name: (node.session, node.data) for name, node in read_coordinators(self._context, known).items()}
         return self._take({name: won for name, won in known.items() if found.get(name) != (won.session_id, self._data)})
 
@@ -132,11 +140,13 @@ class Elections:
         return list(lost)
 
     def release(self, group: str) -> None:
-        """Delete the node, so that any gateway can coordinate the group."""
+        """Delete the node, so that any gateway can coordinate the group. Call it again after an error."""
         with self._lock:
             won = self._won.get(group)
+            if won is not None:
+                won.is_leaving = True
         if won is not None:
-            delete_coordinator(self._context, group, won.session_id)
+            delete_coordinator(self._context, group, self._data, won.session_id)
             self._forget({group: won})
 
     def _all(self) -> dict[str, _Won]:
@@ -155,7 +165,7 @@ class Elections:
     # Ask
 
     def won(self, *, unused_for: float = 0.0) -> list[str]:
-        """Return the groups that this gateway coordinates, and has not used for so long."""
+        """Return the groups that this gateway coordinates, and has not used for `unused_for` seconds."""
         limit = uptime() - unused_for
         return [name for name, won in self._all().items() if won.used_at <= limit]
 
@@ -166,14 +176,14 @@ class Elections:
         with self._lock:
             won = self._won.get(group)
         if won is None:
-            raise SessionLostError(f"this gateway does not coordinate group {group!r} any more")
+            raise SessionLostError(f"this gateway no longer coordinates group {group!r}: its members must join again")
         return SessionFence(won.session_id, (check_coordinator(group),))
 
     def elsewhere(self, groups: Iterable[str]) -> dict[str, CoordinatorNode]:
         """Return the groups that other gateways coordinate."""
         if not self.are_held:
             return {}
-        own_groups = {name for name, won in self._all().items() if self._session.alive(won.session_id)}
+        own_groups = {name for name, won in self._all().items() if self._is_certain(won)}
         unknown = [name for name in groups if name not in own_groups]
         own = (self._session.id, self._data)
         found = read_coordinators(self._context, unknown).items()

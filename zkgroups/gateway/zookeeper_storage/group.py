@@ -17,6 +17,9 @@ them.
 
 Later, `check` asks the coordinator for a rebalance when another client causes a change of the shares.
 
+If the group is moved to the brokers, the members join a last rebalance, before which they commit. Then all are
+deregistered, including late ones.
+
 The work queue of the group calls all methods, one at a time, unless a docstring says otherwise.
 """
 
@@ -68,13 +71,13 @@ _NO_GENERATION: Final = -1
 
 @dataclass(slots=True)
 class _Assigning:
-    """An assignment that is being made."""
+    """An assignment in progress."""
 
     work_id: int
     work: PerformAssignment
     patience: Deadline
     deadline: Deadline
-    """When to give up without a connection."""
+    """When to give up if no ZooKeeper server answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +90,17 @@ class _Planned:
 
 
 class GatewayGroup:
-    """The members of one group. `send` passes events to the coordinator, `wake` asks for a call of `check`."""
+    """The members of one group. `send` passes events to the coordinator, `wake` asks for a call of `check`.
+
+    `is_moved` returns whether the group has a route: then it has, or will have, its members at the brokers.
+    """
 
     def __init__(
         self,
         group: Consumergroup,
         settings: GroupSettings,
         elections: Elections,
+        is_moved: Callable[[], bool],
         *,
         send: Callable[[Event], object],
         wake: Callable[[], object],
@@ -104,6 +111,9 @@ class GatewayGroup:
         self._context = context_of(group)
         self._settings = settings
         self._elections = elections
+        self._is_moved = is_moved
+        self._last_joins: Deadline | None = None
+        """When to remove the members of a group that is being moved."""
         self._send = send
         self._wake = wake
         self._observer: GroupObserver | None = None
@@ -121,12 +131,12 @@ class GatewayGroup:
     @property
     def is_unfinished(self) -> bool:
         """True if `check` should be called again soon. Any thread may read it."""
-        return self._assigning is not None or self.members.leaving
+        return self._assigning is not None or self.members.leaving or (len(self.members) > 0 and self._is_moved())
 
     # Assigning
 
     def assign(self, work_id: int, work: PerformAssignment) -> None:
-        """Begin to make an assignment. Its result is sent when it is made."""
+        """Start an assignment. Its result is sent as an event when it is complete."""
         self._give_up_assigning()
         self.generation = work.generation  # cooperative clients may commit before it is stored
         self.members.set(work.members)
@@ -141,7 +151,7 @@ class GatewayGroup:
         try:
             planned = self._advance(assigning.work)
         except NotRegisteredError as error:
-            log.warning("%s; it is a member of the gateway, which registers it again", error)
+            log.warning("registering member %s of group %s again: its registration is gone", error.instance, self.name)
             if assigning.patience.passed:
                 self._finish(WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE))
             self._wake()
@@ -174,7 +184,11 @@ class GatewayGroup:
     def _advance(self, work: PerformAssignment) -> _Planned:
         """Register, release and claim everything that is possible now."""
         self._require_one_session()
+        if self._is_moved():
+            self.members.drop_all()
         self.members.deregister_leaving()
+        if self._is_moved():
+            raise GroupMigratedError(self.name, "is being moved to the brokers")
         observer = self._observe()
         if self.members.some_must_register:
             self._release_for_others(observer.read_roster(), work)
@@ -220,7 +234,9 @@ class GatewayGroup:
         self._context.session.require_id(self._context.deadline())
         if self._is_session_lost:
             self._report_loss()
-            raise SessionLostError(f"the session of the members of group {self.name!r} has expired: join again")
+            raise SessionLostError(
+                f"the session of the members of group {self.name!r} has expired: they must join again"
+            )
 
     @property
     def _is_session_lost(self) -> bool:
@@ -240,10 +256,10 @@ class GatewayGroup:
 
     def _observe(self) -> GroupObserver:
         if self._observer is None:
-            self._observer = GroupObserver(self.group.paths, self._context, self._hear)
+            self._observer = GroupObserver(self.group.paths, self._context, self._note_change)
         return self._observer
 
-    def _hear(self, freed: TopicPartition | None) -> None:
+    def _note_change(self, freed: TopicPartition | None) -> None:
         """Note a change. Called on kazoo's threads."""
         if freed is not None:
             self._freed = True
@@ -293,7 +309,7 @@ class GatewayGroup:
     # Changes
 
     def reconcile(self) -> None:
-        """Check the group from time to time: an event may have been missed, or a partition taken away."""
+        """Check the group periodically: an event may have been missed, or a partition taken away."""
         try:
             before = [member.owned for member in self.members]
             for member in self.members:
@@ -301,20 +317,35 @@ class GatewayGroup:
             if before != [member.owned for member in self.members]:
                 self.rebalance()
         except ZkgroupsException as error:
-            log.info("could not read the owners of group %s, retrying: %s", self.name, error)
+            log.info("could not read the owners of group %s, trying again later: %s", self.name, error)
         self.check()
 
     def check(self) -> None:
         """Continue an assignment, or ask for a rebalance if other clients have caused a change of the shares."""
         try:
+            if self._is_moved():
+                self._let_leave()
+            else:
+                self._last_joins = None
             if self._assigning is not None:
                 self._continue_assigning()
             elif self.members.leaving:
                 self.members.deregister_leaving()
-            if self._assigning is None and self._planned is not None and len(self.members):
+            if self._assigning is None and self._planned is not None and len(self.members) and not self._is_moved():
                 self._compare(self._planned)
         except ZkgroupsException as error:
-            log.info("could not check group %s, retrying: %s", self.name, error)
+            log.info("could not check group %s, trying again later: %s", self.name, error)
+
+    def _let_leave(self) -> None:
+        """Let the members commit and join once more, if none is being assigned now. Then remove the late ones."""
+        if self._assigning is not None or not len(self.members):
+            return
+        if self._last_joins is None:
+            self._last_joins = Deadline(2 * self._settings.join_limit)
+            self.rebalance(within=self._settings.join_limit)
+        elif self._last_joins.passed:
+            log.warning("group %s is being moved: its members have not joined in time, and are removed", self.name)
+            self._report_loss()
 
     def _compare(self, planned: _Planned) -> None:
         freed, self._freed = self._freed, False
@@ -325,8 +356,10 @@ class GatewayGroup:
         others_wait = bool(shares.foreign & held)
         try:
             self._require_registered(roster)
-        except NotRegisteredError:
-            log.warning("the registration of a member of group %s was deleted by another client", self.name)
+        except NotRegisteredError as error:
+            log.warning(
+                "another client has deleted the registration of member %s of group %s", error.instance, self.name
+            )
         else:
             if shares == planned.shares and not (freed and planned.missing):
                 return
@@ -372,9 +405,12 @@ class GatewayGroup:
         self.members.drop_all()
 
     def leave(self) -> None:
-        """Deregister all members, because the gateway ends."""
+        """Deregister all members, because the gateway ends. If that fails, they end with the session."""
         self.drop_members()
-        self.members.deregister_leaving()
+        try:
+            self.members.deregister_leaving()
+        except ZkgroupsException as error:
+            log.info("could not deregister the members of group %s: %s", self.name, error)
 
 
 def loss_of(group: str, elections: Elections) -> Event:

@@ -9,7 +9,7 @@ from ...exceptions import InvalidOptionError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """Durations are seconds.
+    """Settings for all groups of a gateway. Durations are in seconds.
 
     - `foreign_assignor`: the strategy for which the Scala members are configured: `range` or `roundrobin`.
     - `claim_patience`: how long a generation waits for partitions that other clients still hold. After that it begins
@@ -17,7 +17,7 @@ class GroupSettings:
     - `join_limit`: how long members may take to join a rebalance while another client waits for their partitions. Then
       they are removed. A Scala member waits for a partition with four attempts, two seconds apart by default.
     - `release_after`: how long a gateway remains the coordinator of a group that has no members and is not used.
-    - `reconcile_every`: the time between two checks of each group, in case that an event of ZooKeeper was missed.
+    - `reconcile_every`: the time between two checks of each group, in case an event of ZooKeeper was missed.
     """
 
     foreign_assignor: str = "range"

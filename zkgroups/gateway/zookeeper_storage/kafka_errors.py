@@ -37,7 +37,7 @@ _BY_TYPE: tuple[tuple[type[ZkgroupsException], KafkaError], ...] = (
 
 
 def kafka_error_of(error: Exception) -> KafkaError:
-    """Return Kafka's error. An error that has none is unexpected, and is logged with its traceback."""
+    """Return Kafka's error. An error without one is logged; if it is not from zkgroups, with its traceback."""
     for kind, found in _BY_TYPE:
         if isinstance(error, kind):
             return found

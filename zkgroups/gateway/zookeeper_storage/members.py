@@ -28,9 +28,9 @@ from ...zookeeper.session.registry_context import context_of
 from .shares import ANNOUNCED, Partitions
 
 LONGEST_ID: Final = 200
-"""The beginning of a longer id is cut off: the client chooses it, and only the end is unique."""
+"""In characters. Longer ids lose their beginning: the client chooses it, and only the end is unique."""
 LONGEST_SUBSCRIPTION: Final = 2**18
-"""In bytes. A request to ZooKeeper must be smaller than a megabyte."""
+"""In bytes: the topics of one registration. A request to ZooKeeper must be smaller than a megabyte."""
 
 
 def instance_id(member_id: str) -> str:

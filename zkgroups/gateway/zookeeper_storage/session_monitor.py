@@ -15,7 +15,7 @@ from ...deadline import uptime
 from .work_queues import log
 
 PERIOD: Final = 0.2
-"""In seconds."""
+"""In seconds: how often the sessions are checked."""
 SOON: Final = 1.0
 """In seconds: how often unfinished assignments and deregistrations are retried."""
 

@@ -20,7 +20,7 @@ from ...core.znodes.topic_partition import TopicPartition
 Partitions = frozenset[TopicPartition]
 
 ANNOUNCED = ("range", "roundrobin")
-"""The strategies in the registrations of a gateway's members. With `sticky`, one of them would have to write plans."""
+"""The strategies in the registrations of a gateway's members. Not `sticky`: one of them would have to write plans."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ from ...coordinator.storage.work import (
 )
 from ...coordinator.values.consumer_protocol import CONSUMER
 from ...coordinator.values.kafka_errors import KafkaError
+from ...core.znodes.group_route import RouteState
+from ...core.znodes.paths import coordinator
 from ...core.znodes.topic_partition import TopicPartition
 from ...deadline import Deadline
 from ...exceptions import GroupMigratedError, GroupNotFoundError, InvalidOptionError, ZkgroupsException
@@ -51,6 +53,7 @@ from .group_settings import GroupSettings
 from .kafka_errors import kafka_error_of
 from .removed_offsets import remove_offsets
 from .retries import may_try_again
+from .routes import GroupRoutes
 from .session_monitor import SessionMonitor
 from .stored_offsets import read_offsets
 from .work_queues import WorkQueues
@@ -58,11 +61,23 @@ from .work_queues import WorkQueues
 log = logging.getLogger("zkgroups.gateway")
 
 _GROUP_THREADS: Final = 8
-"""They wait for ZooKeeper most of the time."""
+"""Threads for the work of groups. They wait for ZooKeeper most of the time."""
 _READING_THREADS: Final = 2
-"""For lists and descriptions of many groups, which must not delay the commits of members."""
+"""Threads for lists and descriptions of many groups, which must not delay the commits of members."""
 _FIRST_SECOND: Final = 1_767_225_600
-"""The beginning of 2026. Generation numbers start at the seconds since then, above those of earlier gateways."""
+"""The beginning of 2026."""
+_LAST_START: Final = 2**30
+"""The highest number of a first generation. Numbers of generations have 31 bits."""
+
+
+def _first_generation() -> int:
+    """Return the seconds since 2026, which are usually above the generations of earlier gateways.
+
+    If the clocks of gateways differ, a number may be used again. That is harmless: a request with a generation also has
+    a member id. A coordinator knows only the ids that it has given itself, and refuses all others. A negative number
+    would not be harmless: commits with it do not come from members.
+    """
+    return min(max(int(time.time()) - _FIRST_SECOND, 0), _LAST_START)
 
 
 def coordinator_config(*, storage_timeout: float = 15.0, report_commits: bool = False) -> CoordinatorConfig:
@@ -96,6 +111,8 @@ class ZooKeeperStorage:
     With an `address`, gateways elect one coordinator for each group (`elections.py`). Clients of the other gateways get
     the address of the coordinator. Without one, each gateway treats the members of the others as other clients.
 
+    The storage keeps `routes` up to date until it is closed. The members of a group that gets a route leave.
+
     The members belong to the session of the registry. It must not have a `session_file`: a later process would resume
     the session together with the old members, although their clients join again as new members.
 
@@ -110,20 +127,24 @@ class ZooKeeperStorage:
         read_only: bool = False,
         settings: GroupSettings | None = None,
         address: GatewayAddress | None = None,
+        routes: GroupRoutes | None = None,
     ) -> None:
         self._registry = registry
         self._context = context_of(registry)
         if self._context.session.is_resumable and not read_only:
-            raise InvalidOptionError("session_file", True, "a gateway starts with a new session each time")
+            raise InvalidOptionError("session_file", True, "a gateway needs a new session each time: leave it out")
         self._on_event = on_event
         self._read_only = read_only
         self._settings = GroupSettings() if settings is None else settings
         self._elections = Elections(self._context, None if read_only else address)
-        self._lock = threading.Lock()  # guards the two fields below, and is never held during a call
+        self._lock = threading.Lock()  # guards the three fields below, and is never held during a call
         self._groups: dict[str, GatewayGroup] = {}
         self._woken: set[str] = set()
+        self._is_refreshing = False
         self._group_queues = WorkQueues("group", _GROUP_THREADS)
         self._read_queues = WorkQueues("read", _READING_THREADS)
+        self._routes = GroupRoutes(self._context, "") if routes is None else routes
+        self._routes.open(self._refresh_routes, self._route_changed)
         self._monitor = SessionMonitor(
             self._check_sessions, self._retry, self._reconcile, self._settings.reconcile_every
         )
@@ -137,7 +158,7 @@ class ZooKeeperStorage:
 
         def task() -> None:
             if isinstance(work, StoreOffsets) and deadline.passed:
-                result: Result | None = WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)  # the client has given it up
+                result: Result | None = WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)  # the client no longer waits
             else:
                 result = self._result_of(work_id, work, deadline)
             if result is not None:
@@ -155,7 +176,8 @@ class ZooKeeperStorage:
         for group in self._known_groups():
             self._group_queues.put(group.name, group.leave)
         for name in self._elections.won():
-            self._group_queues.put(name, partial(self._elections.release, name))
+            self._group_queues.put(name, partial(self._release, name))
+        self._read_queues.put("routes", self._routes.close)
         for queues in (self._group_queues, self._read_queues):
             queues.close(self._context.timeout)
 
@@ -196,8 +218,8 @@ class ZooKeeperStorage:
                 return WorkFailed(KafkaError.NOT_COORDINATOR)
             except Exception as error:
                 if not may_try_again(error, self._context.session, deadline):
-                    if isinstance(error, GroupMigratedError):
-                        log.warning("%s; its clients wait", error)
+                    if isinstance(error, GroupMigratedError) and self._routes.state(error.group) is None:
+                        log.warning("%s; until then its clients wait", error)
                     return WorkFailed(kafka_error_of(error))
 
     def _carry_out(self, work_id: int, work: Work) -> Result | None:
@@ -206,7 +228,7 @@ class ZooKeeperStorage:
             case ListStored():
                 return StoredListed(stored_groups(self._context, self._registry.groups(), self._own_ids()))
             case LocateGroups(names):
-                if not self._context.session.connected:  # a client may wait here with its other requests
+                if not self._context.session.connected:  # otherwise the other requests of this client would wait, too
                     return WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
                 return GroupsLocated(self._elections.elsewhere(names), self._elections.are_held)
             case DescribeStored(names):
@@ -274,7 +296,7 @@ class ZooKeeperStorage:
         if exists := group.exists():
             self._elections.win(name)
         self._elections.forget_loss(name)
-        return GroupLoaded(exists, int(time.time()) - _FIRST_SECOND, CONSUMER)
+        return GroupLoaded(exists, _first_generation(), CONSUMER)
 
     def _remove(self, name: str) -> Result:
         try:
@@ -299,7 +321,7 @@ class ZooKeeperStorage:
             group = self._registry.group(name)
             wake = partial(self._wake, name)
             found = self._groups[name] = GatewayGroup(
-                group, self._settings, self._elections, send=self._send, wake=wake
+                group, self._settings, self._elections, partial(self._is_moved, name), send=self._send, wake=wake
             )
             return found
 
@@ -323,6 +345,34 @@ class ZooKeeperStorage:
             group = self._groups.get(name)
         if group is not None:
             group.check()
+
+    # Routes
+
+    def _is_moved(self, name: str) -> bool:
+        return self._routes.state(name) is not None
+
+    def _refresh_routes(self) -> None:
+        """Read the routes soon. Any thread may call it."""
+        with self._lock:
+            if self._is_refreshing:
+                return
+            self._is_refreshing = True
+        self._read_queues.put("routes", self._read_routes)
+
+    def _read_routes(self) -> None:
+        with self._lock:
+            self._is_refreshing = False
+        try:
+            self._routes.refresh()
+        except ZkgroupsException as error:
+            log.info("could not read the routes of groups, retrying: %s", error)
+
+    def _route_changed(self, name: str, state: RouteState | None) -> None:
+        """Let the members leave a group that is moved. When it is on the brokers, give it up."""
+        self._wake(name)
+        if state is RouteState.KAFKA:
+            self._lose(name)
+            self._group_queues.put(name, partial(self._release, name))
 
     # The session
 
@@ -354,6 +404,7 @@ class ZooKeeperStorage:
         for name in self._elections.won(unused_for=self._settings.release_after):
             self._group_queues.put(name, partial(self._release_if_unused, name))
         self._read_queues.put("elections", self._give_up_replaced)
+        self._refresh_routes()
         for group in self._known_groups():
             if group.session_id is not None:
                 self._group_queues.put(group.name, group.reconcile)
@@ -362,10 +413,10 @@ class ZooKeeperStorage:
         try:
             replaced = self._elections.take_replaced()
         except ZkgroupsException as error:
-            log.info("could not read the coordinators of groups, retrying: %s", error)
+            log.info("could not read the coordinators of groups, trying again later: %s", error)
             return
         for name in replaced:
-            log.warning("another client has deleted the node of the coordinator of group %s", name)
+            log.warning("another client has deleted or replaced %s: all members must join again", coordinator(name))
             self._lose(name)
 
     def _release_if_unused(self, name: str) -> None:
@@ -374,5 +425,11 @@ class ZooKeeperStorage:
             group = self._groups.get(name)
         is_used = group is not None and (len(group.members) or group.is_unfinished)
         if not is_used and name in self._elections.won(unused_for=self._settings.release_after):
-            self._elections.release(name)
+            self._release(name)
             self._send(GroupMoved(name))
+
+    def _release(self, name: str) -> None:
+        try:
+            self._elections.release(name)
+        except ZkgroupsException as error:
+            log.info("could not release group %s for other gateways: %s", name, error)

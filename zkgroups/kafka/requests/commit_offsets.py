@@ -47,7 +47,7 @@ async def commit(
     timeout: float,
     before: Before | None = None,
 ) -> Outcomes:
-    """Commit these offsets, and return the outcome of each. Each 100,000 offsets have a timeout of their own.
+    """Commit these offsets, and return the outcome of each. Every 100,000 offsets have a timeout of their own.
 
     Without `before`, an offset may be sent again although another client has committed meanwhile.
     """
@@ -268,7 +268,7 @@ class _Commit:
             return False
         there = "the group has none now" if now is None else f"the group has {now.offset} now"
         error = OutcomeUnknownError(
-            f"it is not known whether {_shown(each)} was committed: {there}, so another client commits, too"
+            f"{_shown(each)} may or may not have been committed: {there}, so another client commits, too: stop it"
         )
         self._finish(each.group, [each], error)
         return True
@@ -277,7 +277,7 @@ class _Commit:
         what = _shown(each)
         text = f"within {self._deadline.seconds:g} s: {self._reason}"
         if (each.group, each.at) in self._sent:
-            return OutcomeUnknownError(f"it is not known whether {what} was committed {text}")
+            return OutcomeUnknownError(f"{what} may or may not have been committed {text}")
         return NotConnectedError(f"no broker accepted {what} {text}")
 
 

@@ -21,7 +21,7 @@ _MARKER: Final = 0x5A6B_1F93_C2D4_E807
 _OFFSET: Final = struct.Struct(">q")
 _ID: Final = struct.Struct(">i")
 _ID_AT: Final = 8
-"""The position of the correlation id in a frame: after the size, and the number and version of the request."""
+"""The position of the correlation id in a frame: after the size, the API key and the version."""
 _FLEXIBLE: Final = 8
 """Since this version, lengths are varints."""
 _NO_MEMBER: Final = -1

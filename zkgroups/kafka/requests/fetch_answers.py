@@ -2,8 +2,8 @@
 
 The offsets of most groups have no metadata. Then all rows of a topic have the same size, and are read at once. The
 length of its metadata shows whether a row is larger. The first larger row is always found, because all rows before it
-have the expected size. Then the rows of that topic are read one by one. Fields of a later release are found like this,
-too.
+have the expected size. Then the rows of that topic are read one by one. This also detects fields that a later release
+adds.
 
 `fetch_shapes.py` is even faster for groups with the same partitions.
 """
@@ -18,6 +18,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from ...core.znodes.topic_partition import TopicPartition
+from ...input_errors import InvalidNameError
 from ..wire.error_codes import Code
 from ..wire.errors import DamagedAnswerError
 from .fetch_shapes import Committed, Rows, Shapes, committed
@@ -48,7 +49,7 @@ def read(names: Sequence[str], version: int, frame: bytes, shapes: Shapes) -> di
     reader = (_Flexible if version >= _FLEXIBLE else _Classic)(frame, version, shapes)
     try:
         found = dict(reader.groups(names))
-    except (IndexError, UnicodeDecodeError, struct.error) as error:
+    except (IndexError, UnicodeDecodeError, struct.error, InvalidNameError) as error:
         raise DamagedAnswerError(f"an answer to OffsetFetch (version {version}) cannot be read") from error
     if reader.at != len(frame):
         raise DamagedAnswerError(f"an answer to OffsetFetch (version {version}) has the wrong length")

@@ -15,9 +15,9 @@ from ...core.kafka_values import NativeOffset, native_offsets
 from ...core.znodes.topic_partition import TopicPartition
 
 _PARTITION: Final = struct.Struct(">i")
-_FEWEST: Final = 5
-_MOST: Final = 10_000
-"""In rows. Limited, because a shape takes more memory than the bytes that it describes."""
+_FEWEST_ROWS: Final = 5
+_MOST_ROWS: Final = 10_000
+"""Limited, because a shape takes more memory than the bytes that it describes."""
 
 Committed = dict[TopicPartition, NativeOffset]
 
@@ -64,7 +64,7 @@ class Shape:
 
 
 class Shapes:
-    """Remembers the shape of the last groups, if they had the same one."""
+    """Remembers the shape of the last two groups, if both had the same number of bytes."""
 
     def __init__(self) -> None:
         self._version = -1
@@ -81,7 +81,7 @@ class Shapes:
         """Remember the shape of a group if the group before had as many bytes, and so perhaps the same shape."""
         again = (version, len(part)) == (self._version, self._size)
         self._version, self._size = version, len(part)
-        if again and _FEWEST <= sum(each.number for each in topics) <= _MOST:
+        if again and _FEWEST_ROWS <= sum(each.number for each in topics) <= _MOST_ROWS:
             self._last = Shape(part, topics, epochs=epochs)
         elif not again:
             self._last = None

@@ -129,8 +129,8 @@ def _recreated(now: Mapping[str, Committed | ZkgroupsException], before: Before)
     """Return the error for each group with other offsets than before."""
     return {
         group: OutcomeUnknownError(
-            f"it is not known whether group {group!r} was deleted: it has other offsets now, so another client "
-            "commits, too"
+            f"group {group!r} may or may not have been deleted: it has other offsets now, so another client "
+            "commits, too: stop it"
         )
         for group, it in now.items()
         if not isinstance(it, ZkgroupsException) and it != before.get(group, {})
@@ -159,5 +159,5 @@ def _deleted(each: Any, tried: set[str]) -> GroupCode | None:
 def _unanswered(group: str, asked: Asked, deadline: Deadline) -> ZkgroupsException:
     text = f"within {deadline.seconds:g} s: {asked.reason}"
     if group in asked.sent:
-        return OutcomeUnknownError(f"it is not known whether group {group!r} was deleted {text}")
+        return OutcomeUnknownError(f"group {group!r} may or may not have been deleted {text}")
     return NotConnectedError(f"no broker accepted the request to delete group {group!r} {text}")

@@ -78,8 +78,8 @@ async def _kept(
         raise NotSentError(str(now))
     return {
         at: OutcomeUnknownError(
-            f"it is not known whether the offset of {at} of group {group!r} was deleted: it is {now[at].offset} now, "
-            "so another client commits, too"
+            f"the offset of {at} of group {group!r} may or may not have been deleted: it is {now[at].offset} now, "
+            "so another client commits, too: stop it"
         )
         for at in those
         if at in now and now[at] != before.get(at)

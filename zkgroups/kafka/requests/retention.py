@@ -36,7 +36,7 @@ async def offsets_retention(cluster: Cluster, deadline: Deadline) -> float | Non
 
     async for timeout in tries(deadline):
         failed = await send_all({node: [timeout] for node in left}, send)
-        # A permanent error is from a broker that does not report settings.
+        # A broker that does not report settings answers with a permanent error.
         left -= answers.keys() | {node for node, error in failed.items() if not isinstance(error, WireError)}
         if not left:
             break

@@ -23,7 +23,7 @@ def _nothing() -> int:
 
 
 async def tries(deadline: Deadline, answers: Callable[[], int] = _nothing) -> AsyncIterator[float]:
-    """Yield the timeout of each attempt in seconds until the deadline has passed; at least once.
+    """Yield the timeout of each attempt, in seconds, until the deadline has passed. There is at least one attempt.
 
     The timeout starts again after each attempt with new answers, so large work completes as long as brokers answer.
     """

@@ -77,8 +77,8 @@ _USED: Final = frozenset(
     }
 )
 
-# Settings of Java's consumers, producers and admin clients that change nothing about our requests. TLS before 1.2 is
-# not supported anyway.
+# Settings of Java's consumers, producers and admin clients that do not affect the requests of zkgroups. TLS before
+# 1.2 is not supported anyway.
 _WITHOUT_EFFECT: Final = re.compile(
     r"bootstrap\.servers|(key|value)\.(de)?serializer|interceptor\.classes|metrics?\..*|auto\.include\.jmx\.reporter"
     r"|enable\.metrics\.push|(metadata|fetch|compression|partitioner|heartbeat|session|reconnect|retry|transaction)\..*"
@@ -137,7 +137,7 @@ def _check(key: str, value: str) -> None:
     if key == _LOGIN_HANDLER and value.strip().endswith(_LOGIN_HANDLERS):
         return
     if key not in _USED and not _WITHOUT_EFFECT.fullmatch(key):
-        raise refused(key, value, "it is not a setting of Java clients that zkgroups supports: check its name")
+        raise refused(key, value, "zkgroups supports no such setting of Java clients: check its name, or remove it")
     if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
         raise refused(key, value, "it contains characters that cannot be sent")
 

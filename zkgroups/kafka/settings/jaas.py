@@ -32,7 +32,7 @@ def login(mechanism: str, properties: Mapping[str, str]) -> Login:
     text = properties.get(SETTING, "")
     module = text.split(maxsplit=1)[0].rpartition(".")[2] if text.split() else ""
     if module not in _MODULES and (text or mechanism in _PASSWORDS):
-        raise _refused(f"only {', '.join(_MODULES)} are supported")
+        raise _refused(f"it must begin with one of the login modules {', '.join(_MODULES)}")
     if module and mechanism not in _MODULES[module]:
         raise refused(
             "sasl.mechanism", mechanism, f"{module} is for {', '.join(sorted(_MODULES[module]))}: set one of these"
@@ -43,7 +43,7 @@ def login(mechanism: str, properties: Mapping[str, str]) -> Login:
 
 def _password(mechanism: str, options: Mapping[str, str], _: Mapping[str, str]) -> Login:
     if not {"username", "password"} <= options.keys():
-        raise _refused("the login needs a username and a password")
+        raise _refused("it must have a username and a password")
     user, password = options["username"], options["password"]
     return Plain(user, password) if mechanism == "PLAIN" else Scram(user, password, mechanism)
 
@@ -57,9 +57,9 @@ def _oauth(_: str, options: Mapping[str, str], properties: Mapping[str, str]) ->
     secret = properties.get(f"{prefix}.secret") or options.get("clientSecret")
     scope = properties.get("sasl.oauthbearer.scope") or options.get("scope")
     if not url.startswith(("https://", "http://")):
-        raise refused("sasl.oauthbearer.token.endpoint.url", url, "an OAuth login needs an https:// address")
+        raise refused("sasl.oauthbearer.token.endpoint.url", url, "it must be an https:// address for OAuth")
     if not client or not secret:
-        raise _refused("an OAuth login needs a clientId and a clientSecret")
+        raise _refused("it must have a clientId and a clientSecret for OAuth")
     extensions = {name.removeprefix(_EXTENSION): each for name, each in options.items() if name.startswith(_EXTENSION)}
     return OAuth(ClientCredentials(url, client, secret, scope), extensions)
 
@@ -67,7 +67,9 @@ def _oauth(_: str, options: Mapping[str, str], properties: Mapping[str, str]) ->
 def _kerberos(_: str, options: Mapping[str, str], properties: Mapping[str, str]) -> Login:
     service = properties.get("sasl.kerberos.service.name") or options.get("serviceName")
     if not service:
-        raise refused("sasl.kerberos.service.name", "", "a Kerberos login needs one, often kafka")
+        raise refused(
+            "sasl.kerberos.service.name", "", "it must be the service name of the brokers for Kerberos, often kafka"
+        )
     keytab = options.get("keyTab") if options.get("useKeyTab", "false").lower() == "true" else None
     return Kerberos(service, options.get("principal"), None if keytab is None else keytab.removeprefix("file:"))
 

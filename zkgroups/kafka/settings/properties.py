@@ -1,4 +1,4 @@
-"""Read the properties file of a Kafka client as Java does. `settings.py` gives the properties their meaning.
+"""Read the properties file of a Kafka client as Java does. `client_settings.py` interprets them.
 
 Errors show only the values of a few known settings: any other value may be a password under a mistyped name.
 """

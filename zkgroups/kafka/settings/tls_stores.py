@@ -74,14 +74,14 @@ def _kind(store: str, data: bytes, properties: Mapping[str, str]) -> str:
     raise refused(
         f"{store}.location",
         properties[f"{store}.location"],
-        f"stores of type {kind} are not supported: convert it with keytool -importkeystore -deststoretype PKCS12, and "
-        f"set {store}.type=PKCS12",
+        f"it has the type {kind}, which is not supported: convert it with keytool -importkeystore -deststoretype "
+        f"PKCS12, and set {store}.type=PKCS12",
     )
 
 
 @contextmanager
 def _read(store: str, text: str, properties: Mapping[str, str]) -> Iterator[None]:
-    """Convert errors to one that names the setting. It leaves out the message of the library."""
+    """Convert errors to errors that name the setting, without the message of the library, which may contain secrets."""
     try:
         yield
     except InvalidOptionError:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from ...input_errors import InvalidOptionError
 
-_ADDRESS: Final = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:,\s\[\]]+))(?::(?P<port>\d+))?")
+_ADDRESS: Final = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:,\s\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
 _PORT: Final = 9092
 LAST_PORT: Final = 65_535
 

@@ -15,14 +15,14 @@ from .address import LAST_PORT, Address
 from .errors import AnswerLostError, DamagedAnswerError, NotSentError, WireError
 
 _MOST_BYTES: Final = 200_000_000
-"""The longest answer. A server of another protocol sends bytes that look like a longer one."""
+"""The longest answer. The bytes of another protocol would mostly mean a longer one."""
 
 _SIZE: Final = struct.Struct(">i")
 _READ_AHEAD: Final = 1 << 20
 _NEXT_ADDRESS_AFTER: Final = 0.25
-"""In seconds. If a host has several addresses, the next one is tried after this time, too."""
+"""In seconds: if a host has several addresses, the next one is tried after this time, beside the first."""
 _TLS_ALERT: Final = b"\x15\x03"
-"""How a TLS server answers a client without TLS."""
+"""The first bytes with which a TLS server answers a client without TLS."""
 _READING: Final[set[asyncio.Task[None]]] = set()
 """An event loop refers to its tasks weakly, so a forgotten connection would be deleted before its task is cancelled."""
 
@@ -77,7 +77,7 @@ class Connection:
 
     @property
     def waited(self) -> float:
-        """For how many seconds the next answer has been awaited."""
+        """How long the next answer has been awaited, in seconds."""
         return asyncio.get_running_loop().time() - self._since if self._waiting else 0.0
 
     async def exchange(self, frame: bytes, correlation_id: int | None) -> bytes:
@@ -120,7 +120,9 @@ class Connection:
             return size
         if _SIZE.pack(size).startswith(_TLS_ALERT):
             raise DamagedAnswerError(f"{self._address} expects TLS: set security.protocol=SSL or SASL_SSL")
-        raise DamagedAnswerError(f"{self._address} did not answer like a Kafka broker: a frame of {size} bytes")
+        raise DamagedAnswerError(
+            f"{self._address} did not answer like a Kafka broker (a frame of {size} bytes): check the address"
+        )
 
     def _answered(self, frame: bytes) -> None:
         if not self._waiting:
@@ -128,7 +130,7 @@ class Connection:
         expected, answer = self._waiting.popleft()
         if expected is not None and (len(frame) < _SIZE.size or codec.correlation_id(frame) != expected):
             self._waiting.appendleft((expected, answer))
-            raise DamagedAnswerError(f"{self._address} answered in another order than that of the requests")
+            raise DamagedAnswerError(f"{self._address} did not answer in the order of the requests")
         self._answers += 1
         self._since = asyncio.get_running_loop().time()
         if not answer.done():
@@ -157,7 +159,9 @@ def _tls_failed(address: Address, error: ssl.SSLError) -> WireError | Certificat
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return NotSentError(f"{address} closed the connection: perhaps it expects no TLS")
     if isinstance(error, ssl.SSLCertVerificationError):
-        reason = f"its certificate is not accepted: {error.verify_message}"
+        reason = (
+            f"its certificate is not accepted: {error.verify_message}; check the address and ssl.truststore.location"
+        )
     else:
         reason = f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
     return CertificateError(f"no connection to {address}: {reason}")

@@ -16,7 +16,7 @@ class WireError(Exception):
 
 
 class NotSentError(WireError):
-    """No connection, so that the request was not sent."""
+    """The request was not sent, because there was no connection."""
 
 
 class AnswerLostError(WireError):

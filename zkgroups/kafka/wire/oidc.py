@@ -25,7 +25,7 @@ _SERVER_ERROR: Final = 500
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Credentials are only sent to the address that the user has set."""
+    """Refuses redirects, because credentials must only be sent to the address that the user has set."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -56,14 +56,15 @@ class ClientCredentials:
     def _fetch(self) -> tuple[str, float]:
         endpoint = f"the token endpoint {_shown(self.url)}"
         try:
-            # noinspection HttpUrlsUsage
             with build_opener(_NoRedirect).open(self._request(), timeout=self.timeout) as answer:
                 return _read(endpoint, answer.read(_LONGEST_ANSWER))
         except HTTPError as error:
             error.close()
             if error.code >= _SERVER_ERROR:
                 raise NotSentError(f"{endpoint} answered with status {error.code}") from None
-            raise AuthenticationError(f"{endpoint} refused client {self.client!r} with status {error.code}") from None
+            raise AuthenticationError(
+                f"{endpoint} refused client {self.client!r} with status {error.code}: check its id and its secret"
+            ) from None
         except (URLError, OSError) as error:
             reason = error.reason if isinstance(error, URLError) else error
             raise NotSentError(f"no answer from {endpoint}: {reason}") from error
@@ -76,7 +77,7 @@ class ClientCredentials:
         fields = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
         login = base64.b64encode(f"{quote_plus(self.client)}:{quote_plus(self.secret)}".encode()).decode()
         headers = {"Authorization": f"Basic {login}", "Accept": "application/json"}
-        return Request(self.url, urlencode(fields).encode(), headers)
+        return Request(self.url, urlencode(fields).encode(), headers)  # noqa: S310 -- jaas.py allows only HTTP
 
 
 def _shown(url: str) -> str:
@@ -92,6 +93,6 @@ def _read(endpoint: str, answer: bytes) -> tuple[str, float]:
     try:
         found = json.loads(answer)
         token, lifetime = str(found["access_token"]), float(found.get("expires_in", 0))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise AuthenticationError(f"{endpoint} did not answer with a token") from None
     return token, lifetime if math.isfinite(lifetime) else 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ Exchange = Generator[bytes, bytes, None]
 
 _SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _FEWEST_ITERATIONS: Final = 4096
-_MOST_ITERATIONS: Final = 10_000_000
+_MOST_ITERATIONS: Final = 1_000_000
+"""Brokers use 4096 by default. More would let a false broker keep a processor busy for long."""
 """More would keep this process busy for minutes."""
 _NO_PROTECTION: Final = b"\x01"
 
@@ -148,9 +150,11 @@ def _parts(message: str) -> dict[str, str]:
 
 
 def _iterations(text: str) -> int:
-    if text.isascii() and text.isdigit() and _FEWEST_ITERATIONS <= int(text) <= _MOST_ITERATIONS:
+    if re.fullmatch("[0-9]{1,9}", text) and _FEWEST_ITERATIONS <= int(text) <= _MOST_ITERATIONS:
         return int(text)
-    raise AuthenticationError("the broker asks for an unsafe number of iterations")
+    raise AuthenticationError(
+        f"the broker asks for {text[:20]!r} iterations: only {_FEWEST_ITERATIONS} to {_MOST_ITERATIONS} are safe"
+    )
 
 
 def _bytes(text: str) -> bytes:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 import ssl
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
@@ -19,7 +22,7 @@ _COLUMNS: Final = 64
 
 @dataclass(frozen=True)
 class Security:
-    """TLS and the login of connections. Without arguments, neither."""
+    """TLS and the login of connections. None means without."""
 
     tls: ssl.SSLContext | None = None
     login: Login | None = None
@@ -32,7 +35,7 @@ class Identity:
     certificates: str
     key: str = field(repr=False)
     password: str | None = field(default=None, repr=False)
-    """Of the key, if it is encrypted."""
+    """The password of the key, if the key is encrypted."""
 
 
 def tls_context(trusted: str | None = None, *, check_host: bool = True) -> ssl.SSLContext:
@@ -45,18 +48,31 @@ def tls_context(trusted: str | None = None, *, check_host: bool = True) -> ssl.S
     if trusted is None:
         context.load_default_certs()
     else:
-        context.load_verify_locations(cadata=pem(trusted))
+        # Comments between certificates may have any letters, but Python accepts only ASCII.
+        context.load_verify_locations(cadata=pem(trusted).encode("ascii", "replace").decode())
     return context
 
 
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
     """Let a context present this certificate. Raise ssl.SSLError or ValueError if it cannot be read."""
-    # Python loads keys only from files. This one can be read only by this user, and is deleted at once.
-    with tempfile.NamedTemporaryFile("w") as file:
-        file.write(f"{pem(identity.key)}\n{pem(identity.certificates)}")
-        file.flush()
+    with _file_in_memory(f"{pem(identity.key)}\n{pem(identity.certificates)}") as file:
         # Without a password, OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(file.name, password=identity.password or "")
+        context.load_cert_chain(file, password=identity.password or "")
+
+
+@contextmanager
+def _file_in_memory(text: str) -> Iterator[str]:
+    """Yield the path of a file with this text. Python loads keys only from files. This one never is on a disk."""
+    if sys.platform == "linux":
+        with os.fdopen(os.memfd_create("key"), "w", encoding="utf-8") as memory:
+            memory.write(text)
+            memory.flush()
+            yield f"/proc/self/fd/{memory.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:  # only this user can read it
+            file.write(text)
+            file.flush()
+            yield file.name
 
 
 def pem(text: str) -> str:

@@ -11,8 +11,8 @@ after a second without an answer, the first versions of two other requests are s
     | none        | none       | none     |                    | unreachable, or not a broker |
 
 ApiVersions is sent again, in turn with the request that was answered, for a broker that was only slow, or about to
-stop, and for connections that broke. To a newer broker, the OffsetFetch request of release 0.9 is about no offsets: it
-would seem to have none. No request here makes a broker create a topic.
+stop, and for connections that broke. A newer broker would answer the OffsetFetch request of release 0.9 without any
+offsets. No request here makes a broker create a topic.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .connection import Connection
 from .errors import DamagedAnswerError, WireError
 
 _PATIENCE: Final = 1.0
-"""In seconds, for an answer from a broker that may be too old to give one."""
+"""In seconds: how long to wait for an answer from a broker that may be too old to give one."""
 _CONFIRMATIONS: Final = 3
-"""How often a broker must be silent again, and answer in between, before it counts as an old one."""
+"""How many more times a broker must be silent, and answer the other request, before it counts as an old one."""
 _CLIENT: Final = "zkgroups"
 
 Connect = Callable[[], Awaitable[Connection]]

@@ -6,6 +6,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
@@ -20,9 +21,19 @@ T = TypeVar("T")
 W = TypeVar("W", bound=StrEnum)
 
 BATCH_ROWS: Final = 10_000
-"""Larger batches are not faster."""
+"""Rows per batch. Larger batches are not faster."""
 
-_PRIMITIVES: Final[dict[Any, Any]] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+TIME: Final = pa.timestamp("us", tz="UTC")
+"""The type of times in snapshots."""
+
+_PRIMITIVES: Final[dict[Any, Any]] = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+    datetime: TIME,
+}
 
 
 # Schemas
@@ -75,10 +86,10 @@ def table(kind: type[T], rows: Sequence[T]) -> Any:
 
 def _array(values: Sequence[Any], kind: Any) -> Any:
     if values and values[0] == values[-1] and values.count(values[0]) == len(values):
-        return _repeated(values[0], len(values), kind)  # as in most columns, and faster
+        return _repeated(values[0], len(values), kind)  # the usual case, and faster
     if not pa.types.is_list(kind):
         return pa.array(values, kind)
-    known = {value: number for number, value in enumerate(dict.fromkeys(values))}  # most rows have the same value
+    known = {value: number for number, value in enumerate(dict.fromkeys(values))}  # many rows share a value
     return pa.array(map(_to_arrow, known), kind).take(pa.array(map(known.__getitem__, values), pa.int32()))
 
 

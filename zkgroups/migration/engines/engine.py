@@ -10,6 +10,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from ...core.migration.tally import Tally
+from ...storage.files import Files
 from ..plan_folder import PlanFolder
 from .tallies import TallySum
 
@@ -28,11 +29,17 @@ class Rows(Protocol):
     `failure` is the beginning of an error message.
     """
 
+    def joined(self, other: Self) -> Self:
+        """Return the rows of both, which have the same type."""
+
     def select(self, *columns: str) -> Self:
         """Return these columns."""
 
     def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:
         """Group the rows by target, in order. Pass the number of rows, or of tasks, if it is known."""
+
+    def stored_by_target(self, *, count: int, files: int) -> Self:
+        """Return the same as `by_target`, for a plan of so many rows. Each of its files has whole targets."""
 
     def map(self, function: BatchFunction, kind: type[Any]) -> Self:
         """Apply a function that returns rows of this type."""
@@ -49,6 +56,9 @@ class Rows(Protocol):
 
 class Engine(Protocol):
     """Where the work is done."""
+
+    def files(self, destination: str) -> Files:
+        """Return the file system of a folder."""
 
     def folder(self, destination: str) -> PlanFolder:
         """Return the folder of a plan."""

@@ -1,5 +1,5 @@
-"""Search for cycles of garbage less often. The millions of rows of a migration have none, and the search took a tenth
-of the time.
+"""Run Python's cyclic garbage collector less often. The millions of rows of a migration have no cycles, and the search
+for them took a tenth of the time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Final
 
 _ALLOCATIONS: Final = 100_000
-"""Python's default is 700."""
+"""The threshold of the youngest objects. Python's default is 700."""
 
 
 class _Users:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _FILE: Final = "part-00000.snappy.parquet"
 _RESTORE: Final = "restore it from a backup"
 THREADS: Final = 3
-"""While a thread waits for servers, another one computes."""
+"""Several threads, because one can compute while others wait for servers."""
 
 _ORDER: Final = ("target", "group", "topic", "partition")
 
@@ -39,6 +39,9 @@ class LocalEngine:
     def __init__(self) -> None:
         self._files = LocalFiles()
         self._progress = _Progress()
+
+    def files(self, destination: str) -> LocalFiles:  # noqa: ARG002
+        return self._files
 
     def folder(self, destination: str) -> PlanFolder:
         return PlanFolder(self._files, destination)
@@ -88,10 +91,10 @@ class _Progress:
     def __init__(self) -> None:
         self.rows = self.done = 0
 
-    def of(self, table: Any) -> Iterator[Any]:
-        """Yield the table in parts of whole groups. A part counts as done when the next one is requested."""
-        self.rows, self.done = len(table), 0
-        for part in group_tables(table.to_batches()):
+    def of(self, tables: Iterable[Any], rows: int) -> Iterator[Any]:
+        """Yield so many rows in parts of whole groups. A part counts as done when the next one is requested."""
+        self.rows, self.done = rows, 0
+        for part in group_tables(batch for each in tables for batch in each.to_batches()):
             yield part
             self.done += len(part)
 
@@ -110,6 +113,12 @@ class LocalRows:
         self._progress = progress
         self._threads = threads
 
+    def joined(self, other: Self) -> Self:
+        def tables(schema: Any) -> Iterator[Any]:
+            return chain(self._tables(schema), other._tables(schema))
+
+        return type(self)(tables, self._schema, self._progress)
+
     def select(self, *columns: str) -> Self:
         schema = pa.schema([self._schema.field(name) for name in columns])
         return type(self)(self._tables, schema, self._progress)
@@ -118,7 +127,15 @@ class LocalRows:
         keys = [key for key in _ORDER if key in self._schema.names]
 
         def tables(_schema: Any) -> Iterator[Any]:
-            return self._progress.of(_in_order(self._table(), keys))
+            found = _in_order(self._table(), keys)
+            return self._progress.of([found], len(found))
+
+        return type(self)(tables, self._schema, self._progress, threads=THREADS)
+
+    def stored_by_target(self, *, count: int, files: int) -> Self:  # noqa: ARG002
+        def tables(schema: Any) -> Iterator[Any]:
+            found = [*self._tables(schema)]  # a damaged file must be detected before the first group is written
+            return self._progress.of(found, count)
 
         return type(self)(tables, self._schema, self._progress, threads=THREADS)
 

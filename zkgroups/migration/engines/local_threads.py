@@ -1,4 +1,4 @@
-"""Call one function in several threads: while a thread waits for servers, another one computes."""
+"""Call one function in several threads, because one can compute while others wait for servers."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _run_passes(follower: Follower, every: float, limit: int, on_progress: OnPro
         except UnavailableError as error:
             if not follower.execute:
                 raise
-            log.warning("Could not update offsets, will retry: %s", error)
+            log.warning("could not update offsets, retrying: %s", error)
             trouble = str(error)
         if on_progress is not None:
             on_progress(FollowPass(number, follower.behind, follower.written, tuple(follower.results()), trouble))

@@ -34,8 +34,8 @@ Writes = Mapping[str, Mapping[TopicPartition, int]]
 """The offsets to write, by target."""
 
 PASSES_PER_MEMBER_CHECK: Final = 10
-"""Every so many passes, look for members on the brokers. Brokers refuse commits to a group with members anyway, so this
-only reports them earlier, and for groups without commits."""
+"""The number of passes between two looks for members on the brokers. Brokers refuse commits to a group with members
+anyway, so this only reports them earlier, and for groups without commits."""
 
 
 class FollowToKafka(Follower):
@@ -68,6 +68,18 @@ class FollowToKafka(Follower):
 
     # Reading
 
+    def end_moved_groups(self) -> None:
+        """Groups that are marked as moved, unless legacy clients have come back."""
+        moved = [group for group in self.following if group.group in self.marked_as_moved]
+        committed = self.brokers.committed_or_error(group.target for group in moved)
+        for group, source in self.read_sources(moved):
+            there = committed[group.target]
+            if source.instances or source.unreadable or isinstance(there, ZkgroupsException):
+                continue
+            group.update_from_source(source)
+            if not group.forbidden and group.offsets.are_copied_to({at: it.offset for at, it in there.items()}):
+                group.end_as_moved()
+
     def _leave_active_targets(self) -> None:
         found = self.brokers.groups(group.target for group in self.following)
         for group in self.following:
@@ -80,7 +92,7 @@ class FollowToKafka(Follower):
         ready: list[TrackedGroup] = []
         active: list[TrackedGroup] = []
         for group, source in self.read_sources(group for group in self.groups if group.state is not FollowState.LEFT):
-            if group.state is FollowState.DONE:
+            if not group.following:
                 if not source.instances and not group.update_from_source(source):
                     continue
                 group.resume()
@@ -159,7 +171,7 @@ class FollowToKafka(Follower):
             count = len(writes.get(group.target, ()))
             self.written += count
             cut_over = ", and the group would be cut over" if group in ready else ""
-            group.note = f"{count} offsets would be written{cut_over}"
+            group.note = f"{count} {'offset' if count == 1 else 'offsets'} would be written{cut_over}"
 
     # Cutting over
 

@@ -16,7 +16,7 @@ from ...core.migration.follow_rules import FollowState, copy_forward
 from ...core.migration.obstacles import Obstacle, ObstacleKind
 from ...core.migration.offset_decision import Unknown
 from ...core.migration.source_and_target_state import SourceState, TargetState
-from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.topic_partition import TopicPartition, known_partition
 from ...core.znodes.values import CurrentOffset, UnreadableNode
 from ...exceptions import UnavailableError
 from ...input_errors import ZkgroupsException
@@ -50,6 +50,20 @@ class FollowToZooKeeper(Follower):
             self._note_dry_run(ready)
         elif not self.stop.is_set():
             self._finish([group for group in ready if group.following])
+
+    def end_moved_groups(self) -> None:
+        """Groups without a mark, without members on the brokers, and without progress there that ZooKeeper lacks."""
+        marked = self.marked_as_moved | self.marked_as_moving
+        unmarked = [group for group in self.following if group.group not in marked]
+        targets = read_targets(self.brokers, [group.target for group in unmarked])
+        for group, source in self.read_sources(unmarked):
+            target = targets[group.target]
+            if target.members or target.unreadable or source.unreadable or not group.has_planned_offsets(target):
+                continue
+            group.update_from_target(target)
+            there = {known_partition(*key): node.offset for key, node in source.offsets.items()}
+            if group.offsets.are_copied_to({at: number for at, number in there.items() if at is not None}):
+                group.end_as_moved()
 
     def _read_groups(self) -> list[TrackedGroup]:
         """Update all groups. Return the groups without members."""

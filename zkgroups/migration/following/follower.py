@@ -103,7 +103,12 @@ class Follower:
                 self.marked_as_moved.add(name)
             else:  # an earlier run was killed
                 self.marked_as_moving.add(name)
+        self.end_moved_groups()
         self._marks_read = True
+
+    def end_moved_groups(self) -> None:
+        """Do not follow groups that an earlier run has finished. Called once, after marks were read."""
+        raise NotImplementedError
 
     def unmark(self, groups: Iterable[TrackedGroup]) -> None:
         """Remove the marks of groups that are not cut over after all."""
@@ -112,7 +117,7 @@ class Follower:
             answers = marks.remove(context, names, plan=self.plan, state=MarkState.MOVING)
             for name, error in answers.items():
                 if error is not None:
-                    log.warning("Could not remove the migration mark of group %r: %s", name, error)
+                    log.warning("could not remove the migration mark of group %r: %s; run migrate unmark", name, error)
             self.marked_as_moving -= names
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ class TrackedGroup:
         """A summary for people: the skipped offsets of a group that is done, or the result of a dry run."""
         self.behind = 0
         self.due_since = 0
-        """The pass since which the group has always had a due offset; 0 if it has none now."""
+        """The first of the passes in a row with a due offset; 0 if no offset is due now."""
         self.had_members = False
         """Whether the leading side had members at the last look."""
         self.forbidden: list[Obstacle] = []
@@ -39,6 +39,7 @@ class TrackedGroup:
         self._moved_topics = frozenset(self._topic_ids if to_zookeeper else ())
         self._topic_pattern = None if rows[0].topics is None else re.compile(rows[0].topics, re.DOTALL)
         self._before = {row.at: row.before for row in rows if row.action is not Action.COMMIT}
+        self._planned = {row.at: row.planned for row in rows if row.at is not None and row.is_commit}
         self._stale = {row.at: row.zxid for row in rows if row.reason is Reason.STALE}
         self._check_plan(rows)
 
@@ -66,6 +67,11 @@ class TrackedGroup:
         self.state, self.obstacles, self.note = FollowState.DONE, [], note
         self.offsets.settle()
         self.measure()
+
+    def end_as_moved(self) -> None:
+        """Record that an earlier run has moved the group."""
+        self.state, self.obstacles, self.note = FollowState.ALREADY_MOVED, [], ""
+        self.offsets.settle()
 
     def resume(self) -> None:
         """Follow the group again after it was done."""
@@ -139,6 +145,11 @@ class TrackedGroup:
         keys = (key for key, node in state.offsets.items() if node.zxid is None)
         names = [key_text(key) for key in keys if key[0] is None or self.has_topic(key[0])]
         self.forbidden = [Obstacle.of(ObstacleKind.FORBIDDEN_OFFSETS, names)] if names else []
+
+    def has_planned_offsets(self, state: TargetState) -> bool:
+        """Return whether the brokers have all planned offsets, or higher ones."""
+        there = {at: found.offset for at, found in state.committed.items()}
+        return all(there.get(at, -1) >= (planned or 0) for at, planned in self._planned.items())
 
     def update_from_target(self, state: TargetState) -> bool:
         """Record the offsets of the brokers as the leading side. Return whether any has changed.

@@ -23,9 +23,9 @@ from ...core.migration.plan_rows import PlanRow
 from ...migration import planning, steps, summaries
 from ...migration.engines.engine import Engine, signature_of
 from ...migration.planning import PlanSummary
+from ...migration.snapshot_source import SnapshotSource
 from ...migration.steps import ExecutionResult
 from .engine import SparkEngine
-from .snapshot_source import SnapshotSource
 
 __all__ = [
     "ExecutionResult",

@@ -10,6 +10,7 @@ from pyspark import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DoubleType,
@@ -17,19 +18,21 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from ...core.migration.tally import Tally
 from ...input_errors import InvalidOptionError
-from ...migration.engines.arrow_rows import arrow_schema, located, row, table
+from ...migration.engines.arrow_rows import TIME, arrow_schema, located, row, table
 from ...migration.engines.engine import BatchFunction, OnProgress
 from ...migration.engines.tallies import TallyAddition, TallySum
 from ...migration.plan_folder import PlanFolder
 from ...storage.atomic_folder import write_list
 from ..errors import translated
-from ..pyspark_internals import active_session, driver_interpreter, literal_paths, map_in_arrow
+from ..pyspark_internals import active_session, driver_interpreter, map_in_arrow
 from ..session import share_done
 from ..snapshots.snapshot import session_beside
+from ..source.table_versions import strict_reader
 from ..spark_thread import interruptible
 from ..storage.hadoop_files import HadoopFiles
 from ..storage.writing import check_row_count, check_shared, rows_in, write_plain
@@ -46,15 +49,33 @@ ROWS_PER_EXTRA_TASK: Final = 50_000
 """With this many rows per task, more tasks than cores are useful: they show the progress of the job."""
 
 
+_ONE_FILE_PER_TASK: Final = {
+    "spark.sql.files.maxPartitionBytes": str(2**40),
+    "spark.sql.files.openCostInBytes": str(2**40),
+}
+"""The files of a plan are never split: each has whole targets."""
+
+_WITHOUT_STATISTICS: Final = {
+    "parquet.column.statistics.enabled": "false",
+    "parquet.size.statistics.enabled": "false",
+}
+"""To collect the statistics of a plan takes a quarter of the time to write it, and nothing uses them."""
+
+
 class SparkEngine:
     """Works with a Spark session, without changing its settings and sources. `Engine` describes the methods."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._callers = spark
         self.spark = session_beside(spark)
+        for setting, value in _ONE_FILE_PER_TASK.items():
+            self.spark.conf.set(setting, value)
+
+    def files(self, destination: str) -> HadoopFiles:
+        return HadoopFiles(self.spark, destination)
 
     def folder(self, destination: str) -> PlanFolder:
-        return PlanFolder(HadoopFiles(self.spark, destination), destination)
+        return PlanFolder(self.files(destination), destination)
 
     def run(self, work: Callable[[OnProgress], T], on_progress: OnProgress | None) -> T:
         """Do the work on a separate thread, so that a signal never interrupts a call to Java."""
@@ -64,9 +85,11 @@ class SparkEngine:
         check_shared(self._callers, destination)
 
     def check_writes_once(self) -> None:
-        """Raise an error if Spark may run a task twice at a time: one copy could delete what the other has restored."""
+        """Raise an error if Spark may run two copies of a task: one could delete what the other has restored."""
         if (self._callers.conf.get("spark.speculation", "false") or "").lower() == "true":
-            raise InvalidOptionError("spark.speculation", True, "two tasks must not write to one group at a time")
+            raise InvalidOptionError(
+                "spark.speculation", True, "two tasks must not write to one group at a time: set it to false"
+            )
 
     def share_done(self) -> float:
         """Return the share of completed tasks."""
@@ -83,7 +106,7 @@ class SparkEngine:
             return SparkRows(self._frame(kind, *paths))
 
     def _frame(self, kind: type[Any], *paths: str) -> DataFrame:
-        return literal_paths(self.spark.read.schema(schema(kind))).parquet(*paths)
+        return strict_reader(self.spark).schema(schema(kind)).parquet(*paths)
 
     def count(self, path: str) -> int:
         with translated(f"{path} cannot be read"):
@@ -102,6 +125,9 @@ class SparkRows:
     def __init__(self, frame: DataFrame) -> None:
         self.frame = frame
 
+    def joined(self, other: Self) -> Self:
+        return type(self)(self.frame.unionByName(other.frame))
+
     def select(self, *columns: str) -> Self:
         return type(self)(self.frame.select(*columns))
 
@@ -109,6 +135,10 @@ class SparkRows:
         order = [name for name in ("target", "group", "topic", "partition") if name in self.frame.columns]
         tasks = tasks or _task_count(self.frame.sparkSession, count)
         return type(self)(self.frame.repartition(tasks, "target").sortWithinPartitions(*order))
+
+    def stored_by_target(self, *, count: int, files: int) -> Self:
+        tasks = _task_count(self.frame.sparkSession, count)
+        return self if files >= tasks else self.by_target(count=count)
 
     def map(self, function: BatchFunction, kind: type[Any]) -> Self:
         """Apply a function, in the interpreter that has zkgroups installed."""
@@ -119,7 +149,7 @@ class SparkRows:
     def write(self, path: str, failure: str, counted: TallySum) -> Tally:
         spark = self.frame.sparkSession
         with active_session(spark), translated(failure):
-            write_plain(self.frame, path)
+            write_plain(self.frame, path, **_WITHOUT_STATISTICS)
             found = counted.value
             check_row_count(spark, path, found.rows)
             write_list(HadoopFiles(spark, path), path, found.rows)
@@ -169,4 +199,6 @@ _PRIMITIVES: Final[dict[Any, DataType]] = {
     pa.int64(): LongType(),
     pa.float64(): DoubleType(),
     pa.bool_(): BooleanType(),
+    pa.binary(): BinaryType(),
+    TIME: TimestampType(),
 }

@@ -7,10 +7,10 @@ from functools import cache, partial
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ...core.tables import Table
 from ...exceptions import InvalidOptionError
+from ...storage.choose_snapshot import LATEST, find_snapshot, is_name
 from ..errors import translated
-from ..source.tables import Table
-from .choose_snapshot import LATEST, find_snapshot, is_name
 from .layout import Layout
 from .snapshot import read_snapshot
 

@@ -23,8 +23,8 @@ from pyspark.sql import functions as f
 
 from ...core.offsets.snapshot_changes import CHANGE_FILTERS, UNCHANGED_HELD, SnapshotChange, SummaryLevel, count_column
 from ...exceptions import InvalidOptionError
+from ...storage.choose_snapshot import LATEST, PREVIOUS
 from ..errors import translated
-from .choose_snapshot import LATEST, PREVIOUS
 from .clusters import ChosenSnapshot, choose_in_cluster
 from .side_by_side import DiffSide, aligned_parts
 

@@ -1,10 +1,10 @@
-"""The files of snapshots, and how a snapshot appears completely or not at all.
+"""Writing snapshots: each appears completely or not at all. `storage/snapshot_folder.py` finds and checks them.
 
     DEST/_unfinished/<time>-<random>/table=...       written here first, where no reader looks
     DEST/table=owners/snapshot=<time>/part-*.parquet
     DEST/table=members/snapshot=<time>/part-*.parquet
     DEST/table=offsets/snapshot=<time>/part-*.parquet
-    DEST/table=offsets/snapshot=<time>/_SUMMARY.json       the counts and files of all tables: see `summary.py`
+    DEST/table=offsets/snapshot=<time>/_SUMMARY.json       the counts and files of all tables: see `snapshot_summary.py`
     DEST/table=offsets/snapshot=<time>/_SUCCESS
 
 The folders are moved into place one after the other, the offsets last. The snapshot exists once `_SUCCESS` is created
@@ -18,104 +18,28 @@ folder, and the tables of the same time that have no `_SUCCESS`.
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
-from ...exceptions import DamagedFileError, NotFoundError, ZkgroupsException
+from ...core.tables import Table
+from ...exceptions import ZkgroupsException
 from ...storage.atomic_folder import MARK, UNFINISHED
-from ...storage.file_list import join_problems, missing_files
-from ...storage.timestamps import TIMESTAMP, timestamp_text
+from ...storage.snapshot_folder import IN_ORDER, SUMMARY, SnapshotFolder, place
+from ...storage.snapshot_summary import Summary
+from ...storage.timestamps import timestamp_text
 from ..errors import translated
 from ..source.table_versions import strict_reader, to_current_columns
-from ..source.tables import Table
 from ..storage.spark_folder import SparkFolder
-from .summary import Summary
-
-SUMMARY: Final = "_SUMMARY.json"
-IN_ORDER: Final = (Table.OWNERS, Table.MEMBERS, Table.OFFSETS)
-"""The order in which tables are written and moved into place."""
-
-_IN_PLACE: Final = re.compile(f"snapshot=({TIMESTAMP})")
 
 
-class Layout(SparkFolder):
-    """The snapshots of one destination."""
+class Layout(SparkFolder, SnapshotFolder):
+    """The snapshots of one destination, as tables of Spark."""
 
-    # Snapshots
-
-    def snapshots(self) -> list[str]:
-        """Return the names of the complete snapshots, oldest first."""
-        return [name for name in self._names(Table.OFFSETS) if self.has(name)]
-
-    def latest(self) -> str | None:
-        """Return the name of the latest snapshot, if any."""
-        return next(self.latest_first(), None)
-
-    def latest_first(self) -> Iterator[str]:
-        """Iterate lazily over the names of the snapshots, latest first."""
-        return (name for name in reversed(self._names(Table.OFFSETS)) if self.has(name))
-
-    def has(self, name: str) -> bool:
-        """Return whether a complete snapshot has this name."""
-        return bool(re.fullmatch(TIMESTAMP, name)) and self.is_complete(*_place(Table.OFFSETS, name))
-
-    def no_snapshot(self, wanted: str = "") -> NotFoundError:
-        """Return the error for a missing snapshot. `wanted` follows "no snapshot", e.g. " of a cluster"."""
-        names = self.snapshots()
-        cure = f"the oldest is {names[0]}, the latest {names[-1]}" if names else "write one with `zkgroups snapshot`"
-        return NotFoundError(f"no snapshot{wanted} in {self}: {cure}")
-
-    def started_names(self) -> list[str]:
-        """Return the names of which at least one table is in place, complete or not; oldest first."""
-        return sorted({name for table in IN_ORDER for name in self._names(table)})
-
-    def unfinished(self) -> list[str]:
-        """Return the names of snapshots that are being written, or were when their process died; oldest first."""
-        return sorted({time for time, _folder in self.staged()})
-
-    def _names(self, table: Table) -> list[str]:
-        matches = map(_IN_PLACE.fullmatch, self.children(f"table={table}"))
-        return sorted(match[1] for match in matches if match)
-
-    # Tables
-
-    def table(self, table: Table, name: str) -> str:
-        """Return the path of a table of the named snapshot."""
-        return self.path(*_place(table, name))
-
-    def files(self, table: Table, name: str) -> dict[str, int]:
-        """Return the files of a table with their lengths; empty if the table is missing."""
-        return self.file_lengths(*_place(table, name))
-
-    def summary(self, name: str) -> Summary | None:
-        """Return the summary of a snapshot; None if it was written by an earlier version."""
-        names = (*_place(Table.OFFSETS, name), SUMMARY)
-        if not self.exists(*names):
-            return None
-        with translated(f"{self.path(*names)} cannot be read"):
-            text = self.read_text(*names)
-        try:
-            return Summary.from_json(text)
-        except ValueError as error:
-            cure = "restore it from a backup, or choose another snapshot"
-            raise DamagedFileError(f"{self.path(*names)} cannot be read: {error}; {cure}") from error
-
-    def check_intact(self, table: Table, name: str, summary: Summary | None) -> None:
-        """Raise DamagedFileError if a file is missing or truncated. Without a summary, check that any file exists."""
-        found = self.files(table, name)
-        if summary is not None:
-            problems = missing_files(found, summary.tables[table].files, of=f" of table={table}")
-        else:
-            problems = [] if found else [f"table={table} has no file"]
-        if problems:
-            shown = join_problems(problems)
-            raise DamagedFileError(f"snapshot {name} in {self} is damaged: {shown}; restore it, or choose another one")
+    # Reading
 
     def read_intact(self, table: Table, name: str) -> DataFrame:
         """Check the files of a table, and return its rows in the columns of this version."""
@@ -144,13 +68,13 @@ class Layout(SparkFolder):
                 if not self._is_taken(name, folder):
                     return UnfinishedSnapshot(self, name, folder)
                 self.delete(UNFINISHED, folder)
-                at += timedelta(milliseconds=random.randint(1, 50))
+                at += timedelta(milliseconds=random.randint(1, 50))  # noqa: S311 -- not a secret
 
     def _is_taken(self, name: str, own_folder: str) -> bool:
         """Check staging folders first: a finishing run moves its tables before it deletes its folder."""
         if any(folder != own_folder and folder.startswith(f"{name}-") for folder in self.children(UNFINISHED)):
             return True
-        return any(self.exists(*_place(table, name)) for table in IN_ORDER)
+        return any(self.exists(*place(table, name)) for table in IN_ORDER)
 
 
 class UnfinishedSnapshot:
@@ -181,15 +105,15 @@ class UnfinishedSnapshot:
         with translated(f"the snapshot could not be moved into {self._layout}"):
             for table in IN_ORDER:
                 self._move(table)
-            self._layout.write_text("", *_place(Table.OFFSETS, self.name), MARK)
+            self._layout.write_text("", *place(Table.OFFSETS, self.name), MARK)
         self.discard()
 
     def _move(self, table: Table) -> None:
-        place = _place(table, self.name)
-        if self._layout.exists(*place):  # the folder would be moved into that one
-            raise FileExistsError(f"{self._layout.path(*place)} already exists")
+        there = place(table, self.name)
+        if self._layout.exists(*there):  # the folder would be moved into that one
+            raise FileExistsError(f"{self._layout.path(*there)} already exists")
         self._moved.append(table)  # before the move, because an interrupted move may have succeeded
-        self._layout.move(self._staged(table), place)
+        self._layout.move(self._staged(table), there)
 
     def discard(self) -> None:
         """Delete the staging folder, with all tables that were moved, unless the snapshot is complete."""
@@ -202,12 +126,9 @@ class UnfinishedSnapshot:
 
     def _move_back(self, table: Table) -> None:
         """Move a table back before its deletion, because readers see it until it is moved."""
-        if self._layout.exists(*_place(table, self.name)):
-            self._layout.move(_place(table, self.name), self._staged(table))
+        if self._layout.exists(*place(table, self.name)):
+            self._layout.delete(*self._staged(table))  # an interrupted move has copied some files of an object store
+            self._layout.move(place(table, self.name), self._staged(table))
 
     def _staged(self, table: Table) -> tuple[str, ...]:
         return UNFINISHED, self._folder, f"table={table}"
-
-
-def _place(table: Table, name: str) -> tuple[str, str]:
-    return f"table={table}", f"snapshot={name}"

@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from ...core.tables import Table
 from ...exceptions import SparkJobError
+from ...storage.snapshot_summary import Summary
 from ...storage.timestamps import parse_timestamp
 from ..errors import translated
 from ..pyspark_internals import arrow_schema, literal_paths
-from ..source.tables import Table
 from .layout import Layout
-from .summary import Summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from ...core.tables import Table
+from ...storage.snapshot_summary import Summary
 from ..source.table_versions import strict_reader, to_current_columns
-from ..source.tables import Table
 from .clusters import ChosenSnapshot
 from .layout import Layout
-from .summary import Summary
 
 _MOST: Final = 64
 """With more shares, planning a union of them takes longer than a shuffle."""

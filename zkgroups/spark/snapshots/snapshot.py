@@ -10,35 +10,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from ...core.ensemble_position import EnsemblePosition
 from ...core.selection import Selection
+from ...core.tables import Table
 from ...core.znodes.paths import Part
-from ...exceptions import InvalidOptionError, SparkStoppedError
+from ...exceptions import InvalidOptionError, SparkStoppedError, ZkgroupsException
+from ...storage.snapshot_folder import IN_ORDER
+from ...storage.snapshot_summary import Summary, TableSummary
 from ...zookeeper.reading import tree_walk
+from ...zookeeper.reading.ensemble_position import ensemble_position
 from ...zookeeper.session.registry_context import context_of
 from ..errors import translated
 from ..pyspark_internals import active_session, is_stopped
 from ..source import data_dir_reader
 from ..source.data_source import NAME, register
 from ..source.options import MAX_PARALLELISM, SourceOptions
-from ..source.tables import Table
 from ..spark_thread import interruptible, run_in_parallel
 from ..storage.writing import check_shared, write
-from .layout import IN_ORDER, Layout, UnfinishedSnapshot
-from .summary import Summary, TableSummary, columns_of, digest
+from .digest import columns_of, digest
+from .layout import Layout, UnfinishedSnapshot
 
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 is deprecated, and takes twice as long
     "spark.sql.adaptive.enabled": "false",  # adaptive execution only slows down plain writes
 }
 
+
+_MOST_CLUSTERS: Final = 20
+"""How many of the latest snapshots to look at for the previous one of the same cluster."""
 
 TableCounts = Mapping[str, Any]
 """The counts of a written table."""
@@ -52,6 +61,8 @@ class Snapshot:
     - `groups`, `offsets`, `owners`, `members`: how many it has of each.
     - `problems`, `forbidden`: the number of rows for unreadable nodes, and how many of them are forbidden.
     - `seconds`: how long it took.
+    - `restored_since`: the name of the previous snapshot of this ZooKeeper in the destination, if ZooKeeper was
+      restored from a backup, wiped or replaced since then. Not always detected; None if not.
     """
 
     name: str
@@ -63,6 +74,7 @@ class Snapshot:
     problems: int
     forbidden: int
     seconds: float
+    restored_since: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,34 +115,44 @@ def take_snapshot(
     """
     if is_stopped(spark):
         raise SparkStoppedError("cannot take a snapshot: this Spark session was stopped; create a new one")
-    source, groups = _with_fixed_state(_as_options(source))  # fails fast, before any job starts
-    return interruptible(spark, lambda step: _take(spark, destination, source, groups, step), on_progress)
+    begin = _begin(_as_options(source))  # fails fast, before any job starts
+    return interruptible(spark, lambda step: _take(spark, destination, begin, step), on_progress)
 
 
-def _with_fixed_state(source: SourceOptions) -> tuple[SourceOptions, int]:
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """The state of the source when a snapshot begins."""
+
+    source: SourceOptions
+    groups: int
+    position: EnsemblePosition | None = None
+    """None with a data directory, and without a quorum."""
+
+
+def _begin(source: SourceOptions) -> _Begin:
     """Count the groups. With a data directory, also fix the state, so that all tables are read at the same zxid."""
     if source.files is None:
         with source.connect() as registry:
-            return source, len(_chosen(registry.groups(), source))
+            position = None if registry.server_is_read_only else ensemble_position(registry)
+            return _Begin(source, len(_chosen(registry.groups(), source)), position)
     state = data_dir_reader.find_state(source.files, source.zxid)
     seen = data_dir_reader.count(source, state)
-    return replace(source, zxid=state.zxid, parallelism=source.parallelism or 1), seen.groups
+    return _Begin(replace(source, zxid=state.zxid, parallelism=source.parallelism or 1), seen.groups)
 
 
-def _take(
-    spark: SparkSession, destination: str, source: SourceOptions, groups: int, on_progress: Callable[[str], None]
-) -> Snapshot:
+def _take(spark: SparkSession, destination: str, begin: _Begin, on_progress: Callable[[str], None]) -> Snapshot:
     began = time.monotonic()
     check_shared(spark, destination)
     cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
-    source = replace(source, parallelism=source.parallelism or cores)
+    source = replace(begin.source, parallelism=begin.source.parallelism or cores)
     own = session_beside(spark)
     layout = Layout(own, destination)
+    restored_since = _restored_since(layout, source.shown_cluster, begin.position)
     unfinished = layout.begin(datetime.now(UTC))
     try:
         on_progress("writing")
         written = _write_all(own, source, unfinished)
-        unfinished.summarize(_summary(source, groups, written, unfinished))
+        unfinished.summarize(_summary(source, begin, written, unfinished))
         on_progress("moving into place")
         unfinished.finish()
     except BaseException:
@@ -139,14 +161,27 @@ def _take(
     return Snapshot(
         name=unfinished.name,
         destination=str(layout),
-        groups=groups,
+        groups=begin.groups,
         offsets=written[Table.OFFSETS]["rows"],
         owners=written[Table.OWNERS]["rows"],
         members=written[Table.MEMBERS]["rows"],
         problems=sum(counts["problems"] for counts in written.values()),
         forbidden=sum(counts["forbidden"] for counts in written.values()),
         seconds=time.monotonic() - began,
+        restored_since=restored_since,
     )
+
+
+def _restored_since(layout: Layout, cluster: str, now: EnsemblePosition | None) -> str | None:
+    """Return the name of the previous snapshot of this cluster, if the cluster cannot have been in that state."""
+    if now is None:
+        return None
+    for name in islice(layout.latest_first(), _MOST_CLUSTERS):
+        with suppress(ZkgroupsException):  # a damaged snapshot does not prevent another one
+            summary = layout.summary(name)
+            if summary is not None and summary.cluster == cluster and summary.position is not None:
+                return None if summary.position.may_precede(now) else name
+    return None
 
 
 def session_beside(spark: SparkSession) -> SparkSession:
@@ -182,7 +217,7 @@ def _write(spark: SparkSession, source: SourceOptions, unfinished: UnfinishedSna
 
 
 def _summary(
-    source: SourceOptions, groups: int, written: Mapping[Table, TableCounts], unfinished: UnfinishedSnapshot
+    source: SourceOptions, begin: _Begin, written: Mapping[Table, TableCounts], unfinished: UnfinishedSnapshot
 ) -> Summary:
     tables = {
         table: TableSummary(
@@ -194,7 +229,8 @@ def _summary(
         )
         for table, counts in written.items()
     }
-    return Summary(source.shown_cluster, groups, tables, shares=source.parallelism or 0, zxid=source.zxid)
+    shares = source.parallelism or 0
+    return Summary(source.shown_cluster, begin.groups, tables, shares, source.zxid, begin.position)
 
 
 def snapshot_names(spark: SparkSession, destination: str) -> list[str]:

@@ -17,12 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
+from ...core.tables import Table
 from ...core.znodes.topic_partition import TopicPartition
 from ...exceptions import InvalidOptionError, NotFoundError
 from ...storage.timestamps import parse_timestamp, timestamp_text
 from ..errors import translated
 from ..pyspark_internals import literal_paths
-from ..source.tables import SCHEMAS, Table
+from ..source.tables import SCHEMAS
 from .layout import Layout
 from .restore import Topics
 

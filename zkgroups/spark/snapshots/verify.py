@@ -18,14 +18,15 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ...core.doctor.findings import Severity
+from ...core.tables import Table
 from ...exceptions import SparkJobError
 from ...storage.atomic_folder import MARK
+from ...storage.snapshot_summary import Summary, TableSummary
 from ..errors import translated
 from ..source.table_versions import to_current_columns
-from ..source.tables import SCHEMAS, Table
-from .choose_snapshot import choose_snapshot
+from ..source.tables import SCHEMAS
+from .digest import digest
 from .layout import Layout
-from .summary import Summary, TableSummary, digest
 
 
 class FindingKind(StrEnum):
@@ -109,7 +110,7 @@ def verify(spark: SparkSession, destination: str, at: str | None = None) -> Iter
     """Verify snapshots one after the other, and yield each result; incomplete snapshots come last."""
     layout = Layout(spark, destination)
     layout.check_exists()
-    names = layout.snapshots() if at is None else [choose_snapshot(spark, destination, at)]
+    names = layout.snapshots() if at is None else [layout.choose(at)]
     incomplete = _incomplete(layout) if at is None else []
     if not names and not any(each.has_errors for each in incomplete):  # an empty result would look like success
         raise layout.no_snapshot()

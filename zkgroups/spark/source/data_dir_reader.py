@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...core.selection import Selection
+from ...core.tables import Table
 from ...core.znodes.names import parse_partition
 from ...core.znodes.owner_codec import decode_owned_topic
 from ...core.znodes.paths import Part
@@ -22,7 +23,6 @@ from ...zookeeper.requests.bulk_read import Block
 from ...zookeeper.requests.node import Node
 from .options import SourceOptions
 from .table_reader import member_batches, offset_batches, owner_batches
-from .tables import Table
 
 log = logging.getLogger("zkgroups.spark")
 

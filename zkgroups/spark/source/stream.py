@@ -40,14 +40,15 @@ from typing import Any, Final
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from ...core.ensemble_position import EnsemblePosition
 from ...core.selection import Selection
+from ...core.tables import Table
 from ...exceptions import InvalidOptionError, NotConnectedError, RefusedError, UnavailableError
-from ...zookeeper.reading.ensemble_position import EnsemblePosition, ensemble_position
+from ...zookeeper.reading.ensemble_position import ensemble_position
 from ...zookeeper.registry import Registry
 from .options import DEFAULT_PARALLELISM, SourceOptions, Starting
 from .saved_position import decode_position, encode_position
 from .table_reader import read_selected
-from .tables import Table
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow

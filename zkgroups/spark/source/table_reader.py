@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.selection import Selection
+from ...core.tables import Table
 from ...core.times import LATEST_MS
 from ...core.znodes.names import is_topic, parse_partition
 from ...core.znodes.owner_codec import decode_owned_topic, decode_owner_path
@@ -36,7 +37,7 @@ from ...zookeeper.requests.node import Node
 from ...zookeeper.session.registry_context import RegistryContext, context_of
 from .arrow_columns import from_array, offset_columns
 from .options import SourceOptions
-from .tables import TIMESTAMP, Table, arrow_schema
+from .tables import TIMESTAMP, arrow_schema
 
 RowValues: TypeAlias = dict[str, Any]
 """The known values of a row, by column name."""
@@ -235,7 +236,8 @@ def _registration(found: ReadRegistration) -> RowValues:
     if not isinstance(found, Registration):
         return _malformed(found.node if isinstance(found, UnevaluableRegistration) else found)
     streams = list(found.streams.items())
-    return {"subscription": streams, "pattern": found.pattern.value, "dialect": found.dialect.value}
+    row: RowValues = {"subscription": streams, "pattern": found.pattern.value, "dialect": found.dialect.value}
+    return row | {"client_id": found.client_id or None, "client_host": found.client_host or None}
 
 
 # Rows

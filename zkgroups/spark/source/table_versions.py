@@ -8,9 +8,10 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import DataType, IntegerType, LongType
 
+from ...core.tables import Table
 from ...exceptions import SparkJobError
 from ..pyspark_internals import literal_paths
-from .tables import SCHEMAS, Table
+from .tables import SCHEMAS
 
 _WIDER: Final = {(IntegerType(), LongType())}
 """Types of this version, with the wider types that a later version may use instead. Wider columns are kept."""

@@ -6,7 +6,6 @@ columns that it would have filled are null. A forbidden node has a `problem` but
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,21 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-
-class Table(StrEnum):
-    """The tables that the data source can read, and that a snapshot has.
-
-    offsets  cluster, group, topic, partition, offset, commit_count, committed_at, created_at, zxid, owner
-    owners   cluster, group, topic, partition, owner, session, claimed_at, zxid
-    members  cluster, group, instance, session, registered_at, subscription, pattern, dialect
-
-    All end with the columns `raw` and `problem`, which are null unless the node is unreadable, and `read_at`. The
-    columns have comments: `df.schema["owner"].metadata["comment"]`.
-    """
-
-    OFFSETS = "offsets"
-    OWNERS = "owners"
-    MEMBERS = "members"
+from ...core.tables import Table
 
 
 def _column(name: str, kind: DataType, about: str, *, nullable: bool = True) -> StructField:
@@ -102,6 +87,8 @@ SCHEMAS: Final[dict[Table, StructType]] = {
             ),
             _column("pattern", StringType(), "the kind of subscription: static, white_list or black_list"),
             _column("dialect", StringType(), "the client that wrote it: zkgroups, gateway, scala, kazoo-go or pykafka"),
+            _column("client_id", StringType(), "the client id of a Kafka client that joined through a gateway"),
+            _column("client_host", StringType(), "the host of such a client"),
             _RAW,
             _PROBLEM,
             _READ_AT,

@@ -86,9 +86,9 @@ def write(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dic
     return found
 
 
-def write_plain(rows: DataFrame, path: str) -> None:
+def write_plain(rows: DataFrame, path: str, **options: str) -> None:
     """Write rows to a new folder without a `_SUCCESS`. The caller checks their number."""
-    rows.write.option(_UNMARKED, "false").parquet(path)
+    rows.write.options(**{_UNMARKED: "false", **options}).parquet(path)
 
 
 def write_and_list(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Release a partition on behalf of its owner."""
+"""Release a partition on behalf of its owner, and make the members rebalance."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from kazoo.exceptions import BadVersionError, NoNodeError
 from ...core.znodes.group_view import RegisteredInstance
 from ...core.znodes.paths import GroupPaths
 from ...core.znodes.values import ForbiddenNode, Owner
-from ...exceptions import GuardFailedError, NoPermissionError
-from ..requests.transaction import Delete, Set, TransactionFailed
+from ...exceptions import GroupNotFoundError, GuardFailedError, NoPermissionError
+from ..requests.transaction import Create, Delete, Set, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
 from .transaction_guards import RewriteRegistrations
+
+_NOBODY: Final = "zkgroups-rebalance"
+"""The name of a registration that is created and deleted in one transaction, so no client ever sees it."""
 
 _CHECK: Final = "; nothing was released: check the owner, and try again"
 
@@ -74,3 +77,14 @@ def _delete_owner(
                 raise GuardFailedError(message) from failure.error
             else:
                 raise translate(failure.error, failure.operation.path) from failure.error
+
+
+def trigger_rebalance(paths: GroupPaths, context: RegistryContext) -> None:
+    """Notify all clients that watch the registrations of the group. No registration changes."""
+    node = paths.instance(_NOBODY)
+    try:
+        context.session.transact([Create(node), Delete(node)], deadline=context.deadline())
+    except TransactionFailed as failure:
+        if isinstance(failure.error, NoNodeError):
+            raise GroupNotFoundError(paths.group) from failure.error
+        raise translate(failure.error, node) from failure.error

@@ -28,6 +28,7 @@ from ..requests.node import Node
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from ..session.errors import translate
 from ..session.registry_context import RegistryContext
+from . import migration_marks
 
 _HIDDEN: Final = ":x"
 """Shown instead of a password hash to clients without the admin permission."""
@@ -40,15 +41,18 @@ _CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NodeExistsErro
 class NobodyRegistered:
     """Makes a transaction fail while an instance is registered. The constructor raises an error if one is.
 
+    With `unmarked`, it also fails with `GroupMigratedError` if the group has the mark of a migration.
+
     Persistent registrations have no client (`core/znodes/group_view.py`), but `ids` cannot be deleted before them. So
     the transaction deletes them first, with all nodes below them, and recreates them at the end. Before deleting one,
     it creates a node below it. ZooKeeper refuses that below an ephemeral node, so the registration of a client that has
     just started is never deleted.
     """
 
-    def __init__(self, paths: GroupPaths, context: RegistryContext) -> None:
+    def __init__(self, paths: GroupPaths, context: RegistryContext, *, unmarked: bool = False) -> None:
         self._paths = paths
         self._context = context
+        self._unmarked = migration_marks.unmarked(paths, context) if unmarked else []
         self._operations: list[Operation] = []
         self.removals: list[Operation] = []
         """The operations that delete the persistent registrations, for a caller that deletes `ids` for good."""
@@ -61,6 +65,8 @@ class NobodyRegistered:
     def handle_failure(self, failure: TransactionFailed) -> None:
         """Raise `GroupInUseError` if an instance has registered. If `ids` was created or deleted, prepare a retry."""
         path = failure.operation.path
+        if path == self._paths.mark:
+            migration_marks.refuse_marked(self._paths, self._context)
         if isinstance(failure.error, NotEmptyError) and path == self._paths.ids:
             raise GroupInUseError(self._paths.group, self._registered()) from failure.error
         if not isinstance(failure.error, _CHANGED):
@@ -82,10 +88,10 @@ class NobodyRegistered:
         node = self._context.session.get(self._paths.ids, deadline=deadline)
         if node is not None:
             recreations = [self._recreate(each) for each in (node, *dead)]
-            self._operations = [*self.removals, Delete(self._paths.ids), *recreations]
+            self._operations = [*self._unmarked, *self.removals, Delete(self._paths.ids), *recreations]
         elif self._context.session.exists(self._paths.root, deadline=deadline):
             create = Create(self._paths.ids, acl=self._context.acls.directories)
-            self._operations = [create, Delete(self._paths.ids)]
+            self._operations = [*self._unmarked, create, Delete(self._paths.ids)]
         else:  # the group is missing; a registration would create it
             directories = self._context.acls.directories
             self._operations = [Create(self._paths.root, acl=directories), Delete(self._paths.root)]

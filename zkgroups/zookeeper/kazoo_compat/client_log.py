@@ -46,8 +46,8 @@ class ConnectionLog(logging.Logger):
         return True
 
     def isEnabledFor(self, level: int) -> bool:
-        """Follow the level of the usual logger."""
-        return not self.disabled and self._usual.isEnabledFor(level)
+        """Follow the level of the usual logger. Below DEBUG, kazoo logs the password of the session."""
+        return level >= logging.DEBUG and not self.disabled and self._usual.isEnabledFor(level)
 
 
 class SilentLog(logging.Logger):

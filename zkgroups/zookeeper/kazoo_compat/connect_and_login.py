@@ -25,6 +25,10 @@ LONGEST_LOGIN: Final = 10
 """Requests of one SASL login. DIGEST-MD5 takes three."""
 
 
+class LoginLost(ConnectionDropped):  # type: ignore[misc]
+    """The server hung up after it had received the password. ZooKeeper 3.4 refuses a password in this way."""
+
+
 def limit_connect_time(client: Any, timeout: float) -> None:
     """Divide `timeout` among the hosts, so that a silent host does not keep the client from the next one.
 
@@ -61,7 +65,7 @@ def correct_sasl_login(client: Any) -> None:
         try:
             log_in(host, timeout)
         except (SessionClosedRequireSaslError, SASLException, AuthFailedError) as error:
-            raise _login_error(error) from error
+            raise _login_error(error, sent) from error
 
     def submit_with_limit(request: Any, timeout: float, xid: int | None = None) -> Any:
         nonlocal sent
@@ -73,13 +77,14 @@ def correct_sasl_login(client: Any) -> None:
     connection._authenticate_with_sasl, connection._submit = authenticate_with_sasl, submit_with_limit
 
 
-def _login_error(error: KazooException) -> KazooException:
+def _login_error(error: KazooException, sent: int) -> KazooException:
     """Return the real reason for a failed login, from the error that kazoo raises."""
     match error.__cause__:
         case DamagedAnswer() as damage:
             return damage
         case ConnectionDropped():
-            return ConnectionDropped("the connection was lost during the SASL login")
+            kind = LoginLost if sent > 1 else ConnectionDropped  # the first request contains no password
+            return kind("the connection was lost during the SASL login")
         case Exception() as cause if not isinstance(cause, KazooException):
             return DamagedAnswer(f"a step of the SASL login cannot be decoded: {cause}")
     if isinstance(error, SessionClosedRequireSaslError):

@@ -21,6 +21,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from ...deadline import Deadline, uptime
 from . import internals
+from .connect_and_login import LoginLost
 from .safe_decoding import DamagedAnswer
 
 _FINAL: Final = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError, DamagedAnswer)
@@ -78,11 +79,19 @@ class ConnectFailures:
     @property
     def no_host_is_zookeeper(self) -> bool:
         """True if every host answered, but not like a ZooKeeper server."""
+        return self._all_failed_by(DamagedAnswer)
+
+    @property
+    def every_login_was_lost(self) -> bool:
+        """True if every host hung up during the SASL login."""
+        return self._all_failed_by(LoginLost)
+
+    def _all_failed_by(self, kind: type[Exception]) -> bool:
         failures = [self._failed.get(address) for address in self._addresses]
         return (
             bool(failures)
             and not self._unknown
-            and all(failure is not None and issubclass(failure.kind, DamagedAnswer) for failure in failures)
+            and all(failure is not None and issubclass(failure.kind, kind) for failure in failures)
         )
 
     @property
@@ -159,6 +168,8 @@ def _failure(error: BaseException) -> Failure:
     match error:
         case DamagedAnswer():
             return Failure(str(error), type(error))
+        case LoginLost():
+            return Failure("the server hung up during the login; it may refuse the password", type(error))
         case ConnectionDropped(__context__=OSError() as cause):  # the cause, as kazoo wrapped it
             return _failure(cause)
         case ConnectionDropped():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from kazoo.protocol.connection import AUTH_XID
 from kazoo.protocol.serialization import Connect, GetChildren, ReplyHeader, Watch
 
 from ...deadline import Deadline
+from .read_batch import HEADER_BYTES, ReadBatch, next_xid, send_batches
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """A node has a few megabytes at most (`jute.maxbuffer`). A list of names has no limit; this allows two million."""
@@ -30,9 +31,11 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 CHUNK_BYTES: Final = 256 * 1024
 """The largest buffer to allocate at once. So only bytes that have arrived take memory, not announced ones."""
 
+AHEAD_BYTES: Final = 64 * 1024
+"""How much to read ahead of the answers to a batch of reads."""
+
 _NOT_YET: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _PASSWORD_BYTES: Final = 16
-_HEADER_BYTES: Final = 16
 _INT: Final = Struct(">i")
 
 
@@ -52,6 +55,7 @@ def read_safely(client: Any) -> None:
     connection._read_socket, connection._read_response = reader.read_socket, reader.read_response
     connection._read_watch_event, connection._invoke = reader.read_watch_event, reader.invoke
     connection._authenticate_with_sasl = reader.authenticate_with_sasl
+    send_batches(connection)
 
 
 class _SafeReader:
@@ -63,6 +67,7 @@ class _SafeReader:
         self._read_socket, self._read_response = connection._read_socket, connection._read_response
         self._read_watch_event, self._invoke = connection._read_watch_event, connection._invoke
         self._authenticate_with_sasl = connection._authenticate_with_sasl
+        self._ahead: tuple[Any, bytes] = (None, b"")  # a socket, and bytes that were read from it too early
 
     def read(self, length: int, timeout: float) -> bytes:
         """Read exactly `length` bytes. All of them must arrive within `timeout`, not only the first."""
@@ -83,6 +88,10 @@ class _SafeReader:
     def _receive(self, most: int, deadline: Deadline) -> bytes:
         """Return the next bytes as soon as any arrive. Mostly they have arrived already."""
         connection = self._connection
+        socket, ahead = self._ahead
+        if ahead and socket is connection._socket:
+            self._ahead = socket, ahead[most:]
+            return ahead[:most]
         while True:
             try:
                 chunk: bytes = connection._socket.recv(min(most, CHUNK_BYTES))
@@ -97,7 +106,7 @@ class _SafeReader:
     def read_header(self, timeout: float) -> tuple[Any, bytes, int]:
         """Read one answer, and decode its header."""
         answer = self.read(_INT.unpack(self.read(_INT.size, timeout))[0], timeout)
-        if len(answer) < _HEADER_BYTES:
+        if len(answer) < HEADER_BYTES:
             raise DamagedAnswer(f"{len(answer)} bytes are too few for the header of an answer")
         header, end = ReplyHeader.deserialize(answer, 0)
         if header.err and header.err not in EXCEPTIONS:
@@ -108,12 +117,15 @@ class _SafeReader:
         return header, answer, end
 
     def read_socket(self, timeout: float) -> Any:
-        """Read one answer or event, and pass it on.
+        """Read one answer or event, or all that have arrived for a batch of reads, and pass them on.
 
         Servers answer in order. So a damaged answer is counted as the answer to the oldest request.
         """
         try:
-            return self._read_socket(timeout)
+            response = self._read_socket(timeout)
+            while response is None and self._has_next():
+                response = self._read_socket(timeout)
+            return response
         except DamagedAnswer as damage:
             self._blame(damage)
             raise
@@ -123,6 +135,21 @@ class _SafeReader:
             undecodable = _undecodable("an answer", error)
             self._blame(undecodable)
             raise undecodable from error
+
+    def _has_next(self) -> bool:
+        """For a batch of reads, take the answers that have arrived. Return True if another answer was read ahead."""
+        socket, ahead = self._ahead
+        if socket is not self._connection._socket:
+            socket, ahead = self._connection._socket, b""
+        pending = self._client._pending
+        if pending and isinstance(pending[0][0], ReadBatch):
+            with suppress(*_NOT_YET):
+                ahead += socket.recv(AHEAD_BYTES)
+            batch, waiting, xid = pending[0]
+            length, xid = batch.take(ahead, xid)
+            pending[0], ahead = (batch, waiting, xid), ahead[length:]
+        self._ahead = socket, ahead
+        return _is_whole(ahead)
 
     def _blame(self, damage: DamagedAnswer) -> None:
         if self._client._pending:
@@ -140,9 +167,23 @@ class _SafeReader:
             if header.err == UnimplementedError.code:
                 self._fail_unimplemented(header.xid)
             raise DamagedAnswer(f"request {header.xid} was answered before request {xid}")
+        if isinstance(request, ReadBatch):
+            return self._read_batch(header, answer)
         if request and waiting is not None and not header.err:
             pending[0] = _Answered(request, _decoded(request, answer, offset)), waiting, xid
         return self._read_response(header, answer, offset)
+
+    def _read_batch(self, header: Any, answer: bytes) -> None:
+        """Keep the answer to one read of a batch. The last one completes the request."""
+        client = self._client
+        client.last_zxid = max(client.last_zxid, header.zxid)
+        batch, waiting, xid = client._pending[0]
+        answers = batch.add(answer)
+        if answers is None:
+            client._pending[0] = batch, waiting, next_xid(xid)
+        else:
+            client._pending.popleft()
+            waiting.set(answers)
 
     def _fail_unimplemented(self, xid: int) -> None:
         """Fail a request that the server does not know. Such an answer comes out of order, before a hang-up."""
@@ -173,6 +214,11 @@ class _SafeReader:
         """Log in. A malformed answer raises `DamagedAnswer`."""
         with _undamaged("a step of the SASL login"):
             self._authenticate_with_sasl(host, timeout)
+
+
+def _is_whole(ahead: bytes) -> bool:
+    """Return True if the bytes begin with a whole answer."""
+    return len(ahead) >= _INT.size and len(ahead) - _INT.size >= _INT.unpack_from(ahead)[0]
 
 
 @contextmanager

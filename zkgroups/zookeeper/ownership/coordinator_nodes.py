@@ -52,11 +52,17 @@ def create_coordinator(context: RegistryContext, group: str, data: bytes, sessio
         before = () if found is None else (Delete(path, found.version),)
 
 
-def delete_coordinator(context: RegistryContext, group: str, session_id: int) -> None:
-    """Delete the node that this session has created, unless it does not exist any more."""
-    delete = Delete(coordinator(group), _VERSION)
+def delete_coordinator(context: RegistryContext, group: str, data: bytes, session_id: int) -> None:
+    """Delete the node that this session has created with these data, unless it does not exist any more.
+
+    An earlier attempt may have deleted it, although its outcome is unknown. Then the node belongs to another gateway.
+    """
+    session, delete = context.session, Delete(coordinator(group), _VERSION)
     try:
-        context.session.transact([delete], session_id=session_id, deadline=context.deadline())
+        session.catch_up(deadline=context.deadline())
+        found = session.get(delete.path, deadline=context.deadline())
+        if found is not None and (found.session, found.data) == (session_id, data):
+            session.transact([delete], session_id=session_id, deadline=context.deadline())
     except SessionLostError:
         return  # ZooKeeper has deleted it
     except TransactionFailed as failure:

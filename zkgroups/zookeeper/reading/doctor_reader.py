@@ -17,6 +17,7 @@ from kazoo.security import Permissions
 from ...core.doctor.all_checks import CHECKS, run_checks
 from ...core.doctor.findings import Checkup, Finding
 from ...core.doctor.group_nodes import Directory, GroupNodes
+from ...core.times import to_ms
 from ...core.znodes.group_view import GroupView
 from ...core.znodes.paths import BROKER_TOPICS, GroupPaths, Part, join
 from ...core.znodes.values import ForbiddenNode
@@ -69,6 +70,7 @@ def _read_and_examine(context: RegistryContext, groups: Sequence[str], *, stale_
     directories, open_to_all = _directories(context, existing), _open_to_all(context, existing)
     nested = _nested(context, views)
     [topics] = bulk_read.children(context, [BROKER_TOPICS])
+    now_ms = _now_ms(views)
     nodes = (
         GroupNodes(
             view,
@@ -76,7 +78,7 @@ def _read_and_examine(context: RegistryContext, groups: Sequence[str], *, stale_
             nested=nested[view.group],
             open_to_all=tuple(open_to_all.get(view.group, ())),
             topics=frozenset(topics) if isinstance(topics, list) else None,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=now_ms,
             stale_ms=stale_ms,
         )
         for view in views
@@ -84,6 +86,12 @@ def _read_and_examine(context: RegistryContext, groups: Sequence[str], *, stale_
     return [
         Checkup(each.group, each.view.exists, tuple(run_checks(each)) if each.view.exists else ()) for each in nodes
     ]
+
+
+def _now_ms(views: Iterable[GroupView]) -> int:
+    """Return the time of this machine, or of the last commit if the clock of this machine is behind that."""
+    committed = (to_ms(offset.committed_at) for view in views for offset in view.offsets)
+    return max(time.time_ns() // 1_000_000, max(committed, default=0))
 
 
 # Directories

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, UnimplementedError
+from kazoo.exceptions import NoAuthError, UnimplementedError
 
+from ..kazoo_compat.read_batch import HEADER_BYTES, ReadBatch, error_of, exception_of
 from ..kazoo_compat.request_queue import enqueue
-from ..kazoo_compat.safe_decoding import DamagedAnswer
 from ..kazoo_compat.tcp_connection import Endpoints, endpoints
 from ..session.errors import LOSSES
 from ..session.session import Session
 from . import multiread_support
-from .multiread_format import END, Kind, MultiRead, Read, encode_error, encode_result
+from .multiread_format import DENIED, END, GONE, Kind, MultiRead, encode_error, encode_result, single_read
 
 
 class SentTogether:
@@ -62,42 +62,24 @@ class SentOneByOne:
 
     def __init__(self, session: Session, kind: Kind, paths: Iterable[bytes]) -> None:
         self._kind = kind
-        self._earlier = _Answers()
-        self._last = None
-        requests = [Read(kind, path) for path in paths]
-        if requests:
-            self._last = session.client.handler.async_result()
-            answers = [self._earlier] * (len(requests) - 1)
-            enqueue(session.client, list(zip(requests, [*answers, self._last], strict=True)))
+        self._answers = None
+        if bodies := [single_read(path) for path in paths]:
+            self._answers = session.client.handler.async_result()
+            enqueue(session.client, [(ReadBatch(kind, bodies), self._answers)])
 
     def get(self, timeout: float) -> bytes:
-        """Wait for the last answer, which arrives after all others, and raise kazoo's errors."""
-        if self._last is None:
+        """Wait for the last answer, and raise kazoo's errors."""
+        if self._answers is None:
             return END
-        try:
-            last = self._last.get(timeout=timeout)
-        except (NoNodeError, NoAuthError) as error:
-            last = error
-        except LOSSES:
-            for damage in (each for each in self._earlier.answers if isinstance(each, DamagedAnswer)):
-                raise damage from None  # the reason for the loss
-            raise
-        return b"".join([*map(self._encode, [*self._earlier.answers, last]), END])
+        return b"".join([*map(self._encode, self._answers.get(timeout=timeout)), END])
 
-    def _encode(self, answer: bytes | KazooException) -> bytes:
-        if isinstance(answer, bytes):
-            return encode_result(self._kind, answer)
-        if isinstance(answer, NoNodeError | NoAuthError):
-            return encode_error(answer.code)
-        raise answer
-
-
-class _Answers:
-    """Collects answers from kazoo in order, without waking a thread for each."""
-
-    def __init__(self) -> None:
-        self.answers: list[bytes | KazooException] = []
-        self.set = self.set_exception = self.answers.append
+    def _encode(self, answer: bytes) -> bytes:
+        error = error_of(answer)
+        if not error:
+            return encode_result(self._kind, answer[HEADER_BYTES:])
+        if error in (GONE, DENIED):
+            return encode_error(error)
+        raise exception_of(error)
 
 
 Sent: TypeAlias = SentTogether | SentOneByOne

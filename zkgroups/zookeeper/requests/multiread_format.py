@@ -68,16 +68,7 @@ _HEAD: Final = Struct(">i5xi")
 """The kind of a result and the number after its header. The nine bytes of the end are never read."""
 
 
-class _Request:
-    """A request for kazoo's connection. Its result is the undecoded answer."""
-
-    @staticmethod
-    def deserialize(answer: bytes, offset: int) -> bytes:
-        """Called by kazoo on its connection thread, so it must be fast."""
-        return answer[offset:]
-
-
-class MultiRead(_Request):
+class MultiRead:
     """Many reads in one request, sent only to a server that is known to support it.
 
     An older server answers this request before earlier ones, which kazoo's thread does not survive. Which server
@@ -106,17 +97,15 @@ class MultiRead(_Request):
         """Called by kazoo as it sends, after it has read the type."""
         return self._operations + END if self._sent else _HARMLESS
 
+    @staticmethod
+    def deserialize(answer: bytes, offset: int) -> bytes:
+        """Called by kazoo on its connection thread, so it must be fast."""
+        return answer[offset:]
 
-class Read(_Request):
-    """One read, which every server supports."""
 
-    def __init__(self, kind: Kind, path: bytes) -> None:
-        self.type = int(kind)
-        self._path = path
-
-    def serialize(self) -> bytes:
-        """Called by kazoo as it sends."""
-        return _INT.pack(len(self._path)) + self._path + _NO_WATCH
+def single_read(path: bytes) -> bytes:
+    """Encode one read, without its header."""
+    return _INT.pack(len(path)) + path + _NO_WATCH
 
 
 def operations(kind: Kind, directory: bytes, names: Sequence[str]) -> bytes:

@@ -182,6 +182,8 @@ def _send_first_request(session: Session, hosts: str, deadline: Deadline, failur
     except DamagedAnswerError as error:
         raise DamagedAnswerError(f"could not connect to {hosts}: {failures.reason}") from error
     except NotConnectedError as error:
+        if failures.every_login_was_lost:
+            raise _rejected_credentials(hosts) from error
         raise _not_connected(f"no answer from {hosts} within {deadline.seconds:g} s", failures) from error
     except AuthenticationError as error:
         raise _rejected_credentials(hosts) from error

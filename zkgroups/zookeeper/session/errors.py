@@ -19,6 +19,7 @@ from ...exceptions import (
     SessionLostError,
     UnavailableError,
     ZkgroupsException,
+    ZooKeeperTooOldError,
 )
 from ..kazoo_compat.safe_decoding import DamagedAnswer
 
@@ -37,7 +38,6 @@ _SERVER_ERRORS = (
     kazoo.RuntimeInconsistency,
     kazoo.DataInconsistency,
     kazoo.MarshallingError,
-    kazoo.UnimplementedError,
     kazoo.UnknownSessionError,
     kazoo.APIError,
     kazoo.RequestTimeoutError,
@@ -76,6 +76,13 @@ _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str], Zkgroups
     (
         (kazoo.ThrottledOpError,),
         lambda _: UnavailableError("the server is overloaded and rejects requests: try again later"),
+    ),
+    # all other requests are older than transactions
+    (
+        (kazoo.UnimplementedError,),
+        lambda path: ZooKeeperTooOldError(
+            f"the server does not know the transaction that would write {path}: writing needs ZooKeeper 3.4 or newer"
+        ),
     ),
     (LOSSES, lambda path: NotConnectedError(f"the connection was lost during a request about {path}")),
 )

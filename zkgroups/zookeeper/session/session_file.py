@@ -27,6 +27,7 @@ It does contain the chroot, because a resumed session keeps the ephemeral nodes 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -58,6 +59,8 @@ from .session_record import (
 log = logging.getLogger("zkgroups.session")
 
 _MODE: Final = 0o600
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+"""A symbolic link is not followed: another user may have created it in a shared folder."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """Changes with each boot. Containers have the id of their host."""
 
@@ -93,7 +96,7 @@ class SessionFile:
             raise InvalidOptionError("session_file", path, "it must be the path of a file")
         path = Path(path)
         try:
-            file = cls(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE), chroot)
+            file = cls(path, os.open(path, _FLAGS, _MODE), chroot)
         except (OSError, ValueError) as error:
             raise _invalid(path, f"it cannot be opened: {_reason(error)}") from error
         try:
@@ -254,6 +257,8 @@ def _invalid(path: Path, reason: str) -> InvalidOptionError:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        return "it is a symbolic link, which is not followed: name the file itself"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

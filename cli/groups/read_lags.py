@@ -1,0 +1,27 @@
+"""Ask the brokers for the lag of groups, for several commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from zkgroups import GroupDescription
+from zkgroups.core.offsets.lag import GroupLag, group_lag, partitions_of_group, subscribes_by_pattern
+
+from ..shared.arguments import ChosenPartitions, is_chosen
+
+if TYPE_CHECKING:
+    from zkgroups.kafka import Brokers
+
+
+def read_lags(
+    brokers: Brokers, groups: Sequence[GroupDescription], topics: ChosenPartitions | None = None
+) -> list[GroupLag]:
+    """Compute the lags of all groups at once. The offsets were read before the log ends, so that no lag is negative."""
+    named = {topic for group in groups for topic in group.subscribed}
+    known = brokers.partitions(None if subscribes_by_pattern(groups) else named)
+    partitions = [
+        [each for each in partitions_of_group(group, known) if is_chosen(each.at, topics)] for group in groups
+    ]
+    logs = brokers.ranges({each.at for some in partitions for each in some})
+    return [group_lag(group, some, logs) for group, some in zip(groups, partitions, strict=True)]

@@ -1,0 +1,1 @@
+"""The `zkgroups members` commands."""

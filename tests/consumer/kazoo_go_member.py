@@ -1,0 +1,36 @@
+"""A real member of kazoo-go: a program in Go, built from the folder `kazoo_go`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.testing.waiting import eventually
+
+from ..go_programs import built
+from ..printing_consumer import LONGEST, PrintingConsumer
+
+SOURCES = Path(__file__).parent / "kazoo_go"
+
+
+class KazooGoMember(PrintingConsumer):
+    """It prints the committed offset of each new partition, and commits ten messages more."""
+
+    def __init__(self, hosts: str, group: str, topic: str) -> None:
+        self._arguments = (hosts, group, topic)
+
+    def command(self, _folder: Path) -> list[str]:
+        return [str(built(SOURCES)), *self._arguments]
+
+    @property
+    def id(self) -> str:
+        """Its instance id. Waits until it is registered."""
+        assert eventually(lambda: self._after("registered "), timeout=LONGEST), self.lines()
+        return self._after("registered ")[0]
+
+    @property
+    def seen(self) -> set[str]:
+        """The registrations that it could read: instance id, and number of streams."""
+        return set(self._after("seen "))
+
+    def _after(self, start: str) -> list[str]:
+        return [line.removeprefix(start) for line in self.lines() if line.startswith(start)]

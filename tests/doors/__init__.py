@@ -1,0 +1,1 @@
+"""Logins: digest, SASL, and TLS with client certificates, on an ensemble; and secrets, which must appear nowhere."""

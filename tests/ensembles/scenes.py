@@ -1,0 +1,87 @@
+"""Members and instances in their own processes, on an ensemble that other users share. `history.py` judges them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from tests.consumer import journal
+from tests.consumer.history import Grant, Kind, Violation, Write, judge
+from tests.consumer.nemesis import Place, Scene
+from zkgroups import CommittedOffset
+from zkgroups.exceptions import ZkgroupsException
+from zkgroups.testing import ZooKeeperEnsemble
+
+from .faults import Route
+
+
+class Members(Scene):
+    """Members of one group, half of them on each route."""
+
+    def __init__(
+        self, directory: Path, ensemble: ZooKeeperEnsemble, routes: Sequence[Route], number: int, **options: Any
+    ) -> None:
+        super().__init__(directory, members=number, **options)
+        self._ensemble = ensemble
+        self._routes = list(islice(cycle(routes), number))
+
+    def calm(self, bound: float) -> None:
+        """Note that all faults are over, and wait until the group works again."""
+        self.note(Kind.CALM)
+        self.settle(bound)
+
+    def violations(self, bound: float) -> list[Violation]:
+        """Return what is wrong, after the end."""
+        return judge(self.history(), bound=bound)
+
+    def summary(self) -> str:
+        """Numbers of the run."""
+        history = self.history()
+        counted = {kind: sum(1 for _ in history.of(kind)) for kind in Kind}
+        told = ", ".join(f"{number} {kind}" for kind, number in counted.items() if number)
+        return f"{self.group_name}: {told}; {len(history.writes)} writes"
+
+    def _serve(self, _stack: ExitStack) -> str:
+        return self._ensemble.address
+
+    def _way(self, number: int, _stack: ExitStack) -> Route:
+        return self._routes[number]
+
+    @staticmethod
+    def _hosts(address: str) -> str:
+        return address
+
+    def _journal(self) -> tuple[list[Write], list[Grant]]:
+        found = journal.accepted(node.data_dir for node in self._ensemble.nodes)
+        return journal.of_group(found, self.group.name)
+
+
+class Instances(Members):
+    """Instances that claim free partitions of one group in turn."""
+
+    group_name = "by hand"
+    program = "tests.ensembles.instance_worker"
+
+    def start(self, place: Place, *options: str, new: bool = True) -> None:
+        """Start an instance. One on each route commits only after three session timeouts: a server that is cut
+        off answers pings, but no ping after a commit."""
+        seldom = ("--auto-commit-every", str(3 * self.timeout)) if place.number < 2 else ()
+        super().start(place, *options, *seldom, new=new)
+
+    def settle(self, bound: float = 40.0) -> bool:
+        """Wait until every partition has been committed since this call."""
+        before, end = self._commits(), time.monotonic() + bound
+        while time.monotonic() < end:
+            with suppress(ZkgroupsException):
+                now = self._commits()
+                if all(now.get(str(at), 0) > before.get(str(at), 0) for at in self.partitions):
+                    return True
+            time.sleep(0.05)
+        return False
+
+    def _commits(self) -> dict[str, int]:
+        return {str(each.at): each.zxid for each in self.group.offsets if isinstance(each, CommittedOffset)}

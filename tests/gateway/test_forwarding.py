@@ -1,0 +1,266 @@
+"""Bytes between a client and a broker: they are forwarded at once, in order, and no faster than they are read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from zkgroups.gateway import Limits
+from zkgroups.gateway.connections.client_connection import ClientConnection
+from zkgroups.gateway.connections.client_stream import ClientStream, listen
+from zkgroups.gateway.connections.frame_stream import FrameStream
+from zkgroups.gateway.connections.large_messages import RequestDecoder
+from zkgroups.gateway.connections.upstream import Upstream
+from zkgroups.kafka.wire import codec
+from zkgroups.kafka.wire.address import Address
+from zkgroups.kafka.wire.runner import Runner
+from zkgroups.testing import ports
+
+from .running import LONGEST, produce
+
+FETCH = 1
+SEND_BUFFER = 1 << 16
+SIZE = 32 << 20
+MOST_BUFFERED = 24 << 20
+"""More than the buffers of the gateway and of four sockets."""
+
+
+class Wire:
+    """A gateway between two sockets: of a client, and of a broker."""
+
+    def __init__(self, stack: ExitStack, limits: Limits) -> None:
+        self._stack = stack
+        self._listener = stack.enter_context(socket.create_server((ports.HOST, 0)))
+        self._listener.settimeout(LONGEST)
+        self._limits = limits
+        self.serving: list[asyncio.Task[None]] = []
+        self.runner = Runner()
+        stack.callback(self.runner.close)
+        server = self.runner.run(self._listen())
+        server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # also of its connections
+        stack.callback(self.runner.run, self._close(server))
+        self.client = stack.enter_context(socket.create_connection(server.sockets[0].getsockname(), timeout=LONGEST))
+
+    async def _listen(self) -> asyncio.Server:
+        return await listen(ports.HOST, 0, None, self._accept, longest_request=self._limits.request_size)
+
+    async def _close(self, server: asyncio.Server) -> None:
+        server.close()
+        for task in self.serving:
+            task.cancel()
+        await asyncio.gather(*self.serving, return_exceptions=True)
+
+    def _accept(self, client: ClientStream) -> None:
+        upstream = Upstream(lambda: [Address(*self._listener.getsockname())], None)
+        nothing: Any = None
+        connection = ClientConnection(client, upstream, nothing, nothing, RequestDecoder(), self._limits, node=1)
+        self.serving.append(asyncio.create_task(connection.serve()))
+
+    def broker(self) -> socket.socket:
+        """Accept the connection of the gateway."""
+        accepted, _ = self._listener.accept()
+        accepted.settimeout(LONGEST)
+        return self._stack.enter_context(accepted)
+
+
+@contextmanager
+def wire(limits: Limits | None = None) -> Iterator[Wire]:
+    with ExitStack() as stack:
+        yield Wire(stack, limits or Limits())
+
+
+def fetch(id: int) -> bytes:
+    """A request that is forwarded."""
+    return struct.pack(">ihhih", 10, FETCH, 4, id, -1)
+
+
+def answer(id: int, body: bytes = b"") -> bytes:
+    return struct.pack(">ii", 4 + len(body), id) + body
+
+
+def api_versions(id: int) -> bytes:
+    """A request that the gateway answers by itself, because it does not know the version."""
+    return struct.pack(">ihhih", 10, codec.API_VERSIONS, 99, id, -1)
+
+
+def received(found: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size and (more := found.recv(min(size - len(data), 1 << 20))):
+        data += more
+    return bytes(data)
+
+
+def next_id(found: socket.socket) -> int:
+    size, id = struct.unpack(">ii", received(found, 8))
+    received(found, size - 4)
+    return int(id)
+
+
+def send_until_blocked(found: socket.socket, data: bytes) -> int:
+    """Send as much as the other side takes. Return the number of bytes that were sent."""
+    found.settimeout(1.0)
+    sent = 0
+    try:
+        while sent < len(data):
+            sent += found.send(memoryview(data)[sent : sent + (1 << 20)])
+    except TimeoutError:
+        pass
+    found.settimeout(LONGEST)
+    return sent
+
+
+@contextmanager
+def sending(found: socket.socket, data: bytes) -> Iterator[None]:
+    """Send bytes on another thread."""
+    thread = threading.Thread(target=found.sendall, args=(data,))
+    thread.start()
+    yield
+    thread.join(LONGEST)
+
+
+def test_a_request_and_an_answer_are_forwarded_before_they_are_complete() -> None:
+    with wire() as found:
+        request = produce("t", 0, acks=1, id=7, records=bytes(1000))
+        found.client.sendall(request[:600])
+        broker = found.broker()
+        assert received(broker, 600) == request[:600]
+        found.client.sendall(request[600:])
+        assert received(broker, len(request) - 600) == request[600:]
+        broker.sendall(answer(7, bytes(1000))[:500])
+        assert received(found.client, 500) == answer(7, bytes(1000))[:500]
+
+
+def test_an_answer_of_the_gateway_waits_for_the_end_of_a_forwarded_answer() -> None:
+    with wire() as found:
+        found.client.sendall(fetch(1) + api_versions(2) + fetch(3))
+        broker = found.broker()
+        assert received(broker, 28) == fetch(1) + fetch(3)
+        answers = answer(1, bytes(1000)) + answer(3)
+        broker.sendall(answers[:200])
+        assert received(found.client, 200) == answers[:200]
+        broker.sendall(answers[200:])
+        assert received(found.client, len(answer(1, bytes(1000))) - 200)[-1:] == b"\0"
+        assert [next_id(found.client), next_id(found.client)] == [2, 3]
+
+
+def test_adjacent_requests_are_forwarded_although_a_later_one_is_cut() -> None:
+    """The last request arrives in two halves, of which the first one is too short to be understood."""
+    with wire() as found:
+        requests = b"".join(map(fetch, range(20)))
+        found.client.sendall(requests[:-12])
+        broker = found.broker()
+        assert received(broker, len(requests) - 14) == requests[:-14]
+        found.client.sendall(requests[-12:])
+        assert received(broker, 14) == fetch(19)
+
+
+def test_no_more_requests_are_in_flight_than_permitted() -> None:
+    with wire(Limits(requests_in_flight=3)) as found:
+        found.client.sendall(b"".join(map(fetch, range(5))))
+        broker = found.broker()
+        assert [next_id_of_request(broker) for _ in range(3)] == [0, 1, 2]
+        broker.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            broker.recv(1)
+        broker.settimeout(LONGEST)
+        broker.sendall(answer(0) + answer(1))
+        assert [next_id_of_request(broker) for _ in range(2)] == [3, 4]
+        broker.sendall(answer(2) + answer(3) + answer(4))
+        assert [next_id(found.client) for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+def next_id_of_request(broker: socket.socket) -> int:
+    _, _, _, id, _ = struct.unpack(">ihhih", received(broker, 14))
+    return int(id)
+
+
+def test_a_client_sends_no_more_than_the_broker_reads_and_nothing_is_lost() -> None:
+    with wire() as found:
+        request = produce("t", 0, acks=1, id=1, records=os.urandom(SIZE))
+        sent = send_until_blocked(found.client, request)
+        assert sent < MOST_BUFFERED
+        broker = found.broker()
+        with sending(found.client, request[sent:]):
+            is_same = received(broker, len(request)) == request
+        assert is_same
+
+
+def test_a_broker_sends_no_more_than_the_client_reads_and_nothing_is_lost() -> None:
+    with wire() as found:
+        found.client.sendall(fetch(1) + fetch(2))
+        broker = found.broker()
+        received(broker, 28)
+        data = answer(1, os.urandom(SIZE)) + answer(2)
+        sent = send_until_blocked(broker, data)
+        assert sent < MOST_BUFFERED
+        with sending(broker, data[sent:]):
+            is_same = received(found.client, len(data)) == data
+        assert is_same
+
+
+def test_everything_that_a_broker_sent_before_it_disconnected_reaches_a_slow_client() -> None:
+    with wire() as found:
+        found.client.sendall(fetch(1))
+        broker = found.broker()
+        assert next_id_of_request(broker) == 1
+        data = answer(1, os.urandom(SIZE))
+        sent = send_until_blocked(broker, data)
+        broker.close()
+        read = bytearray()
+        while more := found.client.recv(1 << 15):
+            read += more
+            time.sleep(0.0005)  # a slow client
+        is_same = read == data[:sent]
+        assert is_same
+
+
+def test_a_broker_that_stops_within_an_answer_is_disconnected_and_so_is_the_client() -> None:
+    with wire(Limits(stall_timeout=0.3)) as found:
+        found.client.sendall(fetch(1))
+        broker = found.broker()
+        received(broker, 14)
+        broker.sendall(answer(1, bytes(100))[:50])
+        assert received(found.client, 51) == answer(1, bytes(100))[:50]
+        assert broker.recv(1) == b""
+
+
+def test_nobody_is_disconnected_because_of_a_slow_answer() -> None:
+    """The next request has begun, but the gateway does not need it before the answer."""
+    with wire(Limits(stall_timeout=0.3, requests_in_flight=1)) as found:
+        found.client.sendall(fetch(1) + fetch(2)[:10])
+        broker = found.broker()
+        assert next_id_of_request(broker) == 1
+        broker.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            broker.recv(1)
+        broker.settimeout(LONGEST)
+        found.client.sendall(fetch(2)[10:])
+        broker.sendall(answer(1))
+        assert next_id(found.client) == 1
+        assert next_id_of_request(broker) == 2
+
+
+def test_bytes_that_nobody_reads_do_not_keep_a_closed_connection_open() -> None:
+    async def use(peer: socket.socket, own: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        transport, stream = await loop.create_connection(lambda: FrameStream(longest=1000), sock=own)
+        while not transport.get_write_buffer_size():
+            stream.send(bytes(100_000))
+        stream.close(0.1)
+        while not stream.ended:
+            await asyncio.sleep(0.01)
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):
+            peer.send(b"x")
+
+    peer, own = socket.socketpair()
+    with peer:
+        asyncio.run(asyncio.wait_for(use(peer, own), LONGEST))

@@ -1,0 +1,166 @@
+"""A gateway follows the routes of groups: members leave, and requests are forwarded only with a permit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from tests.testing.waiting import eventually
+from zkgroups import Consumergroup, Registry, TopicPartition
+from zkgroups.core.znodes.group_route import RouteState
+from zkgroups.exceptions import ConflictError, GroupMigratedError, OutcomeUnknownError
+from zkgroups.gateway.zookeeper_storage import GroupRoutes, GroupSettings
+from zkgroups.zookeeper.admin.group_routes import change_route, forwarding_gateways, read_route
+from zkgroups.zookeeper.session.registry_context import context_of
+from zkgroups.zookeeper.session.session import Session
+
+from .conftest import Connect, Serve
+from .kafka_member import KafkaMember
+from .old_members import ALL
+
+pytestmark = pytest.mark.zookeeper
+
+AT = TopicPartition("orders", 0)
+
+
+def change(registry: Registry, state: RouteState | None) -> None:
+    context = context_of(registry)
+    change_route(context, read_route(context, "billing"), state, plan="p1", since_ms=1)
+
+
+def committed(group: Consumergroup) -> int | None:
+    found = group.offsets.fetch(AT)
+    return None if found is None else found.offset
+
+
+class CommittingMember(KafkaMember):
+    """Commits before it joins again, as Kafka's clients do."""
+
+    def on_revoked(self) -> None:
+        self.commit(7, AT)
+
+
+def test_members_commit_and_leave_when_their_group_is_moved_and_join_when_it_is_back(
+    registry: Registry, group: Consumergroup, orders: None, serve: Serve
+) -> None:
+    with CommittingMember(serve(), "billing", "orders") as member:
+        assert eventually(lambda: member.assigned == ALL)
+        change(registry, RouteState.MOVING_TO_KAFKA)
+        assert eventually(lambda: not group.instances())
+        assert committed(group) == 7
+        assert member.commit(9, AT)[AT] != "NONE"
+        with pytest.raises(GroupMigratedError):
+            group.instance("other").register()
+        change(registry, None)
+        assert eventually(lambda: member.assigned == ALL)
+        assert member.commit(9, AT) == {AT: "NONE"}
+
+
+def test_a_member_that_is_late_is_removed_from_a_group_that_is_moved(
+    registry: Registry, group: Consumergroup, orders: None, serve: Serve
+) -> None:
+    served = serve(settings=GroupSettings(join_limit=0.5), config={"initial_rebalance_delay": 0})
+    with (
+        KafkaMember(served, "billing", "orders", instance_id="static", session_timeout=60) as static,
+        KafkaMember(served, "billing", "orders", client_id="late", session_timeout=60) as late,
+    ):
+        assert eventually(lambda: static.assigned | late.assigned == ALL and len(late.assigned) == 3)
+        at = min(static.assigned)
+        static.pause()
+        late.pause()
+        change(registry, RouteState.MOVING_TO_KAFKA)
+        assert eventually(lambda: not group.instances())
+        assert static.commit(9, at)[at] != "NONE"
+        assert group.offsets.fetch(at) is None
+
+
+@pytest.fixture
+def routes(connect: Connect) -> Iterator[GroupRoutes]:
+    """The routes as a gateway with a session of its own knows them. The test calls `refresh`."""
+    with closing(GroupRoutes(context_of(connect()), "gateway-1")) as found:
+        yield found
+
+
+def test_a_gateway_forwards_only_with_a_permit_which_holds_up_the_way_back(
+    registry: Registry, group: Consumergroup, routes: GroupRoutes
+) -> None:
+    group.create()
+    context = context_of(registry)
+    for state in (None, RouteState.MOVING_TO_KAFKA):
+        if state is not None:
+            change(registry, state)
+        routes.refresh()
+        assert routes.state("billing") is state
+        assert not routes.may_forward("billing")
+    change(registry, RouteState.KAFKA)
+    routes.refresh()
+    assert not routes.may_forward("billing")  # it asks for a permit
+    routes.refresh()
+    assert routes.may_forward("billing")
+    assert forwarding_gateways(context, "billing") == ["gateway-1"]
+    assert routes.begin_commit("billing")
+    change(registry, RouteState.MOVING_TO_ZOOKEEPER)
+    routes.refresh()
+    assert not routes.may_forward("billing")
+    assert forwarding_gateways(context, "billing") == ["gateway-1"]  # a commit was sent
+    with pytest.raises(ConflictError, match="gateways still forward"):
+        change(registry, None)
+    routes.end_commit("billing")
+    routes.refresh()
+    assert forwarding_gateways(context, "billing") == []
+    change(registry, None)
+    routes.refresh()
+    assert routes.state("billing") is None
+
+
+def test_a_gateway_that_has_not_read_a_route_again_gets_no_permit(
+    registry: Registry, group: Consumergroup, routes: GroupRoutes
+) -> None:
+    group.create()
+    change(registry, RouteState.MOVING_TO_KAFKA)
+    change(registry, RouteState.KAFKA)
+    routes.refresh()
+    assert not routes.may_forward("billing")
+    known, routes._seen = routes._routes, None
+    change(registry, RouteState.MOVING_TO_ZOOKEEPER)
+    routes._routes = known
+    routes._create("billing")
+    assert forwarding_gateways(context_of(registry), "billing") == []
+
+
+def test_a_permit_whose_creation_has_an_unknown_outcome_does_not_hold_up_the_way_back(
+    registry: Registry, group: Consumergroup, routes: GroupRoutes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was created without a reply, and no client has asked again."""
+    group.create()
+    for state in (RouteState.MOVING_TO_KAFKA, RouteState.KAFKA):
+        change(registry, state)
+    routes.refresh()
+    assert not routes.may_forward("billing")
+    transact = Session.transact
+
+    def lose_reply(self: Session, operations: Any, **options: Any) -> Any:
+        transact(self, operations, **options)
+        raise OutcomeUnknownError("the reply was lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "transact", lose_reply)
+        with pytest.raises(OutcomeUnknownError):
+            routes.refresh()
+    assert forwarding_gateways(context_of(registry), "billing") == ["gateway-1"]
+    change(registry, RouteState.MOVING_TO_ZOOKEEPER)
+    routes.refresh()
+    assert forwarding_gateways(context_of(registry), "billing") == []
+    change(registry, None)
+
+
+def test_clients_of_a_group_with_a_malformed_route_wait(
+    registry: Registry, group: Consumergroup, routes: GroupRoutes
+) -> None:
+    registry.client.create("/zkgroups/routes/billing", b"?", makepath=True)
+    routes.refresh()
+    assert routes.state("billing") is RouteState.MOVING_TO_KAFKA
+    assert not routes.may_forward("billing")

@@ -1,0 +1,54 @@
+"""What a dead letter carries. The tests with a broker are in `test_with_broker.py`."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Message
+
+from zkgroups.messages.dead_letters import headers
+from zkgroups.messages.runs import Letter
+
+from .running import AT
+
+
+def letter(error: BaseException, **more: object) -> Letter:
+    return Letter(Message(topic="orders", partition=0, offset=7, **more), AT, 7, 3, error)  # type: ignore[arg-type]
+
+
+def test_the_headers_of_the_message_come_first_and_its_origin_is_added() -> None:
+    found = headers(letter(ValueError("no amount"), headers=[("trace", b"1"), ("empty", None)]), "billing")
+    assert found == [
+        ("trace", b"1"),
+        ("empty", None),
+        ("zkgroups.topic", b"orders"),
+        ("zkgroups.partition", b"0"),
+        ("zkgroups.offset", b"7"),
+        ("zkgroups.group", b"billing"),
+        ("zkgroups.attempts", b"3"),
+        ("zkgroups.error", b"ValueError: no amount"),
+    ]
+
+
+def test_the_time_of_the_message_is_added_if_it_has_one() -> None:
+    assert ("zkgroups.timestamp", b"17") in headers(letter(ValueError(), timestamp=(1, 17)), "billing")
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (ValueError("\udcff \N{SNOWMAN}"), "ValueError: \\udcff \N{SNOWMAN}"),
+        (ValueError("x" * 5_000), "ValueError: " + "x" * 988),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_any_error_fits_into_a_header(error: Exception, shown: str) -> None:
+    assert dict(headers(letter(error), "billing"))["zkgroups.error"] == shown.encode()
+
+
+def test_an_error_without_a_text_is_named() -> None:
+    assert b"Unprintable" in (dict(headers(letter(Unprintable()), "billing"))["zkgroups.error"] or b"")

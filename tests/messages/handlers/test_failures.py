@@ -1,0 +1,312 @@
+"""Attempts, and what happens after the last one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from zkgroups.exceptions import HandlerFailedError, InvalidOptionError
+from zkgroups.messages.handler_options import DeadLetter, HandlerOptions
+from zkgroups.testing import HandlerHarness
+
+from .running import AT, FAILED, OTHER, Blocking, Clock, LateLetters, idle, messages, running, wait_until
+
+
+class Refusing:
+    """A handler that fails at some offsets, a number of times each."""
+
+    def __init__(self, **failures: int) -> None:
+        self.left = {int(offset.removeprefix("at_")): times for offset, times in failures.items()}
+        self.handled: list[int] = []
+
+    def __call__(self, message: Message) -> None:
+        offset = message.offset() or 0
+        if self.left.get(offset, 0) > 0:
+            self.left[offset] -= 1
+            raise ValueError(f"not {offset}")
+        self.handled.append(offset)
+
+
+# Attempts
+
+
+def test_the_pauses_between_attempts_become_longer_up_to_a_bound() -> None:
+    harness = HandlerHarness(Refusing(at_0=5), attempts=6, first_delay=1.0, longest_delay=5.0)
+    harness.send("orders", b"")
+    outcome = harness.run()
+
+    assert outcome.pauses == [1.0, 2.0, 4.0, 5.0, 5.0]
+    assert [str(error) for _message, error in outcome.failures] == ["not 0"] * 5
+    assert outcome.committed == {AT: 1}
+
+
+def test_a_message_is_handled_again_when_its_pause_is_over_and_not_before() -> None:
+    clock, handler = Clock(), Refusing(at_0=1)
+    with running(handler, clock=clock, first_delay=100.0, longest_delay=100.0) as runner:
+        runner.runs.add(AT, messages(0, 1))
+        idle(runner)
+        clock.now = 99.0
+        runner.look_at_clock()
+        idle(runner)
+        assert handler.handled == []
+        clock.now = 100.0
+        runner.look_at_clock()
+        wait_until(lambda: handler.handled == [0, 1])
+
+
+def test_other_keys_go_on_during_a_pause() -> None:
+    clock, handler = Clock(), Refusing(at_0=1)
+    with running(handler, clock=clock, order="key", first_delay=100.0, longest_delay=100.0) as runner:
+        runner.runs.add(AT, [*messages(0, 1, key=b"anna"), *messages(2, key=b"ben")])
+        wait_until(lambda: handler.handled == [2])
+        assert runner.runs.positions() == {AT: 0, OTHER: 0}
+        clock.now = 100.0
+        runner.look_at_clock()
+        wait_until(lambda: handler.handled == [2, 0, 1])
+
+
+def test_an_idle_worker_handles_a_message_again_if_the_worker_that_failed_is_busy() -> None:
+    """It has been idle since before there was a pause."""
+    handler, blocked = Refusing(at_0=1), Blocking()
+
+    def handle(message: Message) -> None:
+        if message.partition() == 1:
+            blocked(message)
+            return
+        if handler.left[0]:
+            with runs.lock:  # no other worker hears of the message that this one takes next
+                runs._delivery.add(OTHER, [(0, messages(0, at=OTHER)[0])])
+        handler(message)
+
+    with blocked.ended(), running(handle, workers=2, first_delay=0.05) as runner:
+        runs = runner.runs
+        runs.add(AT, messages(0))
+        wait_until(lambda: handler.handled == [0])
+        assert blocked.begun == 1
+
+
+# Stop
+
+
+def test_stop_raises_the_last_error_and_commits_up_to_the_message() -> None:
+    harness = HandlerHarness(Refusing(at_1=3), attempts=3)
+    for _ in range(3):
+        harness.send("orders", b"")
+    outcome = harness.run()
+
+    assert isinstance(outcome.error, HandlerFailedError)
+    assert (outcome.error.at, outcome.error.offset, outcome.error.attempts) == (AT, 1, 3)
+    assert isinstance(outcome.error.__cause__, ValueError)
+    assert outcome.committed == {AT: 1}
+    assert [message.offset() for message in outcome.handled] == [0]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_an_error_that_ends_programs_stops_at_once(error: BaseException) -> None:
+    def handle(message: Message) -> None:
+        if message.offset() == 1:
+            raise error
+
+    async def handle_async(message: Message) -> None:
+        handle(message)
+
+    handlers: list[Any] = [handle, handle_async]
+    for handler in handlers:
+        harness = HandlerHarness(handler, then="park")
+        for _ in range(3):
+            harness.send("orders", b"")
+        outcome = harness.run()
+
+        assert outcome.error is error
+        assert outcome.pauses == []
+        assert outcome.committed == {AT: 1}
+
+
+def test_a_function_that_returns_a_coroutine_is_refused_and_nothing_is_committed() -> None:
+    """Its coroutine would never run, so the messages would be lost."""
+
+    async def handle(_message: Message) -> None:
+        raise AssertionError("nobody runs this")
+
+    harness = HandlerHarness(lambda message: handle(message), then="park")
+    harness.send("orders", b"")
+    outcome = harness.run()
+
+    assert isinstance(outcome.error, InvalidOptionError)
+    assert outcome.committed == {AT: 0}
+
+
+# Park
+
+
+def test_a_parked_message_stays_behind_while_other_keys_go_on() -> None:
+    harness = HandlerHarness(Refusing(at_1=9), order="key", attempts=2, then="park")
+    for key in (b"anna", b"ben", b"ben", b"anna"):
+        harness.send("orders", b"", key=key)
+    outcome = harness.run()
+
+    assert outcome.parked == {AT: [1]}
+    assert [message.offset() for message in outcome.handled] == [0, 3]
+    assert outcome.committed == {AT: 1}
+    assert outcome.error is None
+
+
+def test_no_more_than_the_window_is_handled_behind_a_parked_message() -> None:
+    """All of it would be handled again after a restart."""
+    harness = HandlerHarness(Refusing(at_0=9), order="none", attempts=1, window=20, then="park")
+    for _ in range(100):
+        harness.send("orders", b"")
+    outcome = harness.run()
+
+    assert outcome.committed == {AT: 0}
+    assert 10 <= len(outcome.handled) < 20
+
+
+def test_a_parked_message_is_handled_again_after_a_seek() -> None:
+    handler = Refusing(at_0=1)
+    with running(handler, attempts=1, then="park") as runner:
+        runner.runs.add(AT, messages(0, 1))
+        wait_until(lambda: runner.runs.parked() == {AT: [0]})
+        runner.runs.assign(AT, 0)
+        runner.runs.add(AT, messages(0, 1))
+        wait_until(lambda: runner.runs.positions([AT]) == {AT: 2})
+
+
+# Dead letters
+
+
+def test_a_dead_letter_has_its_origin_its_error_and_the_number_of_attempts() -> None:
+    harness = HandlerHarness(Refusing(at_1=9), attempts=3, then=FAILED)
+    for _ in range(3):
+        harness.send("orders", b"an order", key=b"anna")
+    outcome = harness.run()
+
+    [letter] = outcome.dead_letters
+    assert (letter.at, letter.offset, letter.attempts, str(letter.error)) == (AT, 1, 3, "not 1")
+    assert (letter.message.key(), letter.message.value()) == (b"anna", b"an order")
+    assert outcome.committed == {AT: 3}
+
+
+def test_nothing_moves_past_a_dead_letter_until_it_is_confirmed() -> None:
+    handler, letters = Refusing(at_0=1), LateLetters()
+    with running(handler, letters, attempts=1, then=FAILED) as runner:
+        runner.runs.add(AT, messages(0, 1))
+        wait_until(lambda: len(letters.sent) == 1)
+        runner.runs.add(AT, messages(2))
+        assert runner.runs.positions([AT]) == {AT: 0}
+        assert handler.handled == []
+        assert runner.runs.is_busy([AT])
+
+        letters.confirm()
+        wait_until(lambda: runner.runs.positions([AT]) == {AT: 3})
+        assert runner.runs.stats().dead_letters == 1
+
+
+def test_a_dead_letter_that_is_refused_stays_behind(caplog: pytest.LogCaptureFixture) -> None:
+    handler, letters = Refusing(at_0=1), LateLetters()
+    with running(handler, letters, attempts=1, then=FAILED) as runner:
+        runner.runs.add(AT, messages(0, 1))
+        wait_until(lambda: len(letters.sent) == 1)
+        with caplog.at_level(logging.ERROR):
+            letters.confirm(RuntimeError("too large"))
+
+        assert runner.runs.parked() == {AT: [0]}
+        assert runner.runs.positions([AT]) == {AT: 0}
+        assert "the dead letter of orders/0:0 was refused" in caplog.text
+        assert runner.runs.stats().dead_letters == 0
+        assert handler.handled == []
+
+
+def test_a_writer_that_raises_leaves_the_message_behind() -> None:
+    class Broken(LateLetters):
+        def write(self, *_arguments: object) -> None:
+            raise RuntimeError("no brokers")
+
+    with running(Refusing(at_0=1), Broken(), attempts=1, then=FAILED) as runner:
+        runner.runs.add(AT, messages(0))
+        wait_until(lambda: runner.runs.parked() == {AT: [0]})
+
+
+def test_a_confirmation_that_never_comes_leaves_the_message_to_the_next_consumer() -> None:
+    letters = LateLetters()
+    with running(Refusing(at_0=1), letters, attempts=1, then=FAILED) as runner:
+        runner.runs.add(AT, messages(0))
+        wait_until(lambda: len(letters.sent) == 1)
+        runner.runs.drain(0.01)
+
+        assert runner.runs.positions([AT]) == {AT: 0}
+    assert letters.closed
+
+
+def test_a_confirmation_after_the_partition_began_again_counts_for_nothing() -> None:
+    letters = LateLetters()
+    with running(Refusing(at_0=2), letters, attempts=1, then=FAILED) as runner:
+        runner.runs.add(AT, messages(0))
+        wait_until(lambda: len(letters.sent) == 1)
+        runner.runs.forget([AT])
+        runner.runs.assign(AT, 0)
+        runner.runs.add(AT, messages(0))
+        wait_until(lambda: len(letters.sent) == 2)
+        letters.confirm()  # of the first time
+
+        assert runner.runs.positions([AT]) == {AT: 0}
+        letters.confirm()
+        assert runner.runs.positions([AT]) == {AT: 1}
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workers": 0},
+        {"workers": True},
+        {"window": 0},
+        {"order": "topic"},
+        {"attempts": 0},
+        {"then": "ignore"},
+        {"then": "dead_letter"},
+        {"first_delay": 60.0},
+    ],
+)
+def test_an_impossible_option_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOptionError):
+        HandlerOptions(**options)
+
+
+@pytest.mark.parametrize("topic", ["", "a/b", 7])
+def test_an_impossible_topic_for_dead_letters_is_refused(topic: Any) -> None:
+    with pytest.raises(ValueError, match="topic"):
+        DeadLetter(topic)
+
+
+def test_a_consumer_does_not_handle_its_own_dead_letters() -> None:
+    harness = HandlerHarness(Refusing(), then=FAILED)
+    harness.send(FAILED.topic, b"")
+    with pytest.raises(InvalidOptionError, match="its own letters"):
+        harness.run()
+
+
+@pytest.mark.parametrize("handler", [None, "handle", 3])
+def test_a_handler_that_cannot_be_called_is_refused(handler: Any) -> None:
+    with pytest.raises(InvalidOptionError):
+        HandlerHarness(handler).run()
+
+
+def test_a_coroutine_that_cancels_itself_has_failed() -> None:
+    calls: list[int] = []
+
+    async def handle(_message: Message) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise asyncio.CancelledError
+
+    harness = HandlerHarness(handle, attempts=2)
+    harness.send("orders", b"")
+    assert harness.run().committed == {AT: 1}
+    assert len(calls) == 2

@@ -1,0 +1,215 @@
+"""Partitions that are taken away while their messages are being handled."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from confluent_kafka import Message
+
+from .running import AT, FAILED, LONG, OTHER, Blocking, LateLetters, idle, messages, running, wait_until
+
+
+def test_a_message_under_way_is_finished_before_its_partition_is_handed_over() -> None:
+    blocked = Blocking()
+    with blocked.ended(), running(blocked) as runner:
+        runs = runner.runs
+        runs.add(AT, messages(0, 1))
+        wait_until(lambda: blocked.begun == 1)
+        runs.revoke([AT])
+        assert runs.is_busy([AT])
+        blocked.let_return()
+        with runs.lock:
+            assert runs._changed.wait_for(lambda: not runs.is_busy([AT]), LONG)
+
+        assert runs.positions([AT]) == {AT: 1}
+        assert blocked.begun == 1
+
+
+def test_a_handler_that_returns_too_late_counts_for_nothing() -> None:
+    blocked = Blocking()
+    with blocked.ended(), running(blocked, workers=2) as runner:
+        runs = runner.runs
+        runs.add(AT, messages(0))
+        wait_until(lambda: blocked.begun == 1)
+        runs.revoke([AT])
+        runs.give_up([AT])
+        assert runs.positions([AT]) == {AT: 0}
+        runs.forget([AT])
+        assert runs.positions([AT]) == {}
+
+        runs.assign(AT, 0)  # another member has released it again
+        blocked.let_return()
+        idle(runner)
+        assert runs.positions([AT]) == {AT: 0}
+        runs.add(AT, messages(0))
+        wait_until(lambda: runs.positions([AT]) == {AT: 1})
+
+
+def test_a_lost_partition_is_left_to_its_new_owner_at_once() -> None:
+    handled: list[int] = []
+    blocked = Blocking()
+
+    def handle(message: Message) -> None:
+        handled.append(message.offset() or 0)
+        blocked(message)
+
+    with blocked.ended(), running(handle) as runner:
+        runner.runs.add(AT, messages(0, 1, 2))
+        wait_until(lambda: handled == [0])
+        runner.runs.forget([AT])
+        blocked.let_return()
+        idle(runner)
+        assert handled == [0]
+        assert runner.runs.positions() == {OTHER: 0}
+
+
+def test_messages_of_a_revoked_partition_that_still_arrive_are_dropped() -> None:
+    handled: list[Message] = []
+    with running(handled.append) as runner:
+        runner.runs.revoke([AT])
+        runner.runs.add(AT, messages(0))
+        runner.runs.forget([AT])
+        runner.runs.add(AT, messages(0))
+        runner.runs.add(OTHER, messages(0, at=OTHER))
+        idle(runner)
+
+    assert [message.partition() for message in handled] == [1]
+
+
+def test_a_failed_message_of_a_revoked_partition_is_not_tried_again() -> None:
+    tried: list[int] = []
+
+    def handle(message: Message) -> None:
+        tried.append(message.offset() or 0)
+        raise ValueError("no")
+
+    with running(handle, attempts=9, first_delay=100.0, longest_delay=100.0) as runner:
+        runner.runs.add(AT, messages(0))
+        idle(runner)
+        runner.runs.revoke([AT])
+        assert not runner.runs.is_busy([AT])
+        assert runner.runs.positions([AT]) == {AT: 0}
+    assert tried == [0]
+
+
+def test_a_dead_letter_on_its_way_is_waited_for_before_the_hand_over() -> None:
+    letters = LateLetters()
+
+    def handle(_message: Message) -> None:
+        raise ValueError("no")
+
+    with running(handle, letters, attempts=1, then=FAILED) as runner:
+        runner.runs.add(AT, messages(0))
+        wait_until(lambda: len(letters.sent) == 1)
+        runner.runs.revoke([AT])
+        assert runner.runs.is_busy([AT])
+        letters.confirm()
+        assert not runner.runs.is_busy([AT])
+        assert runner.runs.positions([AT]) == {AT: 1}
+
+
+# Coroutines
+
+
+class Waiting:
+    """A coroutine that does not return before it is cancelled."""
+
+    def __init__(self, *, ignores: bool = False) -> None:
+        self.begun: list[int | None] = []
+        self.cancelled: list[int | None] = []
+        self.may_return = threading.Event()
+        self._ignores = ignores
+
+    async def __call__(self, message: Message) -> None:
+        self.begun.append(message.partition())
+        try:
+            while not self.may_return.is_set():
+                await asyncio.sleep(0.001)
+        except asyncio.CancelledError:
+            self.cancelled.append(message.partition())
+            if not self._ignores:
+                raise
+
+
+def test_a_coroutine_that_does_not_end_in_time_is_cancelled_and_its_message_is_not_finished() -> None:
+    handler = Waiting()
+    with running(handler, workers=2) as runner:
+        runs = runner.runs
+        runs.add(AT, messages(0, 1))
+        runs.add(OTHER, messages(0, at=OTHER))
+        wait_until(lambda: sorted(handler.begun, key=str) == [0, 1])
+        runs.revoke([AT])
+        assert handler.cancelled == []
+        runs.give_up([AT])
+        wait_until(lambda: not runs.is_busy([AT]))
+        assert handler.cancelled == [0]
+        assert runs.positions([AT]) == {AT: 0}
+
+        handler.may_return.set()  # the other partition goes on
+        wait_until(lambda: runs.positions([OTHER]) == {OTHER: 1})
+        assert handler.begun.count(0) == 1
+
+
+def test_a_coroutine_of_a_lost_partition_is_cancelled() -> None:
+    handler = Waiting()
+    with running(handler) as runner:
+        runner.runs.add(AT, messages(0))
+        wait_until(lambda: handler.begun == [0])
+        runner.runs.forget([AT])
+        wait_until(lambda: handler.cancelled == [0])
+
+
+def test_a_coroutine_that_ignores_its_cancellation_counts_for_nothing() -> None:
+    handler = Waiting(ignores=True)
+    with running(handler) as runner:
+        runner.runs.add(AT, messages(0))
+        wait_until(lambda: handler.begun == [0])
+        runner.runs.forget([AT])
+        runner.runs.assign(AT, 0)
+        idle(runner)
+        assert runner.runs.positions([AT]) == {AT: 0}
+
+
+def test_the_end_waits_for_coroutines_and_then_cancels_them() -> None:
+    handler = Waiting()
+    with running(handler) as runner:
+        runner.runs.add(AT, messages(0))
+        wait_until(lambda: handler.begun == [0])
+        runner.runs.drain(0.01)
+        assert runner.runs.positions([AT]) == {AT: 0}
+    assert handler.cancelled == [0]
+
+
+def test_a_cancelled_coroutine_has_not_failed() -> None:
+    """Otherwise the consumer would stop when it is slow in a rebalance."""
+    handler = Waiting()
+    with running(handler, attempts=1) as runner:
+        runner.runs.add(AT, messages(0))
+        wait_until(lambda: handler.begun == [0])
+        runner.runs.revoke([AT])
+        runner.runs.give_up([AT])
+        wait_until(lambda: not runner.runs.is_busy([AT]))
+        runner.runs.check()
+        assert runner.runs.stats().failed == 0
+
+
+def test_coroutines_that_never_wait_leave_time_for_others() -> None:
+    """Otherwise the loop would not hear of a cancellation."""
+    handled = [0, 0]
+    seen: list[int] = []
+
+    async def handle(message: Message) -> None:
+        if message.partition() == 1:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            seen.append(handled[0])
+        handled[message.partition() or 0] += 1
+
+    with running(handle, workers=2, window=100_000) as runner:
+        with runner.runs.lock:
+            runner.runs.add(AT, messages(*range(20_000)))
+            runner.runs.add(OTHER, messages(0, at=OTHER))
+        idle(runner)
+        assert runner.runs.positions() == {AT: 20_000, OTHER: 1}
+    assert seen[0] < 20_000

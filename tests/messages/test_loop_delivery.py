@@ -1,0 +1,214 @@
+"""Which messages count as finished, when a loop has received some of them. Without threads and brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import pytest
+from confluent_kafka import Message
+
+from zkgroups import TopicPartition
+from zkgroups.messages.loop_delivery import Batch, LoopDelivery
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+BOTH = frozenset({P0, P1})
+
+
+def messages(at: TopicPartition, offsets: Iterable[int]) -> list[Message]:
+    return [Message(topic=at.topic, partition=at.partition, offset=offset) for offset in offsets]
+
+
+class Loop(LoopDelivery):
+    """Hands out like the loop of a consumer."""
+
+    def __init__(self, ends: Callable[[], Mapping[TopicPartition, int] | None] = lambda: None) -> None:
+        self.paused: set[TopicPartition] = set()
+        super().__init__(lambda: frozenset(self.paused), ends)
+        self.assign(P0, 10)
+        self.assign(P1, 20)
+
+    def receive(self, count: int = 1) -> list[tuple[int, int]]:
+        """Ask for the next messages: partition and offset of each."""
+        self.finish()
+        batch = self.next_batch()
+        if batch is None:
+            return []
+        found = list(batch.give(count) or ())
+        batch.in_hand = len(found)
+        return [(message.partition() or 0, message.offset() or 0) for message in found]
+
+
+@pytest.fixture
+def loop() -> Loop:
+    loop = Loop()
+    loop.put(messages(P0, (10, 11, 14)) + messages(P1, (20, 21)) + messages(P0, (15,)))
+    return loop
+
+
+def test_a_fetched_message_is_not_finished(loop: Loop) -> None:
+    assert loop.positions(BOTH) == {P0: 10, P1: 20}
+
+
+def test_a_message_is_finished_when_the_next_one_is_asked_for(loop: Loop) -> None:
+    assert loop.receive() == [(0, 10)]
+    assert (loop.positions(BOTH), loop.handed_out(BOTH)) == ({P0: 10, P1: 20}, {P0: 11, P1: 20})
+    loop.receive()
+    assert loop.positions(BOTH) == {P0: 11, P1: 20}
+    loop.finish()
+    assert loop.positions(BOTH) == {P0: 12, P1: 20}
+
+
+def test_messages_received_together_are_finished_together(loop: Loop) -> None:
+    assert loop.receive(5) == [(0, 10), (0, 11), (0, 14), (1, 20), (1, 21)]
+    assert loop.positions(BOTH) == {P0: 10, P1: 20}
+    assert loop.receive(5) == [(0, 15)]
+    assert loop.positions(BOTH) == {P0: 15, P1: 22}
+
+
+def test_a_finished_batch_counts_after_the_next_one_has_come(loop: Loop) -> None:
+    loop.receive(6)
+    assert loop.receive() == []
+    loop.put(messages(P1, (22, 23)))
+    assert loop.receive() == [(1, 22)]
+    assert loop.positions(BOTH) == {P0: 16, P1: 22}
+    assert loop.count == 7
+
+
+def test_an_abandoned_message_is_not_finished_and_not_busy(loop: Loop) -> None:
+    loop.receive(2)
+    loop.receive(1)
+    assert loop.is_busy(frozenset({P0}))
+    loop.abandon()
+    assert loop.positions(BOTH) == {P0: 12, P1: 20}
+    assert not loop.is_busy(BOTH)
+
+
+def test_a_partition_is_busy_while_one_of_its_messages_is_in_hand(loop: Loop) -> None:
+    loop.receive(3)
+    assert (loop.is_busy(frozenset({P0})), loop.is_busy(frozenset({P1}))) == (True, False)
+    loop.receive(1)
+    assert (loop.is_busy(frozenset({P0})), loop.is_busy(frozenset({P1}))) == (False, True)
+
+
+def test_no_message_of_a_revoked_partition_is_handed_out_and_its_finished_ones_count(loop: Loop) -> None:
+    loop.receive(2)
+    loop.revoke({P0})
+    assert loop.receive(5) == [(1, 20), (1, 21)]
+    assert loop.positions(BOTH) == {P0: 12, P1: 20}
+    loop.forget({P0})
+    assert loop.positions(BOTH) == {P1: 20}
+    assert loop.receive() == []
+
+
+def test_a_revocation_cuts_the_batch_that_the_loop_iterates_over(loop: Loop) -> None:
+    loop.receive()
+    batch: Batch = loop._batch
+    loop.revoke({P1})
+    assert batch.cut
+
+
+def test_a_message_in_hand_does_not_count_after_its_partition_was_lost(loop: Loop) -> None:
+    loop.receive(1)
+    loop.forget({P0})
+    assert not loop.is_busy(BOTH)
+    loop.assign(P0, 5)
+    assert loop.receive(9) == [(1, 20), (1, 21)]
+    assert loop.positions(BOTH) == {P0: 5, P1: 20}
+
+
+def test_after_a_seek_only_later_messages_count(loop: Loop) -> None:
+    loop.receive(2)
+    loop.revoke([P0])
+    loop.finish()
+    loop.assign(P0, 100)
+    assert loop.positions(BOTH) == {P0: 100, P1: 20}
+    loop.put(messages(P0, (100,)))
+    assert loop.receive(9) == [(1, 20), (1, 21), (0, 100)]
+    loop.finish()
+    assert loop.positions(BOTH) == {P0: 101, P1: 22}
+
+
+def test_messages_of_a_paused_partition_come_after_the_pause_in_order(loop: Loop) -> None:
+    loop.receive(1)
+    loop.paused.add(P0)
+    loop.cut(withdraw=True)
+    assert loop.receive(9) == [(1, 20), (1, 21)]
+    loop.put(messages(P0, (16,)) + messages(P1, (22,)))
+    assert loop.receive(9) == [(1, 22)]
+    assert loop.positions(BOTH) == {P0: 11, P1: 22}
+    loop.paused.clear()
+    loop.cut(withdraw=True)
+    assert loop.receive(9) == [(0, 11), (0, 14), (0, 15), (0, 16)]
+
+
+def test_messages_put_aside_are_dropped_when_the_partition_begins_elsewhere(loop: Loop) -> None:
+    loop.paused.add(P0)
+    loop.cut(withdraw=True)
+    assert loop.receive(9) == [(1, 20), (1, 21)]
+    loop.assign(P0, 12)
+    loop.paused.clear()
+    loop.cut(withdraw=True)
+    assert loop.receive() == []
+    assert loop.positions(BOTH) == {P0: 12, P1: 22}
+
+
+def test_only_the_received_messages_of_a_part_count_and_all_of_them_are_under_way(loop: Loop) -> None:
+    batch = loop.next_batch()
+    assert batch is not None
+    part = batch.give(5)
+    assert part is not None
+    next(part)
+    assert (loop.positions(BOTH), loop.handed_out(BOTH), loop.count) == ({P0: 10, P1: 20}, {P0: 11, P1: 20}, 1)
+    next(part)
+    assert loop.positions(BOTH) == {P0: 11, P1: 20}
+    assert loop.is_busy(frozenset({P1}))
+    loop.finish()
+    assert list(part) == []
+    assert loop.positions(BOTH) == {P0: 12, P1: 20}
+    assert loop.receive(9) == [(0, 14), (1, 20), (1, 21), (0, 15)]
+
+
+def test_a_cut_in_the_thread_of_the_loop_takes_the_rest_of_the_part_back(loop: Loop) -> None:
+    batch = loop.next_batch()
+    assert batch is not None
+    part = batch.give(5)
+    assert part is not None
+    next(part)
+    loop.cut(withdraw=True)
+    assert list(part) == []
+    assert loop.receive(9) == [(0, 11), (0, 14), (1, 20), (1, 21), (0, 15)]
+
+
+def test_a_batch_that_was_cut_gives_nothing(loop: Loop) -> None:
+    batch = loop.next_batch()
+    assert batch is not None
+    loop.revoke({P0})
+    assert batch.give(5) is None
+    assert loop.positions(BOTH) == {P0: 10, P1: 20}
+    assert not loop.is_busy(BOTH)
+
+
+@pytest.mark.parametrize(
+    ("ends", "counts"),
+    [({P0: 13, P1: 21}, True), ({P0: 14, P1: 21}, False), ({P0: 13}, False), ({P0: 15, P1: 19}, False)],
+)
+def test_the_positions_of_the_client_count_only_if_they_explain_each_message(
+    ends: dict[TopicPartition, int], counts: bool
+) -> None:
+    loop = Loop(lambda: ends)
+    loop.put(messages(P0, (10, 11, 12)) + messages(P1, (20,)))
+    assert (loop._batch.ends == ends) is counts
+    loop.receive(9)
+    loop.receive()
+    loop.put([])
+    assert loop.positions(BOTH) == {P0: 13, P1: 21}
+
+
+def test_the_positions_of_the_client_do_not_count_while_messages_are_put_aside(loop: Loop) -> None:
+    loop = Loop(lambda: {P0: 12, P1: 21})
+    loop.paused.add(P0)
+    loop.put(messages(P0, (10, 11)) + messages(P1, (20,)))
+    loop.receive(9)
+    loop.receive()
+    loop.put([])
+    assert loop.positions(BOTH) == {P0: 10, P1: 21}

@@ -1,0 +1,42 @@
+"""Failure 19: ZooKeeper is restored from a backup between two snapshots, and during an audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.restoring import restorable
+from zkgroups import Registry, TopicPartition
+from zkgroups.exceptions import RefusedError
+from zkgroups.spark import run_audit, snapshot_names
+
+from ..commands import command_on
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+
+
+def test_failure_19_a_snapshot_and_an_audit_report_that_zookeeper_was_restored(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def commit(offset: int) -> None:
+        with Registry.connect(server.address) as registry:
+            registry.group("billing").offsets.set(TopicPartition("orders", 0), offset)
+
+    snapshots, audit = tmp_path / "snapshots", tmp_path / "audit"
+    with restorable(tmp_path) as server, command_on(spark, server.address) as zkgroups:
+        commit(7)
+        server.back_up()
+        commit(9)
+        assert zkgroups("snapshot", snapshots, "-q").err == ""
+        assert run_audit(spark, str(audit), server.address, once=True).commits == 1
+        server.restore()
+        [name] = snapshot_names(spark, str(snapshots))
+        ended = zkgroups("snapshot", snapshots, "-q")
+        words = f"{server.address} was restored from a backup, wiped or replaced since snapshot {name}: offsets may"
+        assert ended.code == 0
+        assert ended.err.startswith(f"zkgroups: {words} have gone back; compare"), ended.err
+        with pytest.raises(RefusedError, match="was replaced or wiped: this stream has read up to zxid 0x"):
+            run_audit(spark, str(audit), server.address, once=True)
+        assert zkgroups("snapshot", snapshots, "-q").err == "", "it follows the restored state"

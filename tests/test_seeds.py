@@ -1,0 +1,36 @@
+"""The seed of a run: the date or a variable, the same one in all processes, and printed after a failure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .seeds import VARIABLE, seed, seeds
+
+
+def test_the_seed_is_the_date_unless_a_variable_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)
+    assert 20_260_101 <= seed() == int(os.environ[VARIABLE]), "other processes of the run get it, too"
+    monkeypatch.setenv(VARIABLE, "7")
+    assert seed() == 7
+
+
+def test_no_two_days_have_a_seed_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    for day in ("20261130", "20261201", "20261202"):
+        monkeypatch.setenv(VARIABLE, day)
+        drawn += seeds(60)
+    assert len(set(drawn)) == len(drawn) == 180
+
+
+def test_a_failed_run_prints_its_seed(tmp_path: Path) -> None:
+    (tmp_path / "test_failing.py").write_text("def test_it():\n    assert False\n")
+    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_terminal_summary\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_failing.py")]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True)
+    assert f"{VARIABLE}={seed()}".encode() in done.stdout

@@ -1,0 +1,271 @@
+"""The messages of one consumer, from their arrival to the commit.
+
+Messages wait in lanes (`Order`). A worker takes a run of one lane, so the messages of a lane are handled one after the
+other. The position of a partition is the offset of its first unfinished message: everything before it is finished. Only
+positions are committed. So after a crash no message is skipped. No more than `window` messages of a partition arrive
+after its position, so no more are handled again if the position was committed.
+
+The caller passes the time, starts the workers, and holds a lock during each call. Only the iteration over a run needs
+no lock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count, repeat
+from operator import itemgetter
+from typing import Generic
+
+from ..znodes.topic_partition import TopicPartition
+from .failure_policy import FailurePolicy, LastResort
+from .lane import Lane, LaneState, M, Run
+from .order import Order
+
+
+@dataclass(slots=True)
+class _Partition(Generic[M]):
+    end: int
+    """The offset after the last message that has arrived."""
+    unfinished: int = 0
+    """The number of messages that are not finished, as of the end of each run."""
+    arrived: deque[int] = field(default_factory=deque)
+    """The offsets since the position, if messages may finish in another order than they arrive."""
+    finished: set[int] = field(default_factory=set)
+    """Those of `arrived` that are finished."""
+    revoked: bool = False
+    lanes: dict[Hashable, Lane[M]] = field(default_factory=dict)
+
+
+class Delivery(Generic[M]):
+    """The unfinished messages of all partitions.
+
+    - `window`: a partition is full when so many messages have arrived since its position: see `is_full`.
+
+    >>> delivery, orders = Delivery(Order.PARTITION, FailurePolicy(), window=1000), TopicPartition("orders", 0)
+    >>> delivery.assign(orders, 7)
+    >>> delivery.add(orders, [(7, "a"), (8, "b"), (11, "c")])
+    >>> run = delivery.take()
+    >>> for message in run:
+    ...     print(message, delivery.positions([orders])[orders])
+    a 7
+    b 8
+    c 11
+    >>> delivery.end(run)
+    >>> delivery.positions([orders])[orders]
+    12
+    """
+
+    def __init__(self, order: Order, policy: FailurePolicy, *, window: int) -> None:
+        self._order = order
+        self._policy = policy
+        self._window = window
+        self._partitions: dict[TopicPartition, _Partition[M]] = {}
+        self._ready: deque[Lane[M]] = deque()
+        self._delayed: list[tuple[float, int, Lane[M]]] = []  # a heap, by time
+        self._numbers = count()
+
+    # Partitions
+
+    def assign(self, at: TopicPartition, position: int) -> None:
+        """Begin a partition, or begin it again after a seek. Runs that are under way no longer count."""
+        self.forget([at])
+        self._partitions[at] = _Partition(position)
+
+    def revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin no more messages of these partitions. Those that are being handled may still finish, see `is_busy`."""
+        for at in partitions:
+            if (partition := self._partitions.get(at)) is not None:
+                partition.revoked = True
+                for lane in partition.lanes.values():
+                    if lane.run is not None:
+                        lane.run.cancelled = True
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget these partitions, with their messages."""
+        gone = set(partitions)
+        self.revoke(gone)
+        for at in gone:
+            self._partitions.pop(at, None)
+        self._ready = deque(lane for lane in self._ready if lane.at not in gone)
+        self._delayed = [entry for entry in self._delayed if entry[2].at not in gone]
+        heapq.heapify(self._delayed)
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have begun and are not forgotten."""
+        return list(self._partitions)
+
+    def knows(self, at: TopicPartition) -> bool:
+        """True if a partition has begun and is not forgotten."""
+        return at in self._partitions
+
+    def received(self, at: TopicPartition) -> int | None:
+        """Return the offset after the last message that was added, or the position. None for an unknown partition."""
+        return self._partitions[at].end if at in self._partitions else None
+
+    def is_busy(self, partitions: Collection[TopicPartition]) -> bool:
+        """True while messages of these partitions are being handled, or written as dead letters."""
+        lanes = (lane for at in partitions if at in self._partitions for lane in self._partitions[at].lanes.values())
+        return any(lane.state in (LaneState.RUNNING, LaneState.DEAD_LETTER) for lane in lanes)
+
+    def is_full(self, at: TopicPartition) -> bool:
+        """True if no more messages of a partition should be fetched."""
+        return self._since_position(self._partitions[at]) >= self._window
+
+    def has_room(self, at: TopicPartition) -> bool:
+        """True if more messages of a full partition should be fetched again."""
+        return self._since_position(self._partitions[at]) <= self._window // 2
+
+    def _since_position(self, partition: _Partition[M]) -> int:
+        """Return how many messages have arrived since the position, as of the end of each run."""
+        return partition.unfinished if self._order is Order.PARTITION else len(partition.arrived)
+
+    def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets to commit."""
+        return {at: self._position(self._partitions[at]) for at in partitions if at in self._partitions}
+
+    def _position(self, partition: _Partition[M]) -> int:
+        if self._order is not Order.PARTITION:
+            return partition.arrived[0] if partition.arrived else partition.end
+        firsts = [lane.first for lane in list(partition.lanes.values())]  # there is one lane at most
+        return next((first for first in firsts if first is not None), partition.end)
+
+    def unfinished(self) -> int:
+        """Return how many messages are not finished, as of the end of each run."""
+        return sum(partition.unfinished for partition in self._partitions.values())
+
+    def parked(self) -> dict[TopicPartition, list[int]]:
+        """Return the offsets of the messages that have failed for the last time, and block their lanes."""
+        found = {
+            at: sorted(lane.first or 0 for lane in partition.lanes.values() if lane.state is LaneState.PARKED)
+            for at, partition in self._partitions.items()
+        }
+        return {at: offsets for at, offsets in found.items() if offsets}
+
+    # Messages
+
+    def add(
+        self, at: TopicPartition, messages: Sequence[tuple[int, M]], keys: Sequence[bytes | None] | None = None
+    ) -> None:
+        """Add messages with their offsets, in the order of the log. Earlier offsets are left out.
+
+        `keys` are needed only for `Order.KEY`.
+        """
+        partition = self._partitions.get(at)
+        if partition is None or partition.revoked:
+            return
+        known = bisect_left(messages, partition.end, key=itemgetter(0))
+        if known:
+            messages, keys = messages[known:], keys[known:] if keys is not None else None
+        if not messages:
+            return
+        partition.end = messages[-1][0] + 1
+        partition.unfinished += len(messages)
+        if self._order is Order.PARTITION:
+            self._lane(partition, at, at).waiting.extend(messages)
+            return
+        for message, key in zip(messages, keys if keys is not None else repeat(None), strict=False):
+            self._lane(partition, at, self._order.lane(at, message[0], key)).waiting.append(message)
+            partition.arrived.append(message[0])
+
+    def _lane(self, partition: _Partition[M], at: TopicPartition, key: Hashable) -> Lane[M]:
+        lane = partition.lanes.get(key)
+        if lane is None:
+            lane = partition.lanes[key] = Lane(at, key)
+            self._ready.append(lane)
+        return lane
+
+    def take(self, most: int = 200) -> Run[M] | None:
+        """Return at most so many messages for a free worker. None if no lane is ready."""
+        while self._ready:
+            lane = self._ready.popleft()
+            if not self._partitions[lane.at].revoked:
+                return lane.take(most)
+        return None
+
+    @property
+    def ready(self) -> int:
+        """How many lanes wait for a worker, including those of revoked partitions."""
+        return len(self._ready)
+
+    def end(self, run: Run[M]) -> None:
+        """Note that a worker has ended its run: all messages are finished, or it was cancelled."""
+        lane = run.lane
+        if not self._is_current(run):
+            return
+        self._finish(run.messages[: run.done], self._partitions[lane.at])
+        lane.failures = 0
+        lane.put_back(run)
+        self._continue(lane)
+
+    def fail(self, run: Run[M], now: float) -> LastResort | None:
+        """Note that the handler has failed at the first unfinished message of a run.
+
+        Return None if it will be handled again, or if the partition was revoked. Otherwise return what to do. For a
+        dead letter, write the message, and call `dead_letter_written` when the broker has confirmed that.
+        """
+        lane = run.lane
+        if not self._is_current(run):
+            return None
+        self._finish(run.messages[: run.done], self._partitions[lane.at])
+        lane.failures = lane.failures + 1 if not run.done else 1
+        lane.put_back(run)
+        delay = self._policy.delay(lane.failures)
+        if delay is not None:
+            lane.state = LaneState.DELAYED
+            heapq.heappush(self._delayed, (now + delay, next(self._numbers), lane))
+            return None
+        lane.state = LaneState.DEAD_LETTER if self._policy.then is LastResort.DEAD_LETTER else LaneState.PARKED
+        return self._policy.then
+
+    def dead_letter_written(self, lane: Lane[M]) -> None:
+        """Note that the first message of a lane is stored elsewhere. The lane goes on after it."""
+        if not self._is_known(lane) or lane.state is not LaneState.DEAD_LETTER:
+            return
+        lane.failures = 0
+        self._finish([lane.waiting.popleft()], self._partitions[lane.at])
+        self._continue(lane)
+
+    def park(self, lane: Lane[M]) -> None:
+        """Let a lane stand still, because its dead letter cannot be written."""
+        if self._is_known(lane):
+            lane.state = LaneState.PARKED
+
+    def wake(self, now: float) -> None:
+        """Let lanes go on whose pause is over."""
+        while self._delayed and self._delayed[0][0] <= now:
+            _due, _number, lane = heapq.heappop(self._delayed)
+            self._continue(lane)
+
+    @property
+    def next_wake(self) -> float | None:
+        """When to call `wake`; None if nothing waits for it."""
+        return self._delayed[0][0] if self._delayed else None
+
+    def _finish(self, messages: Sequence[tuple[int, M]], partition: _Partition[M]) -> None:
+        """Move the position after messages were finished."""
+        partition.unfinished -= len(messages)
+        if self._order is Order.PARTITION:
+            return
+        partition.finished.update(offset for offset, _message in messages)
+        while partition.arrived and partition.arrived[0] in partition.finished:
+            partition.finished.discard(partition.arrived.popleft())
+
+    def _continue(self, lane: Lane[M]) -> None:
+        if lane.waiting:
+            lane.state = LaneState.READY
+            self._ready.append(lane)
+        else:
+            del self._partitions[lane.at].lanes[lane.key]
+
+    def _is_current(self, run: Run[M]) -> bool:
+        return run.lane.run is run and self._is_known(run.lane)
+
+    def _is_known(self, lane: Lane[M]) -> bool:
+        """False if the partition was forgotten meanwhile."""
+        partition = self._partitions.get(lane.at)
+        return partition is not None and partition.lanes.get(lane.key) is lane

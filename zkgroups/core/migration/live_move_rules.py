@@ -1,0 +1,89 @@
+"""Moving one group live: which members and which offsets stop it.
+
+The offsets of the side that the group leaves are the truth. An offset on the other side that is higher would let the
+group skip messages, and lowering it would be an offset that goes back. So either stops the move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..kafka_values import NativeOffset
+from ..znodes.group_view import RegisteredInstance
+from ..znodes.topic_partition import TopicPartition
+from ..znodes.values import CommittedOffset, CurrentOffset, Dialect, Registration
+from .obstacles import Obstacle, ObstacleKind, texts
+from .offset_decision import Reason
+from .plan_rows import Match, MatchRow, Outcome, PlanRow, ReportRow
+
+_SHOWN = 3
+_ARRIVED = (Outcome.WRITTEN, Outcome.THERE, Outcome.SKIPPED)
+
+
+def other_members(instances: Iterable[RegisteredInstance]) -> list[str]:
+    """Return the members that do not come through a gateway, each with its client."""
+    found = []
+    for each in instances:
+        dialect = each.registration.dialect if isinstance(each.registration, Registration) else None
+        if dialect is not Dialect.GATEWAY:
+            found.append(f"{each.id} ({dialect or 'unknown client'})")
+    return found
+
+
+def plan_problem(rows: Sequence[PlanRow], *, members_leave: bool) -> str:
+    """Return why these offsets cannot be moved to the brokers; empty if they can.
+
+    With `members_leave`, members that are still registered do not matter.
+    """
+    known: Sequence[Obstacle] = rows[0].obstacles if rows else ()
+    if members_leave:
+        known = [each for each in known if each.kind is not ObstacleKind.LEGACY_INSTANCES]
+    if known:
+        return texts(known)
+    ahead = [f"{row.at} ({row.before} > {row.offset})" for row in rows if row.reason is Reason.TARGET_AHEAD]
+    return f"the brokers have higher offsets: {some(ahead)}; delete the group on the brokers first" if ahead else ""
+
+
+def apply_problem(report: Iterable[ReportRow]) -> str:
+    """Return why offsets did not arrive at the brokers; empty if all did."""
+    details = dict.fromkeys(row.detail or str(row.outcome) for row in report if row.outcome not in _ARRIVED)
+    return "; ".join(details)
+
+
+def verify_problem(rows: Iterable[MatchRow]) -> str:
+    """Return how both sides differ after the copy; empty if they agree."""
+    wrong = [f"{row.topic}-{row.partition} ({row.match})" for row in rows if row.match is not Match.EQUAL]
+    return f"both sides differ: {some(wrong)}" if wrong else ""
+
+
+def return_problem(
+    committed: Mapping[TopicPartition, NativeOffset], found: Mapping[TopicPartition, CurrentOffset]
+) -> str:
+    """Return why the offsets of the brokers cannot be copied to ZooKeeper; empty if they can."""
+    ahead = [
+        f"{at} ({now.offset} > {committed[at].offset})"
+        for at, now in found.items()
+        if isinstance(now, CommittedOffset) and now.offset > committed[at].offset
+    ]
+    return f"ZooKeeper has higher offsets: {some(ahead)}; delete these in ZooKeeper first" if ahead else ""
+
+
+def offsets_to_return(
+    committed: Mapping[TopicPartition, NativeOffset], found: Mapping[TopicPartition, CurrentOffset]
+) -> dict[TopicPartition, int]:
+    """Return the offsets of the brokers that ZooKeeper does not have yet."""
+    return {
+        at: native.offset
+        for at, native in committed.items()
+        if not isinstance(now := found[at], CommittedOffset) or now.offset != native.offset
+    }
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first few names for a message.
+
+    >>> some(["a", "b"]), some(["a", "b", "c", "d"])
+    ('a, b', 'a, b, c and 1 more')
+    """
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,224 @@
+"""The routes of groups, as one gateway knows them (`core/znodes/group_route.py`).
+
+The gateway watches the directory of all routes, and keeps all routes in memory. They may be out of date, which is safe:
+
+- If the gateway does not know yet that a group was moved to the brokers, the mark of the group refuses its members.
+- If it does not know yet that a group is moved back, it forwards requests only while its own node below the route
+  exists: its permit. The group is not in ZooKeeper again before this node is deleted, by the gateway or with its
+  session.
+
+The permit is created when a client needs it. It is deleted when the group is no longer on the brokers, after the last
+commit of a simple consumer has been answered: a broker would accept such a commit later, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from secrets import token_hex
+
+from ...core.znodes.group_route import GroupRoute, RouteState
+from ...core.znodes.paths import ROUTES
+from ...deadline import uptime
+from ...exceptions import AccessError
+from ...zookeeper.ownership.route_nodes import create_permit, delete_permit, read_routes, version_of_routes
+from ...zookeeper.requests.watch_dispatcher import WatchDispatcher
+from ...zookeeper.session.registry_context import RegistryContext
+
+log = logging.getLogger("zkgroups.gateway")
+
+Changed = Callable[[str, RouteState | None], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    state: RouteState
+    version: int
+    since: float
+    """When this gateway learned of the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Permit:
+    """The permit of this gateway for one group."""
+
+    session_id: int
+    version: int
+    """The version of the route for which it was created. `_UNKNOWN` if it is not certain that it exists."""
+
+
+_UNKNOWN = -1
+
+
+class GroupRoutes:
+    """The groups with routes. Any thread may call all methods; `refresh` and `close`, one thread at a time."""
+
+    def __init__(self, context: RegistryContext, host: str) -> None:
+        self._context = context
+        self._session = context.session
+        self._name = token_hex(8)
+        self._data = host.encode()
+        self._dispatcher = WatchDispatcher.of(self._session)
+        self._wake: Callable[[], object] = lambda: None
+        self._changed: Changed = lambda _group, _state: None
+        self._seen: tuple[int, int] | None = None
+        self._lock = threading.Lock()  # guards the fields below, and is never held during a request
+        self._routes: Mapping[str, _Known] = {}
+        self._permits: dict[str, _Permit] = {}
+        self._wanted: set[str] = set()
+        self._in_flight: Counter[str] = Counter()
+
+    def open(self, wake: Callable[[], object], changed: Changed) -> None:
+        """Begin to watch. `wake` asks for a call of `refresh`. It must not block, and must not call ZooKeeper.
+
+        `changed` is called by `refresh` for each route that has changed.
+        """
+        self._wake, self._changed = wake, changed
+        self._dispatcher.add(ROUTES, self)
+        wake()
+
+    def close(self) -> None:
+        """Stop watching, and delete the permits of this gateway."""
+        self._dispatcher.remove(ROUTES, self)
+        with self._lock:
+            permits, self._permits = self._permits, {}
+        for group, permit in permits.items():
+            delete_permit(self._context, group, self._name, permit.session_id)
+        self._session.stop_proofs(self)
+
+    # Watches, on kazoo's threads
+
+    def on_change(self, _path: str) -> None:
+        """Called by the watch dispatcher when the directory of the routes has changed."""
+        self._wake()
+
+    def on_connection(self) -> None:
+        """Called by the watch dispatcher: a lost connection loses the watch, too."""
+        self._wake()
+
+    # For requests of clients: these methods send nothing
+
+    def state(self, group: str) -> RouteState | None:
+        """Return the state of a group. None: it is in ZooKeeper."""
+        known = self._routes.get(group)
+        return None if known is None else known.state
+
+    def age(self, group: str) -> float:
+        """Return for how many seconds the gateway has known the state of a group."""
+        known = self._routes.get(group)
+        return 0.0 if known is None else uptime() - known.since
+
+    def may_forward(self, group: str) -> bool:
+        """True if requests may be forwarded to the brokers now. Otherwise this is prepared, and clients must retry."""
+        with self._lock:
+            known, permit = self._routes.get(group), self._permits.get(group)
+            if known is None or known.state is not RouteState.KAFKA:
+                return False
+            if permit is not None and permit.version == known.version and self._session.alive(permit.session_id):
+                return True
+            self._wanted.add(group)
+        self._wake()
+        return False
+
+    def begin_commit(self, group: str) -> bool:
+        """Like `may_forward`. If True, the permit stays until `end_commit`."""
+        with self._lock:
+            self._in_flight[group] += 1
+        if self.may_forward(group):
+            return True
+        self.end_commit(group)
+        return False
+
+    def end_commit(self, group: str) -> None:
+        """Note that a broker has answered a commit."""
+        with self._lock:
+            self._in_flight[group] -= 1
+            if self._in_flight[group]:
+                return
+            del self._in_flight[group]
+        if self.state(group) is not RouteState.KAFKA:
+            self._wake()
+
+    # Reading and writing
+
+    def refresh(self) -> None:
+        """Read the routes if any has changed, and create or delete the permits of this gateway."""
+        version = version_of_routes(self._context, self._dispatcher.on_watch)
+        if version != self._seen:
+            self._replace({} if version is None else self._read())
+            self._seen = version
+        self._delete_old()
+        with self._lock:
+            wanted, self._wanted = self._wanted, set()
+        for group in wanted:
+            self._create(group)
+
+    def _read(self) -> dict[str, _Known]:
+        found = {}
+        for group, (route, version) in read_routes(self._context).items():
+            if isinstance(route, GroupRoute):
+                found[group] = _Known(route.state, version, uptime())
+            else:
+                log.error("clients of group %s wait, because its route cannot be read: %s", group, route.reason)
+                found[group] = _Known(RouteState.MOVING_TO_KAFKA, version, uptime())
+        return found
+
+    def _replace(self, found: Mapping[str, _Known]) -> None:
+        before = self._routes
+        same = {name for name, known in before.items() if name in found and found[name].state is known.state}
+        with self._lock:
+            self._routes = {
+                name: replace(known, since=before[name].since) if name in same else known
+                for name, known in found.items()
+            }
+        for name in sorted((before.keys() | found.keys()) - same):
+            state = self.state(name)
+            log.info("group %s is %s", name, state or "in ZooKeeper")
+            self._changed(name, state)
+
+    def _create(self, group: str) -> None:
+        """Create a permit, unless the route has changed: then the watch reports the change."""
+        known = self._routes.get(group)
+        if known is None or known.state is not RouteState.KAFKA:
+            return
+        session_id = self._session.require_id(self._context.deadline())
+        with self._lock:  # before the request: if its outcome is unknown, the node is deleted later
+            before = self._permits.get(group)  # a commit may still be in flight with it
+            self._permits[group] = _Permit(session_id, _UNKNOWN)
+        try:
+            created = create_permit(
+                self._context, group, self._name, self._data, session_id=session_id, version=known.version
+            )
+        except AccessError as error:
+            log.warning("clients of group %s wait, because the gateway must write %s: %s", group, ROUTES, error)
+            created = False
+        with self._lock:
+            if created:
+                self._permits[group] = _Permit(session_id, known.version)
+                self._session.start_proofs(self, session_id)
+            elif before is not None:
+                self._permits[group] = before
+            else:
+                del self._permits[group]
+
+    def _delete_old(self) -> None:
+        """Delete the permits of groups that are no longer on the brokers."""
+        with self._lock:
+            old = {
+                group: permit
+                for group, permit in self._permits.items()
+                if not self._in_flight[group] and not self._is_valid(group, permit)
+            }
+        for group, permit in old.items():
+            delete_permit(self._context, group, self._name, permit.session_id)
+            with self._lock:
+                del self._permits[group]
+                if not self._permits:
+                    self._session.stop_proofs(self)
+
+    def _is_valid(self, group: str, permit: _Permit) -> bool:
+        known = self._routes.get(group)
+        return known is not None and (known.state, known.version) == (RouteState.KAFKA, permit.version)

@@ -1,0 +1,20 @@
+"""`Consumer`: the messages of the partitions of a member, read with confluent-kafka.
+
+    consumer.py           Consumer: the public class, a loop over messages
+    stats.py              what a consumer is doing, for health checks and metrics
+    handler_loop.py       the body of `Consumer.run`: fetches, and stops fetching where too many messages wait
+    handler_options.py    its options
+    handler_runner.py     the messages that wait for a handler, and the workers that call it
+    runs.py               these messages, shared by all threads: lanes, failures, dead letters, positions
+    thread_workers.py, async_workers.py   threads that call a function, tasks that call a coroutine function
+    dead_letters.py       writes dead letters
+    loop_delivery.py      the messages that the caller's loop has received, and how far each partition is finished
+    reading.py            Reading: fetch the partitions of the current generation, commit what is finished
+    followed_member.py    a member that reports each generation on its own thread
+    standing_partitions.py  partitions that cannot be read now, and when to try again
+    log_ranges.py         asks the brokers in the background where logs begin and end
+    fetcher.py            the client of confluent-kafka: assign, pause, fetch
+    client_settings.py    the settings of that client
+
+`Reading` does not know who handles the messages: a `Deliverer` says which of them are finished.
+"""

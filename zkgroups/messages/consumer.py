@@ -1,0 +1,400 @@
+"""A consumer of messages: it shares the partitions of its topics with the other members, and reads its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from ..consumer.options import OnEvent, OnPartitions, Topics
+from ..core.delivery.order import Order
+from ..core.rebalance.members import Assignor
+from ..core.znodes.offset_codec import check_offset
+from ..core.znodes.topic_partition import TopicPartition, check_at
+from ..core.znodes.values import StartAt
+from ..deadline import Deadline, uptime
+from ..exceptions import InvalidOptionError, MemberClosedError
+from ..zookeeper.group import Consumergroup
+from .client_settings import client_settings, confluent
+from .fetcher import Pause
+from .handler_loop import run_handler
+from .handler_options import DeadLetter, Handler, HandlerOptions
+from .loop_delivery import Batch, LoopDelivery
+from .reading import Reading, place
+from .stats import ConsumerStats, PartitionStats
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+MOST_FETCHED: Final = 500
+"""The most messages of one fetch. More objects at once would make Python look for garbage all the time."""
+
+_BRIEF: Final = 0.002
+"""In seconds: how long the loop may take for messages that it cannot be asked to leave out any more."""
+
+_LARGEST_PART: Final = 250
+
+_FOREVER: Final = float(threading.TIMEOUT_MAX)
+
+
+class Consumer:
+    """A consumer of messages. It is a `Member` that also fetches its partitions, with confluent-kafka.
+
+        with Registry.connect("zk1:2181/kafka") as registry:
+            with Consumer(registry.group("billing"), ["orders"], kafka="kafka1:9092") as consumer:
+                signal.signal(signal.SIGTERM, lambda *_: consumer.stop())  # ends the loop
+                for message in consumer:
+                    process(message.topic(), message.partition(), message.value())
+
+    Messages are `confluent_kafka.Message` objects without an error. The order in a partition is kept.
+
+    Delivery is at least once. A message is *finished* when the loop asks for the next one. Every `auto_commit_every`
+    seconds, and before partitions are released, the consumer commits up to the last finished message of each partition,
+    never further. So a message that was only fetched, or whose handling raised an error, is read again. `commit` says
+    that the messages received so far are finished. With `auto_commit_every=None`, only `commit` commits.
+
+    If a rebalance takes partitions away, their fetched messages are dropped. The consumer waits for `release_timeout`
+    until the body of the loop has finished its message, commits and releases. A later commit of a slower body is
+    refused. The consumer goes on with the partitions that it keeps. A body may take as long as it likes: the session
+    lives on another thread.
+
+    One thread at a time may read. `stop` is safe in a signal handler; a program that wants to drain at SIGTERM needs
+    the line above. `poll` and `consume` raise `MemberClosedError` after that; the loop ends.
+
+    - `kafka`: the address of the brokers, or a mapping with settings of confluent-kafka, for example for TLS.
+    - `auto_commit_every`: how often to commit what is finished, in seconds.
+    - `start_at`: where to begin a partition without a committed offset: "earliest" or "latest".
+    - `out_of_range`: where to begin if the offset is outside of the log, because the topic was recreated or messages
+      were deleted unread: "earliest", "latest" or "error". With "error", the partition stands still.
+    - A partition that cannot be read, for this or another reason, does not stop the others. The consumer tries again,
+      with pauses up to 30 s. It reports the error with `on_event` (`EventKind.FAILED`), in the log and in `stats`.
+    - All other options are those of `Member`. `on_revoked` is called when the messages under way have finished.
+    """
+
+    def __init__(
+        self,
+        group: Consumergroup,
+        topics: Topics = (),
+        *,
+        kafka: str | Mapping[str, Any],
+        auto_commit_every: float | None = 5.0,
+        pattern: str | None = None,
+        streams: int = 1,
+        include_internal: bool = False,
+        id: str | None = None,
+        assignors: Sequence[str | Assignor] = ("range", "roundrobin", "sticky"),
+        foreign_assignor: str = "range",
+        partitions: Callable[[str], Iterable[int]] | None = None,
+        start_at: StartAt | str = StartAt.EARLIEST,
+        out_of_range: StartAt | str = "error",
+        release_timeout: float = 4.0,
+        rebalance_timeout: float = 30.0,
+        join_backoff: float = 5.0,
+        reconcile_every: float = 5.0,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        confluent()
+        self._delivery = LoopDelivery(lambda: self._reading.paused(Pause.USER), lambda: self._reading.ends())
+        self._reading = Reading(
+            group,
+            topics,
+            settings=client_settings(kafka),
+            deliverer=self._delivery,
+            automatic=auto_commit_every is not None,
+            auto_commit_every=auto_commit_every,
+            pattern=pattern,
+            streams=streams,
+            include_internal=include_internal,
+            id=id,
+            assignors=assignors,
+            foreign_assignor=foreign_assignor,
+            partitions=partitions,
+            start_at=start_at,
+            out_of_range=out_of_range,
+            release_timeout=release_timeout,
+            rebalance_timeout=rebalance_timeout,
+            join_backoff=join_backoff,
+            reconcile_every=reconcile_every,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            on_event=on_event,
+        )
+        self.group = group
+        self.id = self._reading.member.id
+        self._reader = 0  # the thread that reads
+        self._stopping = False
+
+    # Life
+
+    def start(self) -> Self:
+        """Join the group. The `with` block does it, and so does the first call that reads."""
+        self._reading.start()
+        return self
+
+    def stop(self, *, leave: bool = True) -> None:
+        """Ask the consumer to leave, without waiting. The loop ends after the message in hand; it is committed.
+
+        Safe in a signal handler.
+        """
+        self._stopping = True
+        # Without the lock, which the interrupted call may hold.
+        self._delivery.cut(withdraw=self._reads_here)
+        self._reading.member.stop(leave=leave)
+
+    def close(self, *, leave: bool = True) -> None:
+        """Commit what is finished, release everything and leave the group.
+
+        A message in hand is not finished: call `commit` first if it is. With `leave=False` the registration and the
+        claims stay, for a process that resumes the session: see `Registry.close`.
+        """
+        if self._reads_here:
+            self._abandon()
+        self._reading.close(leave=leave)
+
+    def _abandon(self) -> None:
+        with self._reading.changed:
+            self._delivery.abandon()
+            self._reading.changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Messages
+
+    def __iter__(self) -> Iterator[Message]:
+        """Iterate over messages until the consumer has left. Errors of the member are raised: iterate again to go on.
+
+        If the loop is left early, the message in hand is not finished until the next call that reads.
+        """
+        return chain.from_iterable(self._parts())
+
+    def _parts(self) -> Iterator[Iterator[Message]]:
+        """Yield parts of batches. A part is one message, or more if the loop needs no more than `_BRIEF` for it."""
+        size = 1
+        while True:
+            try:
+                batch = self._load(Deadline(_FOREVER))
+            except MemberClosedError:
+                return
+            began = uptime()
+            while batch is not None and (part := batch.give(size)) is not None:
+                yield part
+                began, before = uptime(), began
+                size = min(2 * size, _LARGEST_PART) if began - before < _BRIEF / 2 else max(size // 4, 1)
+            batch = part = None  # free its messages before others are fetched
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """Return the next message, or None after the timeout. The messages received before are finished."""
+        found = self.consume(1, timeout)
+        return found[0] if found else None
+
+    def consume(self, count: int = MOST_FETCHED, timeout: float | None = None) -> list[Message]:
+        """Return up to `count` messages, as soon as there is one. Return an empty list after the timeout.
+
+        The messages received before are finished.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidOptionError("count", count, "it must be a whole number above 0")
+        deadline = Deadline(_FOREVER) if timeout is None else Deadline.after("timeout", timeout)
+        while (batch := self._load(deadline)) is not None:
+            with self._reading.changed:
+                if (part := batch.give(count)) is not None:
+                    found = list(part)
+                    batch.in_hand = len(found)
+                    return found
+        return []
+
+    def _load(self, deadline: Deadline) -> Batch | None:
+        """Finish what was handed out. Return a batch that has messages, or None after the deadline."""
+        self._reader = threading.get_ident()
+        if not self._reading.delivers_to(self._delivery):
+            self._reading.deliver_to(self._delivery)  # after a `run` that has raised
+        with self._reading.changed:
+            self._delivery.finish()
+            left = self._delivery.next_batch() is not None
+            self._reading.changed.notify_all()
+        if left:
+            self._reading.follow()  # it may have been revoked, or a seek may have made it void
+        while True:
+            with self._reading.changed:
+                if not self._stopping and self._reading.alive and (batch := self._delivery.next_batch()) is not None:
+                    return batch
+            if not self._reading.fetch(MOST_FETCHED, deadline.remaining, self._delivery.put) and deadline.passed:
+                return None
+
+    def run(
+        self,
+        handler: Handler,
+        *,
+        workers: int = 1,
+        order: Order | str = Order.PARTITION,
+        window: int = 1_000,
+        attempts: int = 3,
+        first_delay: float = 0.5,
+        longest_delay: float = 30.0,
+        then: Literal["stop", "park"] | DeadLetter = "stop",
+    ) -> None:
+        """Call `handler(message)` for each message, until the consumer is stopped. Commit what is finished.
+
+        A function is called by threads. A coroutine function runs as tasks in an event loop on another thread. A
+        message is finished when the handler returns. The position of the first unfinished message of each partition is
+        committed, every `auto_commit_every` seconds and before the partition is released.
+
+        - `workers`: how many messages are handled at the same time.
+        - `order`: which messages wait for each other: all of a partition ("partition"), those with the same key
+          ("key"), or none ("none").
+        - `window`: the most messages of one partition from the first unfinished one to the last fetched one. While it
+          is full, the partition is not fetched.
+        - `attempts`: how often a message is handled at most, if the handler raises an error.
+        - `first_delay`, `longest_delay`: the pause before the second attempt, in seconds. Each pause is twice as long
+          as the one before, up to the longest.
+        - `then`: what happens after the last attempt. "stop": raise `HandlerFailedError` when all messages under way
+          have ended; call `run` again to go on at that message. "park": the message stays behind, and all messages that
+          must wait for it, until `seek` or a restart. `DeadLetter(topic)`: the message is written to that topic. The
+          consumer moves on when all in-sync replicas have it.
+
+        If a rebalance takes a partition away, the consumer waits for its handlers for `release_timeout`. Then a
+        coroutine is cancelled. A function goes on, but counts for nothing: the next owner handles its message again.
+        A handler may call `stop`, but not `close`. `SystemExit` in a handler ends `run`, too.
+        """
+        options = HandlerOptions(
+            workers=workers,
+            order=order,
+            window=window,
+            attempts=attempts,
+            first_delay=first_delay,
+            longest_delay=longest_delay,
+            then=then,
+        )
+        self._reader = threading.get_ident()
+        run_handler(self._reading, handler, options)
+
+    # Offsets
+
+    def commit(self, message: Message | None = None) -> None:
+        """Commit now: everything received so far, or the messages of one partition up to `message`.
+
+        In the body of a loop this includes the message in hand. A thread that does not read, for example in
+        `on_revoked`, commits only what the loop has finished. During a rebalance it waits until the partitions that
+        this consumer keeps can be committed. Partitions that were taken away are left out. With a `message` of such a
+        partition it raises `NotClaimedError`, and nothing is changed. Other errors are those of `Generation.commit`.
+
+        While `run` calls handlers, only `commit()` is allowed. It commits the position of the first unfinished message
+        of each partition.
+        """
+        if not self._reading.delivers_to(self._delivery):
+            if message is not None:
+                reason = (
+                    "while `run` calls handlers, others before it may be unfinished: call commit() without a message"
+                )
+                raise InvalidOptionError("message", message, reason)
+            self._reading.commit(self._reading.finished)
+            return
+        if message is None:
+            known = self._delivery.handed_out if self._reads_here else self._delivery.positions
+            self._reading.commit(lambda: known(self._reading.committable))
+            return
+        at, offset = place(message), message.offset()
+        if at is None or offset is None:
+            raise InvalidOptionError("message", message, "it must be a message of this consumer")
+        self._reading.commit(lambda: {at: offset + 1}, strict=True)
+
+    def position(self, at: TopicPartition) -> int | None:
+        """Return the offset of the next message that is handed out; None while that is not known yet.
+
+        While `run` calls handlers, this is the first unfinished message.
+
+        Raise `NotClaimedError` if the partition is not held.
+        """
+        self._reading.check_held(check_at(at))
+        return self._position(at)
+
+    def _position(self, at: TopicPartition) -> int | None:
+        with self._reading.changed:
+            sought = self._reading.sought(at)
+            if not self._reading.delivers_to(self._delivery):
+                return self._reading.positions().get(at) if sought is None else sought
+            return self._delivery.handed_out(frozenset({at})).get(at) if sought is None else sought
+
+    def seek(self, at: TopicPartition, offset: int) -> None:
+        """Go on at another offset in a partition.
+
+        It does not move the committed offset back: a commit waits until the loop has passed it again. To move a whole
+        group, stop its members and use `group.offsets.set`.
+        """
+        self._reading.seek(check_at(at), check_offset(offset))
+        self._cut()
+
+    def lag(self, at: TopicPartition) -> int | None:
+        """Return how many messages are in the log after `position`, as of the last fetch; None if it is not known."""
+        self._reading.check_held(check_at(at))
+        return self._lag(at)
+
+    def _lag(self, at: TopicPartition) -> int | None:
+        position, end = self._position(at), self._reading.log_end(at)
+        return None if position is None or end is None else max(end - position, 0)
+
+    # Partitions
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this consumer reads now."""
+        return self._reading.held
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out no messages of these partitions until `resume`. They stay paused while this consumer keeps them."""
+        for at in partitions:
+            self._reading.check_held(check_at(at))
+        self._reading.pause(partitions, Pause.USER)
+        self._cut()
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Hand out messages of these partitions again."""
+        for at in partitions:
+            self._reading.check_held(check_at(at))
+        self._reading.resume(partitions, Pause.USER)
+        self._cut()
+
+    def _cut(self) -> None:
+        with self._reading.changed:
+            self._delivery.cut(withdraw=self._reads_here)
+        self._reading.wake()
+
+    @property
+    def _reads_here(self) -> bool:
+        """True for the thread that reads."""
+        return self._reader == threading.get_ident()
+
+    def stats(self) -> ConsumerStats:
+        """Return what this consumer is doing now. Sends no request."""
+        held, errors, paused = self._reading.held, self._reading.errors, self._reading.paused(Pause.USER)
+        with self._reading.changed:
+            count = self._delivery.count
+        partitions = {
+            at: PartitionStats(self._position(at), self._lag(at), at in paused, errors.get(at)) for at in sorted(held)
+        }
+        handlers = self._reading.handler_stats
+        return ConsumerStats(
+            self._reading.member.state,
+            count,
+            partitions,
+            self._reading.member.stats,
+            handlers() if handlers is not None else None,
+        )
+
+    def __repr__(self) -> str:
+        member = self._reading.member
+        return (
+            f"<Consumer {member.id!r} of group {self.group.name!r}, {member.state}, {len(self.assignment)} partitions>"
+        )

@@ -1,0 +1,190 @@
+"""The client of confluent-kafka that fetches messages. It belongs to no group and commits nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final
+
+from ..core.znodes.topic_partition import TopicPartition
+from ..deadline import uptime
+from ..exceptions import InvalidOptionError
+from ..zookeeper.session.reentrant_locks import not_held
+from .client_settings import confluent, reason
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+log = logging.getLogger("zkgroups.consumer")
+
+_LOOK: Final = 1.0
+"""In seconds: how often to note the log ends that came with fetches."""
+
+_FEW: Final = 50
+"""Up to so many partitions, it is faster to ask the client for their positions than to look at each message."""
+
+
+class Pause(Enum):
+    """Why a partition is not fetched. It is fetched again when no reason is left."""
+
+    USER = auto()
+    """The caller has paused it."""
+    FULL = auto()
+    """Too many of its messages are not finished."""
+
+
+class Fetcher:
+    """Fetches the partitions that are assigned to it. `on_error` receives errors that concern no partition.
+
+    One thread fetches, assigns and unassigns. Other threads may call the other methods. These do not use the client: it
+    serves one call at a time, so they would wait as long as the first thread fetches.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], on_error: Callable[[KafkaError], object]) -> None:
+        kafka = confluent()
+        users = settings.get("error_cb")
+
+        def error_cb(error: KafkaError) -> None:
+            on_error(error)
+            if users is not None:
+                users(error)
+
+        self._partition = kafka.TopicPartition
+        self._failure = kafka.KafkaException
+        try:
+            self._client = kafka.Consumer({"logger": log, **settings, "error_cb": error_cb})
+        except (kafka.KafkaException, TypeError, ValueError) as error:
+            raise InvalidOptionError("kafka", ..., f"confluent-kafka refuses the settings: {reason(error)}") from error
+        self._assigned: set[TopicPartition] = set()
+        self._pauses: dict[TopicPartition, set[Pause]] = {}
+        self._paused: set[TopicPartition] = set()  # as the client knows them
+        self._pauses_changed = False
+        self._log_ends: dict[TopicPartition, int] = {}
+        self._look_at = 0.0  # when to note them again
+        self._reader = 0  # the thread that fetches
+        self._lock = threading.RLock()
+        self._fetching = threading.RLock()  # held while messages are fetched: the client must not be closed then
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """The partitions that are fetched, or paused."""
+        with self._lock:
+            return frozenset(self._assigned)
+
+    @property
+    def in_use(self) -> bool:
+        """True if there is a partition to fetch."""
+        return bool(self._assigned)
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Begin these partitions at these offsets, or begin them again. Other partitions keep what was fetched."""
+        if not positions:
+            return
+        with self._lock:
+            self.unassign(positions)
+            self._client.incremental_assign([self._partition(*at, offset) for at, offset in positions.items()])
+            self._assigned |= positions.keys()
+            self._pauses_changed = True
+
+    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop fetching these partitions. Messages that have been fetched before do not come any more."""
+        with self._lock:
+            if known := self._assigned.intersection(partitions):
+                self._client.resume(self._named(known & self._paused))  # otherwise it is still paused in its next life
+                self._client.incremental_unassign(self._named(known))
+                self._assigned -= known
+                self._paused -= known
+                for at in known:
+                    self._log_ends.pop(at, None)
+
+    def pause(self, partitions: Iterable[TopicPartition], why: Pause) -> None:
+        """Do not fetch these partitions until this reason is taken back."""
+        with self._lock:
+            for at in partitions:
+                self._pauses.setdefault(at, set()).add(why)
+            self._pauses_changed = True
+
+    def resume(self, partitions: Iterable[TopicPartition], why: Pause) -> None:
+        """Take a reason for a pause back."""
+        with self._lock:
+            for at in partitions:
+                if (reasons := self._pauses.get(at)) is not None:
+                    reasons.discard(why)
+                    if not reasons:
+                        del self._pauses[at]
+            self._pauses_changed = True
+
+    def _carry_out_pauses(self) -> None:
+        with self._lock:
+            self._pauses_changed = False
+            wanted = self._assigned & self._pauses.keys()
+            new, free = wanted - self._paused, self._paused - wanted
+            self._paused = wanted
+        if new:
+            self._client.pause(self._named(new))
+        if free:
+            self._client.resume(self._named(free))
+
+    def forget_pauses(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget why these partitions are paused: they are not held any more."""
+        with self._lock:
+            for at in partitions:
+                self._pauses.pop(at, None)
+
+    def paused(self, why: Pause) -> frozenset[TopicPartition]:
+        """Return the partitions that are paused for this reason."""
+        with self._lock:
+            return frozenset(at for at, reasons in self._pauses.items() if why in reasons)
+
+    def fetch(self, most: int, timeout: float) -> list[Message]:
+        """Return messages and errors of partitions. Wait at most `timeout` for the first."""
+        with self._fetching:
+            self._reader = threading.get_ident()
+            if self._pauses_changed:
+                self._carry_out_pauses()
+            if (now := uptime()) >= self._look_at:
+                self._look_at = now + _LOOK
+                self._note_log_ends(self.assigned)
+            found: list[Message] = self._client.consume(most, 0.0)
+            if found or not timeout:
+                return found
+            first = self._client.poll(timeout)  # `consume` would wait until it has all
+            if first is None:
+                return []
+            return [first, *(self._client.consume(most - 1, 0.0) if most > 1 else ())]
+
+    def positions(self) -> dict[TopicPartition, int] | None:
+        """Return the offset after the last message that `fetch` has returned of each partition. Only by its thread.
+
+        None if looking at the messages is faster.
+        """
+        if len(self._assigned) > _FEW:
+            return None
+        found = self._client.position(self._named(self._assigned))
+        return {TopicPartition.checked(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+    def log_end(self, at: TopicPartition) -> int | None:
+        """Return the log end as of the last fetch; for other threads, of the last second. None if it is not known."""
+        if threading.get_ident() == self._reader:
+            self._note_log_ends([at])
+        return self._log_ends.get(at)
+
+    def _note_log_ends(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note what came with the last fetches. Sends no request."""
+        for at in partitions:
+            with suppress(self._failure, RuntimeError):
+                _start, end = self._client.get_watermark_offsets(self._partition(*at), cached=True)
+                if end >= 0:
+                    self._log_ends[at] = end
+
+    def close(self) -> None:
+        """Close the client."""
+        with not_held(self._fetching, "a consumer that is fetching"), self._lock:
+            self._assigned.clear()
+            self._client.close()
+
+    def _named(self, partitions: Iterable[TopicPartition]) -> list[Any]:
+        return [self._partition(*at) for at in partitions]

@@ -1,0 +1,69 @@
+"""A member that reports each generation on its own thread, before anybody can take it from the queue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..consumer.generation import Generation
+from ..consumer.member import Member
+from ..consumer.rebalance_loop import Handed
+from ..core.znodes.topic_partition import TopicPartition
+
+
+class FollowedMember(Member):
+    """`begun` receives each generation when it begins, and `news` is called when the queue has something.
+
+    `await_callback` waits for the result of a callback that is a coroutine function; by default in a loop of its own.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        begun: Callable[[Generation], object],
+        news: Callable[[], object],
+        await_callback: Callable[[Any], object] | None = None,
+        **options: Any,
+    ) -> None:
+        self._begun = begun
+        self._news = news
+        self._other_wait = await_callback
+        super().__init__(*arguments, **options)
+
+    def _offer(self, found: Handed) -> None:
+        if isinstance(found, Generation):
+            self._begun(found)
+        super()._offer(found)
+
+    def _queue_changed(self) -> None:
+        self._news()
+
+    def _await_callback(self, awaitable: Any) -> None:
+        if self._other_wait is not None:
+            self._other_wait(awaitable)
+        else:
+            super()._await_callback(awaitable)
+
+    @property
+    def alive(self) -> bool:
+        """True while all claims are certain to be held."""
+        return self._membership.alive
+
+    @property
+    def closed(self) -> bool:
+        """True after the member has left, for whatever reason."""
+        return self._closed
+
+    @property
+    def on_own_thread(self) -> bool:
+        """True for the thread of the member, which runs the callbacks."""
+        return threading.current_thread() is self._thread
+
+    def cannot(self, what: str, error: Exception, partitions: frozenset[TopicPartition]) -> None:
+        """Report a failed step as the member reports its own: in the log once, and to `on_event`."""
+        self._loop._callbacks.failed(what, error, partitions)
+
+    def can(self, what: str) -> None:
+        """Report that a step works again."""
+        self._loop._callbacks.worked(what)

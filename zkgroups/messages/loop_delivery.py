@@ -1,0 +1,247 @@
+"""The messages that the caller's loop has received, and how far each partition is finished.
+
+A message is finished when the caller asks for the next one. Counting must cost next to nothing for each message: a
+batch only knows how many of its messages were handed out. Offsets are worked out when they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import length_hint, methodcaller
+from typing import TYPE_CHECKING, Final
+
+from ..core.znodes.topic_partition import TopicPartition, known_partition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+Partitions = frozenset[TopicPartition]
+
+_topic_of: Final = methodcaller("topic")
+_partition_of: Final = methodcaller("partition")
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Messages that were fetched together.
+
+    A loop receives *parts*, as iterators over lists: they cost next to nothing for each message. The thread of the loop
+    gives a part without a lock: it first announces the part, and then looks at `cut`. Another thread first sets `cut`,
+    and then looks at `handed`. So the messages of a part are either known to be under way, or not handed out.
+    """
+
+    messages: list[Message]
+    given: int = 0
+    """How many messages the loop has received, or will receive: the end of the part."""
+    in_hand: int = 0
+    """How many of the received messages, the last ones, are not finished."""
+    cut: bool = False
+    """True if no more messages may be given: ask for another batch."""
+    ends: Mapping[TopicPartition, int] | None = None
+    """The offset after the last message of each partition, if known. Looking at all messages takes longer."""
+    part: list[Message] = field(default_factory=list)
+    iterator: Iterator[Message] = field(default_factory=lambda: iter(()))
+
+    def give(self, most: int) -> Iterator[Message] | None:
+        """Give the loop the next messages. None if there are none, or if the batch was cut."""
+        if self.given >= len(self.messages):
+            return None
+        self.part = self.messages[self.given : self.given + most]
+        self.in_hand = 1
+        self.iterator = iter(self.part)  # before `given`: `handed` may be too low for a moment, but never too high
+        self.given += len(self.part)
+        if self.cut:
+            self.withdraw()
+            return None
+        return self.iterator
+
+    @property
+    def handed(self) -> int:
+        """How many messages the loop has received."""
+        given = self.given  # before the iterator, for the same reason
+        return max(given - length_hint(self.iterator), 0)
+
+    def withdraw(self) -> None:
+        """Take the rest of the part back. Only for the thread of the loop."""
+        self.given, self.iterator = self.handed, iter(())
+        self.part.clear()  # ends the iterator that the loop has
+
+    def handed_out(self) -> Iterable[tuple[TopicPartition, int]]:
+        """Return the offset after the last message of each partition that was handed out."""
+        if self.ends is not None and self.given == len(self.messages):
+            return self.ends.items()
+        return _ends(self.messages[: self.given])
+
+
+class LoopDelivery:
+    """Implements `Deliverer` for a loop. The caller holds the lock of `Reading`, except where noted in `Batch`.
+
+    `paused` returns the partitions that the caller has paused. `ends` may return the offset after the last message of
+    each partition that was fetched.
+    """
+
+    def __init__(
+        self,
+        paused: Callable[[], Partitions],
+        ends: Callable[[], Mapping[TopicPartition, int] | None] = lambda: None,
+    ) -> None:
+        self._paused = paused
+        self._ends = ends
+        self._batch: Batch = Batch([])
+        self._finished: dict[TopicPartition, int] = {}  # without what was handed out from the current batch
+        self._revoked: set[TopicPartition] = set()  # the rest of these is not handed out
+        self._restarted: set[TopicPartition] = set()  # the current batch does not count for these
+        self._aside: dict[TopicPartition, list[Message]] = {}  # fetched messages of paused partitions
+        self._count = 0
+
+    # For `Reading`
+
+    def assign(self, at: TopicPartition, position: int) -> None:
+        """Begin a partition, or begin it again. Messages that were fetched before do not count."""
+        self.forget([at])
+        self._finished[at] = position
+
+    def revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out no more messages of these partitions."""
+        self._revoked.update(partitions)
+        self._batch.cut = True
+
+    def is_busy(self, partitions: Partitions) -> bool:
+        """True while the loop has messages of these partitions in hand."""
+        batch = self._batch
+        under_way = map(_place, batch.messages[max(batch.handed - batch.in_hand, 0) : batch.given])
+        return any(at in partitions and at not in self._restarted for at in under_way)
+
+    def positions(self, partitions: Partitions) -> Mapping[TopicPartition, int]:
+        """Return the offset after the last finished message of each partition."""
+        return self._after(partitions, self._batch.handed - self._batch.in_hand)
+
+    def give_up(self, partitions: Partitions) -> None:
+        """Do nothing: the body of a loop cannot be interrupted."""
+
+    def received(self, at: TopicPartition) -> int | None:
+        """Return the offset after the last message that was put, handed out or not."""
+        if aside := self._aside.get(at):
+            return (aside[-1].offset() or 0) + 1
+        return self._after(frozenset({at}), len(self._batch.messages)).get(at)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget these partitions."""
+        gone = set(partitions)
+        self._restarted |= gone
+        for at in gone:
+            self._finished.pop(at, None)
+            self._aside.pop(at, None)
+        self._batch.cut = True
+
+    # For the loop
+
+    def finish(self) -> None:
+        """Note that the caller asks for the next message: everything that was handed out is finished."""
+        self._batch.withdraw()
+        self._batch.in_hand = 0
+
+    def abandon(self) -> None:
+        """Note that the caller does not ask again. The messages in hand are not finished."""
+        batch = self._batch
+        batch.withdraw()
+        batch.given = max(batch.given - batch.in_hand, 0)
+        self._settle(batch)
+        self._batch = Batch([])
+
+    def put(self, messages: list[Message]) -> None:
+        """Add messages, in the order of the log for each partition."""
+        self._renew(self._sorted_out(self._rest()) + messages)
+        self._batch.ends = self._proved(self._ends())
+
+    def next_batch(self) -> Batch | None:
+        """Return the batch to hand out from; None if more messages must be fetched."""
+        batch = self._batch
+        if batch.cut or batch.given == len(batch.messages):  # free the messages before others are fetched
+            self._renew(self._sorted_out(self._rest()))
+            batch = self._batch
+        return batch if batch.given < len(batch.messages) else None
+
+    def handed_out(self, partitions: Partitions) -> Mapping[TopicPartition, int]:
+        """Return the offset after the last message of each partition that was handed out, finished or not."""
+        return self._after(partitions, self._batch.handed)
+
+    def cut(self, *, withdraw: bool) -> None:
+        """Let the loop ask for another batch: at once with `withdraw`, only for its own thread; otherwise soon."""
+        self._batch.cut = True
+        if withdraw:
+            self._batch.withdraw()
+
+    @property
+    def count(self) -> int:
+        """How many messages were handed out."""
+        return self._count + self._batch.handed
+
+    # Offsets
+
+    def _proved(self, ends: Mapping[TopicPartition, int] | None) -> Mapping[TopicPartition, int] | None:
+        """Return these offsets if they are those after the current batch. Otherwise None.
+
+        They are if they are as many steps away as the batch has messages. A step has at most one message, so messages
+        that were put aside or dropped, and gaps in the log, make the steps more than the messages.
+        """
+        if ends is None:
+            return None
+        moved = {at: end for at, end in ends.items() if end != self._finished.get(at, end)}
+        steps = [end - self._finished[at] for at, end in moved.items()]
+        return moved if min(steps, default=1) > 0 and sum(steps) == len(self._batch.messages) else None
+
+    def _after(self, partitions: Partitions, count: int) -> dict[TopicPartition, int]:
+        """Return the positions after the first messages of the current batch."""
+        found = {at: self._finished[at] for at in partitions & self._finished.keys()}
+        for at, offset in _ends(self._batch.messages[: max(count, 0)]):
+            if at in found and at not in self._restarted:
+                found[at] = offset
+        return found
+
+    def _settle(self, batch: Batch) -> None:
+        """Count what was handed out from a batch that is replaced."""
+        for at, offset in batch.handed_out():
+            if at in self._finished and at not in self._restarted:
+                self._finished[at] = offset
+        self._count += batch.given
+
+    def _rest(self) -> list[Message]:
+        return self._batch.messages[self._batch.given :]
+
+    def _sorted_out(self, rest: list[Message]) -> list[Message]:
+        """Leave out the fetched messages of partitions that were revoked or have begun again."""
+        without = self._revoked | self._restarted
+        return [message for message in rest if _place(message) not in without] if without else rest
+
+    def _renew(self, messages: list[Message]) -> None:
+        """Replace the batch. Messages of paused partitions are put aside, and come back after the pause."""
+        self._settle(self._batch)
+        self._revoked.clear()
+        self._restarted.clear()
+        paused = self._paused()
+        free = [at for at in self._aside if at not in paused]
+        messages = [message for at in free for message in self._aside.pop(at)] + messages
+        if paused:
+            messages = [message for message in messages if not self._put_aside(message, paused)]
+        self._batch = Batch(messages)
+
+    def _put_aside(self, message: Message, paused: Partitions) -> bool:
+        at = _place(message)
+        if at in paused:
+            self._aside.setdefault(at, []).append(message)
+        return at in paused
+
+
+def _place(message: Message) -> TopicPartition:
+    at = known_partition(message.topic(), message.partition())
+    assert at is not None, "a message without an error has a partition"
+    return at
+
+
+def _ends(messages: list[Message]) -> Iterable[tuple[TopicPartition, int]]:
+    """Return the offset after the last message of each partition. Runs in C: a batch is long."""
+    places = zip(map(_topic_of, messages), map(_partition_of, messages), strict=True)
+    last = dict(zip(places, messages, strict=True))
+    return [(_place(message), (message.offset() or 0) + 1) for message in last.values()]
