@@ -31,6 +31,7 @@ from ..exceptions import (
     UnreachableError,
     ZkgroupsException,
 )
+from .client_log import Outage
 from .client_settings import confluent, fetching_settings
 from .fetcher import Fetcher, Pause
 from .followed_member import FollowedMember
@@ -121,7 +122,7 @@ class Reading:
         self._seeks: dict[TopicPartition, int] = {}
         self._resume: dict[TopicPartition, int] = {}  # where to go on after an error
         self._failed: list[tuple[str, Exception, Partitions]] = []  # not reported yet
-        self._unreachable = False
+        self._outage = Outage()
         self._error_of = confluent().Message.error
         self._torn = False  # True after an exception, such as Ctrl-C, in the middle of a step
         self._woken = False
@@ -368,8 +369,7 @@ class Reading:
                     take(found)
                 for at in failed.keys() - self._gone:
                     self._stop_partition(at, failed[at])
-        if found and self._unreachable:
-            self._unreachable = False
+        if self._outage.ended(answered=bool(found)):
             self.member.can(_REACH)
         self._report()
         return bool(found)
@@ -410,9 +410,9 @@ class Reading:
         self._failed.append((f"read {at}", error, frozenset({at})))
 
     def _client_failed(self, error: KafkaError) -> None:
-        """Note an error that concerns no partition. The client tries again by itself."""
-        self._unreachable = True
-        self._failed.append((_REACH, UnreachableError(error.str()), frozenset()))
+        """Note an error that concerns no partition. The client tries again by itself, many times a second."""
+        if self._outage.failed(error):
+            self._failed.append((_REACH, UnreachableError(error.str()), frozenset()))
 
     def _report(self) -> None:
         """Report new errors. Call it without `changed`: it runs callbacks."""
