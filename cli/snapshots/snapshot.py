@@ -173,7 +173,7 @@ def _show_survey(options: Options, source: SourceOptions) -> int:
 
 
 def _check_root(source: SourceOptions) -> None:
-    """Report a wrong address now, because starting Spark takes seconds."""
+    """Report a wrong address before Spark starts, which takes seconds."""
     if source.files is None:
         with source.connect() as registry:
             registry.require_root()
@@ -183,6 +183,7 @@ def _take_here(options: Options, source: SourceOptions, destination: str) -> int
     with arrow_installed("snapshots"):
         from zkgroups.snapshots.local_snapshot import take_snapshot
         from zkgroups.snapshots.snapshot import STEPS
+    _check_root(source)
     with progress(options, STEPS, lambda: 0.0) as told:
         taken = take_snapshot(destination, source, on_progress=told)
     return _show(options, source, taken)

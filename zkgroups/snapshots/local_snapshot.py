@@ -48,7 +48,6 @@ def take_snapshot(
     told = on_progress or (lambda _step: None)
     if source.files is None:
         with source.connect() as registry:
-            registry.require_root()
             registry.sync()
             start = begin_connected(registry, source)
             read = partial(read_selected, registry, selection=Selection(source.groups, source.topics))
@@ -77,32 +76,29 @@ def _write_all(source: SourceOptions, read: Batches, unfinished: UnfinishedSnaps
 def write_table(table: Table, batches: Iterable[Any], path: str) -> WrittenTable:
     """Write a table to one file, and count its rows."""
     columns = columns_json(table)
-    schema = arrow_schema(table).with_metadata({_SPARK_COLUMNS: columns})
+    schema = arrow_schema(table)
     rows = problems = forbidden = 0
     digests = 0
     options = {"compression": "snappy", "store_schema": False, "write_page_checksum": True}
     with closing(parquet.ParquetWriter(str(local_path(path)), schema, **options)) as file:
-        for each in _row_groups(batches, schema):
+        for each in _row_groups(batches):
             file.write_table(each)
             problem = each.column("problem")
             rows += len(each)
             problems += len(each) - problem.null_count
             forbidden += pc.sum(pc.and_(pc.is_valid(problem), pc.is_null(each.column("raw")))).as_py() or 0
             digests ^= int(digest(each.to_batches()), 16)
+        file.add_key_value_metadata({_SPARK_COLUMNS: columns})
     return WrittenTable(rows, problems, forbidden, f"{digests:X}", columns)
 
 
-def _row_groups(batches: Iterable[Any], schema: Any) -> Iterator[Any]:
+def _row_groups(batches: Iterable[Any]) -> Iterator[Any]:
     """Join batches to tables of about `_ROWS` rows."""
     together: list[Any] = []
     for batch in batches:
         together.append(batch)
         if sum(map(len, together)) >= _ROWS:
-            yield _joined(together, schema)
+            yield pa.Table.from_batches(together).combine_chunks()
             together = []
     if together:
-        yield _joined(together, schema)
-
-
-def _joined(batches: list[Any], schema: Any) -> Any:
-    return pa.Table.from_batches(batches).replace_schema_metadata(schema.metadata).combine_chunks()
+        yield pa.Table.from_batches(together).combine_chunks()
