@@ -278,6 +278,15 @@ def test_a_broker_whose_versions_are_lost_several_times_is_not_taken_for_an_old_
     run(use())
 
 
+async def release_of(link: Link) -> str | None:
+    """Ask until the broker is known. One that takes longer than a second for an answer is not taken for an old one."""
+    while True:
+        try:
+            return (await link.open()).release
+        except NotSentError:
+            await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize(("release", "answered"), [("0.9", (16, codec.METADATA)), ("0.8", (codec.METADATA,))])
 @pytest.mark.parametrize("closes", [True, False])
 def test_a_broker_that_reports_no_versions_is_known_by_its_answers(
@@ -297,7 +306,7 @@ def test_a_broker_that_reports_no_versions_is_known_by_its_answers(
             if 16 in answered:
                 fake.behaviours[16] = lists
             link = link_to(fake)
-            assert (await link.open()).release == release
+            assert await release_of(link) == release
             assert len((await link.request(codec.MetadataRequest(topics=None))).brokers) == 1
             if release == "0.8":
                 with pytest.raises(BrokersTooOldError):
