@@ -10,9 +10,11 @@ import pytest
 
 from zkgroups.exceptions import BrokersTooOldError, UnavailableError
 from zkgroups.kafka.wire import codec
+from zkgroups.kafka.wire import link as link_module
 from zkgroups.kafka.wire.address import addresses
 from zkgroups.kafka.wire.errors import AnswerLostError, DamagedAnswerError, NotSentError, WireError
 from zkgroups.kafka.wire.link import Link
+from zkgroups.kafka.wire.sasl import Plain
 from zkgroups.kafka.wire.security import Security
 from zkgroups.testing import KafkaBroker
 
@@ -243,6 +245,27 @@ def test_a_slow_broker_is_not_taken_for_an_old_one() -> None:
             assert await name(link, "billing") == "billing"
             link.close()
 
+    run(use())
+
+
+def test_a_login_counts_from_before_it_began_so_that_it_is_repeated_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker counts from its answer, which may arrive here much later."""
+    ended = lifetime = 10.0
+
+    async def late(*_: object) -> float:
+        nonlocal ended
+        await asyncio.sleep(0.2)
+        ended = asyncio.get_running_loop().time()
+        return lifetime
+
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            link = Link(fake.address, Security(login=Plain("anna", "secret")))
+            await link.open()
+            assert link._expires < ended - 0.1 + lifetime * link_module._SESSION_SHARE
+            link.close()
+
+    monkeypatch.setattr(link_module, "log_in", late)
     run(use())
 
 
