@@ -152,7 +152,8 @@ def test_many_requests_share_a_few_connections() -> None:
             async with Cluster(str(fake.address)) as cluster:
                 groups = [f"group-{n}" for n in range(100)]
                 assert await asyncio.gather(*(name(cluster, 1, group) for group in groups)) == groups
-            assert 1 < fake.connections <= 16
+                # A slow broker gets more connections, on which it is asked for its release.
+                assert 1 < len(cluster._links[fake.address]) <= 16
 
     run(use())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from zkgroups.exceptions import BrokersTooOldError, UnavailableError
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire import link as link_module
 from zkgroups.kafka.wire.address import addresses
+from zkgroups.kafka.wire.connection import Connection
 from zkgroups.kafka.wire.errors import AnswerLostError, DamagedAnswerError, NotSentError, WireError
 from zkgroups.kafka.wire.link import Link
 from zkgroups.kafka.wire.sasl import Plain
@@ -246,6 +248,22 @@ def test_a_slow_broker_is_not_taken_for_an_old_one() -> None:
             link.close()
 
     run(use())
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_connection_that_is_cancelled_at_any_moment_leaves_no_socket_open() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            for steps in range(20):
+                opening = asyncio.create_task(Connection.open(fake.address, None))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                if not opening.cancel():
+                    (await opening).close()
+                await asyncio.wait([opening])
+
+    run(use())
+    gc.collect()  # a socket that is open reports it, and the test fails
 
 
 def test_a_login_counts_from_before_it_began_so_that_it_is_repeated_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
