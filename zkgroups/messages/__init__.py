@@ -19,6 +19,7 @@
     log_ranges.py         asks the brokers in the background where logs begin and end
     fetcher.py            the client of confluent-kafka: assign, pause, fetch
     client_settings.py    the settings of that client
+    client_log.py         its log, and errors that it repeats
 
 `Reading` does not know who handles the messages: a `Deliverer` says which of them are finished.
 """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..core.znodes.topic_partition import TopicPartition, known_partition
 from ..exceptions import UnreachableError, ZkgroupsException
+from .client_log import Outage
 from .client_settings import confluent
 from .deliverer import Partitions
 from .followed_member import FollowedMember
@@ -63,12 +64,12 @@ class ErrorReports:
     def __init__(self, member: FollowedMember) -> None:
         self._member = member
         self._waiting: list[_Report] = []
-        self._unreachable = False
+        self._outage = Outage()
 
     def client_failed(self, error: KafkaError) -> None:
-        """Note an error that concerns no partition. The client tries again by itself."""
-        self._unreachable = True
-        self._waiting.append(_Report(_REACH, UnreachableError(error.str()), frozenset()))
+        """Note an error that concerns no partition. The client tries again by itself, many times a second."""
+        if self._outage.failed(error):
+            self._waiting.append(_Report(_REACH, UnreachableError(error.str()), frozenset()))
 
     def partition_failed(self, at: TopicPartition, error: ZkgroupsException) -> None:
         """Note an error of a partition."""
@@ -84,8 +85,7 @@ class ErrorReports:
         """Report that a partition can be read again."""
         self._member.can(f"read {at}")
 
-    def received(self) -> None:
-        """Report that messages have arrived."""
-        if self._unreachable:
-            self._unreachable = False
+    def fetched(self, *, answered: bool) -> None:
+        """Note a fetch, and whether brokers have answered it. Report the end of an outage."""
+        if self._outage.ended(answered=answered):
             self._member.can(_REACH)

@@ -239,8 +239,7 @@ class Reading:
                     clients.partitions.stop(at, fetched.failed[at])
         for error in fetched.of_client:
             self._reports.client_failed(error)
-        if messages:
-            self._reports.received()
+        self._reports.fetched(answered=bool(messages or fetched.ends))
         self._reports.report()
         return bool(messages)
 
