@@ -34,8 +34,9 @@ FREED: Final = Table(
 _NEXT: Final = {
     Dialect.ZKGROUPS: "ZooKeeper refuses its commits. If it is only slow, it registers and joins the group again.",
     Dialect.GATEWAY: "The gateway registers it again as long as its client sends heartbeats: stop the client first.",
-    Dialect.SCALA: "A Scala member that wakes up may first commit old offsets, which ZooKeeper cannot refuse: stop its "
-    "process now. Otherwise it holds nothing until it is restarted, or joins again if its session has expired.",
+    Dialect.SCALA: "A Scala member that wakes up may first commit old offsets, or delete the new owner nodes of its "
+    "former partitions. ZooKeeper cannot refuse that: stop its process now. Otherwise it holds nothing until it is "
+    "restarted, or joins again if its session has expired.",
     Dialect.KAZOO_GO: "A kazoo-go member that wakes up may go on committing, which ZooKeeper cannot refuse: stop it.",
     Dialect.PYKAFKA: "A pykafka member that wakes up may go on committing, which ZooKeeper cannot refuse: stop it.",
 }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from tests.consumer.scala import ScalaConsumer, await_members, await_owners
+from tests.consumer.scala import ScalaConsumer, await_members, await_owners, await_stillness
 from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, Member, Registry, TopicPartition
 from zkgroups.exceptions import NotClaimedError, NotRegisteredError
@@ -22,6 +22,8 @@ pytestmark = pytest.mark.zookeeper
 
 AT = TopicPartition("orders", 0)
 LONG_SESSION = {"zookeeper.session.timeout.ms": "40000", "rebalance.max.retries": "2"}
+STILL = 2.5
+"""Seconds without a change of owners after which Scala members are taken to have ended their rebalances."""
 
 
 def test_without_execute_the_partitions_are_shown_and_nothing_is_changed(
@@ -121,10 +123,13 @@ def test_the_others_take_all_partitions_of_a_stuck_scala_member_and_it_holds_not
         await_members(group, [stuck.id, well.id])
         shares = dict(zip(ats, [f"{stuck.id}-0"] * 2 + [f"{well.id}-0"] * 2, strict=True))
         await_owners(group, shares)
+        # In the middle of a rebalance it would delete the owner nodes of its partitions when it wakes up.
+        await_stillness(group, STILL)
         stuck.suspend()
         done = evicted(legacy_kafka, name, stuck.id)
         assert (done.code, "A Scala member that wakes up" in done.err) == (0, True)
         await_owners(group, dict.fromkeys(ats, f"{well.id}-0"))
+        await_stillness(group, STILL)
         before = set(group.owners())
         stuck.resume()
         assert eventually(lambda: "can't rebalance after 2 retries" in stuck.log_tail(200), timeout=60)

@@ -15,7 +15,7 @@ from zkgroups.testing.maven import cache_folder
 from ..printing_consumer import PrintingConsumer
 
 PROGRAM = Path(__file__).with_name("pykafka_program.py")
-PACKAGES = ("pykafka==2.8.0", "kazoo==2.5.0", "six==1.17.0", "tabulate==0.10.0", "setuptools==65.5.0", "wheel==0.48.0")
+PACKAGES = ("pykafka==2.8.0", "kazoo==2.5.0", "six==1.17.0", "tabulate==0.10.0", "setuptools==65.5.0", "wheel==0.45.1")
 _LONGEST = 300.0
 
 

@@ -106,18 +106,19 @@ def test_members_join_share_commit_take_over_and_leave(
             ),
             timeout=LONGEST,
         ), (first.lines(), second.lines())
-        assert holders(group) == [2, 2]
+        assert eventually(lambda: holders(group) == [2, 2], timeout=LONGEST)
         assert eventually(lambda: committed(group) == dict.fromkeys(range(4), 3), timeout=LONGEST), first.lines()
         assert sorted({*first.read, *second.read}) == [
             f"{topic}-{number}@{at}" for number in range(4) for at in range(3)
         ]
         first.kill()
         assert eventually(lambda: second.partitions == everything, timeout=LONGEST), second.lines()
-        assert holders(group) == [4]
+        assert eventually(lambda: holders(group) == [4], timeout=LONGEST)
         before = len(second.read)
         for partition in range(4):
             legacy_kafka.write(topic, partition, 1)
         assert eventually(lambda: committed(group) == dict.fromkeys(range(4), 4), timeout=LONGEST), second.lines()
         assert sorted(second.read[before:]) == sorted(f"{at}@3" for at in everything)
         assert second.leave() < STALLED_MS
-    assert ([*group.instances()], holders(group)) == ([], [])
+    # The gateway answers a member that leaves before it deletes the member's nodes.
+    assert eventually(lambda: ([*group.instances()], holders(group)) == ([], []), timeout=LONGEST)

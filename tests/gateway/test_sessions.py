@@ -108,9 +108,9 @@ def test_nodes_of_a_session_that_lived_on_are_removed(
     with monkeypatch.context() as patched:
         patched.setattr(session, "alive", lambda *_: False)
         assert eventually(lambda: losses(served))
+    assert eventually(lambda: [after.id != before.id for after in group.instances()] == [True])
     assert eventually(
         lambda: member.assigned == ALL and {id[:-2] for id in owners(group).values()} == {member.member_id}
     )
     [after] = group.instances()
-    assert after.id != before.id
-    assert after.session == before.session
+    assert (after.id == before.id, after.session) == (False, before.session)

@@ -114,10 +114,10 @@ def test_a_leader_that_never_answers_leaves_only_its_partitions_unknown() -> Non
     async def use(cluster: Cluster, fakes: Sequence[FakeBroker]) -> None:
         fakes[0].behaviours[codec.LIST_OFFSETS] = answering({0: Code.LEADER_NOT_AVAILABLE})
         fakes[1].behaviours[codec.LIST_OFFSETS] = answering({1: 8})
-        found = await log_ranges(cluster, [ZERO, ONE, GONE], Deadline(0.5))
+        found = await log_ranges(cluster, [ZERO, ONE, GONE], Deadline(3))
         assert found == {ZERO: None, ONE: OffsetRange(8, 8), GONE: None}
-        with pytest.raises(NotConnectedError, match=r"no leader of orders/0 answered within 0\.5 s: leader not avail"):
-            await log_ranges(cluster, [ZERO, GONE], Deadline(0.5))
+        with pytest.raises(NotConnectedError, match=r"no leader of orders/0 answered within 3 s: leader not avail"):
+            await log_ranges(cluster, [ZERO, GONE], Deadline(3))
 
         await fakes[0].stop()
         fakes[1].leaders = {"orders": {0: -1, 1: 1}}

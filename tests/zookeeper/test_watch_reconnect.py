@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.testing.waiting import eventually
 from zkgroups import (
     ChangeKind,
     Consumergroup,
@@ -116,7 +117,9 @@ def test_a_reply_from_the_previous_connection_is_ignored(
         assert change.kind is ChangeKind.RESCANNED
         assert offsets.next(timeout=0.0) is None  # now it has read the directory of the topic,
         proxied.groups()  # and the answer is there
+        losses = offsets._dispatcher.losses
         proxy.cut()
+        assert eventually(lambda: offsets._dispatcher.losses > losses)
         assert [seen(change) for change in told_many(offsets, 2)] == [
             ("rescanned", OFFSETS),
             ("appeared", f"{OFFSETS}/orders/0"),

@@ -38,8 +38,18 @@ def _serve(listener: socket.socket, answer: bytes) -> None:
         except OSError:
             return
         with client:
-            client.recv(65536)
+            _read_request(client)
             client.sendall(answer)
+            # Closing with unread bytes would reset the connection, and the answer would be lost.
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(65536):
+                pass
+
+
+def _read_request(client: socket.socket) -> None:
+    received = b""
+    while b"\r\n\r\n" not in received and (more := client.recv(65536)):
+        received += more
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from ..wire.errors import WireError
 from .lanes import send_all
 from .metadata import metadata
 from .native_groups import state_of
-from .retry import tries
+from .retry import timed_out, tries
 
 _TOPIC: Final = "__consumer_offsets"
 """The leaders of its partitions are the coordinators."""
+_MOVED: Final = Code.words(Code.COORDINATOR_NOT_AVAILABLE)
 
 States = dict[str, NativeState | None]
 
@@ -34,7 +35,8 @@ async def list_groups(cluster: Cluster, deadline: Deadline) -> States:
     async for timeout in tries(deadline):
         if await found.attempt(deadline, timeout):
             return dict(sorted(found.groups.items()))
-    raise NotConnectedError(f"not all brokers listed their groups within {deadline.seconds:g} s: {found.reason}")
+    reason = found.reason or _MOVED
+    raise NotConnectedError(f"not all brokers listed their groups within {deadline.seconds:g} s: {reason}")
 
 
 class _List:
@@ -43,7 +45,7 @@ class _List:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.groups: States = {}
-        self.reason = Code.words(Code.COORDINATOR_NOT_AVAILABLE)
+        self.reason = ""
 
     async def attempt(self, deadline: Deadline, timeout: float) -> bool:
         """Ask every coordinator. Return True if all answered, and no group can have moved meanwhile."""
@@ -58,7 +60,8 @@ class _List:
         for failure in (await send_all(batches, send)).values():
             if not isinstance(failure, WireError):
                 raise failure
-            self.reason = str(failure)
+            if not self.reason or not timed_out(failure):
+                self.reason = str(failure)
         return answered == set(coordinators) and coordinators == await self._coordinators(deadline)
 
     async def _coordinators(self, deadline: Deadline) -> list[int]:

@@ -22,7 +22,7 @@ from ..wire.error_codes import Code
 from ..wire.errors import WireError
 from .lanes import parts, send_all
 from .metadata import metadata
-from .retry import tries
+from .retry import timed_out, tries
 
 _START: Final = -2
 _END: Final = -1
@@ -112,7 +112,8 @@ class _Question:
         for node, failure in (await send_all(batches, send)).items():
             if not isinstance(failure, WireError):
                 raise failure
-            self._reason = by_leader[node][0], str(failure)
+            if self._reason is None or not timed_out(failure):
+                self._reason = by_leader[node][0], str(failure)
         self._left = [at for those in by_leader.values() for at in those if self._found[at] is None]
 
     async def _by_leader(self) -> dict[int, list[TopicPartition]]:

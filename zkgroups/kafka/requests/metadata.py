@@ -13,7 +13,7 @@ from ..wire.cluster import Cluster, Metadata
 from ..wire.error_codes import Code
 from ..wire.errors import WireError
 from ..wire.versions import Versions
-from .retry import tries
+from .retry import timed_out, tries
 
 T = TypeVar("T")
 
@@ -41,8 +41,7 @@ async def _until_answered(cluster: Cluster, deadline: Deadline, ask: Callable[[f
         try:
             return await ask(timeout)
         except WireError as error:
-            # The last attempt may have had too little time: its timeout does not replace an earlier reason.
-            if not reason or not isinstance(error.__cause__, TimeoutError):
+            if not reason or not timed_out(error):
                 reason = str(error)
     raise NotConnectedError(f"no broker at {cluster.bootstrap} answered within {deadline.seconds:g} s: {reason}")
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from ...deadline import Deadline
+from ..wire.errors import WireError
 
 # In seconds. A broker that writes to other brokers first may take 5 s for its answer. A slow broker gets more time with
 # every attempt.
@@ -20,6 +21,11 @@ LOOK: Final = 1.0
 
 def _nothing() -> int:
     return 0
+
+
+def timed_out(error: WireError) -> bool:
+    """Return whether an attempt had too little time, as the last one before a deadline. Its error tells little."""
+    return isinstance(error.__cause__, TimeoutError)
 
 
 async def tries(deadline: Deadline, answers: Callable[[], int] = _nothing) -> AsyncIterator[float]:
