@@ -64,8 +64,9 @@ HOMES = {
     "kafka-python": {"kafka"},
     "cryptography": {"kafka"},
     "gssapi": {"kafka"},
-    # `testing` creates topics and checks brokers with it, because Kafka's own tools take seconds.
-    "confluent_kafka": {"messages", "testing"},
+    # `aio` only names the type of messages. `testing` creates topics and checks brokers with it, because Kafka's own
+    # tools take seconds.
+    "confluent_kafka": {"messages", "aio", "testing"},
     "pytest": {"testing"},
 }
 
@@ -140,7 +141,7 @@ MAY_READ_WALL_CLOCK = (
 
 THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_new_thread"}
 MAY_START_THREADS = (
-    "zkgroups/aio.py",
+    "zkgroups/aio/",
     "zkgroups/consumer/",
     "zkgroups/gateway/zookeeper_storage/session_monitor.py",
     "zkgroups/gateway/zookeeper_storage/work_queues.py",
@@ -160,6 +161,7 @@ LOGGERS = (
     "zkgroups.consumer",
     "zkgroups.gateway",
     "zkgroups.kafka",
+    "zkgroups.librdkafka",
     "zkgroups.member",
     "zkgroups.migration",
     "zkgroups.session",
@@ -407,7 +409,7 @@ ALLOWED = {
     "zkgroups/spark/session.py": "class Own:\n    def use(self, run):\n        return self._jvm, run._replace(stop=1)",
     "zkgroups/consumer/member.py": "from ..zookeeper.group import Consumergroup",
     "zkgroups/consumer/generation_lifecycle.py": 'import logging\nlog = logging.getLogger("zkgroups.member")',
-    "zkgroups/aio.py": "import asyncio\nfrom .consumer import member\nfrom .deadline import Deadline",
+    "zkgroups/aio/member.py": "import asyncio\nfrom ..consumer import member\nfrom ..deadline import Deadline",
     "zkgroups/testing/plugin.py": "import pytest\nfrom zkgroups import Registry",
     "zkgroups/__init__.py": "from ._version import VERSION\nfrom .zookeeper.registry import Registry",
     "cli/demo/demo.py": "import rich, click\nfrom zkgroups import Registry\nfrom zkgroups.testing import java",

@@ -1,4 +1,4 @@
-"""The guides that need ZooKeeper only, and the consumer of docs/consumers.md with a broker.
+"""The guides that need ZooKeeper only, and the consumers of docs/consumers.md with a broker.
 
 The guides that need Spark are run in tests/spark/test_guides.py.
 """
@@ -30,7 +30,9 @@ from .guides import (
     programs,
 )
 
+[LOOP_OF_README] = [program for program in programs("README.md") if "Consumer(" in program]
 [CONSUMER] = [program for program in programs("docs/consumers.md") if "confluent_kafka" in program]
+LOOPS = [program for program in programs("docs/consumers.md") if "for message in consumer:" in program]
 TESTS = [program for program in programs("docs/python.md") if "def test_" in program]
 [PLUGIN] = [program for program in programs("docs/python.md") if program.startswith("pytest_plugins")]
 
@@ -82,13 +84,14 @@ def test_the_tests_in_the_python_guide_pass(zookeeper: Server, tmp_path: Path) -
     assert " passed" in result.stdout
 
 
-def test_the_consumer_reads_all_messages_and_commits_them_when_it_is_terminated(
-    legacy_kafka: KafkaBroker, tmp_path: Path
+@pytest.mark.parametrize(("number", "program"), [*enumerate([CONSUMER, *LOOPS])], ids=["member", "consumer", "asyncio"])
+def test_a_consumer_reads_all_messages_and_commits_them_when_it_is_terminated(
+    number: int, program: str, legacy_kafka: KafkaBroker, tmp_path: Path
 ) -> None:
-    assert len([line for line in CONSUMER.splitlines() if line.strip()]) <= 30
-    topic = "orders-of-the-guide"
+    assert len([line for line in program.splitlines() if line.strip()]) <= 30
+    topic = f"orders-of-the-guide-{number}"
     written = write_to(topic, legacy_kafka, partitions=3, messages=30)
-    assert consumed(topic, legacy_kafka, tmp_path, messages=30) == written
+    assert consumed(topic, legacy_kafka, tmp_path, messages=30, shown=program) == written
     with Registry.connect(legacy_kafka.zookeeper) as registry:
         group = registry.group("billing")
         assert sum(found.offset for found in group.offsets if isinstance(found, CommittedOffset)) == 30
@@ -111,17 +114,42 @@ def test_the_consumer_reads_a_recreated_topic_once(legacy_kafka: KafkaBroker, tm
         group.delete()
 
 
-def consumed(topic: str, broker: KafkaBroker, folder: Path, *, messages: int) -> set[str]:
+def test_the_loop_in_the_readme_reads_all_messages_and_ctrl_c_commits_them(
+    legacy_kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = "orders-of-the-readme"
+    written = write_to(topic, legacy_kafka, partitions=2, messages=20)
+    with running(LOOP_OF_README, topic, legacy_kafka, tmp_path) as program:
+        assert {program.stdout.readline() for _ in range(20) if program.stdout} == written
+        interrupt(program)
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        group = registry.group("billing")
+        assert sum(found.offset for found in group.offsets if isinstance(found, CommittedOffset)) == 20
+        assert group.instances() == []
+        group.delete()
+
+
+def consumed(topic: str, broker: KafkaBroker, folder: Path, *, messages: int, shown: str = CONSUMER) -> set[str]:
     """Run the consumer until it has printed that many messages, terminate it, and return its output."""
-    program = Runner(folder, broker.zookeeper or "", broker.address).here(CONSUMER).replace('"orders"', f'"{topic}"')
-    with subprocess.Popen(
-        [sys.executable, "-c", program], env=environment(), cwd=folder, stdout=subprocess.PIPE, text=True
-    ) as running:
-        assert running.stdout is not None
-        read = {running.stdout.readline() for _ in range(messages)}
-        running.terminate()
-        assert running.wait(60) == 0
+    with running(shown, topic, broker, folder) as program:
+        assert program.stdout is not None
+        read = {program.stdout.readline() for _ in range(messages)}
+        program.terminate()
+        assert program.wait(60) == 0
     return read
+
+
+def running(program: str, topic: str, broker: KafkaBroker, folder: Path) -> subprocess.Popen[str]:
+    """Start a program of a guide, with another topic."""
+    program = Runner(folder, broker.zookeeper or "", broker.address).here(program).replace('"orders"', f'"{topic}"')
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=environment(),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,
+    )
 
 
 def write_to(topic: str, broker: KafkaBroker, *, partitions: int, messages: int) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -13,12 +12,11 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import uptime
 from ..exceptions import InvalidOptionError
 from ..zookeeper.session.reentrant_locks import not_held
+from .client_log import CLIENT_LOG
 from .client_settings import confluent, reason
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
-
-log = logging.getLogger("zkgroups.consumer")
 
 _LOOK: Final = 1.0
 """In seconds: how often to note the log ends that came with fetches."""
@@ -55,7 +53,7 @@ class Fetcher:
         self._partition = kafka.TopicPartition
         self._failure = kafka.KafkaException
         try:
-            self._client = kafka.Consumer({"logger": log, **settings, "error_cb": error_cb})
+            self._client = kafka.Consumer({"logger": CLIENT_LOG, **settings, "error_cb": error_cb})
         except (kafka.KafkaException, TypeError, ValueError) as error:
             raise InvalidOptionError("kafka", ..., f"confluent-kafka refuses the settings: {reason(error)}") from error
         self._assigned: set[TopicPartition] = set()
@@ -145,16 +143,22 @@ class Fetcher:
             self._reader = threading.get_ident()
             if self._pauses_changed:
                 self._carry_out_pauses()
+            found = self._consume(most, timeout)
             if (now := uptime()) >= self._look_at:
-                self._look_at = now + _LOOK
-                self._note_log_ends(self.assigned)
-            found: list[Message] = self._client.consume(most, 0.0)
-            if found or not timeout:
-                return found
-            first = self._client.poll(timeout)  # `consume` would wait until it has all
-            if first is None:
-                return []
-            return [first, *(self._client.consume(most - 1, 0.0) if most > 1 else ())]
+                partitions = self.assigned
+                self._note_log_ends(partitions)
+                all_known = bool(partitions) and partitions <= self._log_ends.keys()
+                self._look_at = now + _LOOK if all_known else now
+            return found
+
+    def _consume(self, most: int, timeout: float) -> list[Message]:
+        found: list[Message] = self._client.consume(most, 0.0)
+        if found or not timeout:
+            return found
+        first = self._client.poll(timeout)  # `consume` would wait until it has all
+        if first is None:
+            return []
+        return [first, *(self._client.consume(most - 1, 0.0) if most > 1 else ())]
 
     def positions(self) -> dict[TopicPartition, int] | None:
         """Return the offset after the last message that `fetch` has returned of each partition. Only by its thread.
