@@ -112,7 +112,7 @@ def warn_if_in_future(name: str) -> None:
 
 def cluster_address(options: Options) -> str | None:
     """Return the address of the cluster (`-z`) in the form that snapshots record; None without `-z`."""
-    from zkgroups.spark import SourceOptions
+    from zkgroups.tables.source_options import SourceOptions
 
     return None if options.zookeeper is None else SourceOptions(zookeeper=options.zookeeper).shown_cluster
 
