@@ -17,7 +17,7 @@ from zkgroups.exceptions import GroupNotFoundError, NoPermissionError, ZkgroupsE
 
 from .groups.read_lags import read_lags
 from .shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
-from .shared.brokers import brokers
+from .shared.brokers import brokers, reported_as
 from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.durations import duration_option
@@ -94,9 +94,11 @@ def doctor(
 
     The worst findings come first. In a table, many findings of one check are one line with their number: errors and
     warnings of one group, and findings of severity info of all groups. All other formats, and -o wide, show each
-    finding. With -o wide, FIX shows the command to run, or another remedy.
+    finding. With -o wide, FIX shows the command to run, or another remedy. The last line, and left_out in JSON, count
+    the findings that are not shown, also those that --severity and --ignore leave out.
 
-    With -b, the offsets are also compared with the logs of the brokers (past-end and before-start).
+    With -b, the offsets are also compared with the logs of the brokers (past-end and before-start). If no broker
+    answers, the command shows all other findings, and ends with exit code 9.
 
     The exit code is 10 for any shown error or warning. --fail-on changes that.
 
@@ -118,26 +120,27 @@ def doctor(
     """
     if execute and not repair:
         raise click.UsageError("--execute needs --repair", click.get_current_context())
-    run = _Run(_Shown(Severity(severity), frozenset(ignore)), repair=repair, execute=execute)
+    run = _Run(_Filter(Severity(severity), frozenset(ignore)), repair=repair, execute=execute)
     with connected(options, writes=execute) as registry:
         groups = chosen_groups(registry, names, matching) if names or matching else registry.groups()
         checkups = counted(options, registry.check(groups, stale_after=stale_after), "groups checked")
         findings = list(run.findings(checkups, must_exist=names))
         if options.bootstrap_server is not None:
-            findings += run.shown.of(_log_findings(options, registry, groups))
+            findings += run.log_findings(options, registry, groups)
         _write(Output(options), run, run.rows(registry, worst_first(findings)))
     say(options, run.summary)
     run.finish(None if fail_on == _NEVER else Severity(fail_on))
 
 
 def _write(output: Output, run: _Run, rows: Iterable[Row]) -> None:
+    totals = {"left_out": run.left_out}
     if run.repair:
-        (output.write_done if run.execute else output.write)(REPAIRS, rows)
+        (output.write_done if run.execute else output.write)(REPAIRS, rows, totals)
     else:
-        output.write(FINDINGS, _folded(rows) if output.format is Format.TABLE else rows)
+        output.write(FINDINGS, _folded(rows, run) if output.format is Format.TABLE else rows, totals)
 
 
-def _folded(rows: Iterable[Row]) -> Iterator[Row]:
+def _folded(rows: Iterable[Row], run: _Run) -> Iterator[Row]:
     """Replace many findings of one check by the first of them, with the number of the others."""
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
@@ -147,33 +150,28 @@ def _folded(rows: Iterable[Row]) -> Iterator[Row]:
         if len(alike) <= _MOST_ALIKE:
             yield from alike
         else:
+            run.left_out += len(alike) - 1
             yield dict(alike[0]) | {"what": f"{alike[0]['what']} (and {len(alike) - 1} more: add -o wide)"}
 
 
-def _log_findings(options: Options, registry: Registry, groups: Sequence[str]) -> Iterator[Finding]:
-    """Compare the offsets with the logs. The checks of the znodes have reported groups that cannot be read."""
-    with brokers(options) as found:
-        for lag in read_lags(found, [each for each in registry.describe(groups) if each.offsets]):
-            yield from run_log_checks(lag)
-
-
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _Filter:
     """Which findings are shown, repaired and counted."""
 
     lowest: Severity
     ignored: frozenset[str]
 
-    def of(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """Yield the findings that are shown."""
-        return (each for each in findings if each.severity.is_at_least(self.lowest) and each.code not in self.ignored)
+    def shows(self, finding: Finding) -> bool:
+        """Return whether this finding is shown."""
+        return finding.severity.is_at_least(self.lowest) and finding.code not in self.ignored
 
 
 class _Run:
     """Repairs findings if asked to, and counts the results."""
 
-    def __init__(self, shown: _Shown, *, repair: bool, execute: bool) -> None:
-        self.shown = shown
+    def __init__(self, chosen: _Filter, *, repair: bool, execute: bool) -> None:
+        self.left_out = 0
+        self._filter = chosen
         self.repair = repair
         self.execute = execute
         self._reading = Tally()
@@ -188,10 +186,25 @@ class _Run:
             with self._reading.attempt():
                 if not checkup.exists and checkup.group in must_exist:
                     raise GroupNotFoundError(checkup.group)
-                shown = list(self.shown.of(checkup.findings))
+                shown = self._shown(checkup.findings)
                 yield from shown
                 if forbidden := [each.path for each in shown if each.code is CheckCode.NO_PERMISSION]:
                     raise NoPermissionError(forbidden[0])
+
+    def log_findings(self, options: Options, registry: Registry, groups: Sequence[str]) -> list[Finding]:
+        """Compare the offsets with the logs. The checks of the znodes have reported groups that cannot be read."""
+        found: list[Finding] = []
+        if with_offsets := [each for each in registry.describe(groups) if each.offsets]:
+            with reported_as("offsets were not compared with the logs", self._reading), brokers(options) as asked:
+                for lag in read_lags(asked, with_offsets):
+                    found += run_log_checks(lag)
+        return self._shown(found)
+
+    def _shown(self, findings: Collection[Finding]) -> list[Finding]:
+        """Return the findings that are shown, and count the others."""
+        shown = list(filter(self._filter.shows, findings))
+        self.left_out += len(findings) - len(shown)
+        return shown
 
     def rows(self, registry: Registry, findings: Iterable[Finding]) -> Iterator[Row]:
         """Yield a row for each finding, after its repair if requested."""
@@ -235,7 +248,11 @@ class _Run:
 
     @property
     def summary(self) -> str:
-        """The numbers of findings and repairs, as a sentence or two."""
+        """The numbers of findings and repairs, and of the findings that are not shown, as a few sentences."""
+        return f"{self._counts} Left out: {self.left_out}." if self.left_out else self._counts
+
+    @property
+    def _counts(self) -> str:
         total = self._left.total()
         counts = ", ".join(f"{severity.value}: {self._left[severity]}" for severity in Severity if self._left[severity])
         if self.execute:

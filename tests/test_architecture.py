@@ -156,6 +156,7 @@ LOGGERS = (
     "zkgroups.consumer",
     "zkgroups.gateway",
     "zkgroups.kafka",
+    "zkgroups.librdkafka",
     "zkgroups.member",
     "zkgroups.migration",
     "zkgroups.session",

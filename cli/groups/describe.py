@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NoReturn
 
 import click
 
-from zkgroups import Registry, TopicPartition
+from zkgroups import Registry
 from zkgroups.core.offsets.lag import LogRanges
-from zkgroups.exceptions import AccessError, MissingDependencyError, UnavailableError, ZkgroupsException
 
 from ..shared.arguments import groups_argument
-from ..shared.brokers import brokers
+from ..shared.brokers import brokers, reported_as
 from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.durations import in_seconds
-from ..shared.errors_to_exit_codes import Tally, sentence
+from ..shared.errors_to_exit_codes import Tally
+from ..shared.messages import complain
 from ..shared.options import Format, Options
 from ..shared.output import Output, Row, Table, wait_while_read
 from .description_rows import describe_groups, description_row
 from .description_tables import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG
+from .read_lags import LAG_UNKNOWN
 
 
 @click.command(cls=Command)
@@ -40,8 +42,9 @@ from .description_tables import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG
 def describe(options: Options, names: tuple[str, ...], watch: bool, interval: float) -> None:
     """Show the state, instances, partitions, owners, offsets and problems of groups.
 
-    With brokers (-b), the command also shows log ends and lag; a dash means unknown. JSON and CSV always have these
-    fields. -o csv prints one line for each partition.
+    With brokers (-b), the command also shows log ends and lag; a dash means unknown. If no broker answers, it shows
+    all else, and ends with exit code 9. JSON and CSV always have these fields. -o csv prints one line for each
+    partition.
 
     \b
     The states of a group:
@@ -60,7 +63,7 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
       before start  the messages at the offset have been deleted
 
     On a terminal, --watch redraws the screen; elsewhere it prints everything again. It ends with Ctrl-C, or when a
-    group can no longer be shown.
+    group can no longer be shown. It goes on while no broker answers.
 
     \b
     Example:
@@ -72,43 +75,40 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
     table = DESCRIPTIONS if options.bootstrap_server is None else DESCRIPTIONS_WITH_LAG
     with connected(options) as registry:
         if watch:
-            _watch(output, table, lambda tally: _descriptions(options, registry, names, tally), interval)
+            _watch(output, table, partial(_descriptions, options, registry, names), interval)
         tally = Tally()
-        output.write(table, _descriptions(options, registry, names, tally))
+        output.write(table, _descriptions(options, registry, names, tally, tally))
     tally.finish()
 
 
-def _descriptions(options: Options, registry: Registry, names: tuple[str, ...], tally: Tally) -> Iterator[Row]:
+def _descriptions(
+    options: Options, registry: Registry, names: tuple[str, ...], tally: Tally, of_brokers: Tally
+) -> Iterator[Row]:
+    """Yield the rows. Count groups in one tally, and the brokers in another."""
     found = describe_groups(registry, names, tally, must_exist=names)
     if options.bootstrap_server is None:
         yield from map(description_row, found)
         return
     groups = list(found)  # read offsets before log ends, so that no lag is negative
     logs: LogRanges | None = None
-    with tally.attempt():
-        logs = _logs(options, [partition.at for group in groups for partition in group.partitions])
+    with reported_as(LAG_UNKNOWN, of_brokers), brokers(options) as found_brokers:
+        logs = found_brokers.ranges([partition.at for group in groups for partition in group.partitions])
     yield from (description_row(group, logs) for group in groups)
 
 
-def _logs(options: Options, partitions: list[TopicPartition]) -> LogRanges:
-    """Ask the brokers for the log ranges. If they fail, report an error, but still show ZooKeeper's data."""
-    try:
-        with brokers(options, what_for="the lag") as found:
-            return found.ranges(partitions)
-    except (UnavailableError, AccessError, MissingDependencyError) as error:
-        raise ZkgroupsException(f"the log ends are unknown: {sentence(error)}") from error
-
-
-def _watch(output: Output, table: Table, read: Callable[[Tally], Iterable[Row]], interval: float) -> NoReturn:
-    """Print the rows whenever they have changed, until an error or a signal."""
-    shown: list[Row] | None = None
+def _watch(output: Output, table: Table, read: Callable[[Tally, Tally], Iterable[Row]], interval: float) -> NoReturn:
+    """Print the rows and the errors whenever they have changed, until a group cannot be shown, or a signal."""
+    shown: tuple[list[Row], list[str]] | None = None
     while True:
-        tally = Tally()
-        rows = list(read(tally))
-        if rows != shown:
+        errors: list[str] = []
+        tally = Tally(errors.append)
+        rows = list(read(tally, Tally(errors.append)))
+        if (rows, errors) != shown:
             _separate(output, first=shown is None)
             output.write(table, rows)
-            shown = rows
+            for error in errors:  # after the screen was cleared
+                complain(error)
+            shown = rows, errors
         tally.finish()
         wait_while_read(interval)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -16,10 +16,11 @@ from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
 from ..shared.messages import say
 from ..shared.options import Format, Options
-from ..shared.output import Column, Output, Table
+from ..shared.output import Column, Output, Row, Table
 
 if TYPE_CHECKING:
     from zkgroups import GroupDescription
+    from zkgroups.core.offsets.lag import GroupLag
 
 _NAMES: Final = Table("groups", key="group", columns=(Column("GROUP", "group"),))
 _STATES: Final = [state.value for state in GroupState if state is not GroupState.DEAD]
@@ -33,7 +34,8 @@ def list_groups(options: Options, matching: re.Pattern[str] | None, state: str |
     """List all groups.
 
     -o table and -o name show only the names, which is fast. All other formats read every group, and also show its
-    state, totals and last commit. With -b, they show its lag, too. --state reads every group.
+    state, totals and last commit. With -b, they show its lag, too, or a dash if no broker answers. --state reads
+    every group.
 
     `zkgroups groups describe --help` explains the states.
 
@@ -54,32 +56,31 @@ def list_groups(options: Options, matching: re.Pattern[str] | None, state: str |
         if only_names and state is None:
             output.write(_NAMES, [{"group": name} for name in names])
             return
-        from .description_rows import describe_groups
+        from .description_rows import describe_groups, summary_row
+        from .description_tables import SUMMARIES, SUMMARIES_WITH_LAG
 
         tally = Tally()
         groups = describe_groups(registry, names, tally, must_exist=())
-        _write(options, output, (group for group in groups if state in (None, _state(group))), only_names=only_names)
+        chosen = (group for group in groups if state in (None, _state(group)))
+        if only_names or options.bootstrap_server is None:
+            output.write(_NAMES if only_names else SUMMARIES, map(summary_row, chosen))
+        else:
+            output.write(SUMMARIES_WITH_LAG, _with_lag(options, list(chosen), tally))
         tally.finish()
 
 
-def _write(options: Options, output: Output, groups: Iterable[GroupDescription], *, only_names: bool) -> None:
+def _with_lag(options: Options, groups: Sequence[GroupDescription], tally: Tally) -> Iterator[Row]:
+    from ..shared.brokers import brokers, reported_as
     from .description_rows import summary_row
-    from .description_tables import SUMMARIES, SUMMARIES_WITH_LAG
+    from .read_lags import LAG_UNKNOWN, read_lags
 
-    if only_names or options.bootstrap_server is None:
-        output.write(_NAMES if only_names else SUMMARIES, map(summary_row, groups))
-        return
-    from ..shared.brokers import brokers
-    from .read_lags import read_lags
-
-    with brokers(options) as found:
-        read = list(groups)
-        lags = read_lags(found, read)
-    rows = (
-        summary_row(group) | {"total_lag": each.total, "max_lag": each.most, "unknown_lags": each.unknown}
-        for group, each in zip(read, lags, strict=True)
-    )
-    output.write(SUMMARIES_WITH_LAG, rows)
+    lags: Sequence[GroupLag | None] = [None] * len(groups)
+    if groups:
+        with reported_as(LAG_UNKNOWN, tally), brokers(options) as found:
+            lags = read_lags(found, groups)
+    for group, lag in zip(groups, lags, strict=True):
+        total, most, unknown = (lag.total, lag.most, lag.unknown) if lag else (None, None, None)
+        yield summary_row(group) | {"total_lag": total, "max_lag": most, "unknown_lags": unknown}
 
 
 def _state(group: GroupDescription) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from zkgroups import GroupDescription
 from zkgroups.core.offsets.lag import GroupLag, group_lag, partitions_of_group, subscribes_by_pattern
@@ -12,6 +12,9 @@ from ..shared.arguments import ChosenPartitions, is_chosen
 
 if TYPE_CHECKING:
     from zkgroups.kafka import Brokers
+
+LAG_UNKNOWN: Final = "log ends and lag are unknown"
+"""What is missing without brokers."""
 
 
 def read_lags(

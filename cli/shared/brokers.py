@@ -1,4 +1,4 @@
-"""Connect to the Kafka brokers of the global options."""
+"""Connect to the Kafka brokers of the global options, and go on without them where ZooKeeper has something to show."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from zkgroups.exceptions import InvalidInputError, ZkgroupsException
+
+from .errors_to_exit_codes import Tally, sentence
 from .options import Options
 
 if TYPE_CHECKING:
@@ -24,6 +27,20 @@ def brokers(options: Options, *, what_for: str = "this") -> Iterator[Brokers]:
     properties = read_properties(options.command_config) if options.command_config else {}
     with Brokers.connect(options.bootstrap_server, properties=properties, timeout=options.timeout) as found:
         yield found
+
+
+@contextmanager
+def reported_as(missing: str, tally: Tally) -> Iterator[None]:
+    """Ask the brokers in this block. If they do not answer, report what is `missing`, and count a failed step.
+
+    The command goes on, and shows what ZooKeeper holds. Only a wrong option ends it.
+    """
+    try:
+        yield
+    except InvalidInputError:
+        raise
+    except ZkgroupsException as error:
+        tally.failed(ZkgroupsException(f"{missing}: {sentence(error)}"))
 
 
 def missing_brokers(what_for: str) -> click.UsageError:

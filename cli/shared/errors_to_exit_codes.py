@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -101,9 +101,10 @@ def partly(text: str) -> Iterator[None]:
 
 
 class Tally:
-    """Count the results of several steps. A failed step does not stop the others."""
+    """Count the results of several steps, and `tell` the errors. A failed step does not stop the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], object] = complain) -> None:
+        self._tell = tell
         self._done = 0
         self._first_error: ZkgroupsException | None = None
         self._printed: set[str] = set()
@@ -128,7 +129,7 @@ class Tally:
         """Print a text once. Several groups may fail for the same reason, e.g. a forbidden topic."""
         if text not in self._printed:
             self._printed.add(text)
-            complain(text)
+            self._tell(text)
 
     @property
     def all_done(self) -> bool:

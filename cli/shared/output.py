@@ -15,6 +15,7 @@ import select
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
@@ -31,6 +32,8 @@ SCHEMA: Final = 1
 """The version of the JSON and YAML output. It changes if a field is removed or redefined, not if one is added."""
 
 Row = Mapping[str, Any]
+
+_NO_TOTALS: Final[Row] = MappingProxyType({})
 
 
 class Column(NamedTuple):
@@ -73,22 +76,25 @@ class Output:
         self._stream: TextIO = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
         self._is_terminal = self._stream.isatty()
 
-    def write(self, table: Table, rows: Iterable[Row]) -> None:
-        """Write all rows. JSON lines, CSV and names are written row by row, other formats at the end."""
-        writers = {
-            Format.JSON: self._write_json,
-            Format.YAML: self._write_yaml,
+    def write(self, table: Table, rows: Iterable[Row], totals: Row = _NO_TOTALS) -> None:
+        """Write all rows. JSON lines, CSV and names are written row by row, other formats at the end.
+
+        JSON and YAML show `totals` after the rows.
+        """
+        writers: dict[Format, Callable[[Table, Iterable[Row]], None]] = {
+            Format.JSON: partial(self._write_json, totals=totals),
+            Format.YAML: partial(self._write_yaml, totals=totals),
             Format.JSONL: self._write_jsonl,
             Format.CSV: self._write_csv,
             Format.NAME: self._write_names,
         }
         writers.get(self.format, self._write_table)(table, rows)
 
-    def write_done(self, table: Table, rows: Iterable[Row]) -> None:
+    def write_done(self, table: Table, rows: Iterable[Row], totals: Row = _NO_TOTALS) -> None:
         """Write rows whose iteration makes changes. All rows are iterated, even if stdout cannot be written."""
         doing = map(dict, rows)  # not a generator, which a failed write would close
         try:
-            self.write(table, doing)
+            self.write(table, doing, totals)
         except OSError as error:
             deque(doing, maxlen=0)
             if not isinstance(error, BrokenPipeError):
@@ -111,13 +117,13 @@ class Output:
 
     # For programs
 
-    def _write_json(self, table: Table, rows: Iterable[Row]) -> None:
-        self._put(json.dumps({"schema": SCHEMA, table.name: self._all(table, rows)}, indent=2))
+    def _write_json(self, table: Table, rows: Iterable[Row], totals: Row) -> None:
+        self._put(json.dumps({"schema": SCHEMA, table.name: self._all(table, rows), **totals}, indent=2))
 
-    def _write_yaml(self, table: Table, rows: Iterable[Row]) -> None:
+    def _write_yaml(self, table: Table, rows: Iterable[Row], totals: Row) -> None:
         import yaml
 
-        document = {"schema": SCHEMA, table.name: self._all(table, rows)}
+        document = {"schema": SCHEMA, table.name: self._all(table, rows), **totals}
         plain = json.loads(json.dumps(document))
         self.text(yaml.safe_dump(plain, sort_keys=False, explicit_start=True))
 

@@ -98,6 +98,23 @@ def test_a_table_has_one_line_for_many_findings_of_one_kind(zkgroups: Zkgroups, 
         assert zkgroups("doctor", "-o", every).out.count("open-acl") == 7
 
 
+def test_the_last_line_and_json_count_the_findings_that_are_left_out(zkgroups: Zkgroups, tree: Tree) -> None:
+    for number in range(6):
+        tree.put(f"g{number}/offsets/orders/0", b"1")
+    tree.put("g0/offsets/orders/1", b"x")
+    folded = zkgroups("doctor")
+    assert folded.err == "Findings: 7 (error: 1, info: 6). Left out: 5.\n"
+    assert len(folded.lines) - 1 + 5 == 7
+    for every in ("wide", "csv", "json"):
+        assert zkgroups("doctor", "-o", every).err == "Findings: 7 (error: 1, info: 6).\n"
+    worst = zkgroups("doctor", "--severity", "error", "-o", "json")
+    assert (len(worst.json["findings"]), worst.json["left_out"]) == (1, 6)
+    assert worst.err == "Findings: 1 (error: 1). Left out: 6.\n"
+    ignored = zkgroups("doctor", "--ignore", "open-acl", "--repair", "-o", "yaml")
+    assert ignored.lines[-1] == "left_out: 6"
+    assert zkgroups("doctor", "g1", "--severity", "error").err == "No problems found. Left out: 1.\n"
+
+
 def test_findings_can_be_left_out_by_severity_and_by_check(zkgroups: Zkgroups, tree: Tree) -> None:
     tree.owner("billing", "orders", "0", "nobody-0")
 
@@ -178,14 +195,14 @@ def test_a_healthy_group_has_no_data_and_a_message_on_stderr(zkgroups: Zkgroups,
     plant_healthy(tree)
     ended = zkgroups("doctor")
     assert (ended.code, ended.out, ended.err) == (0, "", "No problems found.\n")
-    assert zkgroups("doctor", "healthy", "-o", "json").json == {"schema": 1, "findings": []}
+    assert zkgroups("doctor", "healthy", "-o", "json").json == {"schema": 1, "findings": [], "left_out": 0}
     assert zkgroups("doctor", "-q").err == ""
 
 
 @pytest.mark.usefixtures("cluster")
 def test_without_groups_there_are_no_findings(zkgroups: Zkgroups) -> None:
     ended = zkgroups("doctor", "-o", "json")
-    assert (ended.code, ended.json) == (0, {"schema": 1, "findings": []})
+    assert (ended.code, ended.json) == (0, {"schema": 1, "findings": [], "left_out": 0})
 
 
 def test_info_alone_ends_with_0(zkgroups: Zkgroups, registry: Registry) -> None:
@@ -288,7 +305,7 @@ def test_the_suggested_command_for_an_unreadable_offset_works(
 
 def test_a_missing_group_is_exit_code_3_and_hides_no_other(zkgroups: Zkgroups, tree: Tree) -> None:
     missing = zkgroups("doctor", "nobody", "-o", "json")
-    assert (missing.code, missing.json) == (3, {"schema": 1, "findings": []})
+    assert (missing.code, missing.json) == (3, {"schema": 1, "findings": [], "left_out": 0})
     assert missing.err == "zkgroups: group 'nobody' does not exist: check the name and the address\nFindings: 0.\n"
     tree.put("billing/offsets/orders/0", b"5")
     assert (zkgroups("doctor", "nobody", "billing", "-o", "name").code) == 9

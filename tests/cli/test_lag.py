@@ -28,6 +28,7 @@ from .running import Terminal, started
 pytestmark = pytest.mark.zookeeper
 
 AWAY = "127.0.0.1:1"
+SOON = ("--timeout", "5")
 
 
 @pytest.fixture(scope="session")
@@ -348,20 +349,6 @@ def test_a_description_in_json_has_all_notes_of_a_partition(
     assert (rows[2]["note"], rows[2]["lag"], rows[2]["log_start"]) == (None, 4, 3)
 
 
-@pytest.mark.parametrize("output", ["table", "json"])
-def test_without_brokers_a_description_shows_the_rest(zkgroups: Zkgroups, registry: Registry, output: str) -> None:
-    registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
-    ended = zkgroups("groups", "describe", "billing", "-b", AWAY, "--timeout", "0.5", "-o", output)
-    assert ended.code == 9
-    assert ended.err.startswith("zkgroups: the log ends are unknown: ")
-    assert len(ended.err.splitlines()) == 1
-    if output == "json":
-        [row] = ended.json["groups"][0]["partitions"]
-        assert (row["offset"], row["log_start"], row["log_end"], row["lag"]) == (5, None, None, None)
-    else:
-        assert ended.lines[-1].split()[:5] == ["orders", "0", "5", "-", "-"]
-
-
 def test_watch_with_brokers_follows_the_log_end(
     zookeeper_hosts: str, kafka_broker: KafkaBroker, registry: Registry
 ) -> None:
@@ -378,3 +365,76 @@ def test_watch_with_brokers_follows_the_log_end(
         terminal.wait_for(" 77 ")
         terminal.type("\x03")
         assert terminal.end().code == 130
+
+
+# Without an answer of the brokers
+
+
+def test_without_brokers_a_description_shows_all_that_zookeeper_has(
+    zkgroups: Zkgroups, billing: Any, kazoo: KazooClient
+) -> None:
+    whole, ended = (
+        zkgroups("groups", "describe", "billing", "-o", "json", *brokers) for brokers in ([], ["-b", AWAY, *SOON])
+    )
+    assert (whole.code, ended.code) == (0, 9)
+    assert ended.json == whole.json
+    assert {each["log_end"] for each in ended.json["groups"][0]["partitions"]} == {None}
+    [line] = ended.err.splitlines()
+    assert line.startswith(f"zkgroups: log ends and lag are unknown: no broker at {AWAY} answered within ")
+    table = zkgroups("groups", "describe", "billing", "-b", AWAY, *SOON)
+    assert [line.split()[:6] for line in table.lines if line.startswith("orders")] == [
+        ["orders", "0", "100", "-", "-", "anna"],
+        ["orders", "1", "-", "-", "-", "-"],
+    ]
+
+
+def test_without_brokers_a_list_of_groups_shows_all_that_zookeeper_has(zkgroups: Zkgroups, billing: Any) -> None:
+    ended = zkgroups("groups", "list", "-o", "json", "-b", AWAY, *SOON)
+    [group] = ended.json["groups"]
+    assert (ended.code, group["group"], group["totals"]["owned"]) == (9, "billing", 1)
+    assert [group[each] for each in ("total_lag", "max_lag", "unknown_lags")] == [None, None, None]
+    assert ended.err.startswith("zkgroups: log ends and lag are unknown: no broker at ")
+    wide = zkgroups("groups", "list", "-o", "wide", "-b", AWAY, *SOON)
+    assert (wide.code, wide.lines[1].split()[-2:]) == (9, ["-", "-"])
+    assert wide.lines[0].split()[-2:] == ["TOTAL-LAG", "MAX-LAG"]
+
+
+def test_without_brokers_the_doctor_shows_what_it_finds_in_zookeeper(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
+    kazoo.create("/consumers/billing/offsets/orders/0", b"7 ", makepath=True)
+    kazoo.create("/consumers/billing/offsets/orders/1", b"7")
+    ended = zkgroups("doctor", "-o", "json", "-b", AWAY, *SOON)
+    assert ended.code == 9
+    assert ended.json == zkgroups("doctor", "-o", "json").json
+    assert ended.json["findings"][0]["code"] == "padded-offset"
+    first, last = ended.err.splitlines()
+    assert first.startswith(f"zkgroups: offsets were not compared with the logs: no broker at {AWAY} answered within ")
+    assert last.startswith("Findings: ")
+
+
+def test_a_wrong_address_of_brokers_is_still_wrong_usage(zkgroups: Zkgroups, billing: Any) -> None:
+    for command in (("groups", "describe", "billing"), ("groups", "list", "-o", "wide"), ("doctor",)):
+        ended = zkgroups(*command, "-b", "no port", *SOON)
+        assert (ended.code, ended.out) == (2, ""), ended.err
+
+
+@pytest.mark.parametrize("command", [["groups", "list", "-o", "wide"], ["doctor"]], ids=" ".join)
+def test_without_groups_no_broker_is_asked(zkgroups: Zkgroups, kazoo: KazooClient, command: list[str]) -> None:
+    kazoo.ensure_path("/brokers/ids")
+    assert zkgroups(*command, "-b", AWAY, *SOON).code == 0
+
+
+def test_a_watched_description_goes_on_without_brokers_and_shows_why_lag_is_missing(
+    registry: Registry, zookeeper_hosts: str
+) -> None:
+    offsets = registry.group("billing").offsets
+    offsets.set(TopicPartition("orders", 0), 100)
+    watch = ("groups", "describe", "billing", "--watch", "--interval", "0.1", "-b", AWAY, *SOON)
+    with Terminal(*watch, "-z", zookeeper_hosts, columns=200) as terminal:
+        terminal.wait_for(" 100 ")
+        terminal.wait_for("log ends and lag are unknown: ")
+        offsets.set(TopicPartition("orders", 0), 200)
+        terminal.wait_for(" 200 ")
+        registry.group("billing").delete()
+        ended = terminal.end()
+    assert ended.code == 3
+    assert "does not exist" in ended.out.rpartition("\x1b[2J")[2]

@@ -30,6 +30,7 @@ from .guides import (
     programs,
 )
 
+[LOOP_OF_README] = [program for program in programs("README.md") if "Consumer(" in program]
 [CONSUMER] = [program for program in programs("docs/consumers.md") if "confluent_kafka" in program]
 TESTS = [program for program in programs("docs/python.md") if "def test_" in program]
 [PLUGIN] = [program for program in programs("docs/python.md") if program.startswith("pytest_plugins")]
@@ -111,17 +112,42 @@ def test_the_consumer_reads_a_recreated_topic_once(legacy_kafka: KafkaBroker, tm
         group.delete()
 
 
+def test_the_loop_in_the_readme_reads_all_messages_and_ctrl_c_commits_them(
+    legacy_kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = "orders-of-the-readme"
+    written = write_to(topic, legacy_kafka, partitions=2, messages=20)
+    with running(LOOP_OF_README, topic, legacy_kafka, tmp_path) as program:
+        assert {program.stdout.readline() for _ in range(20) if program.stdout} == written
+        interrupt(program)
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        group = registry.group("billing")
+        assert sum(found.offset for found in group.offsets if isinstance(found, CommittedOffset)) == 20
+        assert group.instances() == []
+        group.delete()
+
+
 def consumed(topic: str, broker: KafkaBroker, folder: Path, *, messages: int) -> set[str]:
     """Run the consumer until it has printed that many messages, terminate it, and return its output."""
-    program = Runner(folder, broker.zookeeper or "", broker.address).here(CONSUMER).replace('"orders"', f'"{topic}"')
-    with subprocess.Popen(
-        [sys.executable, "-c", program], env=environment(), cwd=folder, stdout=subprocess.PIPE, text=True
-    ) as running:
-        assert running.stdout is not None
-        read = {running.stdout.readline() for _ in range(messages)}
-        running.terminate()
-        assert running.wait(60) == 0
+    with running(CONSUMER, topic, broker, folder) as program:
+        assert program.stdout is not None
+        read = {program.stdout.readline() for _ in range(messages)}
+        program.terminate()
+        assert program.wait(60) == 0
     return read
+
+
+def running(program: str, topic: str, broker: KafkaBroker, folder: Path) -> subprocess.Popen[str]:
+    """Start a program of a guide, with another topic."""
+    program = Runner(folder, broker.zookeeper or "", broker.address).here(program).replace('"orders"', f'"{topic}"')
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=environment(),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,
+    )
 
 
 def write_to(topic: str, broker: KafkaBroker, *, partitions: int, messages: int) -> set[str]:

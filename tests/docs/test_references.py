@@ -79,7 +79,8 @@ def test_every_dotted_name_exists(guide: str) -> None:
 
 
 LOGGERS = {
-    f"zkgroups.{name}" for name in ("claim", "consumer", "kafka", "member", "migration", "session", "spark", "watch")
+    f"zkgroups.{name}"
+    for name in ("claim", "consumer", "kafka", "librdkafka", "member", "migration", "session", "spark", "watch")
 }
 # Of dead letters: see zkgroups/messages/dead_letters.py.
 HEADERS = {f"zkgroups.{name}" for name in ("topic", "partition", "offset", "timestamp", "group", "attempts", "error")}

@@ -11,7 +11,14 @@ from confluent_kafka import Message
 
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Consumer, Consumergroup, InstanceState, TopicPartition
-from zkgroups.exceptions import InvalidOptionError, MemberClosedError, NotClaimedError, OffsetWouldGoBackError
+from zkgroups.exceptions import (
+    HandlerFailedError,
+    InvalidOptionError,
+    MemberClosedError,
+    NotClaimedError,
+    OffsetWouldGoBackError,
+)
+from zkgroups.messages.client_settings import fetching_settings
 from zkgroups.testing import KafkaBroker
 
 from .conftest import Loops, Topic
@@ -134,6 +141,21 @@ def test_without_auto_commit_nothing_is_committed_but_by_commit(
         receive(reading, 2, at_once=1)
         reading.commit()
         receive(reading, 1)
+        reading.poll(0)
+    assert committed(group) == {0: 2}
+
+
+def test_without_auto_commit_a_loop_after_run_commits_nothing_by_itself(
+    consumer: Any, topic: Topic, group: Consumergroup
+) -> None:
+    def fail_at_two(message: Message) -> None:
+        assert message.offset() != 2
+
+    topic.write(6, 0)
+    with consumer(**MANUAL) as reading:
+        with pytest.raises(HandlerFailedError):
+            reading.run(fail_at_two, attempts=1)
+        assert [message.offset() for message in receive(reading, 3, at_once=1)] == [2, 3, 4]
         reading.poll(0)
     assert committed(group) == {0: 2}
 
@@ -293,6 +315,18 @@ def test_a_member_that_cannot_join_raises_its_error_in_the_loop(consumer: Any, t
 def test_settings_that_a_consumer_must_not_have_are_refused(group: Consumergroup, kafka: Any, text: str) -> None:
     with pytest.raises(InvalidOptionError, match=text):
         Consumer(group, ["orders"], kafka=kafka)
+
+
+@pytest.mark.parametrize("option", ["on_assigned", "on_revoked", "on_lost", "on_event"])
+def test_a_callback_that_is_no_function_is_refused(group: Consumergroup, option: str) -> None:
+    with pytest.raises(InvalidOptionError, match=f"{option} is 'print', but it must be a function"):
+        Consumer(group, ["orders"], kafka="127.0.0.1:1", **{option: "print"})  # type: ignore[arg-type]
+
+
+def test_the_client_looks_often_whether_a_partition_can_be_fetched_again_and_users_may_choose_how_often() -> None:
+    """With its default of a second, `run` stood still for 0.8 s after each pause of a full partition."""
+    assert fetching_settings({}, "billing")["fetch.queue.backoff.ms"] == 20
+    assert fetching_settings({"fetch.queue.backoff.ms": 500}, "billing")["fetch.queue.backoff.ms"] == 500
 
 
 def test_settings_that_the_client_does_not_know_are_refused_without_showing_their_values(group: Consumergroup) -> None:

@@ -125,7 +125,7 @@ def test_a_revoked_partition_is_released_when_the_body_has_finished_its_message(
     slow = loop(topic, id="a", body=gate, release_timeout=LONGEST, rebalance_timeout=2 * LONGEST)
     assert gate.reached.wait(LONGEST)
     quick = loop(topic, id="b")
-    slow.until(lambda: slow.consumer._reading._gone == {topic.ats[2]}, "the revocation")
+    slow.until(lambda: slow.consumer._reading._held.gone == {topic.ats[2]}, "the revocation")
     assert quick.messages == []
     assert {owner.instance({"a", "b"}) for owner in group.owners() if owner.at == topic.ats[2]} == {"a"}
     gate.opened.set()

@@ -62,6 +62,11 @@ def _starts_the_servers(block: Block) -> bool:
     return block.text == PLAYGROUND
 
 
+def _is_an_endless_loop(block: Block) -> bool:
+    """The consumer of the README has a test of its own in `tests/docs/test_guides.py`."""
+    return "for message in consumer" in block.text
+
+
 @pytest.mark.timeout(1000)
 def test_the_tutorial_prints_what_it_shows(
     spark: SparkSession, playground: Playground, brokers: Brokers, tmp_path: Path
@@ -82,4 +87,4 @@ def test_a_guide_prints_what_it_shows(
     tmp_path: Path,
 ) -> None:
     with groups_shown(zookeeper_hosts, registry), command_on(spark, zookeeper_hosts, together=True) as command:
-        Runner(tmp_path, zookeeper_hosts, playground.broker, command).run(guide)
+        Runner(tmp_path, zookeeper_hosts, playground.broker, command, _is_an_endless_loop).run(guide)

@@ -63,9 +63,7 @@ class Options:
             )
             raise InvalidOptionError("rebalance_timeout", self.rebalance_timeout, reason)
         for option in ("partitions", "on_assigned", "on_revoked", "on_lost", "on_event"):
-            value = getattr(self, option)
-            if value is not None and not callable(value):
-                raise InvalidOptionError(option, value, "it must be a function")
+            check_callback(option, getattr(self, option))
         if self.start_at not in list(StartAt):
             raise InvalidOptionError("start_at", self.start_at, "it must be one of " + ", ".join(StartAt))
         if self.out_of_range not in OUT_OF_RANGE:
@@ -90,6 +88,12 @@ class Options:
         if isinstance(self.assignors, str) or not isinstance(self.assignors, Sequence) or not self.assignors:
             raise InvalidOptionError("assignors", self.assignors, 'it must be a list of strategies, e.g. ["range"]')
         return {_name(assignor): _assignor(assignor) for assignor in self.assignors}
+
+
+def check_callback(option: str, value: object) -> None:
+    """Raise `InvalidOptionError` unless it is a function, or None."""
+    if value is not None and not callable(value):
+        raise InvalidOptionError(option, value, "it must be a function")
 
 
 def _check_seconds(option: str, seconds: object) -> None:

@@ -9,12 +9,17 @@
     thread_workers.py, async_workers.py   threads that call a function, tasks that call a coroutine function
     dead_letters.py       writes dead letters
     loop_delivery.py      the messages that the caller's loop has received, and how far each partition is finished
-    reading.py            Reading: fetch the partitions of the current generation, commit what is finished
+    reading.py            Reading: follows the generations of a member, fetches, and commits what is finished
+    deliverer.py          what hands out the messages of a reading: a loop or workers
+    held_partitions.py    the partitions that a consumer holds, and where each of them goes on
+    fetched_partitions.py keeps the partitions of the client in step with those that are held
+    fetch_errors.py       separates errors from messages, and reports them
     followed_member.py    a member that reports each generation on its own thread
     standing_partitions.py  partitions that cannot be read now, and when to try again
     log_ranges.py         asks the brokers in the background where logs begin and end
     fetcher.py            the client of confluent-kafka: assign, pause, fetch
     client_settings.py    the settings of that client
+    client_log.py         its log, and errors that it repeats
 
 `Reading` does not know who handles the messages: a `Deliverer` says which of them are finished.
 """

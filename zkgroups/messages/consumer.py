@@ -18,11 +18,12 @@ from ..deadline import Deadline, uptime
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
 from .client_settings import client_settings, confluent
+from .fetch_errors import place
 from .fetcher import Pause
 from .handler_loop import run_handler
 from .handler_options import DeadLetter, Handler, HandlerOptions
 from .loop_delivery import Batch, LoopDelivery
-from .reading import Reading, place
+from .reading import Reading
 from .stats import ConsumerStats, PartitionStats
 
 if TYPE_CHECKING:
@@ -99,13 +100,14 @@ class Consumer:
         on_event: OnEvent | None = None,
     ) -> None:
         confluent()
+        self._automatic = auto_commit_every is not None
         self._delivery = LoopDelivery(lambda: self._reading.paused(Pause.USER), lambda: self._reading.ends())
         self._reading = Reading(
             group,
             topics,
             settings=client_settings(kafka),
             deliverer=self._delivery,
-            automatic=auto_commit_every is not None,
+            automatic=self._automatic,
             auto_commit_every=auto_commit_every,
             pattern=pattern,
             streams=streams,
@@ -219,7 +221,7 @@ class Consumer:
         """Finish what was handed out. Return a batch that has messages, or None after the deadline."""
         self._reader = threading.get_ident()
         if not self._reading.delivers_to(self._delivery):
-            self._reading.deliver_to(self._delivery)  # after a `run` that has raised
+            self._reading.deliver_to(self._delivery, automatic=self._automatic)  # after a `run` that has raised
         with self._reading.changed:
             self._delivery.finish()
             left = self._delivery.next_batch() is not None

@@ -24,6 +24,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from .client_log import CLIENT_LOG, Outage
 from .client_settings import confluent
 from .runs import Letter
 
@@ -83,7 +84,8 @@ class DeadLetterWriter:
     """
 
     def __init__(self, settings: Mapping[str, Any], topic: str, group: str) -> None:
-        self._settings = {**settings, **SETTINGS}
+        self._settings = {"logger": CLIENT_LOG, "error_cb": self._failed, **settings, **SETTINGS}
+        self._outage = Outage()
         self._topic = topic
         self._group = group
         self._letters: SimpleQueue[tuple[Letter, Written] | None] = SimpleQueue()
@@ -153,7 +155,7 @@ class DeadLetterWriter:
         told = partial(self._tell, number)
         while not self._closed:
             if self._producer is None:
-                self._producer = confluent().Producer(self._settings, logger=log)
+                self._producer = confluent().Producer(self._settings)
             try:
                 self._producer.produce(
                     self._topic, message.value(), message.key(), headers=headers(letter, self._group), on_delivery=told
@@ -164,7 +166,13 @@ class DeadLetterWriter:
                 self._sent[number] = written
                 return
 
+    def _failed(self, error: KafkaError) -> None:
+        if self._outage.failed(error):
+            text = "dead letters of group %r cannot be written to %r now, trying again: %s"
+            log.warning(text, self._group, self._topic, error.str())
+
     def _tell(self, number: int, error: KafkaError | None, _message: Message) -> None:
+        self._outage.ended(answered=error is None)
         written = self._sent.pop(number, None)
         if written is not None and not self._closed:
             written(None if error is None else confluent().KafkaException(error))

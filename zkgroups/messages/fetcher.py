@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -13,12 +12,11 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import uptime
 from ..exceptions import InvalidOptionError
 from ..zookeeper.session.reentrant_locks import not_held
+from .client_log import CLIENT_LOG
 from .client_settings import confluent, reason
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
-
-log = logging.getLogger("zkgroups.consumer")
 
 _LOOK: Final = 1.0
 """In seconds: how often to note the log ends that came with fetches."""
@@ -55,7 +53,7 @@ class Fetcher:
         self._partition = kafka.TopicPartition
         self._failure = kafka.KafkaException
         try:
-            self._client = kafka.Consumer({"logger": log, **settings, "error_cb": error_cb})
+            self._client = kafka.Consumer({"logger": CLIENT_LOG, **settings, "error_cb": error_cb})
         except (kafka.KafkaException, TypeError, ValueError) as error:
             raise InvalidOptionError("kafka", ..., f"confluent-kafka refuses the settings: {reason(error)}") from error
         self._assigned: set[TopicPartition] = set()

@@ -65,8 +65,7 @@ class _Loop:
     def run(self) -> None:
         """Fetch until the consumer is closed, or a handler stops it."""
         self._reading.start()
-        self._reading.deliver_to(self._runner.runs)
-        self._reading.automatic = True
+        self._reading.deliver_to(self._runner.runs, automatic=True)
         self._reading.handler_stats = self._runner.runs.stats
         self._runner.start()
         try:

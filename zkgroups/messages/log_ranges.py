@@ -14,6 +14,7 @@ from typing import Any, Final
 from ..core.kafka_values import OffsetRange
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import FetchFailedError
+from .client_log import unserved
 from .client_settings import confluent, reason
 
 _THREADS: Final = 8
@@ -26,7 +27,7 @@ class LogRanges:
     """The requests that are under way, and their answers. Nothing connects before the first request."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._settings = {**settings, "error_cb": lambda _error: None}
+        self._settings = unserved(settings)
         self._client: Any = None
         self._connecting = threading.Lock()
         self._asked: dict[TopicPartition, Future[OffsetRange]] = {}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from confluent_kafka import Message
 
-from zkgroups.messages.dead_letters import headers
+from tests.testing.waiting import eventually
+from zkgroups.messages.dead_letters import DeadLetterWriter, headers
 from zkgroups.messages.runs import Letter
 
 from .running import AT
@@ -52,3 +55,20 @@ def test_any_error_fits_into_a_header(error: Exception, shown: str) -> None:
 
 def test_an_error_without_a_text_is_named() -> None:
     assert b"Unprintable" in (dict(headers(letter(Unprintable()), "billing"))["zkgroups.error"] or b"")
+
+
+def test_while_brokers_are_down_each_kind_of_error_is_one_warning_and_the_client_logs_at_debug(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    writer = DeadLetterWriter({"bootstrap.servers": "127.0.0.1:1"}, "failed", "billing")
+    try:
+        writer.write(letter(ValueError()), lambda _error: None)
+        assert eventually(lambda: len([1 for each in caplog.records if each.name == "zkgroups.librdkafka"]) > 10)
+    finally:
+        writer.close()
+    warned = [each.getMessage() for each in caplog.records if each.levelno > logging.DEBUG]
+    assert 1 <= len(warned) <= 4
+    start = "dead letters of group 'billing' cannot be written to 'failed' now, trying again: "
+    assert all(text.startswith(start) for text in warned)
+    assert capfd.readouterr().err == ""
