@@ -103,14 +103,14 @@ def test_a_gateway_forwards_only_with_a_permit_which_holds_up_the_way_back(
     routes.refresh()
     assert routes.may_forward("billing")
     assert permit_holders(context, "billing") == ["gateway-1"]
-    assert routes.begin_commit("billing")
+    assert routes.begin_use("billing")
     change(registry, RouteState.MOVING_TO_ZOOKEEPER)
     routes.refresh()
     assert not routes.may_forward("billing")
     assert permit_holders(context, "billing") == ["gateway-1"]  # a commit was sent
     with pytest.raises(ConflictError, match="gateways or consumers still use"):
         change(registry, None)
-    routes.end_commit("billing")
+    routes.end_use("billing")
     routes.refresh()
     assert permit_holders(context, "billing") == []
     change(registry, None)

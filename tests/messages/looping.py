@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -126,8 +126,18 @@ class Loop:
 class LoopProcess:
     """A consumer in a process that can be killed. It prints the messages whose body is finished."""
 
-    def __init__(self, broker: KafkaBroker, group: str, topic: str, id: str, *, every: float = 0.2) -> None:
-        arguments = {"zookeeper": broker.zookeeper, "kafka": broker.address, "group": group, "topic": topic}
+    def __init__(
+        self,
+        broker: KafkaBroker,
+        group: str,
+        topic: str,
+        id: str,
+        *,
+        every: float = 0.2,
+        kafka: Mapping[str, Any] | None = None,
+    ) -> None:
+        settings = {"bootstrap.servers": broker.address, **(kafka or {})}
+        arguments = {"zookeeper": broker.zookeeper, "kafka": settings, "group": group, "topic": topic}
         self._command = [sys.executable, "-m", __name__, json.dumps(arguments | {"id": id, "every": every})]
         self._folder = Path(tempfile.mkdtemp(prefix="zkgroups-loop-"))
         self._log = self._folder / "loop.log"
@@ -157,9 +167,9 @@ class LoopProcess:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def main(zookeeper: str, kafka: str, group: str, topic: str, id: str, every: float) -> None:
+def main(zookeeper: str, kafka: dict[str, Any], group: str, topic: str, id: str, every: float) -> None:
     """Consume until SIGTERM."""
-    settings = QUICK | {"bootstrap.servers": kafka}
+    settings = QUICK | kafka
     with Registry.connect(zookeeper, session_timeout=SESSION) as registry:
         options: dict[str, Any] = {"id": id, "auto_commit_every": every, "join_backoff": 0.2}
         with Consumer(registry.group(group), [topic], kafka=settings, **options) as consumer:

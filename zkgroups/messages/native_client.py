@@ -1,7 +1,7 @@
 """A member of a group on the brokers. It fetches nothing, and all its calls are made by one thread of its own.
 
-The client of confluent-kafka serves one call at a time, in no certain order. While one thread polls again and again, the
-calls of others may wait for ever. So they leave their calls in a queue, which is emptied between two polls.
+The client of confluent-kafka serves one call at a time, in no certain order. While one thread polls again and again,
+the calls of others may wait for ever. So they leave their calls in a queue, which is emptied between two polls.
 """
 
 from __future__ import annotations

@@ -83,9 +83,9 @@ class NativeMembership:
     def register(self) -> None:
         """Get a permit, and create a client. It joins the group after the first look at the topics."""
         self._leave()
-        if not self._routes.begin_commit(self.group_name):
+        if not self._routes.begin_use(self.group_name):
             self._routes.refresh()
-            if not self._routes.begin_commit(self.group_name):
+            if not self._routes.begin_use(self.group_name):
                 raise NotConnectedError(f"group {self.group_name!r} is being moved: waiting until that is finished")
         try:
             self._client = NativeClient(
@@ -97,7 +97,7 @@ class NativeMembership:
                 timeout=self.timeout,
             )
         except BaseException:
-            self._routes.end_commit(self.group_name)
+            self._routes.end_use(self.group_name)
             raise
 
     def deregister(self) -> None:
@@ -111,7 +111,7 @@ class NativeMembership:
         if not self._client.close(self.timeout):
             raise NotConnectedError(f"the brokers have not let {self} leave within {self.timeout:g} s")
         self._client = None
-        self._routes.end_commit(self.group_name)
+        self._routes.end_use(self.group_name)
 
     def wait_connected(self) -> None:
         """Do nothing: the client waits for brokers by itself."""

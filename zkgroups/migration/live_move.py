@@ -1,4 +1,4 @@
-"""Moving one group live, while its members come through gateways: to the brokers, and back.
+"""Moving one group of consumers and clients of gateways live: to the brokers, and back.
 
     move_live("billing", Side.KAFKA, brokers, registry, execute=True)
 
@@ -6,10 +6,10 @@ The state of the move is the route of the group in ZooKeeper (`core/znodes/group
 is repeated safely, so a move that was killed continues when it is started again, or is undone by a move in the other
 direction:
 
-1. Begin: gateways let the members leave the side where they are. Meanwhile all joins wait.
+1. Begin: consumers leave the side where they are, and gateways let their clients leave. Meanwhile all joins wait.
 2. Wait until nobody is left there: then no commit of a member is accepted on this side any more.
 3. Copy the offsets, and compare both sides.
-4. End: gateways answer for the group on the other side.
+4. End: the members join on the other side.
 
 If members do not leave in time, or an offset cannot be copied, the group stays where it was.
 """

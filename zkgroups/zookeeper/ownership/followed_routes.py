@@ -131,16 +131,16 @@ class GroupRoutes:
             permit = self._permits.get(group)
         return permit is not None and permit.version != _UNKNOWN and self._session.alive(permit.session_id)
 
-    def begin_commit(self, group: str) -> bool:
-        """Like `may_forward`. If True, the permit stays until `end_commit`."""
+    def begin_use(self, group: str) -> bool:
+        """Like `may_forward`. If True, the permit stays until `end_use`."""
         with self._lock:
             self._in_flight[group] += 1
         if self.may_forward(group):
             return True
-        self.end_commit(group)
+        self.end_use(group)
         return False
 
-    def end_commit(self, group: str) -> None:
+    def end_use(self, group: str) -> None:
         """Note that a broker has answered a commit."""
         with self._lock:
             self._in_flight[group] -= 1
