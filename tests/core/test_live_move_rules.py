@@ -40,7 +40,11 @@ def test_members_that_cannot_move_with_their_group_are_named_with_their_clients(
         RegisteredInstance("scala", 2, Registration({"orders": 1}, dialect=Dialect.SCALA)),
         RegisteredInstance("odd", 3, MalformedNode("/consumers/billing/ids/odd", b"?", "not JSON")),
     ]
-    assert other_members(instances) == [f"member ({Dialect.ZKGROUPS})", f"scala ({Dialect.SCALA})", "odd (unknown client)"]
+    assert other_members(instances) == [
+        f"member ({Dialect.ZKGROUPS})",
+        f"scala ({Dialect.SCALA})",
+        "odd (unknown client)",
+    ]
 
 
 def test_a_move_to_the_brokers_stops_if_they_have_higher_offsets() -> None:

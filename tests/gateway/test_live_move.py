@@ -198,7 +198,7 @@ def test_a_group_is_not_moved_while_other_clients_are_registered(of: Of, make_to
     for _attempt in range(2):
         refused = sides.command("kafka", "--execute")
         assert refused.code == 4
-        assert f"do not come through a gateway are registered: {old_members.SCALA} (scala)" in refused.err
+        assert f"members that cannot move with it are registered: {old_members.SCALA} (scala)" in refused.err
         assert (sides.route, sides.is_marked, sides.kafka) == ("zookeeper", False, {})
         # Also if it has registered after the beginning of the move: then the move is undone.
         client.delete(f"/consumers/{sides.group}/ids/{old_members.SCALA}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from tests.cli.running import run
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Consumer, Consumergroup, EventKind, Member, Registry
 from zkgroups.core.znodes.group_route import RouteState
@@ -308,3 +310,15 @@ def read_until_committed(consumer: Consumer, sides: Sides, side: Side, expected:
         sides.offsets(side),
         consumer.stats(),
     )
+
+
+def test_migrate_status_without_a_plan_shows_who_uses_the_brokers(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    consumer = loop(topic)
+    consumer.until_holding(*topic.ats)
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    assert eventually(lambda: sides.permits != [], timeout=LONGEST)
+    shown = run("migrate", "status", "-z", legacy_kafka.zookeeper, "-o", "json")
+    [row] = [each for each in json.loads(shown.out)["groups"] if each["group"] == sides.group.name]
+    assert (row["state"], row["holders"]) == ("kafka", [f"member {consumer.consumer.id}"])
