@@ -25,6 +25,8 @@ ORDER = (
     "storage",
     "zookeeper",
     "datadir",
+    "tables",
+    "snapshots",
     "consumer",
     "messages",
     "aio",
@@ -35,7 +37,7 @@ ORDER = (
     "cli",
 )
 # The broker layer stands alone: it works without ZooKeeper.
-MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer", "messages"}}
+MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "tables", "snapshots", "consumer", "messages"}}
 # For users with an event loop: the library itself does not use it.
 FOR_USERS_ONLY = {"aio"}
 # Uses the public API of the library, and the workers of a consumer. Only these modules use it.
@@ -52,7 +54,7 @@ HOMES = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
     # `datadir` decompresses snappy with it.
-    "pyarrow": {"migration", "spark", "datadir"},
+    "pyarrow": {"migration", "spark", "datadir", "tables", "snapshots"},
     "matplotlib": {"spark"},
     "click": {"cli"},
     "yaml": {"cli"},
@@ -62,8 +64,9 @@ HOMES = {
     "kafka-python": {"kafka"},
     "cryptography": {"kafka"},
     "gssapi": {"kafka"},
-    # `testing` creates topics and checks brokers with it, because Kafka's own tools take seconds.
-    "confluent_kafka": {"messages", "testing"},
+    # `aio` only names the type of messages. `testing` creates topics and checks brokers with it, because Kafka's own
+    # tools take seconds.
+    "confluent_kafka": {"messages", "aio", "testing"},
     "pytest": {"testing"},
 }
 
@@ -127,8 +130,10 @@ MAY_READ_WALL_CLOCK = (
     "zkgroups/gateway/zookeeper_storage/members.py",
     "zkgroups/gateway/zookeeper_storage/storage.py",
     "zkgroups/migration/",
+    "zkgroups/snapshots/snapshot.py",
     "zkgroups/spark/",
     "zkgroups/storage/choose_snapshot.py",
+    "zkgroups/tables/table_reader.py",
     "zkgroups/zookeeper/admin/migration_marks.py",
     "zkgroups/zookeeper/instance.py",
     "zkgroups/zookeeper/reading/doctor_reader.py",
@@ -136,7 +141,7 @@ MAY_READ_WALL_CLOCK = (
 
 THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_new_thread"}
 MAY_START_THREADS = (
-    "zkgroups/aio.py",
+    "zkgroups/aio/",
     "zkgroups/consumer/",
     "zkgroups/gateway/zookeeper_storage/session_monitor.py",
     "zkgroups/gateway/zookeeper_storage/work_queues.py",
@@ -404,7 +409,7 @@ ALLOWED = {
     "zkgroups/spark/session.py": "class Own:\n    def use(self, run):\n        return self._jvm, run._replace(stop=1)",
     "zkgroups/consumer/member.py": "from ..zookeeper.group import Consumergroup",
     "zkgroups/consumer/generation_lifecycle.py": 'import logging\nlog = logging.getLogger("zkgroups.member")',
-    "zkgroups/aio.py": "import asyncio\nfrom .consumer import member\nfrom .deadline import Deadline",
+    "zkgroups/aio/member.py": "import asyncio\nfrom ..consumer import member\nfrom ..deadline import Deadline",
     "zkgroups/testing/plugin.py": "import pytest\nfrom zkgroups import Registry",
     "zkgroups/__init__.py": "from ._version import VERSION\nfrom .zookeeper.registry import Registry",
     "cli/demo/demo.py": "import rich, click\nfrom zkgroups import Registry\nfrom zkgroups.testing import java",

@@ -1,4 +1,4 @@
-"""The guides that need ZooKeeper only, and the consumer of docs/consumers.md with a broker.
+"""The guides that need ZooKeeper only, and the consumers of docs/consumers.md with a broker.
 
 The guides that need Spark are run in tests/spark/test_guides.py.
 """
@@ -32,6 +32,7 @@ from .guides import (
 
 [LOOP_OF_README] = [program for program in programs("README.md") if "Consumer(" in program]
 [CONSUMER] = [program for program in programs("docs/consumers.md") if "confluent_kafka" in program]
+LOOPS = [program for program in programs("docs/consumers.md") if "for message in consumer:" in program]
 TESTS = [program for program in programs("docs/python.md") if "def test_" in program]
 [PLUGIN] = [program for program in programs("docs/python.md") if program.startswith("pytest_plugins")]
 
@@ -83,13 +84,14 @@ def test_the_tests_in_the_python_guide_pass(zookeeper: Server, tmp_path: Path) -
     assert " passed" in result.stdout
 
 
-def test_the_consumer_reads_all_messages_and_commits_them_when_it_is_terminated(
-    legacy_kafka: KafkaBroker, tmp_path: Path
+@pytest.mark.parametrize(("number", "program"), [*enumerate([CONSUMER, *LOOPS])], ids=["member", "consumer", "asyncio"])
+def test_a_consumer_reads_all_messages_and_commits_them_when_it_is_terminated(
+    number: int, program: str, legacy_kafka: KafkaBroker, tmp_path: Path
 ) -> None:
-    assert len([line for line in CONSUMER.splitlines() if line.strip()]) <= 30
-    topic = "orders-of-the-guide"
+    assert len([line for line in program.splitlines() if line.strip()]) <= 30
+    topic = f"orders-of-the-guide-{number}"
     written = write_to(topic, legacy_kafka, partitions=3, messages=30)
-    assert consumed(topic, legacy_kafka, tmp_path, messages=30) == written
+    assert consumed(topic, legacy_kafka, tmp_path, messages=30, shown=program) == written
     with Registry.connect(legacy_kafka.zookeeper) as registry:
         group = registry.group("billing")
         assert sum(found.offset for found in group.offsets if isinstance(found, CommittedOffset)) == 30
@@ -127,9 +129,9 @@ def test_the_loop_in_the_readme_reads_all_messages_and_ctrl_c_commits_them(
         group.delete()
 
 
-def consumed(topic: str, broker: KafkaBroker, folder: Path, *, messages: int) -> set[str]:
+def consumed(topic: str, broker: KafkaBroker, folder: Path, *, messages: int, shown: str = CONSUMER) -> set[str]:
     """Run the consumer until it has printed that many messages, terminate it, and return its output."""
-    with running(CONSUMER, topic, broker, folder) as program:
+    with running(shown, topic, broker, folder) as program:
         assert program.stdout is not None
         read = {program.stdout.readline() for _ in range(messages)}
         program.terminate()

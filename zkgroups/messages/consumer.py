@@ -14,7 +14,7 @@ from ..core.rebalance.members import Assignor
 from ..core.znodes.offset_codec import check_offset
 from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..core.znodes.values import StartAt
-from ..deadline import Deadline, uptime
+from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
 from .client_settings import client_settings, confluent
@@ -22,7 +22,7 @@ from .fetch_errors import place
 from .fetcher import Pause
 from .handler_loop import run_handler
 from .handler_options import DeadLetter, Handler, HandlerOptions
-from .loop_delivery import Batch, LoopDelivery
+from .loop_delivery import Batch, LoopDelivery, Pace
 from .reading import Reading
 from .stats import ConsumerStats, PartitionStats
 
@@ -32,12 +32,7 @@ if TYPE_CHECKING:
 MOST_FETCHED: Final = 500
 """The most messages of one fetch. More objects at once would make Python look for garbage all the time."""
 
-_BRIEF: Final = 0.002
-"""In seconds: how long the loop may take for messages that it cannot be asked to leave out any more."""
-
-_LARGEST_PART: Final = 250
-
-_FOREVER: Final = float(threading.TIMEOUT_MAX)
+FOREVER: Final = float(threading.TIMEOUT_MAX)
 
 
 class Consumer:
@@ -126,11 +121,15 @@ class Consumer:
             on_revoked=on_revoked,
             on_lost=on_lost,
             on_event=on_event,
+            await_callback=self._await_callback,
         )
         self.group = group
         self.id = self._reading.member.id
         self._reader = 0  # the thread that reads
         self._stopping = False
+
+    _await_callback: Callable[[Any], object] | None = None
+    """Waits for the result of a callback that is a coroutine function. `zkgroups.aio` overrides it."""
 
     # Life
 
@@ -182,18 +181,17 @@ class Consumer:
         return chain.from_iterable(self._parts())
 
     def _parts(self) -> Iterator[Iterator[Message]]:
-        """Yield parts of batches. A part is one message, or more if the loop needs no more than `_BRIEF` for it."""
-        size = 1
+        """Yield parts of batches."""
+        pace = Pace()
         while True:
             try:
-                batch = self._load(Deadline(_FOREVER))
+                batch = self._load(Deadline(FOREVER))
             except MemberClosedError:
                 return
-            began = uptime()
-            while batch is not None and (part := batch.give(size)) is not None:
+            pace.begin()
+            while batch is not None and (part := batch.give(pace.size)) is not None:
                 yield part
-                began, before = uptime(), began
-                size = min(2 * size, _LARGEST_PART) if began - before < _BRIEF / 2 else max(size // 4, 1)
+                pace.end()
             batch = part = None  # free its messages before others are fetched
 
     def poll(self, timeout: float | None = None) -> Message | None:
@@ -206,26 +204,37 @@ class Consumer:
 
         The messages received before are finished.
         """
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidOptionError("count", count, "it must be a whole number above 0")
-        deadline = Deadline(_FOREVER) if timeout is None else Deadline.after("timeout", timeout)
+        check_count(count)
+        deadline = read_deadline(timeout)
         while (batch := self._load(deadline)) is not None:
-            with self._reading.changed:
-                if (part := batch.give(count)) is not None:
-                    found = list(part)
-                    batch.in_hand = len(found)
-                    return found
+            if found := self._hand_out(batch, count):
+                return found
         return []
+
+    def _hand_out(self, batch: Batch, count: int) -> list[Message]:
+        """Return up to `count` messages; none if the batch was cut."""
+        with self._reading.changed:
+            found = list(batch.give(count) or ())
+            batch.in_hand = len(found)
+            return found
 
     def _load(self, deadline: Deadline) -> Batch | None:
         """Finish what was handed out. Return a batch that has messages, or None after the deadline."""
         self._reader = threading.get_ident()
+        return self._fetch(deadline, left=self._ask())
+
+    def _ask(self) -> bool:
+        """Note that the loop asks for more: what it has received is finished. True if there are fetched messages."""
         if not self._reading.delivers_to(self._delivery):
             self._reading.deliver_to(self._delivery, automatic=self._automatic)  # after a `run` that has raised
         with self._reading.changed:
             self._delivery.finish()
             left = self._delivery.next_batch() is not None
             self._reading.changed.notify_all()
+        return left
+
+    def _fetch(self, deadline: Deadline, *, left: bool) -> Batch | None:
+        """Return a batch that has messages, or None after the deadline."""
         if left:
             self._reading.follow()  # it may have been revoked, or a seek may have made it void
         while True:
@@ -295,22 +304,30 @@ class Consumer:
         While `run` calls handlers, only `commit()` is allowed. It commits the position of the first unfinished message
         of each partition.
         """
+        in_hand = self._reads_here
+        self._commit(message, lambda: in_hand)
+
+    def _commit(self, message: Message | None, in_hand: Callable[[], bool], *, waits: bool = True) -> None:
+        """Commit. If `in_hand` returns True, commit the messages in hand, too."""
         if not self._reading.delivers_to(self._delivery):
             if message is not None:
                 reason = (
                     "while `run` calls handlers, others before it may be unfinished: call commit() without a message"
                 )
                 raise InvalidOptionError("message", message, reason)
-            self._reading.commit(self._reading.finished)
+            self._reading.commit(self._reading.finished, waits=waits)
             return
         if message is None:
-            known = self._delivery.handed_out if self._reads_here else self._delivery.positions
-            self._reading.commit(lambda: known(self._reading.committable))
+            self._reading.commit(lambda: self._received(in_hand()), waits=waits)
             return
         at, offset = place(message), message.offset()
         if at is None or offset is None:
             raise InvalidOptionError("message", message, "it must be a message of this consumer")
-        self._reading.commit(lambda: {at: offset + 1}, strict=True)
+        self._reading.commit(lambda: {at: offset + 1}, strict=True, waits=waits)
+
+    def _received(self, in_hand: bool) -> Mapping[TopicPartition, int]:
+        known = self._delivery.handed_out if in_hand else self._delivery.positions
+        return known(self._reading.committable)
 
     def position(self, at: TopicPartition) -> int | None:
         """Return the offset of the next message that is handed out; None while that is not known yet.
@@ -400,3 +417,14 @@ class Consumer:
         return (
             f"<Consumer {member.id!r} of group {self.group.name!r}, {member.state}, {len(self.assignment)} partitions>"
         )
+
+
+def check_count(count: object) -> None:
+    """Raise `InvalidOptionError` unless it is a number of messages to receive."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidOptionError("count", count, "it must be a whole number above 0")
+
+
+def read_deadline(timeout: float | None) -> Deadline:
+    """Return the deadline of a call that reads."""
+    return Deadline(FOREVER) if timeout is None else Deadline.after("timeout", timeout)

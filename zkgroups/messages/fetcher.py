@@ -143,16 +143,22 @@ class Fetcher:
             self._reader = threading.get_ident()
             if self._pauses_changed:
                 self._carry_out_pauses()
+            found = self._consume(most, timeout)
             if (now := uptime()) >= self._look_at:
-                self._look_at = now + _LOOK
-                self._note_log_ends(self.assigned)
-            found: list[Message] = self._client.consume(most, 0.0)
-            if found or not timeout:
-                return found
-            first = self._client.poll(timeout)  # `consume` would wait until it has all
-            if first is None:
-                return []
-            return [first, *(self._client.consume(most - 1, 0.0) if most > 1 else ())]
+                partitions = self.assigned
+                self._note_log_ends(partitions)
+                all_known = bool(partitions) and partitions <= self._log_ends.keys()
+                self._look_at = now + _LOOK if all_known else now
+            return found
+
+    def _consume(self, most: int, timeout: float) -> list[Message]:
+        found: list[Message] = self._client.consume(most, 0.0)
+        if found or not timeout:
+            return found
+        first = self._client.poll(timeout)  # `consume` would wait until it has all
+        if first is None:
+            return []
+        return [first, *(self._client.consume(most - 1, 0.0) if most > 1 else ())]
 
     def positions(self) -> dict[TopicPartition, int] | None:
         """Return the offset after the last message that `fetch` has returned of each partition. Only by its thread.

@@ -12,11 +12,17 @@ from operator import length_hint, methodcaller
 from typing import TYPE_CHECKING, Final
 
 from ..core.znodes.topic_partition import TopicPartition, known_partition
+from ..deadline import uptime
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 Partitions = frozenset[TopicPartition]
+
+_BRIEF: Final = 0.002
+"""In seconds: how long the loop may take for messages that it cannot be asked to leave out any more."""
+
+_LARGEST_PART: Final = 250
 
 _topic_of: Final = methodcaller("topic")
 _partition_of: Final = methodcaller("partition")
@@ -72,6 +78,24 @@ class Batch:
         if self.ends is not None and self.given == len(self.messages):
             return self.ends.items()
         return _ends(self.messages[: self.given])
+
+
+class Pace:
+    """How many messages to give a loop at once: one, or more if it needs no more than `_BRIEF` for them."""
+
+    def __init__(self) -> None:
+        self.size = 1
+        self._began = uptime()
+
+    def begin(self) -> None:
+        """Note that the loop begins with a part."""
+        self._began = uptime()
+
+    def end(self) -> None:
+        """Note that the loop has asked for the next part, and begins with it."""
+        now = uptime()
+        self.size = min(2 * self.size, _LARGEST_PART) if now - self._began < _BRIEF / 2 else max(self.size // 4, 1)
+        self._began = now
 
 
 class LoopDelivery:

@@ -250,8 +250,12 @@ class Reading:
 
     # Any thread
 
-    def commit(self, offsets: Callable[[], Mapping[TopicPartition, int]], *, strict: bool = False) -> None:
+    def commit(
+        self, offsets: Callable[[], Mapping[TopicPartition, int]], *, strict: bool = False, waits: bool = True
+    ) -> None:
         """Commit these offsets. During a rebalance, wait for the next generation: kept partitions can be committed.
+
+        A callback must not wait (`waits=False`): the next generation waits for it.
 
         `offsets` is called with `changed` held. If `strict`, raise an error for a partition that is not held any more,
         and for an offset below the committed one. Otherwise leave them out.
@@ -269,7 +273,7 @@ class Reading:
                     raise NotClaimedError(next(iter(chosen)), "is not held by this consumer: stop working on it")
                 return
             except GenerationEndedError:
-                if not self._await_other(generation, deadline):
+                if not (waits and self._await_other(generation, deadline)):
                     raise
 
     def _await_other(self, generation: Generation | None, deadline: Deadline) -> bool:
