@@ -25,7 +25,7 @@ from benchmarks import Times, in_turn, ratios, result, table
 from benchmarks._trees import seed
 from zkgroups.core.selection import Selection
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.source.data_dir_reader import find_state, read_batches
+from zkgroups.tables.data_dir_reader import find_state, read_batches
 from zkgroups.testing import ZooKeeperServer
 
 LARGE, SMALL = 10_000, 2_000  # groups of 100 offsets each

@@ -43,8 +43,8 @@ from zkgroups import CommittedOffset, Registry
 from zkgroups.core.selection import Selection
 from zkgroups.spark import SourceOptions, take_snapshot
 from zkgroups.spark.session import own_session
-from zkgroups.spark.source.arrow_columns import from_array, offset_columns
-from zkgroups.spark.source.table_reader import read_batches
+from zkgroups.tables.arrow_columns import from_array, offset_columns
+from zkgroups.tables.table_reader import read_batches
 from zkgroups.testing import ZooKeeperServer
 from zkgroups.zookeeper.kazoo_compat.safe_decoding import decode_names
 from zkgroups.zookeeper.requests.multiread_format import END, Kind, listings, operations

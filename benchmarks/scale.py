@@ -39,7 +39,7 @@ from benchmarks.reads import columns, objects, one_by_one
 from zkgroups import Member, Registry
 from zkgroups.core.selection import Selection
 from zkgroups.spark import SourceOptions
-from zkgroups.spark.source.table_reader import read_batches
+from zkgroups.tables.table_reader import read_batches
 from zkgroups.testing import ZooKeeperServer, four_letter_words
 
 OFFSETS = 100

@@ -31,7 +31,7 @@ COMPLETE_VARIABLE: Final = "_ZKGROUPS_COMPLETE"
 
 
 COMMANDS: Final = {
-    "groups": (".groups.commands:groups", "List, describe, create, delete, copy and prune consumer groups."),
+    "groups": (".groups.commands:groups", "List, describe, explain, create, delete, copy and prune consumer groups."),
     "members": (
         ".members.commands:members",
         "List registered instances and their subscriptions; evict stuck ones.",

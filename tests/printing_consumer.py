@@ -16,7 +16,7 @@ from typing import Self
 
 from zkgroups.testing import ChildProcess
 
-LONGEST = 60.0
+LONGEST = 120.0
 
 
 class PrintingProcess:

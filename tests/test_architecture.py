@@ -25,6 +25,8 @@ ORDER = (
     "storage",
     "zookeeper",
     "datadir",
+    "tables",
+    "snapshots",
     "consumer",
     "messages",
     "aio",
@@ -35,7 +37,7 @@ ORDER = (
     "cli",
 )
 # The broker layer stands alone: it works without ZooKeeper.
-MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer", "messages"}}
+MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "tables", "snapshots", "consumer", "messages"}}
 # For users with an event loop: the library itself does not use it.
 FOR_USERS_ONLY = {"aio"}
 # Uses the public API of the library, and the workers of a consumer. Only these modules use it.
@@ -52,7 +54,7 @@ HOMES = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
     # `datadir` decompresses snappy with it.
-    "pyarrow": {"migration", "spark", "datadir"},
+    "pyarrow": {"migration", "spark", "datadir", "tables", "snapshots"},
     "matplotlib": {"spark"},
     "click": {"cli"},
     "yaml": {"cli"},
@@ -128,8 +130,10 @@ MAY_READ_WALL_CLOCK = (
     "zkgroups/gateway/zookeeper_storage/members.py",
     "zkgroups/gateway/zookeeper_storage/storage.py",
     "zkgroups/migration/",
+    "zkgroups/snapshots/snapshot.py",
     "zkgroups/spark/",
     "zkgroups/storage/choose_snapshot.py",
+    "zkgroups/tables/table_reader.py",
     "zkgroups/zookeeper/admin/migration_marks.py",
     "zkgroups/zookeeper/instance.py",
     "zkgroups/zookeeper/reading/doctor_reader.py",

@@ -12,6 +12,7 @@ from ..shared.command_classes import Group
     lazy={
         "list": f"{__package__}.list:list_groups",
         "describe": f"{__package__}.describe:describe",
+        "explain": f"{__package__}.explain:explain",
         "create": f"{__package__}.create_delete:create",
         "delete": f"{__package__}.create_delete:delete",
         "copy": f"{__package__}.copy:copy",
@@ -19,7 +20,7 @@ from ..shared.command_classes import Group
     },
 )
 def groups() -> None:
-    """List, describe, create, delete, copy and prune consumer groups.
+    """List, describe, explain, create, delete, copy and prune consumer groups.
 
     A group is a child node of /consumers. Its registrations, owners and offsets are below that node.
 

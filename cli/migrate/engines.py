@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from enum import StrEnum
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import click
+from zkgroups.exceptions import ZkgroupsException
 
-from zkgroups.exceptions import MissingDependencyError, ZkgroupsException
-
+from ..shared.engine_options import EngineKind as EngineKind
+from ..shared.engine_options import EngineOptions as CommonEngineOptions
+from ..shared.engine_options import arrow_installed
+from ..shared.engine_options import engine_option as engine_option_of
 from ..shared.options import Options
 from ..shared.progress import ShowText, is_hidden, progress
-from ..shared.spark_options import SparkOptions, spark_installed
+from ..shared.spark_options import spark_installed
 
 if TYPE_CHECKING:
     from zkgroups.migration.engines.engine import Engine
@@ -31,58 +31,24 @@ _STEPS: Final = 2
 """The calls of `on_progress` of each step."""
 
 
-class EngineKind(StrEnum):
-    """The values of `--engine`."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
-
-
 def engine_option(command: Decorated) -> Decorated:
     """`--engine`, as `engine`: see `EngineOptions`."""
-    return click.option(
-        "--engine",
-        type=click.Choice([each.value for each in EngineKind]),
-        default=EngineKind.AUTO.value,
-        show_default=True,
-        help="Where to do the work. local is this process, which starts faster. auto chooses Spark for a large plan, "
+    return engine_option_of(
+        EngineKind.AUTO,
+        "Where to do the work. local is this process, which starts faster. auto chooses Spark for a large plan, "
         "a folder on another file system, and with --master or --conf.",
     )(command)
 
 
 @dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """The engine, and how Spark runs."""
-
-    kind: EngineKind
-    spark: SparkOptions
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> Self:
-        """Remove the values of `engine_option` and `spark_options` from the options of a command."""
-        found = cls(EngineKind(given.pop("engine")), SparkOptions(given.pop("master"), given.pop("settings")))
-        if found.kind is EngineKind.LOCAL and found.spark.are_given:
-            raise click.UsageError("--master and --conf need --engine spark", click.get_current_context())
-        return found
-
-    def is_local(self, *folders: str, is_small: Callable[[], bool]) -> bool:
-        """Return whether to work in this process. `is_small` is called if the other options leave that open."""
-        if self.kind is not EngineKind.AUTO:
-            return self.kind is EngineKind.LOCAL
-        from zkgroups.storage.files import local_path, may_have_hadoop_settings
-
-        on_disk = all(map(local_path, folders))
-        has_no_scheme = any(not folder.lower().startswith("file:") for folder in folders)
-        if self.spark.are_given or not on_disk or (has_no_scheme and may_have_hadoop_settings()):
-            return False
-        return is_small() or find_spec("pyspark") is None
+class EngineOptions(CommonEngineOptions):
+    """The engine that moves groups, and how Spark runs."""
 
     @contextmanager
     def open(self, options: Options, *, local: bool) -> Iterator[Engine]:
         """Start the engine, and stop it afterwards."""
         if local:
-            with arrow_installed():
+            with arrow_installed("migrate"):
                 from zkgroups.migration.engines.garbage import rare_collections
                 from zkgroups.migration.engines.local_engine import LocalEngine
             with rare_collections():
@@ -103,7 +69,7 @@ def has_few_offsets(destination: str) -> bool:
 
 def are_few(count: Callable[[Engine], int]) -> bool:
     """Return whether there are few offsets. Missing or damaged files count as few: reading them fails anyway."""
-    with arrow_installed():
+    with arrow_installed("migrate"):
         from zkgroups.migration.engines.local_engine import LocalEngine
     offsets = 0
     with suppress(ZkgroupsException):
@@ -118,17 +84,6 @@ def stored_plan(options: Options, destination: str, given: dict[str, Any]) -> It
     local = chosen.is_local(destination, is_small=lambda: has_few_offsets(destination))
     with chosen.open(options, local=local) as engine:
         yield engine
-
-
-@contextmanager
-def arrow_installed() -> Iterator[None]:
-    """If Arrow is not installed, raise an error with the command that installs it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "pyarrow":
-            raise
-        raise MissingDependencyError("this command needs Arrow: pip install 'zkgroups[migrate]'") from error
 
 
 @contextmanager

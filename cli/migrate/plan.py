@@ -13,6 +13,7 @@ from zkgroups.core.migration.plan_rows import MatchRow, ReportRow
 from zkgroups.exceptions import DamagedFileError
 
 from ..shared.command_classes import Command
+from ..shared.engine_options import arrow_installed
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FolderUri
 from ..shared.messages import say
@@ -20,7 +21,7 @@ from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.spark_options import at_option, selection_options, spark_options, writing_options
 from .both_sides import broker_options, check_brokers, check_zookeeper, plan_argument, source_options
-from .engines import LOCAL_GROUPS, EngineOptions, are_few, arrow_installed, engine_option, steps_shown, stored_plan
+from .engines import LOCAL_GROUPS, EngineOptions, are_few, engine_option, steps_shown, stored_plan
 from .options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
 from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_summary, planned_row
 
@@ -142,7 +143,7 @@ def _source(options: Options, snapshot: str | None, at: str | None, selected: di
         if at is not None:
             raise click.UsageError("--at needs --from-snapshot DIR", click.get_current_context())
         return source_options(options, **selected)
-    with arrow_installed():
+    with arrow_installed("migrate"):
         from zkgroups.migration.snapshot_source import SnapshotSource
 
     selected.pop("parallelism")

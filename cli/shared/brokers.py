@@ -40,7 +40,7 @@ def reported_as(missing: str, tally: Tally) -> Iterator[None]:
     except InvalidInputError:
         raise
     except ZkgroupsException as error:
-        tally.failed(ZkgroupsException(f"{missing}: {sentence(error)}"))
+        tally.missed(error, f"{missing}: {sentence(error)}")
 
 
 def missing_brokers(what_for: str) -> click.UsageError:

@@ -10,15 +10,18 @@ import click
 
 from ..shared.command_classes import Command
 from ..shared.connect import for_workers
+from ..shared.engine_options import EngineKind, EngineOptions, arrow_installed, engine_option
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, FolderUri
 from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
+from ..shared.progress import progress
 from ..shared.spark_options import SparkOptions, spark_installed, steps_shown, writing_options
 
 if TYPE_CHECKING:
-    from zkgroups.spark import SourceOptions
+    from zkgroups.snapshots.snapshot import Snapshot
+    from zkgroups.tables.source_options import SourceOptions
 
 _COUNTS: Final = (
     Column("GROUPS", "groups", right=True),
@@ -82,18 +85,23 @@ _SURVEY: Final = Table(
     callback=lambda _ctx, _param, text: _zxid(text),
     help="With --from-data-dir: read the state after this transaction; the last by default.",
 )
+@engine_option(
+    EngineKind.SPARK,
+    "Where to do the work. local is this process: it starts no Spark, and DEST is a folder on this machine.",
+)
 @writing_options
 @click.option("--dry-run", is_flag=True, help="Only count what would be read. Does not start Spark.")
 @click.pass_obj
-def snapshot(
-    options: Options, /, destination: str, master: str | None, settings: dict[str, str], dry_run: bool, **chosen: Any
-) -> None:
+def snapshot(options: Options, /, destination: str, dry_run: bool, **chosen: Any) -> None:
     """Write all offsets, owners and members as Parquet, read within seconds of each other.
 
     DEST is a folder or any other location that Spark can write to. Each run adds one snapshot as
     DEST/table=offsets/snapshot=TIME, beside table=owners and table=members. A snapshot is complete once its _SUCCESS
     exists; readers never see an incomplete one. A node that cannot be read has a row with the problem. If any node is
     forbidden, the exit code is 9.
+
+    Starting Spark takes seconds, and many times the processor time of a small snapshot. --engine local works in this
+    process, so that cron can take a snapshot every minute. Both engines write the same files, and can share one DEST.
 
     With --from-data-dir, the command reads the files of a ZooKeeper server: its latest intact snapshot, and the
     transactions after it. It reports the files that it skips. If the logs are damaged or incomplete, it writes nothing
@@ -105,23 +113,32 @@ def snapshot(
     \b
     Example:
       zkgroups -z zk1:2181/kafka snapshot /data/groups
+      zkgroups -z zk1:2181/kafka snapshot /data/groups --engine local
       zkgroups -z zk1:2181/kafka snapshot hdfs:///data/groups --groups 'billing.*' --master yarn
       zkgroups -z zk1:2181/kafka snapshot /data/groups --dry-run
       zkgroups snapshot /data/groups --from-data-dir /backup/zookeeper --chroot /kafka
     """
-    with spark_installed():
-        from zkgroups import spark
+    engine = EngineOptions.of(chosen)
+    local = engine.is_on_this_machine(destination)
+    if local and chosen["parallelism"] is not None:
+        raise click.UsageError("--parallelism needs --engine spark", click.get_current_context())
+    source = _source(options, chosen)
+    if dry_run:
+        forbidden = _show_survey(options, source)
+    elif local:
+        forbidden = _take_here(options, source, destination)
+    else:
+        forbidden = _take_with_spark(options, source, destination, engine.spark)
+    if forbidden:
+        raise click.exceptions.Exit(ExitCode.PARTIAL)
+
+
+def _source(options: Options, chosen: dict[str, Any]) -> SourceOptions:
+    from zkgroups.tables.source_options import SourceOptions
+
     folders = {name: str(chosen.pop(name).absolute()) for name in ("data_dir", "data_log_dir") if chosen[name]}
     address = folders if "data_dir" in folders else {**for_workers(options), **folders}
-    source = _with_fixed_state(options, spark.SourceOptions(**address, **chosen))
-    own = SparkOptions(master, settings)
-    if not dry_run:
-        own.check_writes_to(destination)
-    if source.files is None:
-        with source.connect() as registry:
-            registry.require_root()  # fails fast: starting Spark takes seconds
-    if _show_survey(options, source) if dry_run else _take(options, source, destination, own):
-        raise click.exceptions.Exit(ExitCode.PARTIAL)
+    return _with_fixed_state(options, SourceOptions(**address, **chosen))
 
 
 def _with_fixed_state(options: Options, source: SourceOptions) -> SourceOptions:
@@ -146,20 +163,46 @@ def _zxid(text: str | None) -> int | None:
 
 
 def _show_survey(options: Options, source: SourceOptions) -> int:
-    from zkgroups.spark import survey
-
+    with arrow_installed("snapshots"):
+        from zkgroups.snapshots.snapshot import survey
+    _check_root(source)
     found = survey(source)
     row = {"zookeeper": source.shown_cluster, **dataclasses.asdict(found)}
     Output(options).write(_SURVEY, [row])
     return found.forbidden
 
 
-def _take(options: Options, source: SourceOptions, destination: str, spark: SparkOptions) -> int:
-    from zkgroups.spark.snapshots.snapshot import STEPS, take_snapshot
+def _check_root(source: SourceOptions) -> None:
+    """Report a wrong address before Spark starts, which takes seconds."""
+    if source.files is None:
+        with source.connect() as registry:
+            registry.require_root()
 
+
+def _take_here(options: Options, source: SourceOptions, destination: str) -> int:
+    with arrow_installed("snapshots"):
+        from zkgroups.snapshots.local_snapshot import take_snapshot
+        from zkgroups.snapshots.snapshot import STEPS
+    _check_root(source)
+    with progress(options, STEPS, lambda: 0.0) as told:
+        taken = take_snapshot(destination, source, on_progress=told)
+    return _show(options, source, taken)
+
+
+def _take_with_spark(options: Options, source: SourceOptions, destination: str, spark: SparkOptions) -> int:
+    with spark_installed():
+        from zkgroups.snapshots.snapshot import STEPS
+        from zkgroups.spark import take_snapshot
+    spark.check_writes_to(destination)
+    _check_root(source)
     say(options, f"Starting Spark to write a snapshot of {source.shown_cluster} to {destination}.")
     with spark.session(options) as session, steps_shown(options, session, STEPS) as told:
         taken = take_snapshot(session, destination, source, on_progress=told)
+    return _show(options, source, taken)
+
+
+def _show(options: Options, source: SourceOptions, taken: Snapshot) -> int:
+    """Print the counts and warnings, and return the number of forbidden nodes."""
     Output(options).write(_TAKEN, [dataclasses.asdict(taken)])
     if not taken.groups:
         complain("the snapshot has no groups: if they are below a chroot, add it to the address")

@@ -21,7 +21,7 @@ from kazoo.protocol.states import EventType, WatchedEvent
 from tests.testing.waiting import eventually
 from zkgroups.testing import TcpProxy
 
-from .running import COMMAND, Ended, run, started
+from .running import COMMAND, TIMEOUT, Ended, run, started
 
 OWNER = "/consumers/invoices/owners/orders/0"
 SESSION = 5.0
@@ -95,7 +95,7 @@ class Holder:
         return self.beats.with_name(f"{self.beats.name}.{who}")
 
     def ended(self) -> Ended:
-        out, err = self.process.communicate(timeout=30)
+        out, err = self.process.communicate(timeout=TIMEOUT)
         return Ended(self.process.returncode, out, err)
 
     def wait_gone(self) -> float:
@@ -106,7 +106,7 @@ class Holder:
     def next_claims(self) -> Ended:
         """Wait for the claim in another process, whose command prints the time."""
         tell = "import time; print(time.time())"
-        arguments = ("claim", "invoices", "orders", "0", "--wait", "20", "--", sys.executable, "-c", tell)
+        arguments = ("claim", "invoices", "orders", "0", "--wait", "60", "--", sys.executable, "-c", tell)
         return run(*arguments, env={"ZKGROUPS_ZOOKEEPER": self.hosts})
 
 
@@ -121,7 +121,7 @@ def holding(
 ) -> Iterator[Holder]:
     """A claim of orders/0 at the address `through`, with a running command. Other clients use `hosts`."""
     beats = tmp_path / "beats"
-    options = ("--session-timeout", str(SESSION), "--grace", str(GRACE), "--timeout", "5")
+    options = ("--session-timeout", str(SESSION), "--grace", str(GRACE), "--timeout", "15")
     command = (sys.executable, "-I", "-S", "-c", STUBBORN, str(beats), str(PACE))
     address = {"ZKGROUPS_ZOOKEEPER": through or hosts}
     arguments = ("claim", "invoices", "orders", "0", *options, "--", *command)

@@ -285,9 +285,9 @@ def test_a_lost_claim_names_the_new_owner(zookeeper_hosts: str, invoices: Consum
 
 
 def test_ctrl_c_is_passed_on_to_the_command(zookeeper_hosts: str, invoices: Consumergroup) -> None:
-    script = "trap 'echo caught' INT; echo running; while :; do sleep 0.05; done"
+    script = "trap 'echo caught; exit 0' INT; echo running; while :; do sleep 0.05; done"
     with Terminal(
-        "claim", "invoices", "orders", "0", "--grace", "0.3", "--", "sh", "-c", script,
+        "claim", "invoices", "orders", "0", "--", "sh", "-c", script,
         env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts},
     ) as terminal:  # fmt: skip
         terminal.wait_for("running")
@@ -356,7 +356,7 @@ def test_a_waiting_claim_succeeds_once_the_partition_is_released(zookeeper_hosts
     with invoices.instance("holder") as holder:
         holder.register()
         claim = holder.claim(AT)
-        arguments = ("claim", "invoices", "orders", "0", "--wait", "20", "--as", "next", "--", "echo", "ran")
+        arguments = ("claim", "invoices", "orders", "0", "--wait", "60", "--as", "next", "--", "echo", "ran")
         with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
             claim.release()
             done = ended(process)

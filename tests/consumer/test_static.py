@@ -188,7 +188,7 @@ def test_an_id_that_the_next_process_does_not_use_is_deregistered_after_the_sess
         )
 
     def connect() -> Registry:
-        return Registry.connect(zookeeper_hosts, session_file=file, session_timeout=4.0)
+        return Registry.connect(zookeeper_hosts, session_file=file, session_timeout=6.0)
 
     before = connect()
     left = [member(before, id) for id in ("container-1", "kept")]
@@ -271,7 +271,7 @@ def test_without_a_file_a_member_of_the_same_id_waits_until_its_old_session_ends
     print(f"{waited:.2f} s")
     assert again.session != first.session
     assert again.starts.keys() == first.starts.keys()
-    assert waited < SHORT + 15
+    assert waited < SHORT + 60
     assert settled(a, 2).interruptions > 0
 
 
@@ -308,7 +308,7 @@ def test_a_returning_member_releases_partitions_that_others_should_have_by_now(
 
 
 def test_a_member_killed_at_any_moment_never_waits_for_its_own_session(
-    other: Callable[..., Member], start: Start, file: Path
+    group: Consumergroup, other: Callable[..., Member], start: Start, file: Path
 ) -> None:
     """Nothing is registered before the file contains the session. So every registered session can be resumed."""
     chance = random.Random(seed())
@@ -318,10 +318,9 @@ def test_a_member_killed_at_any_moment_never_waits_for_its_own_session(
         with suppress(subprocess.TimeoutExpired):
             b.process.wait(chance.uniform(0.2, 0.8))
         b.end(signal.SIGKILL)
-    began = time.monotonic()
-    b = start(file)
-    b.having(2)
-    assert time.monotonic() - began < LONG / 2
+    registered = [each.session for each in group.instances() if each.id == "b"]
+    again = start(file).having(2)
+    assert registered in ([], [again.session])
     settled(a, 2)
 
 

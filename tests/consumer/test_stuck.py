@@ -82,10 +82,11 @@ def test_a_foreign_owner_is_reported_once_after_the_rebalance_timeout_and_other_
     until_working_on(a, orders - {P2})
     [waiting] = told(a, EventKind.WAITING)
     assert (waiting.at, waiting.detail) == ({P2}, who)
-    assert told(a, EventKind.STUCK) == []
     a.until(lambda: told(a, EventKind.STUCK), "the word")
     [stuck] = told(a, EventKind.STUCK)
     assert (stuck.at, stuck.detail) == ({P2}, who)
+    kinds = [event.kind for event in a.events]
+    assert kinds.index(EventKind.WAITING) < kinds.index(EventKind.ASSIGNED) < kinds.index(EventKind.STUCK)
     assert a.member.state is InstanceState.AWAITING_SYNC
     assert a.generations[-1].active
     assert a.member.assignment == orders - {P2}
@@ -307,6 +308,5 @@ def test_a_missing_plan_is_reported_and_waiting_members_are_not_stable(
         b.expect(LookupError)
         b.until(lambda: any(event.kind is EventKind.STUCK for event in b.events))
         assert b.member.state is InstanceState.JOINING
-    [stuck] = [event for event in b.events if event.kind is EventKind.STUCK]
     # Each member tries to plan in turn.
-    assert stuck.detail in {f"{planner!r} has not written a plan" for planner in "ab"}
+    assert {event.detail for event in told(b, EventKind.STUCK)} <= {f"{id!r} has not written a plan" for id in "ab"}

@@ -48,7 +48,7 @@ def test_failure_7_after_the_machine_has_slept_a_member_stops_its_work_until_the
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with TcpProxy(zookeeper.address) as proxy:
-        away = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=4.0)
+        away = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=20.0)
         member = run(on=away.group("billing")).until_holding(orders)
         before = member.generations[-1]
         proxy.hold()

@@ -35,6 +35,7 @@ LONG = 300.0
 ANSWER_TIMEOUT = 30.0
 MOMENT = 0.03
 """How long the broker may take for an answer that it should not give."""
+_PROBE = -1
 
 
 @dataclass
@@ -71,6 +72,17 @@ class Broker:
         connection.sendall(message.encode(header=True, framed=True))
         self._open[id] = connection, message
 
+    def settle(self) -> None:
+        """Return when the broker has begun all requests that were sent before, also those that it does not answer yet.
+
+        It has read them before the first of these requests, and begins them before the second.
+        """
+        for _ in range(2):
+            self.send(_PROBE, admin.DescribeGroupsRequest(version=5, groups=["nobody's"]))
+            connection, _message = self._open[_PROBE]
+            select.select([connection], [], [], ANSWER_TIMEOUT)
+            self._read(_PROBE)
+
     def forget(self, id: int) -> None:
         self._open.pop(id)[0].close()
 
@@ -96,9 +108,10 @@ class Broker:
 
     def _read(self, id: int) -> Any:
         connection, message = self._open.pop(id)
-        with connection:
-            (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
-            data = connection.recv(size, socket.MSG_WAITALL)
+        # `MSG_WAITALL` does not wait on a socket with a timeout.
+        with connection, connection.makefile("rb") as stream:
+            (size,) = struct.unpack(">i", stream.read(4))
+            data = stream.read(size)
         name = type(message).__name__.replace("Request", "Response")
         answer = getattr(consumer, name, None) or getattr(admin, name)
         return answer.decode(data, version=message.version, header=True)
@@ -146,6 +159,8 @@ class Comparison:
         self.broker.send(id, message)
         self.coordinator.wait(0)
         mine, self.coordinator.answers = self.coordinator.answers, {}
+        if id not in mine:
+            self.broker.settle()
         theirs = self.broker.answers(set(mine) - self._never_answered(mine, id))
         for other in self._never_answered(mine, id) - set(theirs):
             self.broker.forget(other)

@@ -24,8 +24,8 @@ from zkgroups.datadir.data_dir import DataDir
 from zkgroups.datadir.replayed_changes import CLOSE_SESSION, CREATE, CREATE_TTL, DELETE, MULTI, SET_ACL, SET_DATA, STAT
 from zkgroups.datadir.snapshot_file import END_OF_NODES, HEADER
 from zkgroups.exceptions import DamagedDataError, NotFoundError
-from zkgroups.spark.source.data_dir_reader import count, read_batches
-from zkgroups.spark.source.options import SourceOptions
+from zkgroups.tables.data_dir_reader import count, read_batches
+from zkgroups.tables.source_options import SourceOptions
 from zkgroups.zookeeper.reading import tree_walk
 
 from ..seeds import seeds

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from tests.cli.running import TIMEOUT, started
+from tests.testing.waiting import eventually, stands_still
 from zkgroups.testing import KafkaBroker, ports
 
 SESSION = 6
@@ -49,6 +50,9 @@ class GatewayProcess:
     def send(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)
+        if number is signal.SIGSTOP:
+            pid = self.process.pid
+            assert eventually(lambda: stands_still(pid))
 
     def end(self) -> None:
         """Terminate it, as an administrator does."""

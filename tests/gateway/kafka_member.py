@@ -7,6 +7,7 @@ import time
 from concurrent.futures import Future
 from typing import Any, Self
 
+from tests.testing.waiting import eventually
 from zkgroups import TopicPartition
 from zkgroups.coordinator import (
     CommitRequest,
@@ -55,7 +56,7 @@ class KafkaMember:
         self._client_id, self._instance_id = client_id, instance_id
         self._cooperative, self._session_timeout = cooperative, session_timeout
         self._strategy = strategy or ("cooperative-sticky" if cooperative else "range")
-        self._paused = threading.Event()
+        self._paused, self._rests = threading.Event(), threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=client_id)
 
@@ -75,19 +76,22 @@ class KafkaMember:
 
     def leave(self) -> None:
         """Leave the group in order."""
+        assert eventually(lambda: self.member_id), "it has not joined"
         self.kill()
         self.assigned = _NOTHING
         answer = self._served.ask(LeaveRequest(self._group, (MemberIdentity(self.member_id, self._instance_id),)))
         assert {error.name for error in answer.members} == {"NONE"}
 
     def pause(self) -> None:
-        """Send no heartbeats, as a client that processes a message for long."""
+        """Send no heartbeats, as a client that processes a message for long. None is under way when this returns."""
         self._paused.set()
+        assert self._rests.wait(PATIENCE)
 
     def go_on(self) -> None:
         self._paused.clear()
+        self._rests.clear()
 
-    def send_commit(self, offset: int, *partitions: TopicPartition, **details: Any) -> Future[Any]:
+    def send_use(self, offset: int, *partitions: TopicPartition, **details: Any) -> Future[Any]:
         """Commit the offset for these partitions, or for all that are assigned."""
         value = CommittedValue(offset, **details)
         offsets = dict.fromkeys(partitions or sorted(self.assigned), value)
@@ -95,7 +99,7 @@ class KafkaMember:
 
     def commit(self, offset: int, *partitions: TopicPartition, **details: Any) -> dict[TopicPartition, str]:
         """Commit, and return the errors."""
-        answer = self.send_commit(offset, *partitions, **details).result(PATIENCE)
+        answer = self.send_use(offset, *partitions, **details).result(PATIENCE)
         return {at: error.name for at, error in answer.errors.items()}
 
     # For members that read messages
@@ -166,8 +170,9 @@ class KafkaMember:
             return KafkaError.REBALANCE_IN_PROGRESS
         if answer.error:
             return KafkaError(answer.error)
-        before, self.assigned = self.assigned, decode_assignment(answer.assignment) or _NOTHING
-        self.history.append(self.assigned)
+        assigned = decode_assignment(answer.assignment) or _NOTHING
+        self.history.append(assigned)  # before a test sees the partitions
+        before, self.assigned = self.assigned, assigned
         self.on_assigned()
         # A cooperative client joins again after it has given up partitions.
         return KafkaError.REBALANCE_IN_PROGRESS if before - self.assigned else KafkaError.NONE
@@ -175,6 +180,7 @@ class KafkaMember:
     def _work(self) -> KafkaError:
         while not self._stopped.wait(HEARTBEAT):
             if self._paused.is_set():
+                self._rests.set()
                 continue
             self.on_beat()
             answer = self._ask(HeartbeatRequest(self._group, self.member_id, self.generation, self._instance_id))

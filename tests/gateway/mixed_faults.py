@@ -17,7 +17,7 @@ from itertools import count, product
 from tests.consumer import journal
 from tests.consumer.history import History, Kind, Violation, fallen, unfenced
 from tests.consumer.nemesis import Nemesis, Strike
-from tests.consumer.scala import ScalaConsumer, whose
+from tests.consumer.scala import SHORT_SESSION, ScalaConsumer, whose
 from tests.consumer.with_scala.mixed_group import AS_IT_COMES, STILL, Feed
 from tests.testing.waiting import eventually
 from zkgroups import Registry
@@ -52,7 +52,7 @@ class ScalaPlace:
     def start(self) -> None:
         """Start the next member. A killed one stays registered until its session expires."""
         name = f"{self._name}-{next(self._numbers)}"
-        member = ScalaConsumer(self._broker, self._group, name, {self._topic: 1}, config=AS_IT_COMES)
+        member = ScalaConsumer(self._broker, self._group, name, {self._topic: 1}, config=AS_IT_COMES | SHORT_SESSION)
         self.all.append(self._stack.enter_context(member))
 
     def send(self, number: signal.Signals) -> None:

@@ -20,7 +20,7 @@ from zkgroups.kafka.wire.address import Address
 from zkgroups.kafka.wire.runner import Runner
 from zkgroups.testing import ports
 
-LONGEST = 30.0
+LONGEST = 60.0
 QUICK = CoordinatorConfig(assignment_by=AssignmentBy.COORDINATOR, initial_rebalance_delay=0.2, min_session_timeout=1.0)
 
 T = TypeVar("T")
@@ -78,13 +78,16 @@ def running(
 
 @contextmanager
 def reserved(count: int) -> Iterator[list[int]]:
-    """Reserve a port for the gateway, and a range of ports for its brokers."""
+    """Reserve a port for the gateway, and a range of ports for its brokers, which may be free for a while."""
     with contextlib.ExitStack() as stack:
         while True:
             found = ports.reserve()
             stack.callback(found.release)
             numbers = [found.number, *range(found.number + 2, found.number + 1 + count)]
-            if all(map(ports.is_free, numbers)):
+            guards = [ports._bind(each + 1) for each in numbers[1::2] if each + 1 not in numbers]
+            for guard in filter(None, guards):
+                stack.callback(guard.close)
+            if all(map(ports.is_free, numbers)) and None not in guards:
                 yield numbers
                 return
 

@@ -50,11 +50,11 @@ def test_a_member_of_another_client_gets_its_share(
 
 
 def test_a_partition_is_given_to_a_member_when_another_client_has_released_it(
-    group: Consumergroup, other: Registry, join: Join
+    group: Consumergroup, other: Registry, join: Join, serve: Serve
 ) -> None:
     register(other.client, "billing", LAST, {"orders": 1})
     claim(other.client, "billing", f"{LAST}-0", "orders", *range(6))
-    member = join()
+    member = join(served=serve(settings=GroupSettings(claim_patience=60.0)))
     assert eventually(lambda: len(group.instances()) == 2)
     for number in (0, 1, 2):
         assert member.assigned == frozenset()
@@ -194,7 +194,7 @@ def test_a_deleted_registration_is_restored(registry: Registry, group: Consumerg
 def test_a_partition_that_an_administrator_has_released_is_claimed_again(
     group: Consumergroup, join: Join, serve: Serve
 ) -> None:
-    member = join(served=serve(settings=GroupSettings(reconcile_every=0.5)))
+    member = join(served=serve(settings=GroupSettings(reconcile_every=600.0)))  # the commit is what notices it
     assert eventually(lambda: member.assigned == ALL)
     at = TopicPartition("orders", 0)
     group.release(at, expected_owner=f"{member.member_id}-0")

@@ -62,9 +62,9 @@ def hosted(storage: Callable[[Report], Any], use: Callable[[CoordinatorHost], Aw
     asyncio.run(main())
 
 
-async def joined(host: CoordinatorHost, group: str = "g") -> tuple[str, int]:
-    """Join alone, with a session of a second. Return the member id and the generation."""
-    request = JoinRequest(group, "", (RANGE,), 1.0, 10.0, requires_known_member_id=False)
+async def joined(host: CoordinatorHost, *, session: float = 60.0) -> tuple[str, int]:
+    """Join alone. Return the member id and the generation."""
+    request = JoinRequest("g", "", (RANGE,), session, 10.0, requires_known_member_id=False)
     answer: Any = await host.answer(request)
     assert answer.error is KafkaError.NONE
     return answer.member_id, answer.generation
@@ -96,7 +96,7 @@ def test_a_plan_that_fails_is_an_error_for_the_member_and_not_silence(error: Exc
 
 def test_a_member_expires_by_itself() -> None:
     async def use(host: CoordinatorHost) -> None:
-        member, generation = await joined(host)
+        member, generation = await joined(host, session=1.0)
         await host.answer(SyncRequest("g", member, generation, {}))
         while host.groups()[0].members:
             await asyncio.sleep(0.01)
@@ -108,10 +108,11 @@ def test_a_member_expires_by_itself() -> None:
 
 def test_a_heartbeat_that_arrived_while_the_process_was_suspended_counts() -> None:
     async def use(host: CoordinatorHost) -> None:
-        member, generation = await joined(host)
+        member, generation = await joined(host, session=1.0)
         await host.answer(SyncRequest("g", member, generation, {}))
         time.sleep(1.7)  # the whole process stands still
-        await asyncio.sleep(0.05)  # the heartbeat is read from its connection
+        for _ in range(3):  # the timer is called before the heartbeat is read from its connection
+            await asyncio.sleep(0)
         found: Any = await host.answer(HeartbeatRequest("g", member, generation))
         assert found.error is KafkaError.NONE
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zkgroups.gateway.protocol.frames import FrameError, FrameSplitter
@@ -30,6 +30,7 @@ def pieces(data: bytes, sizes: Sequence[int]) -> list[bytes]:
     return [each for each in (*found, data) if each]
 
 
+@settings(deadline=None)
 @given(frames, st.lists(st.integers(1, 80)), st.sampled_from([1, 4, 20, 100]), st.booleans())
 def test_frames_are_the_same_however_their_bytes_arrive(
     given: list[tuple[bytes, bool]], sizes: list[int], looked_at: int, takes_late: bool

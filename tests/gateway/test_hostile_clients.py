@@ -86,7 +86,11 @@ def test_a_member_goes_on_beside_a_thousand_hostile_clients(kafka_broker: KafkaB
     with reserved(2) as (port, broker_port):
         address = f"{ports.HOST}:{port}"
         listen = ("--listen", address, "--broker-ports", f"{broker_port}-{broker_port}", "-b", kafka_broker.address)
-        with started("gateway", *listen, "--memory") as process, member(address, "besieged", TOPIC) as healthy:
+        patient = {"session.timeout.ms": 30_000}
+        with (
+            started("gateway", *listen, "--memory") as process,
+            member(address, "besieged", TOPIC, **patient) as healthy,
+        ):
             assert process.stdout is not None
             assert process.stdout.readline().strip() == address
             assert settled(healthy, shares={2})

@@ -51,7 +51,7 @@ def gateway(legacy_kafka: KafkaBroker) -> Iterator[RunningGateway]:
 
 def test_librdkafkas_administrators_see_them(gateway: RunningGateway) -> None:
     bootstrap = gateway.bootstrap
-    assert {name for name in listed(bootstrap) if "legacy" in name} == {GROUP, "gateway-legacy-stopped"}
+    assert {name for name in listed(bootstrap) if name.startswith(TOPIC)} == {GROUP, "gateway-legacy-stopped"}
     shown = describe(bootstrap, GROUP)
     assert shown.state is ConsumerGroupState.STABLE
     members = {

@@ -49,10 +49,10 @@ class Member:
         self.consumer.subscribe(list(topics), on_assign=self._assign, on_revoke=self._revoke)
 
     def _assign(self, _consumer: Consumer, partitions: list[Partition]) -> None:
-        self.partitions |= {each.partition for each in partitions}
+        self.partitions = self.partitions | {each.partition for each in partitions}  # others may iterate over the old
 
     def _revoke(self, _consumer: Consumer, partitions: list[Partition]) -> None:
-        self.partitions -= {each.partition for each in partitions}
+        self.partitions = self.partitions - {each.partition for each in partitions}
         self.revoked += [each.partition for each in partitions]
 
     def poll(self) -> None:
@@ -103,7 +103,7 @@ def test_members_join_share_commit_leave_and_resume(front: Front, make_topic: Ma
             assert {(each.client_id, each.host) for each in shown.members} == {("rdkafka", "/127.0.0.1")}
         assert settled(first, shares={6})
         assert second.read == []
-    assert describe(bootstrap, group).state is ConsumerGroupState.EMPTY
+    assert eventually(lambda: describe(bootstrap, group).state is ConsumerGroupState.EMPTY)
     assert offsets(bootstrap, group, topic) == dict.fromkeys(range(6), 3)
 
 
@@ -179,6 +179,7 @@ def test_a_group_is_deleted_once_it_is_empty(front: Front, make_topic: MakeTopic
         with pytest.raises(KafkaException) as refused:
             admin.delete_consumer_groups([group])[group].result(LONGEST)
         assert refused.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
+    assert eventually(lambda: describe(bootstrap, group).state is ConsumerGroupState.EMPTY)
     commit(bootstrap, group, topic, 5)
     admin.delete_consumer_groups([group])[group].result(LONGEST)
     assert offsets(bootstrap, group, topic) == {}

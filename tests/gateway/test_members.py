@@ -90,8 +90,12 @@ def test_members_that_join_together_are_registered_in_one_transaction(
     registry: Registry, serve: Serve, join: Join
 ) -> None:
     """Otherwise, each Scala member would rebalance once for each of them."""
-    served = serve(config={"initial_rebalance_delay": 0.5})
+    served = serve(config={"initial_rebalance_delay": 5.0})
     members = [join(served=served, client_id=name) for name in "abc"]
+    assert eventually(lambda: len(served.describe("billing").members) == 3)
+    for _ in range(2):  # the first delay is extended, because members have come meanwhile
+        served.pass_time(5.0)
+        served.describe("billing")
     assert eventually(lambda: all(len(member.assigned) == 2 for member in members))
     created = {registry.client.exists(f"/consumers/billing/ids/{member.member_id}").czxid for member in members}
     assert len(created) == 1

@@ -36,7 +36,8 @@ def test_librdkafka_shares_a_group_with_a_scala_member(legacy_kafka: KafkaBroker
                 storage=lambda _counts, report: stack.enter_context(ZooKeeperStorage(registry, report)),
             )
         )
-        scala = stack.enter_context(ScalaConsumer(legacy_kafka, GROUP, "~scala", {TOPIC: 1}))
+        config = {"zookeeper.session.timeout.ms": "20000"}
+        scala = stack.enter_context(ScalaConsumer(legacy_kafka, GROUP, "~scala", {TOPIC: 1}, config=config))
         everything = PARTITIONS * MESSAGES
         assert eventually(lambda: len(scala.messages) == everything, timeout=LONGEST)
         assert eventually(lambda: committed(registry) == dict.fromkeys(range(PARTITIONS), MESSAGES), timeout=LONGEST)

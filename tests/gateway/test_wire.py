@@ -114,8 +114,7 @@ def test_a_client_that_reads_nothing_does_not_stall_others(kafka_broker: KafkaBr
             [broker] = client.ask(codec.MetadataRequest(topics=[]), 1).brokers
         address = Address(broker.host, broker.port)
         with gateway.connect(address) as slow, gateway.connect(address) as quick:
-            for id in range(200):
-                slow.socket.sendall(fetch(topic, id))
+            slow.socket.sendall(b"".join(fetch(topic, id) for id in range(200)))
             for id in range(50):
                 assert quick.ask(codec.MetadataRequest(topics=[]), 1, id).brokers
             assert eventually(lambda: gateway.gateway.connections == 1, timeout=LONGEST)
@@ -132,6 +131,7 @@ def fetch(topic: str, id: int) -> bytes:
 
 def test_more_connections_than_permitted_are_disconnected_and_others_served(strict: RunningGateway) -> None:
     address = strict.gateway.address
+    assert eventually(lambda: strict.gateway.connections == 0, timeout=LONGEST)  # those of other tests have ended
     writers = strict.run(open_many(address, 400, b""))
     try:
         assert eventually(lambda: strict.gateway.connections == 300, timeout=LONGEST)

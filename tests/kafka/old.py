@@ -15,7 +15,7 @@ from zkgroups.testing import maven, ports
 from zkgroups.testing.child_process import ChildProcess
 from zkgroups.testing.java import find_java
 
-_LONGEST = 60.0
+_LONGEST = 120.0
 _JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
 
@@ -37,7 +37,7 @@ def old_broker(release: str, zookeeper: str, folder: Path) -> Iterator[str]:
     (folder / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     java = [str(find_java()), *_JVM, "-cp", os.pathsep.join(map(str, jars))]
     client = KazooClient(zookeeper)
-    client.start()
+    client.start(timeout=60)
     command = [*java, "kafka.Kafka", str(folder / "server.properties")]
     try:
         with ChildProcess(command, log=folder / "server.log", scratch=folder / "data") as process:

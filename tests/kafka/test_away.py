@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -21,6 +23,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.testing.waiting import eventually
+from zkgroups import deadline
 from zkgroups.core.kafka_values import NativeGroup, NativeState, OffsetRange
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError, UnavailableError
@@ -64,8 +67,10 @@ def all_at_once(call: Callable[[str], object]) -> None:
     [("127.0.0.1:1", "Connection refused"), ("no-such-host.invalid:9092", "Name or service not known")],
 )
 def test_unreachable_brokers_are_an_error_in_time_and_nothing_is_printed(
-    capfd: pytest.CaptureFixture[str], address: str, reason: str
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str, reason: str
 ) -> None:
+    if address.startswith("no-such-host"):
+        monkeypatch.setattr(socket, "getaddrinfo", _unknown_name)  # without a network, the system asks for seconds
     started = time.monotonic()
 
     def call(name: str) -> None:
@@ -76,8 +81,19 @@ def test_unreachable_brokers_are_an_error_in_time_and_nothing_is_printed(
             CALLS[name](brokers)
 
     all_at_once(call)
-    assert time.monotonic() - started < 20  # name resolution may take a while, and cannot be interrupted
+    assert time.monotonic() - started < 25
     assert capfd.readouterr() == ("", "")
+
+
+def _unknown_name(*_: object, **__: object) -> NoReturn:
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+def _has_answered(brokers: Brokers) -> bool:
+    with suppress(NotConnectedError):
+        brokers.partitions()
+        return True
+    return False
 
 
 def test_nothing_is_printed_if_logging_is_not_configured() -> None:
@@ -111,7 +127,7 @@ def test_connecting_sends_no_request() -> None:
 def test_a_suspended_broker_is_an_error_in_time_and_closing_does_not_wait(own: KafkaBroker) -> None:
     connected = {name: Brokers.connect(own.address, timeout=2.0) for name in CALLS}
     for brokers in connected.values():
-        brokers.partitions()
+        assert eventually(partial(_has_answered, brokers))
 
     def call(name: str) -> None:
         with pytest.raises(NotConnectedError, match=own.address):
@@ -129,7 +145,7 @@ def test_a_suspended_broker_is_an_error_in_time_and_closing_does_not_wait(own: K
 
 def test_a_broker_that_restarts_within_the_timeout_answers(own: KafkaBroker, capfd: pytest.CaptureFixture[str]) -> None:
     """Groups are requested as soon as the broker answers, which may be before it can answer about groups."""
-    with Brokers.connect(own.address, timeout=60) as brokers:
+    with Brokers.connect(own.address, timeout=180) as brokers:
         brokers.partitions()
         own.kill()
         start = threading.Thread(target=own.start)
@@ -167,7 +183,7 @@ def test_requests_during_a_restart_of_the_broker_are_carried_out_or_reported_as_
     doing = {_commit_all: 1, _describe_all: 1, _delete_all: 0}
     groups = {call: [f"restarted{call.__name__}-{number}" for number in range(1500)] for call in doing}
     with ExitStack() as stack:
-        brokers = {call: stack.enter_context(Brokers.connect(own.address, timeout=90)) for call in doing}
+        brokers = {call: stack.enter_context(Brokers.connect(own.address, timeout=180)) for call in doing}
         for call in (_describe_all, _delete_all):
             assert _commit_all(brokers[_commit_all], groups[call]) == []
         pool = stack.enter_context(ThreadPoolExecutor(len(doing)))
@@ -177,7 +193,7 @@ def test_requests_during_a_restart_of_the_broker_are_carried_out_or_reported_as_
         (own.kill if kill else own.stop)()
         own.start()
         for call, there in doing.items():
-            assert called[call].result(200) == [], call
+            assert called[call].result(400) == [], call
             found = brokers[call].committed(groups[call])
             assert {len(offsets) for offsets in found.values()} == {there}
             assert {offset.offset for offsets in found.values() for offset in offsets.values()} <= {9}
@@ -207,7 +223,7 @@ def _only_lists_topics(admin: AdminClient) -> bool:
 def test_a_commit_waits_for_a_broker_that_never_had_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker has yet to create the topic for groups, and may not answer the first request."""
     monkeypatch.setattr(kafka_broker, "serves", _only_lists_topics)
-    with KafkaBroker() as fresh, Brokers.connect(fresh.address, timeout=60) as brokers:
+    with KafkaBroker() as fresh, Brokers.connect(fresh.address, timeout=180) as brokers:
         fresh.create_topic("orders")
         assert "__consumer_offsets" not in brokers.partitions()
 
@@ -244,7 +260,7 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_a_request_whose_answer_is_lost_is_resolved_by_reading(own: KafkaBroker, lose: Callable[[str], None]) -> None:
     lose("carried out")
 
-    with Brokers.connect(own.address, timeout=30) as brokers:
+    with Brokers.connect(own.address, timeout=60) as brokers:
         assert brokers.commit({"unheard": {AT: 5}}) == {"unheard": {AT: None}}
         assert brokers.committed(["unheard"])["unheard"][AT].offset == 5
         assert brokers.delete_groups(["unheard"]) == {"unheard": None}
@@ -257,43 +273,50 @@ def test_an_unanswered_request_and_an_unsent_request_have_different_errors(
 ) -> None:
     lose(moment)
 
-    with Brokers.connect(own.address, timeout=2) as brokers:
-        committed = brokers.commit({"billing": {AT: 8}})["billing"][AT]
-        deleted = brokers.delete_groups(["billing"])["billing"]
+    errors: list[object] = []
 
-        assert type(committed) is kind
-        assert type(deleted) is kind
-        assert "billing" in str(committed)
+    def fail(brokers: Brokers) -> bool:
+        """Repeat nothing that changes something. A busy machine may not even connect within the timeout."""
+        errors[:] = brokers.commit({"billing": {AT: 8}})["billing"][AT], brokers.delete_groups(["billing"])["billing"]
+        return [type(error) for error in errors] == [kind, kind]
+
+    with Brokers.connect(own.address, timeout=2) as brokers:
+        assert eventually(partial(fail, brokers)), errors
+    assert "billing" in str(errors[0])
+    with Brokers.connect(own.address) as brokers:
         assert brokers.committed(["billing"])["billing"][AT].offset == 7
 
 
 def test_work_that_takes_longer_than_the_timeout_goes_on_while_answers_come(
     own: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each attempt gets an answer for one group, and takes half of the timeout."""
-    ask = Cluster.ask
+    """Each attempt gets an answer for one group, and takes half of the timeout, on a clock that jumps."""
+    ask, clock, ahead = Cluster.ask, time.monotonic, 0.0
 
     async def first_only(self: Cluster, node: int | None, request: Any, **more: Any) -> Any:
+        nonlocal ahead
         found = await ask(self, node, request, **more)
         if request.API_KEY == codec.DESCRIBE_GROUPS:
-            await asyncio.sleep(0.5)
+            ahead += 60
             for each in found.groups[1:]:
                 each.error_code = int(Code.COORDINATOR_LOAD_IN_PROGRESS)
         return found
 
     monkeypatch.setattr(Cluster, "ask", first_only)
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: clock() + ahead))
     names = [f"slow-{number}" for number in range(4)]
-    with Brokers.connect(own.address, timeout=1) as brokers:
+    with Brokers.connect(own.address, timeout=120) as brokers:
         assert brokers.groups(names) == {name: NativeGroup(name, NativeState.DEAD) for name in names}
 
 
 def test_connections_end_with_brokers_that_were_never_closed(own: KafkaBroker) -> None:
+    before = set(threading.enumerate())
     brokers = Brokers.connect(own.address)
     brokers.committed(["billing"])
-    assert "zkgroups-kafka" in {thread.name for thread in threading.enumerate()}
+    [loop] = [each for each in set(threading.enumerate()) - before if each.name == "zkgroups-kafka"]
     del brokers
     gc.collect()
-    assert eventually(lambda: "zkgroups-kafka" not in {thread.name for thread in threading.enumerate()})
+    assert eventually(lambda: not loop.is_alive())
 
 
 def test_a_forked_child_is_refused_and_its_parent_is_left_alone(own: KafkaBroker) -> None:
@@ -313,18 +336,19 @@ def test_a_forked_child_is_refused_and_its_parent_is_left_alone(own: KafkaBroker
 
 
 def test_ctrl_c_ends_a_call_at_once_and_the_next_call_works(own: KafkaBroker) -> None:
+    before = set(threading.enumerate())
     with Brokers.connect(own.address, timeout=60) as brokers:
         brokers.partitions()
         own.suspend()
         begun = time.monotonic()
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         try:
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the timer may be quicker than the call
+                timer.start()
                 brokers.committed(["billing"])
         finally:
             timer.join()
             own.resume()
         assert time.monotonic() - begun < 30
         assert brokers.committed(["billing"])["billing"][AT].offset == 7
-    assert "zkgroups-kafka" not in {thread.name for thread in threading.enumerate()}
+    assert "zkgroups-kafka" not in {thread.name for thread in set(threading.enumerate()) - before}

@@ -121,13 +121,13 @@ def test_offsets_of_a_restarted_broker_are_committed_or_not(own: KafkaBroker, ki
 
     async def use(cluster: Cluster) -> None:
         coordinators = Coordinators(cluster)
-        running = asyncio.create_task(commit(cluster, coordinators, [NativeOffset(name, at, 9) for name in names], 90))
+        running = asyncio.create_task(commit(cluster, coordinators, [NativeOffset(name, at, 9) for name in names], 180))
         await asyncio.sleep(0.2)  # somewhere in between
         await asyncio.to_thread(own.kill if kill else own.stop)
         await asyncio.to_thread(own.start)
         found = await running
         assert {error for those in found.values() for error in those.values()} == {None}
-        there = await fetch(cluster, coordinators, names, Deadline(90))
+        there = await fetch(cluster, coordinators, names, Deadline(180))
         assert {name: {at: NativeOffset(name, at, 9)} for name in names} == there
 
     with_cluster(own.address, use)

@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.zookeeper, pytest.mark.xdist_group(
 OFFSETS = "__consumer_offsets"
 NAMES = [f"moving-{number}" for number in range(500)]
 MOVES = 4
+LONGEST = 180.0
 
 
 class Move(Protocol):
@@ -98,7 +99,7 @@ def pair(request: pytest.FixtureRequest, zookeeper: Server) -> Iterator[Pair]:
 async def moved(cluster: Cluster, move: Move, to: int) -> None:
     """Move all groups, and wait until they are there."""
     await asyncio.to_thread(move, to)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LONGEST):
         while set((await cluster.metadata([OFFSETS])).topics[OFFSETS].leaders.values()) != {to}:
             await asyncio.sleep(0.01)
 
@@ -119,15 +120,15 @@ def test_every_offset_ends_right_while_all_groups_move(pair: Pair) -> None:
         while not moves.done() or not rounds:
             rounds += 1
             wanted = {name: {at: NativeOffset(name, at, rounds)} for name in NAMES}
-            committed = await commit(cluster, coordinators, [each[at] for each in wanted.values()], 60)
+            committed = await commit(cluster, coordinators, [each[at] for each in wanted.values()], LONGEST)
             assert committed == {name: {at: None} for name in NAMES}
-            assert await fetch(cluster, coordinators, NAMES, Deadline(60)) == wanted
-            found = await describe(cluster, coordinators, NAMES, Deadline(60))
+            assert await fetch(cluster, coordinators, NAMES, Deadline(LONGEST)) == wanted
+            found = await describe(cluster, coordinators, NAMES, Deadline(LONGEST))
             assert found == {name: NativeGroup(name, NativeState.EMPTY) for name in NAMES}
-            await list_groups(cluster, Deadline(60))
+            await list_groups(cluster, Deadline(LONGEST))
         await moves
-        async with asyncio.timeout(60):  # a new coordinator of release 4 first lists none of its groups
-            while not set(NAMES) <= (await list_groups(cluster, Deadline(60))).keys():
+        async with asyncio.timeout(LONGEST):  # a new coordinator of release 4 first lists none of its groups
+            while not set(NAMES) <= (await list_groups(cluster, Deadline(LONGEST))).keys():
                 await asyncio.sleep(0.01)
 
     with_cluster(pair.first.address, use)
@@ -140,12 +141,12 @@ def test_groups_are_deleted_once_while_they_move(pair: Pair) -> None:
     async def use(cluster: Cluster) -> None:
         coordinators = Coordinators(cluster)
         for to in (2, 1):
-            await commit(cluster, coordinators, [NativeOffset(name, at, 7) for name in NAMES], 60)
+            await commit(cluster, coordinators, [NativeOffset(name, at, 7) for name in NAMES], LONGEST)
             await asyncio.to_thread(pair.move, to)
             left = NAMES
             while left:
-                assert await delete(cluster, coordinators, left, Deadline(60)) == dict.fromkeys(left)
-                there = await fetch(cluster, coordinators, left, Deadline(60))
+                assert await delete(cluster, coordinators, left, Deadline(LONGEST)) == dict.fromkeys(left)
+                there = await fetch(cluster, coordinators, left, Deadline(LONGEST))
                 left = [name for name in left if there[name] != {}]
                 assert not left or pair.first.release == "1.1.1"
             await moved(cluster, lambda *_: None, to)
@@ -165,13 +166,13 @@ def test_the_second_coordinator_goes_on_where_a_killed_one_ended(pair: Pair) -> 
         coordinators = Coordinators(cluster)
         await moved(cluster, pair.move, 2)
         await asyncio.to_thread(pair.move, 2, 1)
-        assert await asyncio.to_thread(eventually, in_sync, timeout=60)
+        assert await asyncio.to_thread(eventually, in_sync, timeout=LONGEST)
         wanted = {f"{name}-{part}": NativeOffset(f"{name}-{part}", at, 9) for name in NAMES for part in range(4)}
-        running = asyncio.create_task(commit(cluster, coordinators, [*wanted.values()], 60))
+        running = asyncio.create_task(commit(cluster, coordinators, [*wanted.values()], LONGEST))
         await asyncio.sleep(0.2)  # somewhere in between
         await asyncio.to_thread(pair.second.kill)
         assert await running == {name: {at: None} for name in wanted}
-        there = await fetch(cluster, coordinators, [*wanted], Deadline(60))
+        there = await fetch(cluster, coordinators, [*wanted], Deadline(LONGEST))
         assert there == {name: {at: each} for name, each in wanted.items()}
         await asyncio.to_thread(pair.second.start)
         await moved(cluster, pair.move, 1)

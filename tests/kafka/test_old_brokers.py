@@ -39,21 +39,21 @@ class TestOldBrokers:
     """One broker of each release for all of these tests."""
 
     def test_topics_and_logs_of_old_brokers_are_read_without_settings(self, old: tuple[str, str]) -> None:
-        with Brokers.connect(old[1], timeout=30) as brokers:
+        with Brokers.connect(old[1], timeout=90) as brokers:
             assert brokers.partitions(["orders"]) == {"orders": (0, 1)}
             assert brokers.ranges([ZERO, ONE]) == {ZERO: OffsetRange(0, 7), ONE: OffsetRange(0, 0)}
             assert brokers.cluster_id() is None
             assert brokers.offsets_retention() is None
 
     def test_times_are_refused_because_old_brokers_interpret_them_differently(self, old: tuple[str, str]) -> None:
-        with Brokers.connect(old[1], timeout=30) as brokers:
+        with Brokers.connect(old[1], timeout=90) as brokers:
             with pytest.raises(BrokersTooOldError, match=r"store no message times \(new in release 0\.10\.1\)"):
                 brokers.offsets_at({ZERO: 0, ONE: 0})
             assert brokers.offsets_at({ONE: 0}) == {ONE: 0}
 
     def test_groups_are_supported_since_0_9_and_refused_before(self, old: tuple[str, str]) -> None:
         release, address = old
-        with Brokers.connect(address, timeout=30) as brokers:
+        with Brokers.connect(address, timeout=90) as brokers:
             if release.startswith("0.9"):
                 assert brokers.commit({"billing": {ZERO: 5}}) == {"billing": {ZERO: None}}
                 assert brokers.committed(["billing"])["billing"][ZERO].offset == 5

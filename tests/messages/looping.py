@@ -9,8 +9,9 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +25,10 @@ ROOT = Path(__file__).parents[2]
 
 LONGEST = 60.0
 """In seconds. What takes longer counts as missing."""
+LASTING = 20.0
+"""The session of a consumer that nobody kills: a machine that stands still for seconds must not end it."""
 SESSION = 4.0
+"""The session of a process that is killed: others wait for its end."""
 
 QUICK = {"fetch.wait.max.ms": 20, "log_level": 0}
 
@@ -43,7 +47,7 @@ class Loop:
         topic: str,
         *,
         body: Callable[[Message], object] = lambda _message: None,
-        session: float = SESSION,
+        session: float = LASTING,
         kafka: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
@@ -85,11 +89,14 @@ class Loop:
 
     def until(self, so: Callable[[], object], what: str = "it") -> Self:
         """Wait for a condition. It is evaluated after each message and event, and every 50 ms."""
+        end = time.monotonic() + LONGEST
         with self._news:
-            for _ in range(int(LONGEST / 0.05)):
+            while time.monotonic() < end:
                 if so():
                     return self
                 self._news.wait(0.05)
+            if so():
+                return self
         raise AssertionError(f"{what} has not come: {self.consumer!r}, {self.events[-5:]}, {self.errors}")
 
     def until_holding(self, *partitions: TopicPartition) -> Self:
@@ -126,9 +133,21 @@ class Loop:
 class LoopProcess:
     """A consumer in a process that can be killed. It prints the messages whose body is finished."""
 
-    def __init__(self, broker: KafkaBroker, group: str, topic: str, id: str, *, every: float = 0.2) -> None:
-        arguments = {"zookeeper": broker.zookeeper, "kafka": broker.address, "group": group, "topic": topic}
-        self._command = [sys.executable, "-m", __name__, json.dumps(arguments | {"id": id, "every": every})]
+    def __init__(
+        self,
+        broker: KafkaBroker,
+        group: str,
+        topic: str,
+        id: str,
+        *,
+        every: float = 0.2,
+        session: float = SESSION,
+        kafka: Mapping[str, Any] | None = None,
+    ) -> None:
+        settings = {"bootstrap.servers": broker.address, **(kafka or {})}
+        arguments = {"zookeeper": broker.zookeeper, "kafka": settings, "group": group, "topic": topic, "id": id}
+        more = {"every": every, "session": session}
+        self._command = [sys.executable, "-m", __name__, json.dumps(arguments | more)]
         self._folder = Path(tempfile.mkdtemp(prefix="zkgroups-loop-"))
         self._log = self._folder / "loop.log"
         self.process: ChildProcess
@@ -157,10 +176,10 @@ class LoopProcess:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def main(zookeeper: str, kafka: str, group: str, topic: str, id: str, every: float) -> None:
+def main(zookeeper: str, kafka: dict[str, Any], group: str, topic: str, id: str, every: float, session: float) -> None:
     """Consume until SIGTERM."""
-    settings = QUICK | {"bootstrap.servers": kafka}
-    with Registry.connect(zookeeper, session_timeout=SESSION) as registry:
+    settings = QUICK | kafka
+    with Registry.connect(zookeeper, session_timeout=session) as registry:
         options: dict[str, Any] = {"id": id, "auto_commit_every": every, "join_backoff": 0.2}
         with Consumer(registry.group(group), [topic], kafka=settings, **options) as consumer:
             signal.signal(signal.SIGTERM, lambda *_: consumer.stop())

@@ -16,7 +16,7 @@ from zkgroups.exceptions import NotClaimedError
 from zkgroups.testing import KafkaBroker, expire_session
 
 from .conftest import Loops, Topic
-from .looping import LONGEST, LoopProcess, at_of
+from .looping import LASTING, LONGEST, LoopProcess, at_of
 
 
 class Gate:
@@ -87,7 +87,7 @@ def test_a_terminated_process_commits_everything_and_leaves(
     topic: Topic, loop: Loops, group: Consumergroup, legacy_kafka: KafkaBroker
 ) -> None:
     topic.write(100)
-    with LoopProcess(legacy_kafka, group.name, topic.name, "a", every=1000.0) as terminated:
+    with LoopProcess(legacy_kafka, group.name, topic.name, "a", every=1000.0, session=LASTING) as terminated:
         assert eventually(lambda: len(terminated.texts) > 150, timeout=LONGEST)
         terminated.terminate()
         read = terminated.texts
@@ -103,7 +103,8 @@ def test_partitions_pass_between_a_scala_member_and_a_consumer(
     ours = loop(topic, id="ours:1").until_holding(*topic.ats)
     topic.write(100)
     ours.until_read(topic.texts)
-    with ScalaConsumer(legacy_kafka, group.name, "s", {topic.name: 1}) as theirs:
+    config = {"zookeeper.session.timeout.ms": str(round(LASTING * 1000))}
+    with ScalaConsumer(legacy_kafka, group.name, "s", {topic.name: 1}, config=config) as theirs:
         ours.until(lambda: len(ours.consumer.assignment) < 3 and len(set(group.owners())) == 3, "a share of theirs")
         topic.write(100)
         ours.until(lambda: topic.texts <= (ours.texts.keys() | {each.text for each in theirs.messages}), "everything")

@@ -28,6 +28,7 @@ def test_an_offset_outside_of_the_log_lets_only_its_partition_stand_still(
     mine.until(lambda: len(mine.messages) == 20, "the other partitions")
     mine.until(lambda: isinstance(_error(mine, topic), CommittedOutOfRangeError), "the error")
     assert mine.errors == []
+    mine.until(lambda: [event for event in mine.events if event.kind is EventKind.FAILED], "the event")
     assert [event.at for event in mine.events if event.kind is EventKind.FAILED][-1] == {topic.ats[0]}
     mine.stop()
     assert committed(group) == {0: 5_558, 1: 10, 2: 10}

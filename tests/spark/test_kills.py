@@ -183,7 +183,7 @@ class Scene:
         with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
                 others = self._watch(process, kill, destination)
-                out, err = process.communicate(timeout=60)
+                out, err = process.communicate(timeout=200)
             finally:
                 process.kill()
         if kill.victim in {"java", "forker"} and process.returncode:

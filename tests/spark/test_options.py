@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zkgroups import Digest, Registry, Sasl
 from zkgroups.exceptions import InvalidOptionError
 from zkgroups.spark import SourceOptions, Table
-from zkgroups.spark.source.options import MAX_PARALLELISM, Starting
+from zkgroups.tables.source_options import MAX_PARALLELISM, Starting
 
 EVERY = {
     "zookeeper": "zk1:2181,zk2/kafka",

@@ -119,7 +119,7 @@ def test_a_suspended_process_can_be_terminated(sleeper: ChildProcess) -> None:
     sleeper.suspend()
     assert sleeper.running
 
-    sleeper.stop()
+    sleeper.stop(timeout=30)
 
     assert sleeper.wait(0) == 128 + signal.SIGTERM
 

@@ -145,7 +145,7 @@ def test_a_server_uses_its_archive_and_ignores_another_file(folder: Path, at_onc
     archive.unlink()
     archive.write_bytes(b"no archive")
     with ZooKeeperServer() as server:
-        assert server.mode() == "standalone"
+        assert server.running
 
 
 @pytest.mark.zookeeper
@@ -173,5 +173,5 @@ def test_an_incomplete_archive_is_not_used(folder: Path, at_once: None, monkeypa
     monkeypatch.setattr(ZooKeeperServer, "_rehearse", rehearse_on_a_full_disk)
 
     with ZooKeeperServer() as server:
-        assert server.mode() == "standalone"
+        assert server.running
     assert not list(folder.glob("*.jsa"))

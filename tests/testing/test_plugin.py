@@ -120,7 +120,7 @@ def test_every_worker_of_xdist_has_its_own_server(pytester: pytest.Pytester) -> 
 
         @pytest.mark.parametrize("number", range(2))
         def test_it(zkgroups_zookeeper, worker_id, number):
-            assert zkgroups_zookeeper.mode() == "standalone"
+            assert zkgroups_zookeeper.running
             print(worker_id, zkgroups_zookeeper.address)
     """)
 

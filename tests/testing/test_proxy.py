@@ -87,20 +87,16 @@ def test_cut_before_reply_withholds_the_reply_of_a_completed_request(
 
 
 def test_cut_after_reply_delivers_the_reply_first(proxy: TcpProxy, client: KazooClient, path: str) -> None:
-    for number in range(20):
-        states: list[str] = []
-        lost = threading.Event()
-        listener = heard(states, lost)
-        client.add_listener(listener)
+    states: list[str] = []
+    client.add_listener(states.append)
+    for number in range(1, 21):
         fault = proxy.cut_after_reply()
 
         assert client.retry(client.create, f"{path}/{number}")
 
-        assert fault.wait()
-        assert lost.wait(30)
-        assert states[0] == KazooState.SUSPENDED
-        client.remove_listener(listener)
-        assert eventually(lambda: client.connected)
+        assert fault.fired
+        cuts = number * [KazooState.SUSPENDED, KazooState.CONNECTED]
+        assert eventually(lambda: states == cuts), states  # noqa: B023
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
@@ -226,7 +222,7 @@ def test_refuse_rejects_new_connections_and_keeps_existing_ones(
     assert client.exists(path)
     proxy.accept()
 
-    newcomer.start(timeout=10)
+    newcomer.start(timeout=30)
     newcomer.stop()
     newcomer.close()
 
@@ -234,18 +230,18 @@ def test_refuse_rejects_new_connections_and_keeps_existing_ones(
 def test_delay_delays_a_reply_by_the_given_time(proxy: TcpProxy, client: KazooClient, path: str) -> None:
     for direction, expected in (("requests", 0.1), ("replies", 0.1), (None, 0.2)):
         proxy.delay(0.1, direction=direction)
-        assert expected <= seconds(lambda: client.exists(path)) < expected + 5
+        assert expected <= seconds(lambda: client.exists(path)) < expected + 30
         proxy.delay(0)
 
 
 def test_requests_are_delayed_concurrently(proxy: TcpProxy, client: KazooClient, path: str) -> None:
     proxy.delay(0.5, direction="requests")
 
-    def ten_in_flight() -> None:
-        for answer in [client.exists_async(path) for _ in range(10)]:
-            answer.get(timeout=30)
+    def hundred_in_flight() -> None:
+        for answer in [client.exists_async(path) for _ in range(100)]:
+            answer.get(timeout=60)
 
-    assert 0.5 <= seconds(ten_in_flight) < 10 * 0.5
+    assert 0.5 <= seconds(hundred_in_flight) < 50 * 0.5
 
 
 def test_heal_delivers_delayed_data(proxy: TcpProxy, client: KazooClient, path: str) -> None:
@@ -291,7 +287,8 @@ def test_a_client_behind_a_black_hole_notices_and_its_session_expires(
     proxy: TcpProxy, connect: Clients, direct: KazooClient, path: str
 ) -> None:
     client = connect(proxy.address, timeout=2.0)
-    client.create(f"{path}/mine", ephemeral=True)
+    # A slow machine may let the session expire at once.
+    assert client.retry(client.create, f"{path}/mine", ephemeral=True)
 
     proxy.drop()
 
@@ -331,7 +328,7 @@ def test_heal_disarms_faults(proxy: TcpProxy, client: KazooClient, path: str) ->
 def test_requests_are_counted_by_type_and_pings_are_not(
     proxy: TcpProxy, connect: Clients, direct: KazooClient, path: str
 ) -> None:
-    client = connect(proxy.address, timeout=1.5)
+    client = connect(proxy.address)
     before = proxy.requests
     client.create(f"{path}/1")
     client.set(f"{path}/1", b"")
@@ -340,10 +337,8 @@ def test_requests_are_counted_by_type_and_pings_are_not(
     transaction = client.transaction()
     transaction.create(f"{path}/2")
     transaction.commit()
-    proxy.delay(0.1, direction="replies")
-    pinged = client._connection.ping_outstanding
-    assert eventually(pinged.is_set)
-    assert eventually(lambda: not pinged.is_set())
+    client._connection._send_ping(30)  # it is idle, and would do so by itself seconds later
+    assert eventually(lambda: not client._connection.ping_outstanding.is_set())
 
     assert proxy.requests - before == 5
     assert eventually(lambda: proxy.replies == proxy.requests)
@@ -366,7 +361,7 @@ def test_connections_are_counted(proxy: TcpProxy, connect: Clients) -> None:
 def test_a_four_letter_word_passes(proxy: TcpProxy) -> None:
     host, _, port = proxy.address.rpartition(":")
 
-    assert four_letter_words.mode(host, int(port)) == "standalone"
+    assert eventually(lambda: four_letter_words.mode(host, int(port)) == "standalone")
 
 
 def test_a_stopped_server_is_unreachable_through_the_proxy_until_it_restarts(connect: Clients) -> None:
@@ -384,15 +379,15 @@ def test_a_stopped_server_is_unreachable_through_the_proxy_until_it_restarts(con
 
 
 def test_close_ends_its_thread_and_can_be_called_twice(server: ZooKeeperServer) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())  # other threads may end meanwhile
     proxy = TcpProxy(server.address).start()
     host, _, port = proxy.address.rpartition(":")
-    assert threading.active_count() == before + 1
+    [own] = [each for each in set(threading.enumerate()) - before if each.name == "zkgroups-proxy"]
 
     proxy.close()
     proxy.close()
 
-    assert threading.active_count() == before
+    assert not own.is_alive()
     assert not four_letter_words.accepts(host, int(port))
     assert ports.is_free(int(port))
 
@@ -401,7 +396,7 @@ def test_a_client_that_connects_just_before_close_does_not_hang() -> None:
     for _ in range(20):
         with TcpProxy("127.0.0.1:1") as proxy:
             host, _, port = proxy.address.rpartition(":")
-            clients = [socket.create_connection((host, int(port)), timeout=10) for _ in range(20)]
+            clients = [socket.create_connection((host, int(port)), timeout=30) for _ in range(20)]
         for client in clients:
             with client, suppress(ConnectionResetError):
                 assert client.recv(1) == b""
@@ -446,7 +441,7 @@ def test_close_does_not_wait_for_delayed_data(server: ZooKeeperServer, connect: 
         requests = [client.exists_async("/") for _ in range(3)]
         assert eventually(lambda: len(client._pending) == len(requests))
 
-        assert seconds(proxy.close) < 5
+        assert seconds(proxy.close) < 30
 
     client.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -23,12 +24,15 @@ def ensemble() -> Iterator[ZooKeeperEnsemble]:
         yield ensemble
 
 
-def test_one_server_leads_and_the_others_follow(ensemble: ZooKeeperEnsemble) -> None:
+def is_whole(ensemble: ZooKeeperEnsemble) -> bool:
+    """Whether all serve. A server on a busy machine may not say in time whom it follows."""
     followers = ensemble.followers()
+    return len(followers) == 2 and {ensemble.leader(), *followers} == set(ensemble.nodes)
 
+
+def test_one_server_leads_and_the_others_follow(ensemble: ZooKeeperEnsemble) -> None:
     assert len(ensemble.nodes) == 3
-    assert len(followers) == 2
-    assert {ensemble.leader(), *followers} == set(ensemble.nodes)
+    assert eventually(lambda: is_whole(ensemble))
     assert ensemble.address == ",".join(node.address for node in ensemble.nodes)
 
 
@@ -45,7 +49,7 @@ def test_when_the_leader_is_killed_another_is_elected_and_it_rejoins(
     assert client.client_id == session
 
     leader.start()
-    assert leader.mode() == "follower"
+    assert eventually(lambda: leader.mode() == "follower")
 
 
 def test_a_rolling_restart_keeps_the_session(ensemble: ZooKeeperEnsemble, connect: Clients) -> None:
@@ -73,8 +77,8 @@ def test_a_suspended_leader_is_replaced(ensemble: ZooKeeperEnsemble) -> None:
 
 def test_a_minority_serves_reads_to_read_only_clients(connect: Clients) -> None:
     with ZooKeeperEnsemble(read_only=True) as ensemble:
-        connect(ensemble.address).create("/made-before")
         survivor, *others = ensemble.nodes
+        connect(survivor.address).create("/made-before")  # by another server, the survivor may not have it yet
         for node in others:
             node.kill()
         assert eventually(lambda: survivor.mode() == "read-only")
@@ -90,21 +94,24 @@ def test_a_minority_serves_reads_to_read_only_clients(connect: Clients) -> None:
 
 def test_a_follower_that_is_cut_off_serves_until_the_sync_limit_and_rejoins_when_healed() -> None:
     with ZooKeeperEnsemble(sync_limit=1.0, cuttable=True) as ensemble:
-        lone = ensemble.followers()[0]
+        assert eventually(lambda: is_whole(ensemble))
+        lone = next(node for node in ensemble.nodes if node is not ensemble.leader())
+        began = time.monotonic()
         ensemble.cut_off(lone)
-        assert lone.mode() == "follower"
+        assert lone.mode() == "follower" or time.monotonic() - began > 0.5, "it must go on for most of a second"
         assert eventually(lambda: lone.mode() is None)
         assert ensemble.leader() is not lone
-        assert len(ensemble.followers()) == 1
+        assert eventually(lambda: len(ensemble.followers()) == 1)
         ensemble.heal()
         assert eventually(lambda: lone.mode() == "follower")
 
 
 def test_a_lagging_follower_answers_reads_from_an_old_state_until_it_is_healed(connect: Clients) -> None:
     with ZooKeeperEnsemble(sync_limit=20.0, cuttable=True) as ensemble:
-        follower = ensemble.followers()[0]
+        assert eventually(lambda: is_whole(ensemble))
+        follower = next(node for node in ensemble.nodes if node is not ensemble.leader())
         behind, ahead = connect(follower.address), connect(ensemble.leader().address)
-        ensemble.lag(follower, 5.0)
+        ensemble.lag(follower, 15.0)
         ahead.create("/news")
         assert behind.exists("/news") is None
         ensemble.heal()

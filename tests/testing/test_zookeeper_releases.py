@@ -37,7 +37,7 @@ class MultiRead:
 def test_an_old_server_reports_its_release(old_zookeeper: ZooKeeperServer) -> None:
     assert old_zookeeper.release in conftest.OLD_RELEASES
     assert f"Zookeeper version: {old_zookeeper.release}-" in four_letter_words.ask(ports.HOST, old_zookeeper.port)
-    assert old_zookeeper.mode() == "standalone"
+    assert eventually(lambda: old_zookeeper.mode() == "standalone")
 
 
 def test_a_client_writes_and_reads_in_its_own_chroot(

@@ -58,7 +58,7 @@ def test_the_server_dies_when_the_process_that_started_it_is_killed(tmp_path: Pa
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid, port = map(int, parent.stdout.readline().split())
-        assert four_letter_words.mode(ports.HOST, port) == "standalone"
+        assert eventually(lambda: four_letter_words.mode(ports.HOST, port) == "standalone")
 
         parent.kill()
 
@@ -103,7 +103,7 @@ def test_restart_gives_another_process_on_the_same_port(breakable: ZooKeeperServ
 
     assert breakable.pid != pid
     assert breakable.port == port
-    assert breakable.mode() == "standalone"
+    assert eventually(lambda: breakable.mode() == "standalone")
 
 
 def test_start_of_a_running_server_changes_nothing(breakable: ZooKeeperServer) -> None:
@@ -144,7 +144,9 @@ def test_sessions_may_last_from_two_ticks_to_five_minutes(breakable: ZooKeeperSe
 def test_a_short_session_expires_by_itself(breakable: ZooKeeperServer, connect: Clients) -> None:
     watcher = connect(breakable.address)
     with TcpProxy(breakable.address) as proxy:
-        path = connect(proxy.address, timeout=1.5).create("/short-", ephemeral=True, sequence=True)
+        client = connect(proxy.address, timeout=1.5)
+        # A slow machine may let the session expire at once.
+        path = client.retry(client.create, "/short-", ephemeral=True, sequence=True)
         proxy.refuse()
         proxy.cut()
 
@@ -202,17 +204,17 @@ def test_another_port_is_chosen_if_the_first_is_taken_meanwhile(monkeypatch: pyt
     def take_it_after_the_last_look(number: int) -> bool:
         free = is_free(number)
         looked_at.append(number)
-        if len(looked_at) == 2:  # once when reserved, once before the start
+        if looked_at.count(number) == 2 and not intruders:  # once when reserved, once before the start
             intruders.append(socket.create_server((ports.HOST, number)))
         return free
 
     monkeypatch.setattr(ports, "is_free", take_it_after_the_last_look)
     with ZooKeeperServer() as server:
-        assert server.mode() == "standalone"
-        assert server.port != looked_at[1]
-        assert looked_at[0] == looked_at[1]
+        assert eventually(lambda: server.mode() == "standalone")
+        [taken] = intruders
+        assert server.port != taken.getsockname()[1]
 
-    intruders[0].close()
+    taken.close()
 
 
 def granted_timeout(server: ZooKeeperServer, asked: float) -> float:

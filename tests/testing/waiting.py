@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 
 def eventually(condition: Callable[[], object], *, timeout: float = 30.0) -> bool:
     deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
+    while True:
+        is_last = time.monotonic() > deadline  # before the look: the machine may stand still for as long as it likes
+        if condition():
+            return True
+        if is_last:
             return False
         time.sleep(0.005)
-    return True
 
 
 def is_alive(pid: int) -> bool:
@@ -22,3 +25,12 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def stands_still(pid: int) -> bool:
+    """Whether all threads of the process are suspended, or it has ended. SIGSTOP reaches a process a moment later."""
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # a thread that has ended
+            states.append(stat.read_text().rpartition(")")[2].split()[0])
+    return all(state in "TtZX" for state in states)

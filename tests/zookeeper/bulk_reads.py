@@ -38,7 +38,7 @@ def plant(client: Any, paths: Iterable[str], data: bytes = b"7") -> list[str]:
 
 def each(answers: Iterable[Any]) -> list[Any]:
     """Return the answers to requests that are in flight together."""
-    return [answer.get(timeout=20) for answer in list(answers)]
+    return [answer.get(timeout=60) for answer in list(answers)]
 
 
 def plant_offsets(client: Any, groups: int, topics: int, partitions: int) -> list[str]:

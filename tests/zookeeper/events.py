@@ -30,7 +30,7 @@ def new_session(registry: Registry) -> Iterator[None]:
     client.add_listener(listen)
     try:
         yield
-        assert back.wait(20), "the session was not lost"
+        assert back.wait(40), "the session was not lost"
     finally:
         client.remove_listener(listen)
 

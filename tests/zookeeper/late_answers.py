@@ -14,7 +14,7 @@ from zkgroups.zookeeper.requests.pinned_request import PinnedRequest
 
 from .rules import ME
 
-PATIENCE = 20.0
+PATIENCE = 40.0
 
 
 class LateAnswer:

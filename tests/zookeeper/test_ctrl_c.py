@@ -87,7 +87,7 @@ def test_ctrl_c_between_several_transactions_leaves_nothing_behind(
 ) -> None:
     """The outcome of the first is known, that of the second is not, and the third was never sent."""
     monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 1)
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
+    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=6.0)
     prepare(registry)
     with registry.group("billing").instance("me") as me:
         register(me)

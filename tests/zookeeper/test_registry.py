@@ -36,7 +36,7 @@ pytestmark = pytest.mark.zookeeper
 P0 = TopicPartition("orders", 0)
 TIMEOUT = 2.0
 LATE = 2 * TIMEOUT - 0.1
-"""In seconds. A call with TIMEOUT must end by then, even on a busy machine."""
+"""In seconds. A call with TIMEOUT must end by then, and not wait twice."""
 
 
 # Groups
@@ -366,7 +366,7 @@ def test_an_unreachable_server_does_not_prevent_connecting_to_another(
 ) -> None:
     """kazoo shuffles the hosts, so the reachable server is seldom the first."""
     hosts = f"{unreachable[0]},{unreachable[0]},{zookeeper.address}"
-    with no_thread_stays(), Registry.connect(hosts, timeout=6.0, session_timeout=300.0) as registry:
+    with no_thread_stays(), Registry.connect(hosts, timeout=30.0, session_timeout=300.0) as registry:
         assert registry.session_id
 
 
@@ -425,7 +425,7 @@ def server() -> Iterator[ZooKeeperServer]:
 def stand_still(server: ZooKeeperServer) -> None:
     """Suspend the process, and return once it is stopped: on a busy machine, the signal takes a while."""
     server.suspend()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not all(_stands(thread) for thread in Path(f"/proc/{server.pid}/task").iterdir()):
         assert time.monotonic() < deadline
 

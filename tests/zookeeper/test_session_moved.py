@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kazoo.client import KazooClient
 
+from tests.cutting import whole
 from tests.testing.waiting import eventually
 from zkgroups import Instance, Registry
 from zkgroups.deadline import uptime
@@ -30,6 +31,7 @@ def ensemble() -> Iterator[ZooKeeperEnsemble]:
 @pytest.fixture
 def me(ensemble: ZooKeeperEnsemble) -> Iterator[Instance]:
     """An instance whose session the leader takes for one of another server than the one that it is connected to."""
+    assert eventually(lambda: whole(ensemble), timeout=60)
     here, there = ensemble.followers()
     with Registry.connect(here.address, session_timeout=TIMEOUT) as registry, member(registry) as me:
         me.claim(P0)
@@ -41,11 +43,11 @@ def me(ensemble: ZooKeeperEnsemble) -> Iterator[Instance]:
 
 def test_a_commit_succeeds_although_the_session_has_moved_to_another_server(me: Instance) -> None:
     me.claims[P0].commit(7)
-    assert me.claims[P0].held
+    assert eventually(lambda: me.claims[P0].held)
 
 
 def test_a_session_is_proved_although_it_has_moved_to_another_server(me: Instance) -> None:
     moved = uptime()
     session = me._ownership.session
-    assert eventually(lambda: session.certain_until(me.session_id or 0) > moved + 2 * TIMEOUT, timeout=30)
-    assert me.claims[P0].held
+    assert eventually(lambda: session.certain_until(me.session_id or 0) > moved + 2 * TIMEOUT, timeout=60)
+    assert eventually(lambda: me.claims[P0].held)

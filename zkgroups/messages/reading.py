@@ -77,6 +77,7 @@ class Reading:
         self.member = FollowedMember(
             *arguments,
             begun=self._begun,
+            settings=self.client_settings,
             news=self._news,
             on_revoked=self._revoked,
             on_lost=self._lost,

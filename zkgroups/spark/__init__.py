@@ -14,14 +14,15 @@ Needs the extra `zkgroups[spark]`.
 """
 
 from ..core.tables import Table
+from ..snapshots.snapshot import Snapshot, Survey, survey
+from ..tables.source_options import SourceOptions
 from .audit.audit import AuditResult, AuditStep, run_audit
 from .audit.ledger import offsets_at, read_audit
 from .snapshots.diff import diff_snapshots
 from .snapshots.listing import list_snapshots
-from .snapshots.snapshot import Snapshot, Survey, read_snapshot, snapshot_names, survey, take_snapshot
+from .snapshots.snapshot import read_snapshot, snapshot_names, take_snapshot
 from .snapshots.verify import verify_snapshots
 from .source.data_source import register
-from .source.options import SourceOptions
 
 __all__ = [
     "AuditResult",

@@ -62,6 +62,11 @@ class AtomicFolder:
         """Convert errors of the file system; `failure` begins the new message."""
         return self._files.translated(failure)
 
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The errors of the file system, which methods that write raise."""
+        return self._files.errors
+
     # Reading
 
     def check_exists(self) -> None:

@@ -6,7 +6,7 @@
     DEST/table=offsets/snapshot=<time>/_SUMMARY.json       the counts and files of all tables: see `snapshot_summary.py`
     DEST/table=offsets/snapshot=<time>/_SUCCESS
 
-A snapshot exists once it has `_SUCCESS`. `zkgroups/spark/snapshots/layout.py` writes snapshots.
+A snapshot exists once it has `_SUCCESS`. `zkgroups/snapshots/layout.py` writes snapshots.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ ClientId = tuple[int, bytes]
 
 
 def expire_session(
-    client: KazooClient, *, client_id: ClientId | None = None, address: str | None = None, timeout: float = 10.0
+    client: KazooClient, *, client_id: ClientId | None = None, address: str | None = None, timeout: float = 30.0
 ) -> None:
     """
     Expire the session of `client`, and wait until the server confirms it.

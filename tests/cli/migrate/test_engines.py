@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from zkgroups_cli.migrate import engines
-from zkgroups_cli.migrate.engines import EngineKind, EngineOptions
+from zkgroups_cli.shared import engine_options
+from zkgroups_cli.shared.engine_options import EngineKind, EngineOptions
 from zkgroups_cli.shared.spark_options import SparkOptions
 
 from zkgroups.storage.files import CONFIGURATION
@@ -39,7 +39,7 @@ def test_auto_starts_spark_for_large_plans_other_file_systems_and_chosen_setting
 
 
 def test_without_spark_auto_moves_large_plans_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda _name: None)
+    monkeypatch.setattr(engine_options, "find_spec", lambda _name: None)
     assert EngineOptions(EngineKind.AUTO, SparkOptions(None, {})).is_local("plan", is_small=lambda: False)
 
 

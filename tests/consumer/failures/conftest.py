@@ -23,7 +23,7 @@ def crew(tmp_path: Path, zookeeper_hosts: str) -> Iterator[Crew]:
 @pytest.fixture
 def raw(zookeeper_hosts: str) -> Iterator[Any]:
     """A plain kazoo client."""
-    client = KazooClient(zookeeper_hosts, timeout=4.0)
+    client = KazooClient(zookeeper_hosts, timeout=20.0)
     client.start()
     yield client
     client.stop()

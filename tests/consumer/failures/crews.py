@@ -9,7 +9,7 @@ from ..history import Kind
 
 TOPICS = {"orders": 4}
 QUICK = ("--reconcile-every", "1")
-BUSY = 10.0
+BUSY = 30.0
 """In seconds. Time that a busy machine may need."""
 
 

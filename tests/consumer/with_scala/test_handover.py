@@ -15,7 +15,7 @@ from zkgroups.core.rebalance.range import range_assignor
 from zkgroups.testing import expire_session
 
 from ..reader import ReaderProcess
-from ..scala import settle
+from ..scala import SHORT_SESSION, settle, whose
 from .conftest import Ours, Scala
 from .mixed_group import AS_IT_COMES, STILL, Feed, OffsetLog, first_offsets, texts
 
@@ -33,7 +33,8 @@ def test_a_zkgroups_member_takes_over_from_a_scala_member_that_leaves(
     feed: Feed,
     offsets: OffsetLog,
 ) -> None:
-    theirs, mine = scala("s", {topic: 1}), ours("ours:1", {topic: 1})
+    theirs = scala("s", {topic: 1}, config=SHORT_SESSION if how == "kill" else {})
+    mine = ours("ours:1", {topic: 1})
     owners = settle(registry, group, range_assignor, {theirs.id, mine.id}, still=STILL)
     feed.some(10)
     assert eventually(lambda: offsets.last == dict.fromkeys(owners, 10))
@@ -46,7 +47,7 @@ def test_a_zkgroups_member_takes_over_from_a_scala_member_that_leaves(
     assert eventually(lambda: sum(offsets.last.values()) == len(feed.texts))
     assert min(first_offsets(mine, owners, of=theirs)) >= 10
     assert offsets.fallen == {}
-    assert len(mine.member.assignment) == 7
+    assert eventually(lambda: len(mine.member.assignment) == 7)
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
@@ -90,7 +91,8 @@ def test_a_zkgroups_member_gets_its_share_again_after_its_session_expired(
     assert eventually(lambda: texts(theirs, mine).keys() == set(feed.texts))
     assert eventually(lambda: sum(offsets.last.values()) == len(feed.texts))
     assert offsets.fallen == {}
-    assert [event.at for event in mine.events if event.kind is EventKind.LOST] == [mine.member.assignment]
+    share = {at for at, id in owners.items() if whose(id) == mine.id}
+    assert [event.at for event in mine.events if event.kind is EventKind.LOST] == [share]
 
 
 def test_a_suspended_zkgroups_member_moves_no_offset_back_after_a_scala_member_took_over(
@@ -150,8 +152,9 @@ def test_a_worker_that_does_not_end_is_left_behind_in_time_for_a_scala_member(
 
     theirs = scala("s", {topic: 1}, config=AS_IT_COMES)
 
-    settle(registry, group, range_assignor, {theirs.id, mine.id}, timeout=20.0)
-    assert 1 < theirs.rebalances <= 4
+    settle(registry, group, range_assignor, {theirs.id, mine.id})
+    assert theirs.rebalances > 1
+    assert not theirs.gave_up
 
 
 # Messages and offsets
@@ -177,11 +180,11 @@ def test_no_message_is_skipped_while_members_join_and_leave(
 ) -> None:
     theirs, mine = scala("s1", {topic: 1}), ours("ours:1", {topic: 1})
     everybody: list[Any] = [theirs, mine]
+    settle(registry, group, range_assignor, {theirs.id, mine.id}, still=STILL)
     with feed:
-        settle(registry, group, range_assignor, {theirs.id, mine.id})
         # It reads the offsets before it claims, so it may begin at an offset from before our last commit. To commit
         # even that, it would have to be very quick.
-        everybody.append(scala("s2", {topic: 2}, config={"auto.commit.interval.ms": "1000"}))
+        everybody.append(scala("s2", {topic: 2}, config={"auto.commit.interval.ms": "3000"}))
         settle(registry, group, range_assignor, {member.id for member in everybody})
         everybody.append(ours("zz:1", {topic: 1}))
         settle(registry, group, range_assignor, {member.id for member in everybody})

@@ -17,7 +17,7 @@ from zkgroups.testing import KafkaBroker
 from ...printing_consumer import LONGEST
 from ..pykafka_member import PykafkaMember
 from ..reader import Reader
-from ..scala import await_owners, changes_within, settle
+from ..scala import await_owners, await_quiet, settle
 from .conftest import Ours, Scala
 from .mixed_group import Feed
 
@@ -89,7 +89,7 @@ def test_a_pykafka_member_is_counted_and_named_and_its_partitions_are_waited_for
     ), mine.events
     feed.some(3)
     assert eventually(lambda: len(pykafka.read) == 21, timeout=LONGEST), pykafka.lines()
-    assert changes_within(group, 1.0) == []
+    await_quiet(group, 1.0)
     assert mine.messages == []
     assert not mine.member.assignment
 

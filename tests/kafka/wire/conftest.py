@@ -25,8 +25,9 @@ from zkgroups.testing import KafkaBroker
 from .fake_broker import FakeBroker
 
 PASSWORD = 'the s3cret; =,\\ of "größe"'
-LONGEST = 60.0
-SESSION_MS = 2000
+LONGEST = 240.0
+"""In seconds. A broker that is restarted on a busy machine needs a minute."""
+SESSION_MS = 4000
 """How long a login with SCRAM-SHA-256 lasts at the broker."""
 
 _LISTENERS = {"TLS": "SSL", "MUTUAL": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL"}

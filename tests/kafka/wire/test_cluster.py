@@ -152,7 +152,8 @@ def test_many_requests_share_a_few_connections() -> None:
             async with Cluster(str(fake.address)) as cluster:
                 groups = [f"group-{n}" for n in range(100)]
                 assert await asyncio.gather(*(name(cluster, 1, group) for group in groups)) == groups
-            assert fake.connections == 16
+                # A slow broker gets more connections, on which it is asked for its release.
+                assert 1 < len(cluster._links[fake.address]) <= 16
 
     run(use())
 
@@ -161,11 +162,13 @@ def test_a_broker_that_stands_still_holds_up_one_request_per_connection() -> Non
     async def use() -> None:
         async with FakeBroker() as fake:
             fake.brokers = {1: fake.address}
-            fake.behaviours[DESCRIBE] = never
             async with Cluster(str(fake.address), links=1) as cluster:
-                for _ in range(2):
-                    with pytest.raises(AnswerLostError):
-                        await cluster.ask(1, describe("billing"), timeout=0.05)
+                assert await name(cluster, 1) == "billing"
+                fake.behaviours[DESCRIBE] = never
+                with pytest.raises(AnswerLostError):
+                    await cluster.ask(1, describe("billing"), timeout=0.05)
+                with pytest.raises(WireError):  # it must connect again, for which a busy machine may take longer
+                    await cluster.ask(1, describe("billing"), timeout=0.05)
                 fake.behaviours.clear()
                 assert await name(cluster, 1) == "billing"
 
@@ -178,7 +181,7 @@ def test_no_request_takes_longer_than_the_setting_for_all_requests() -> None:
             fake.brokers = {1: fake.address}
             fake.behaviours[DESCRIBE] = never
             async with Cluster(str(fake.address), request_timeout=0.05) as cluster:
-                with pytest.raises(AnswerLostError, match=r"within 0\.05 s"):
+                with pytest.raises(WireError, match=r"within 0\.05 s"):  # on a busy machine it may not be connected yet
                     await cluster.ask(1, describe("billing"), timeout=LONGEST)
 
     run(use())
@@ -196,7 +199,7 @@ def test_versions_are_asked_for_again_until_a_broker_answers() -> None:
 
             fake.behaviours[codec.API_VERSIONS] = never
             async with Cluster(str(fake.address)) as cluster:
-                with pytest.raises(NotConnectedError, match=r"within 0\.2 s: no (broker answered|connection to)"):
+                with pytest.raises(NotConnectedError, match=r"within 0\.2 s: no (answer from|connection to)"):
                     await versions(cluster, Deadline(0.2))
 
     run(use())
@@ -216,6 +219,20 @@ def test_a_broker_that_did_not_answer_is_asked_after_the_others() -> None:
                         await name(cluster, None)
                 assert await name(cluster, None) == "billing"
                 assert DESCRIBE in fake.asked
+
+    run(use())
+
+
+def test_the_error_about_brokers_that_do_not_answer_has_the_reason_of_each() -> None:
+    async def use() -> None:
+        async with FakeBroker() as dead, FakeBroker() as hung:
+            hung.behaviours[codec.API_VERSIONS] = never
+            await dead.stop()
+            reasons = f"no connection to {HOST}:{dead.port}: .*; no answer from {hung.address}"
+            async with Cluster(f"{HOST}:{dead.port},{hung.address}") as cluster:
+                for _ in range(2):
+                    with pytest.raises(NotSentError, match=reasons):
+                        await cluster.metadata([], timeout=1)
 
     run(use())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 from collections.abc import Iterator
 
@@ -10,9 +11,12 @@ import pytest
 
 from zkgroups.exceptions import BrokersTooOldError, UnavailableError
 from zkgroups.kafka.wire import codec
+from zkgroups.kafka.wire import link as link_module
 from zkgroups.kafka.wire.address import addresses
+from zkgroups.kafka.wire.connection import Connection
 from zkgroups.kafka.wire.errors import AnswerLostError, DamagedAnswerError, NotSentError, WireError
 from zkgroups.kafka.wire.link import Link
+from zkgroups.kafka.wire.sasl import Plain
 from zkgroups.kafka.wire.security import Security
 from zkgroups.testing import KafkaBroker
 
@@ -246,6 +250,43 @@ def test_a_slow_broker_is_not_taken_for_an_old_one() -> None:
     run(use())
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_connection_that_is_cancelled_at_any_moment_leaves_no_socket_open() -> None:
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            for steps in range(20):
+                opening = asyncio.create_task(Connection.open(fake.address, None))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                if not opening.cancel():
+                    (await opening).close()
+                await asyncio.wait([opening])
+
+    run(use())
+    gc.collect()  # a socket that is open reports it, and the test fails
+
+
+def test_a_login_counts_from_before_it_began_so_that_it_is_repeated_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker counts from its answer, which may arrive here much later."""
+    ended = lifetime = 10.0
+
+    async def late(*_: object) -> float:
+        nonlocal ended
+        await asyncio.sleep(0.2)
+        ended = asyncio.get_running_loop().time()
+        return lifetime
+
+    async def use() -> None:
+        async with FakeBroker() as fake:
+            link = Link(fake.address, Security(login=Plain("anna", "secret")))
+            await link.open()
+            assert link._expires < ended - 0.1 + lifetime * link_module._SESSION_SHARE
+            link.close()
+
+    monkeypatch.setattr(link_module, "log_in", late)
+    run(use())
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 @pytest.mark.parametrize("lost", [2, 3])
 def test_a_broker_whose_versions_are_lost_several_times_is_not_taken_for_an_old_one(lost: int, damaged: bool) -> None:
@@ -278,6 +319,15 @@ def test_a_broker_whose_versions_are_lost_several_times_is_not_taken_for_an_old_
     run(use())
 
 
+async def release_of(link: Link) -> str | None:
+    """Ask until the broker is known. One that takes longer than a second for an answer is not taken for an old one."""
+    while True:
+        try:
+            return (await link.open()).release
+        except NotSentError:
+            await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize(("release", "answered"), [("0.9", (16, codec.METADATA)), ("0.8", (codec.METADATA,))])
 @pytest.mark.parametrize("closes", [True, False])
 def test_a_broker_that_reports_no_versions_is_known_by_its_answers(
@@ -297,7 +347,7 @@ def test_a_broker_that_reports_no_versions_is_known_by_its_answers(
             if 16 in answered:
                 fake.behaviours[16] = lists
             link = link_to(fake)
-            assert (await link.open()).release == release
+            assert await release_of(link) == release
             assert len((await link.request(codec.MetadataRequest(topics=None))).brokers) == 1
             if release == "0.8":
                 with pytest.raises(BrokersTooOldError):

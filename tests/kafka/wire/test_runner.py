@@ -89,7 +89,7 @@ def test_ctrl_c_cancels_the_work_and_leaves_the_rest_usable(runner: Runner) -> N
 
 
 def test_closing_cancels_all_work_and_ends_the_thread() -> None:
-    work = Work()
+    work, before = Work(), set(threading.enumerate())
     runner = Runner()
 
     async def start() -> asyncio.Task[None]:
@@ -101,7 +101,7 @@ def test_closing_cancels_all_work_and_ends_the_thread() -> None:
 
     assert work.cancelled.is_set()
     assert running.cancelled()
-    assert "zkgroups-kafka" not in {thread.name for thread in threading.enumerate()}
+    assert "zkgroups-kafka" not in {thread.name for thread in set(threading.enumerate()) - before}
     with pytest.raises(UnavailableError, match="closed"):
         runner.run(number(1))
     runner.close()

@@ -50,9 +50,10 @@ def arm(step: str | None) -> None:
     noted = runs.Runs._written
 
     def note(self: Any, letter: Any, lane: Any, error: Any) -> None:
-        noted(self, letter, lane, error)
-        if step == "before the commit":
-            die()
+        with self.lock:  # otherwise another thread may commit in between
+            noted(self, letter, lane, error)
+            if step == "before the commit":
+                die()
         _armed.set()
 
     runs.Runs._written = note  # type: ignore[method-assign]

@@ -86,7 +86,7 @@ def test_an_idle_worker_handles_a_message_again_if_the_worker_that_failed_is_bus
         runs = runner.runs
         runs.add(AT, messages(0))
         wait_until(lambda: handler.handled == [0])
-        assert blocked.begun == 1
+        wait_until(lambda: blocked.begun == 1)
 
 
 # Stop

@@ -13,12 +13,13 @@ from zkgroups.exceptions import RefusedError
 from zkgroups.spark import run_audit, snapshot_names
 
 from ..commands import command_on
+from .conftest import Engine
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 
 def test_failure_19_a_snapshot_and_an_audit_report_that_zookeeper_was_restored(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, engine: Engine, tmp_path: Path
 ) -> None:
     def commit(offset: int) -> None:
         with Registry.connect(server.address) as registry:
@@ -29,14 +30,14 @@ def test_failure_19_a_snapshot_and_an_audit_report_that_zookeeper_was_restored(
         commit(7)
         server.back_up()
         commit(9)
-        assert zkgroups("snapshot", snapshots, "-q").err == ""
+        assert zkgroups("snapshot", snapshots, "-q", *engine.options).err == ""
         assert run_audit(spark, str(audit), server.address, once=True).commits == 1
         server.restore()
         [name] = snapshot_names(spark, str(snapshots))
-        ended = zkgroups("snapshot", snapshots, "-q")
+        ended = zkgroups("snapshot", snapshots, "-q", *engine.options)
         words = f"{server.address} was restored from a backup, wiped or replaced since snapshot {name}: offsets may"
         assert ended.code == 0
         assert ended.err.startswith(f"zkgroups: {words} have gone back; compare"), ended.err
         with pytest.raises(RefusedError, match="was replaced or wiped: this stream has read up to zxid 0x"):
             run_audit(spark, str(audit), server.address, once=True)
-        assert zkgroups("snapshot", snapshots, "-q").err == "", "it follows the restored state"
+        assert zkgroups("snapshot", snapshots, "-q", *engine.options).err == "", "it follows the restored state"

@@ -14,12 +14,14 @@ from pyspark.sql import SparkSession
 from zkgroups.exceptions import (
     SparkJobError,
 )
+from zkgroups.snapshots.layout import UnfinishedSnapshot
 from zkgroups.spark import SourceOptions, Table, snapshot_names, take_snapshot
-from zkgroups.spark.snapshots.layout import Layout, UnfinishedSnapshot
+from zkgroups.spark.snapshots.layout import Layout
 from zkgroups.storage.snapshot_folder import IN_ORDER
 from zkgroups.storage.timestamps import parse_timestamp, timestamp_text
 
 from ..model import Model, assert_complete, assert_is
+from .conftest import Take
 from .runs import LONG_AGO, MODULE, NOT_SO_LONG_AGO
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
@@ -135,10 +137,10 @@ def test_a_run_with_a_taken_name_fails_without_damage(layout: Layout, tmp_path: 
 
 
 def test_two_concurrent_runs_in_one_destination_succeed(
-    spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
+    take: Take, spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
 ) -> None:
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda _: take_snapshot(spark, str(tmp_path), zookeeper_hosts), range(2)))
+        both = list(pool.map(lambda _: take(str(tmp_path), zookeeper_hosts), range(2)))
     assert (
         assert_complete(model, tmp_path) == snapshot_names(spark, str(tmp_path)) == sorted(each.name for each in both)
     )

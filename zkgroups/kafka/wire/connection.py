@@ -7,6 +7,7 @@ import os
 import ssl
 import struct
 from collections import deque
+from ipaddress import ip_address
 from typing import Final, Self
 
 from ...exceptions import CertificateError
@@ -55,7 +56,7 @@ class Connection:
                 address.port,
                 ssl=tls,
                 limit=_READ_AHEAD,
-                happy_eyeballs_delay=_NEXT_ADDRESS_AFTER,
+                happy_eyeballs_delay=_next_after(address.host),
             )
         except ssl.SSLError as error:
             raise _tls_failed(address, error) from error
@@ -146,6 +147,18 @@ class Connection:
             if not answer.done():
                 answer.set_exception(reason)
         self._waiting.clear()
+
+
+def _next_after(host: str) -> float | None:
+    """Return the delay for a host that may have several addresses.
+
+    A race between addresses leaves a socket open if it is cancelled at the moment when it has a winner.
+    """
+    try:
+        ip_address(host)
+    except ValueError:
+        return _NEXT_ADDRESS_AFTER
+    return None
 
 
 def _reason(error: OSError) -> str:

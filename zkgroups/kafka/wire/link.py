@@ -116,7 +116,7 @@ class Link:
         except TimeoutError as error:
             self._drop("no answer in time")
             kind = NotSentError if connection is None else AnswerLostError
-            raise kind(f"no answer from {self.address} within {timeout:g} s") from error
+            raise kind(f"no answer from {self.address} within {timeout:.3g} s") from error
         self._used = loop.time()
         return version, answer
 
@@ -134,6 +134,7 @@ class Link:
         return self._connection
 
     async def _open(self) -> Connection:
+        begun = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._connect_timeout):
                 connection, lifetime = await self._logged_in()
@@ -142,7 +143,7 @@ class Link:
         except AnswerLostError as error:  # to a request that only prepares the connection
             raise NotSentError(str(error)) from error
         self._used = asyncio.get_running_loop().time()
-        self._expires = self._used + lifetime * _SESSION_SHARE
+        self._expires = begun + lifetime * _SESSION_SHARE  # it began at the broker before its answer arrived here
         return connection
 
     async def _logged_in(self) -> tuple[Connection, float]:

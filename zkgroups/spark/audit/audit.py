@@ -27,12 +27,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ...exceptions import ConflictError, InvalidOptionError, RefusedError, SparkStoppedError, UnavailableError
+from ...tables.source_options import MAX_PARALLELISM, SourceOptions, Starting
 from ...zookeeper.reading.ensemble_position import ensemble_position
 from ..errors import translated
 from ..pyspark_internals import active_session, is_stopped
 from ..snapshots.snapshot import session_beside
 from ..source.data_source import NAME
-from ..source.options import MAX_PARALLELISM, SourceOptions, Starting
 from ..storage.writing import check_shared
 from .followed_ensemble import FollowedEnsemble
 from .journal import CHECKPOINT, Journal

@@ -3,97 +3,37 @@
     taken = zkgroups.spark.take_snapshot(spark, "/data/groups", "zk1:2181/kafka")
     zkgroups.spark.read_snapshot(spark, "/data/groups").where("problem is not null").show()
 
-See `layout.py` for the files.
+See `zkgroups/snapshots/layout.py` for the files.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from functools import partial
-from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.ensemble_position import EnsemblePosition
-from ...core.selection import Selection
 from ...core.tables import Table
-from ...core.znodes.paths import Part
-from ...exceptions import InvalidOptionError, SparkStoppedError, ZkgroupsException
+from ...exceptions import InvalidOptionError, SparkStoppedError
+from ...snapshots.layout import UnfinishedSnapshot
+from ...snapshots.snapshot import Snapshot, SnapshotBegin, WrittenTable, as_options, begin, write_snapshot
 from ...storage.snapshot_folder import IN_ORDER
-from ...storage.snapshot_summary import Summary, TableSummary
-from ...zookeeper.reading import tree_walk
-from ...zookeeper.reading.ensemble_position import ensemble_position
-from ...zookeeper.session.registry_context import context_of
+from ...tables.source_options import MAX_PARALLELISM, SourceOptions
 from ..errors import translated
 from ..pyspark_internals import active_session, is_stopped
-from ..source import data_dir_reader
 from ..source.data_source import NAME, register
-from ..source.options import MAX_PARALLELISM, SourceOptions
 from ..spark_thread import interruptible, run_in_parallel
 from ..storage.writing import check_shared, write
 from .digest import columns_of, digest
-from .layout import Layout, UnfinishedSnapshot
+from .layout import Layout
 
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 is deprecated, and takes twice as long
     "spark.sql.adaptive.enabled": "false",  # adaptive execution only slows down plain writes
 }
-
-
-_MOST_CLUSTERS: Final = 20
-"""How many of the latest snapshots to look at for the previous one of the same cluster."""
-
-TableCounts = Mapping[str, Any]
-"""The counts of a written table."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A completed snapshot.
-
-    - `name`, `destination`: its name, which is the time of its start, and its folder.
-    - `groups`, `offsets`, `owners`, `members`: how many it has of each.
-    - `problems`, `forbidden`: the number of rows for unreadable nodes, and how many of them are forbidden.
-    - `seconds`: how long it took.
-    - `restored_since`: the name of the previous snapshot of this ZooKeeper in the destination, if ZooKeeper was
-      restored from a backup, wiped or replaced since then. Not always detected; None if not.
-    """
-
-    name: str
-    destination: str
-    groups: int
-    offsets: int
-    owners: int
-    members: int
-    problems: int
-    forbidden: int
-    seconds: float
-    restored_since: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """The contents that a snapshot would have: the numbers of `groups`, `topics`, `offsets`, `owners` and `members`.
-
-    `forbidden` is the number of directories that may not be listed.
-    """
-
-    groups: int
-    topics: int
-    offsets: int
-    owners: int
-    members: int
-    forbidden: int
-
-
-STEPS: Final = 2
-"""The number of calls of `on_progress`: writing the tables, and moving them into place."""
 
 
 def take_snapshot(
@@ -115,73 +55,17 @@ def take_snapshot(
     """
     if is_stopped(spark):
         raise SparkStoppedError("cannot take a snapshot: this Spark session was stopped; create a new one")
-    begin = _begin(_as_options(source))  # fails fast, before any job starts
-    return interruptible(spark, lambda step: _take(spark, destination, begin, step), on_progress)
+    start = begin(as_options(source))  # fails fast, before any job starts
+    return interruptible(spark, lambda step: _take(spark, destination, start, step), on_progress)
 
 
-@dataclass(frozen=True, slots=True)
-class _Begin:
-    """The state of the source when a snapshot begins."""
-
-    source: SourceOptions
-    groups: int
-    position: EnsemblePosition | None = None
-    """None with a data directory, and without a quorum."""
-
-
-def _begin(source: SourceOptions) -> _Begin:
-    """Count the groups. With a data directory, also fix the state, so that all tables are read at the same zxid."""
-    if source.files is None:
-        with source.connect() as registry:
-            position = None if registry.server_is_read_only else ensemble_position(registry)
-            return _Begin(source, len(_chosen(registry.groups(), source)), position)
-    state = data_dir_reader.find_state(source.files, source.zxid)
-    seen = data_dir_reader.count(source, state)
-    return _Begin(replace(source, zxid=state.zxid, parallelism=source.parallelism or 1), seen.groups)
-
-
-def _take(spark: SparkSession, destination: str, begin: _Begin, on_progress: Callable[[str], None]) -> Snapshot:
-    began = time.monotonic()
+def _take(spark: SparkSession, destination: str, start: SnapshotBegin, on_progress: Callable[[str], None]) -> Snapshot:
     check_shared(spark, destination)
     cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
-    source = replace(begin.source, parallelism=begin.source.parallelism or cores)
+    source = replace(start.source, parallelism=start.source.parallelism or cores)
     own = session_beside(spark)
-    layout = Layout(own, destination)
-    restored_since = _restored_since(layout, source.shown_cluster, begin.position)
-    unfinished = layout.begin(datetime.now(UTC))
-    try:
-        on_progress("writing")
-        written = _write_all(own, source, unfinished)
-        unfinished.summarize(_summary(source, begin, written, unfinished))
-        on_progress("moving into place")
-        unfinished.finish()
-    except BaseException:
-        unfinished.discard()
-        raise
-    return Snapshot(
-        name=unfinished.name,
-        destination=str(layout),
-        groups=begin.groups,
-        offsets=written[Table.OFFSETS]["rows"],
-        owners=written[Table.OWNERS]["rows"],
-        members=written[Table.MEMBERS]["rows"],
-        problems=sum(counts["problems"] for counts in written.values()),
-        forbidden=sum(counts["forbidden"] for counts in written.values()),
-        seconds=time.monotonic() - began,
-        restored_since=restored_since,
-    )
-
-
-def _restored_since(layout: Layout, cluster: str, now: EnsemblePosition | None) -> str | None:
-    """Return the name of the previous snapshot of this cluster, if the cluster cannot have been in that state."""
-    if now is None:
-        return None
-    for name in islice(layout.latest_first(), _MOST_CLUSTERS):
-        with suppress(ZkgroupsException):  # a damaged snapshot does not prevent another one
-            summary = layout.summary(name)
-            if summary is not None and summary.cluster == cluster and summary.position is not None:
-                return None if summary.position.may_precede(now) else name
-    return None
+    write_tables = partial(_write_all, own, source)
+    return write_snapshot(Layout(own, destination), replace(start, source=source), write_tables, on_progress)
 
 
 def session_beside(spark: SparkSession) -> SparkSession:
@@ -195,13 +79,15 @@ def session_beside(spark: SparkSession) -> SparkSession:
     return own
 
 
-def _write_all(spark: SparkSession, source: SourceOptions, unfinished: UnfinishedSnapshot) -> dict[Table, TableCounts]:
+def _write_all(
+    spark: SparkSession, source: SourceOptions, unfinished: UnfinishedSnapshot
+) -> Mapping[Table, WrittenTable]:
     """Write all tables concurrently, because writing a small table is mostly waiting."""
     calls = [partial(_write, spark, replace(source, table=table), unfinished) for table in IN_ORDER]
     return dict(zip(IN_ORDER, run_in_parallel(spark, calls), strict=True))
 
 
-def _write(spark: SparkSession, source: SourceOptions, unfinished: UnfinishedSnapshot) -> TableCounts:
+def _write(spark: SparkSession, source: SourceOptions, unfinished: UnfinishedSnapshot) -> WrittenTable:
     """Write one table, and count its rows meanwhile."""
     with active_session(spark), translated(f"the table {source.table} could not be written"):
         rows = spark.read.format(NAME).options(**source.as_text()).load()
@@ -213,24 +99,7 @@ def _write(spark: SparkSession, source: SourceOptions, unfinished: UnfinishedSna
             f.count_if(problem & f.col("raw").isNull()).alias("forbidden"),
             digest(rows.schema).alias("digest"),
         )
-        return {**counts, "columns": columns_of(rows)}
-
-
-def _summary(
-    source: SourceOptions, begin: _Begin, written: Mapping[Table, TableCounts], unfinished: UnfinishedSnapshot
-) -> Summary:
-    tables = {
-        table: TableSummary(
-            rows=counts["rows"],
-            problems=counts["problems"],
-            digest=counts["digest"],
-            files=unfinished.files(table),
-            columns=counts["columns"],
-        )
-        for table, counts in written.items()
-    }
-    shares = source.parallelism or 0
-    return Summary(source.shown_cluster, begin.groups, tables, shares, source.zxid, begin.position)
+        return WrittenTable(**counts, columns=columns_of(rows))
 
 
 def snapshot_names(spark: SparkSession, destination: str) -> list[str]:
@@ -253,36 +122,3 @@ def read_snapshot(
     if found is None:
         raise layout.no_snapshot(f" {name}" if name else "")
     return layout.read_intact(Table(table), found)
-
-
-def survey(source: SourceOptions | str) -> Survey:
-    """Count what a snapshot of this source would read. From a server, only names are read."""
-    source = _as_options(source)
-    if source.files is not None:
-        counts = data_dir_reader.count(source, data_dir_reader.find_state(source.files, source.zxid))
-        return Survey(**asdict(counts), forbidden=0)
-    selection = Selection(source.groups, source.topics)
-    with source.connect() as registry:
-        groups, context = _chosen(registry.groups(), source), context_of(registry)
-        offsets, owners = (
-            list(tree_walk.partitions(context, groups, part, selection.has_topic))
-            for part in (Part.OFFSETS, Part.OWNERS)
-        )
-        members = list(tree_walk.instances(context, groups))
-    found = (*offsets, *owners, *members)
-    return Survey(
-        groups=len(groups),
-        topics=len({(each.key.group, each.key.topic) for each in offsets if each.key.topic}),
-        offsets=sum(len(each.names) for each in offsets),
-        owners=sum(len(each.names) for each in owners),
-        members=sum(len(each.names) for each in members),
-        forbidden=sum(each.key.forbidden is not None for each in found),
-    )
-
-
-def _as_options(source: SourceOptions | str) -> SourceOptions:
-    return SourceOptions(zookeeper=source) if isinstance(source, str) else source
-
-
-def _chosen(groups: list[str], source: SourceOptions) -> list[str]:
-    return list(filter(Selection(source.groups, source.topics).has_group, groups))

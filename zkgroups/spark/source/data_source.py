@@ -24,11 +24,11 @@ from pyspark.sql.types import StructType
 from ...core.selection import Selection
 from ...datadir.data_dir import DataDirState
 from ...exceptions import InvalidOptionError
+from ...tables import data_dir_reader
+from ...tables.source_options import DEFAULT_PARALLELISM, SourceOptions, Starting
+from ...tables.table_reader import read_batches
 from ..pyspark_internals import active_session, driver_interpreter
-from . import data_dir_reader
-from .options import DEFAULT_PARALLELISM, SourceOptions, Starting
 from .stream import StreamReader
-from .table_reader import read_batches
 from .tables import SCHEMAS
 
 NAME: Final = "zkgroups"

@@ -44,11 +44,11 @@ from ...core.ensemble_position import EnsemblePosition
 from ...core.selection import Selection
 from ...core.tables import Table
 from ...exceptions import InvalidOptionError, NotConnectedError, RefusedError, UnavailableError
+from ...tables.source_options import DEFAULT_PARALLELISM, SourceOptions, Starting
+from ...tables.table_reader import read_selected
 from ...zookeeper.reading.ensemble_position import ensemble_position
 from ...zookeeper.registry import Registry
-from .options import DEFAULT_PARALLELISM, SourceOptions, Starting
 from .saved_position import decode_position, encode_position
-from .table_reader import read_selected
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow

@@ -16,10 +16,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.times import LATEST_MS
-from ...core.znodes.offset_codec import MAX_OFFSET
-from ...zookeeper.requests.multiread_format import DATA_AT, END, GOOD_HEAD, STAT_BYTES
-from .tables import TIMESTAMP
+from ..core.times import LATEST_MS
+from ..core.znodes.offset_codec import MAX_OFFSET
+from ..zookeeper.requests.multiread_format import DATA_AT, END, GOOD_HEAD, STAT_BYTES
+from .arrow_schema import TIMESTAMP
 
 LONGEST_PLAIN: Final = len(str(MAX_OFFSET)) - 1
 """Any number of so many digits is a valid offset."""

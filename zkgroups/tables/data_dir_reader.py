@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...core.selection import Selection
-from ...core.tables import Table
-from ...core.znodes.names import parse_partition
-from ...core.znodes.owner_codec import decode_owned_topic
-from ...core.znodes.paths import Part
-from ...core.znodes.values import Owner
-from ...datadir.data_dir import DataDir, DataDirState
-from ...zookeeper.reading import group_reader, tree_walk
-from ...zookeeper.reading.tree_walk import PartDirectory
-from ...zookeeper.requests.bulk_read import Block
-from ...zookeeper.requests.node import Node
-from .options import SourceOptions
+from ..core.selection import Selection
+from ..core.tables import Table
+from ..core.znodes.names import parse_partition
+from ..core.znodes.owner_codec import decode_owned_topic
+from ..core.znodes.paths import Part
+from ..core.znodes.values import Owner
+from ..datadir.data_dir import DataDir, DataDirState
+from ..zookeeper.reading import group_reader, tree_walk
+from ..zookeeper.reading.tree_walk import PartDirectory
+from ..zookeeper.requests.bulk_read import Block
+from ..zookeeper.requests.node import Node
+from .source_options import SourceOptions
 from .table_reader import member_batches, offset_batches, owner_batches
 
 log = logging.getLogger("zkgroups.spark")

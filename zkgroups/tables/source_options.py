@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from ...core.tables import Table
-from ...datadir.data_dir import DataDir
-from ...exceptions import InvalidOptionError
-from ...zookeeper.registry import Registry
-from ...zookeeper.session.options import check_hosts
-from ...zookeeper.zookeeper_source import MAX_PARALLELISM as MAX_PARALLELISM
-from ...zookeeper.zookeeper_source import ZooKeeperSource
+from ..core.tables import Table
+from ..datadir.data_dir import DataDir
+from ..exceptions import InvalidOptionError
+from ..zookeeper.registry import Registry
+from ..zookeeper.session.options import check_hosts
+from ..zookeeper.zookeeper_source import MAX_PARALLELISM as MAX_PARALLELISM
+from ..zookeeper.zookeeper_source import ZooKeeperSource
 
 DEFAULT_PARALLELISM: Final = 4
 

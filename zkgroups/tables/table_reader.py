@@ -13,14 +13,14 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.selection import Selection
-from ...core.tables import Table
-from ...core.times import LATEST_MS
-from ...core.znodes.names import is_topic, parse_partition
-from ...core.znodes.owner_codec import decode_owned_topic, decode_owner_path
-from ...core.znodes.paths import Part
-from ...core.znodes.session_ids import session_hex
-from ...core.znodes.values import (
+from ..core.selection import Selection
+from ..core.tables import Table
+from ..core.times import LATEST_MS
+from ..core.znodes.names import is_topic, parse_partition
+from ..core.znodes.owner_codec import decode_owned_topic, decode_owner_path
+from ..core.znodes.paths import Part
+from ..core.znodes.session_ids import session_hex
+from ..core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
     Owner,
@@ -29,15 +29,15 @@ from ...core.znodes.values import (
     UnevaluableRegistration,
     UnreadableNode,
 )
-from ...zookeeper.reading import group_reader, tree_walk
-from ...zookeeper.reading.tree_walk import PartDirectory
-from ...zookeeper.registry import Registry
-from ...zookeeper.requests.bulk_read import Block, Siblings
-from ...zookeeper.requests.node import Node
-from ...zookeeper.session.registry_context import RegistryContext, context_of
+from ..zookeeper.reading import group_reader, tree_walk
+from ..zookeeper.reading.tree_walk import PartDirectory
+from ..zookeeper.registry import Registry
+from ..zookeeper.requests.bulk_read import Block, Siblings
+from ..zookeeper.requests.node import Node
+from ..zookeeper.session.registry_context import RegistryContext, context_of
 from .arrow_columns import from_array, offset_columns
-from .options import SourceOptions
-from .tables import TIMESTAMP, arrow_schema
+from .arrow_schema import TIMESTAMP, arrow_schema
+from .source_options import SourceOptions
 
 RowValues: TypeAlias = dict[str, Any]
 """The known values of a row, by column name."""

@@ -1,0 +1,1 @@
+"""Snapshots of all offsets, owners and members as Parquet. `zkgroups/spark/snapshots` does the same with Spark."""

@@ -1,0 +1,206 @@
+"""What snapshots have in common, whatever engine writes them: their counts, their summary, and the steps.
+
+See `layout.py` for the files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final, TypeAlias
+
+from ..core.ensemble_position import EnsemblePosition
+from ..core.selection import Selection
+from ..core.tables import Table
+from ..core.znodes.paths import Part
+from ..exceptions import ZkgroupsException
+from ..storage.snapshot_summary import Summary, TableSummary
+from ..tables import data_dir_reader
+from ..tables.source_options import SourceOptions
+from ..zookeeper.reading import tree_walk
+from ..zookeeper.reading.ensemble_position import ensemble_position
+from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
+from .layout import SnapshotLayout, UnfinishedSnapshot
+
+_MOST_CLUSTERS: Final = 20
+"""How many of the latest snapshots to look at for the previous one of the same cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A completed snapshot.
+
+    - `name`, `destination`: its name, which is the time of its start, and its folder.
+    - `groups`, `offsets`, `owners`, `members`: how many it has of each.
+    - `problems`, `forbidden`: the number of rows for unreadable nodes, and how many of them are forbidden.
+    - `seconds`: how long it took.
+    - `restored_since`: the name of the previous snapshot of this ZooKeeper in the destination, if ZooKeeper was
+      restored from a backup, wiped or replaced since then. Not always detected; None if not.
+    """
+
+    name: str
+    destination: str
+    groups: int
+    offsets: int
+    owners: int
+    members: int
+    problems: int
+    forbidden: int
+    seconds: float
+    restored_since: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The contents that a snapshot would have: the numbers of `groups`, `topics`, `offsets`, `owners` and `members`.
+
+    `forbidden` is the number of directories that may not be listed.
+    """
+
+    groups: int
+    topics: int
+    offsets: int
+    owners: int
+    members: int
+    forbidden: int
+
+
+STEPS: Final = 2
+"""The number of calls of `on_progress`: writing the tables, and moving them into place."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTable:
+    """The counts of a written table, the digest of its rows, and its columns."""
+
+    rows: int
+    problems: int
+    forbidden: int
+    digest: str
+    columns: str
+
+
+TableWriter: TypeAlias = Callable[[UnfinishedSnapshot], Mapping[Table, WrittenTable]]
+"""Writes all tables to an unfinished snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotBegin:
+    """The state of the source when a snapshot begins."""
+
+    source: SourceOptions
+    groups: int
+    position: EnsemblePosition | None = None
+    """None with a data directory, and without a quorum."""
+
+
+def begin(source: SourceOptions) -> SnapshotBegin:
+    """Count the groups. With a data directory, also fix the state, so that all tables are read at the same zxid."""
+    if source.files is None:
+        with source.connect() as registry:
+            return begin_connected(registry, source)
+    state = data_dir_reader.find_state(source.files, source.zxid)
+    seen = data_dir_reader.count(source, state)
+    return SnapshotBegin(replace(source, zxid=state.zxid, parallelism=source.parallelism or 1), seen.groups)
+
+
+def begin_connected(registry: Registry, source: SourceOptions) -> SnapshotBegin:
+    """Count the groups of a server."""
+    position = None if registry.server_is_read_only else ensemble_position(registry)
+    return SnapshotBegin(source, len(_chosen(registry.groups(), source)), position)
+
+
+def write_snapshot(
+    layout: SnapshotLayout, start: SnapshotBegin, write_tables: TableWriter, on_progress: Callable[[str], None]
+) -> Snapshot:
+    """Write all tables, and move them into place. After an error, nothing is left."""
+    began = time.monotonic()
+    restored_since = _restored_since(layout, start)
+    unfinished = layout.begin(datetime.now(UTC))
+    try:
+        on_progress("writing")
+        written = write_tables(unfinished)
+        unfinished.summarize(_summary(start, written, unfinished))
+        on_progress("moving into place")
+        unfinished.finish()
+    except BaseException:
+        unfinished.discard()
+        raise
+    return Snapshot(
+        name=unfinished.name,
+        destination=str(layout),
+        groups=start.groups,
+        offsets=written[Table.OFFSETS].rows,
+        owners=written[Table.OWNERS].rows,
+        members=written[Table.MEMBERS].rows,
+        problems=sum(each.problems for each in written.values()),
+        forbidden=sum(each.forbidden for each in written.values()),
+        seconds=time.monotonic() - began,
+        restored_since=restored_since,
+    )
+
+
+def _restored_since(layout: SnapshotLayout, start: SnapshotBegin) -> str | None:
+    """Return the name of the previous snapshot of this cluster, if the cluster cannot have been in that state."""
+    if start.position is None:
+        return None
+    for name in islice(layout.latest_first(), _MOST_CLUSTERS):
+        with suppress(ZkgroupsException):  # a damaged snapshot does not prevent another one
+            summary = layout.summary(name)
+            if summary is not None and summary.cluster == start.source.shown_cluster and summary.position is not None:
+                return None if summary.position.may_precede(start.position) else name
+    return None
+
+
+def _summary(start: SnapshotBegin, written: Mapping[Table, WrittenTable], unfinished: UnfinishedSnapshot) -> Summary:
+    tables = {
+        table: TableSummary(
+            rows=each.rows,
+            problems=each.problems,
+            digest=each.digest,
+            files=unfinished.files(table),
+            columns=each.columns,
+        )
+        for table, each in written.items()
+    }
+    source = start.source
+    return Summary(source.shown_cluster, start.groups, tables, source.parallelism or 0, source.zxid, start.position)
+
+
+def survey(source: SourceOptions | str) -> Survey:
+    """Count what a snapshot of this source would read. From a server, only names are read."""
+    source = as_options(source)
+    if source.files is not None:
+        counts = data_dir_reader.count(source, data_dir_reader.find_state(source.files, source.zxid))
+        return Survey(**asdict(counts), forbidden=0)
+    selection = Selection(source.groups, source.topics)
+    with source.connect() as registry:
+        groups, context = _chosen(registry.groups(), source), context_of(registry)
+        offsets, owners = (
+            list(tree_walk.partitions(context, groups, part, selection.has_topic))
+            for part in (Part.OFFSETS, Part.OWNERS)
+        )
+        members = list(tree_walk.instances(context, groups))
+    found = (*offsets, *owners, *members)
+    return Survey(
+        groups=len(groups),
+        topics=len({(each.key.group, each.key.topic) for each in offsets if each.key.topic}),
+        offsets=sum(len(each.names) for each in offsets),
+        owners=sum(len(each.names) for each in owners),
+        members=sum(len(each.names) for each in members),
+        forbidden=sum(each.key.forbidden is not None for each in found),
+    )
+
+
+def as_options(source: SourceOptions | str) -> SourceOptions:
+    """Return the options for a source, which may be an address."""
+    return SourceOptions(zookeeper=source) if isinstance(source, str) else source
+
+
+def _chosen(groups: list[str], source: SourceOptions) -> list[str]:
+    return list(filter(Selection(source.groups, source.topics).has_group, groups))
