@@ -27,9 +27,9 @@ from zkgroups.core.offsets.snapshot_changes import (
     count_column,
 )
 from zkgroups.exceptions import DamagedFileError, InvalidOptionError, NotFoundError
+from zkgroups.snapshots.clusters import ChosenSnapshot
 from zkgroups.spark import SourceOptions, Table, diff_snapshots, take_snapshot
 from zkgroups.spark.snapshots import diff as history
-from zkgroups.spark.snapshots.clusters import ChosenSnapshot
 from zkgroups.spark.snapshots.side_by_side import DiffSide, aligned_parts
 from zkgroups.storage.timestamps import parse_timestamp
 from zkgroups.testing import Server, fresh_chroot
