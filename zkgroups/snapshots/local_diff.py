@@ -182,9 +182,7 @@ def _rows(both: Any, cluster: str | None) -> Any:
         "before": both.column("a_offset"),
         "after": both.column("b_offset"),
         "delta": delta,
-        "rate": _rate(
-            both.column("state"), delta, pc.subtract(b_committed.cast(pa.int64()), a_committed.cast(pa.int64()))
-        ),
+        "rate": _rate(both.column("state"), delta, micros),
         "commits": pc.if_else(recreated, pa.scalar(None, pa.int64()), commits),
         "recreated": recreated,
         "held": pc.or_(*held),
