@@ -2,8 +2,8 @@
 
     python -m benchmarks.cron [--large] [--owned] [--rounds 3]
 
-Each contender is a whole process, with its imports and with Java, if it starts Java. There are 1,000 offsets, or 200,000
-with --large. With --owned, each partition has an owner, too.
+Each contender is a whole process, with its imports and its Java, if any. There are 1,000 offsets, or 200,000 with
+--large. With --owned, each partition has an owner, too.
 
 - snapshot, with both engines, against a script with kazoo and pyarrow that writes the offsets, and against a PySpark
   script that writes one row

@@ -33,7 +33,7 @@ class StoredTable(Protocol):
         """Raise an error for a column that cannot be converted to the type in this version."""
 
     def counts(self, columns: Sequence[str], cluster: str | None) -> Mapping[str, Any]:
-        """Read all rows. Return the numbers of `rows`, `problems` and `others` (of another cluster), and the `digest`."""
+        """Read all rows. Count `rows`, `problems` and `others` (of another cluster), and compute the `digest`."""
 
     def duplicates(self) -> tuple[int, Mapping[str, Any]]:
         """Return how many partitions have more than one row, and the `KEY` of the first one."""
