@@ -15,7 +15,7 @@ from zkgroups.core.doctor.all_checks import run_log_checks, worst_first
 from zkgroups.core.doctor.findings import CheckCode
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError, ZkgroupsException
 
-from .groups.read_lags import read_lags
+from .groups.read_lags import check_leaders, logs_of, read_lags
 from .shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
 from .shared.brokers import brokers, reported_as
 from .shared.command_classes import Command
@@ -97,8 +97,8 @@ def doctor(
     finding. With -o wide, FIX shows the command to run, or another remedy. The last line, and left_out in JSON, count
     the findings that are not shown, also those that --severity and --ignore leave out.
 
-    With -b, the offsets are also compared with the logs of the brokers (past-end and before-start). If no broker
-    answers, the command shows all other findings, and ends with exit code 9.
+    With -b, the offsets are also compared with the logs of the brokers (past-end and before-start). If brokers do
+    not answer, the command shows all other findings, and ends with exit code 9.
 
     The exit code is 10 for any shown error or warning. --fail-on changes that.
 
@@ -196,8 +196,10 @@ class _Run:
         found: list[Finding] = []
         if with_offsets := [each for each in registry.describe(groups) if each.offsets]:
             with reported_as("offsets were not compared with the logs", self._reading), brokers(options) as asked:
-                for lag in read_lags(asked, with_offsets):
+                lags = read_lags(asked, with_offsets)
+                for lag in lags:
                     found += run_log_checks(lag)
+                check_leaders(asked, logs_of(lags))
         return self._shown(found)
 
     def _shown(self, findings: Collection[Finding]) -> list[Finding]:

@@ -12,7 +12,7 @@ from zkgroups.core.offsets.lag import GroupLag
 
 from .groups.description_rows import describe_groups, lag_row, total_lag_row
 from .groups.description_tables import LAGS, TOTAL_LAGS
-from .groups.read_lags import read_lags
+from .groups.read_lags import LAG_UNKNOWN, check_leaders, logs_of, read_lags
 from .shared.arguments import (
     ChosenPartitions,
     chosen_groups,
@@ -20,7 +20,7 @@ from .shared.arguments import (
     maybe_groups_argument,
     topics_option,
 )
-from .shared.brokers import brokers
+from .shared.brokers import brokers, reported_as
 from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.errors_to_exit_codes import Tally
@@ -84,6 +84,8 @@ def lag(
     belong to a subscribed topic. A dash means that the lag is unknown; NOTE has the reason. "before start" means that
     the messages at the offset have been deleted. The lag includes these messages.
 
+    If the leaders of some partitions do not answer, the command shows the others, and ends with exit code 9.
+
     --fail-over adds up the known lags of the chosen partitions, also of those that --top leaves out.
 
     \b
@@ -99,6 +101,8 @@ def lag(
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
         groups = list(counted(options, describe_groups(registry, chosen, tally, must_exist=names), "groups"))
         lags = read_lags(found, groups, topics)
+        with reported_as(LAG_UNKNOWN, tally):
+            check_leaders(found, logs_of(lags))
     if not chosen:
         say(options, "No group matches." if matching else "There are no groups.")
     order = _Order(sort) if sort else _Order.LAG if top else _Order.GROUP

@@ -21,6 +21,7 @@ Where to begin. `help(zkgroups.Registry)` explains a name:
     Member, Generation    the same without a Kafka client: it shares partitions, and your program reads them
     LoneMember            a consumer of all partitions, without a group
     Watch, Change         the changes of a group as they happen
+    read_snapshot         a snapshot of all offsets as an Arrow table, without Spark
 
     zkgroups.exceptions   all errors, as a tree
     zkgroups.aio          `Member` and `Consumer` for asyncio
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from .messages.handler_options import DeadLetter
     from .messages.runs import HandlerStats
     from .messages.stats import ConsumerStats, PartitionStats
+    from .snapshots.read_snapshot import read_snapshot
     from .zookeeper.admin.copy_group import Copied
     from .zookeeper.claim import Claim, Claims
     from .zookeeper.group import Consumergroup
@@ -156,6 +158,7 @@ __all__ = [
     "Watched",
     "__version__",
     "range_assignor",
+    "read_snapshot",
     "round_robin_assignor",
     "sticky_assignor",
 ]
@@ -199,6 +202,7 @@ _MODULES: Final = {
     ".messages.handler_options": ("DeadLetter",),
     ".messages.runs": ("HandlerStats",),
     ".messages.stats": ("ConsumerStats", "PartitionStats"),
+    ".snapshots.read_snapshot": ("read_snapshot",),
     ".zookeeper.admin.copy_group": ("Copied",),
     ".zookeeper.watch_changes": ("Change", "ChangeKind", "Watched"),
     ".zookeeper.claim": ("Claim", "Claims"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from zkgroups.gateway.groups.coordinator_host import Report
     from zkgroups.gateway.groups.memory_group_storage import PartitionCounts
     from zkgroups.gateway.protocol.node_ports import GatewayAddress
-    from zkgroups.gateway.zookeeper_storage import GroupRoutes
+    from zkgroups.zookeeper.ownership.followed_routes import GroupRoutes
 
 
 @contextmanager
@@ -41,13 +42,15 @@ def group_storage(
             "choose where to keep groups: in ZooKeeper (-z HOST:PORT/CHROOT), or for experiments in memory (--memory)",
             click.get_current_context(),
         )
-    from zkgroups.gateway.zookeeper_storage import GroupRoutes, GroupSettings, ZooKeeperStorage, coordinator_config
+    from zkgroups.gateway.zookeeper_storage import GroupSettings, ZooKeeperStorage, coordinator_config
+    from zkgroups.zookeeper.ownership.followed_routes import GroupRoutes
     from zkgroups.zookeeper.session.registry_context import context_of
 
     settings = GroupSettings(foreign_assignor=foreign_assignor)
 
     with connected(options) as registry, ExitStack() as stack:
-        routes = GroupRoutes(context_of(registry), address.host)
+        holder = f"the gateway at {address.host}"
+        routes = GroupRoutes(context_of(registry), holder, logging.getLogger("zkgroups.gateway"))
 
         def opened(_counts: PartitionCounts, report: Report) -> Storage:
             storage = ZooKeeperStorage(

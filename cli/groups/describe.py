@@ -23,7 +23,7 @@ from ..shared.options import Format, Options
 from ..shared.output import Output, Row, Table, wait_while_read
 from .description_rows import describe_groups, description_row
 from .description_tables import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG
-from .read_lags import LAG_UNKNOWN
+from .read_lags import LAG_UNKNOWN, check_leaders
 
 
 @click.command(cls=Command)
@@ -42,8 +42,8 @@ from .read_lags import LAG_UNKNOWN
 def describe(options: Options, names: tuple[str, ...], watch: bool, interval: float) -> None:
     """Show the state, instances, partitions, owners, offsets and problems of groups.
 
-    With brokers (-b), the command also shows log ends and lag; a dash means unknown. If no broker answers, it shows
-    all else, and ends with exit code 9. JSON and CSV always have these fields. -o csv prints one line for each
+    With brokers (-b), the command also shows log ends and lag; a dash means unknown. If brokers do not answer, it
+    shows all else, and ends with exit code 9. JSON and CSV always have these fields. -o csv prints one line for each
     partition.
 
     \b
@@ -93,6 +93,7 @@ def _descriptions(
     logs: LogRanges | None = None
     with reported_as(LAG_UNKNOWN, of_brokers), brokers(options) as found_brokers:
         logs = found_brokers.ranges([partition.at for group in groups for partition in group.partitions])
+        check_leaders(found_brokers, logs)
     yield from (description_row(group, logs) for group in groups)
 
 

@@ -127,6 +127,7 @@ SUMMARIES_WITH_LAG: Final = SUMMARIES._replace(
         *_SUMMARY,
         Column("TOTAL-LAG", "total_lag", right=True),
         Column("MAX-LAG", "max_lag", right=True),
+        Column("UNKNOWN-LAGS", "unknown_lags", right=True),
     )
 )
 """One row per group, with its lag, for commands that asked the brokers."""

@@ -34,8 +34,8 @@ def list_groups(options: Options, matching: re.Pattern[str] | None, state: str |
     """List all groups.
 
     -o table and -o name show only the names, which is fast. All other formats read every group, and also show its
-    state, totals and last commit. With -b, they show its lag, too, or a dash if no broker answers. --state reads
-    every group.
+    state, totals and last commit. With -b, they show its lag, too, and for how many partitions it
+    is unknown. --state reads every group.
 
     `zkgroups groups describe --help` explains the states.
 
@@ -72,12 +72,13 @@ def list_groups(options: Options, matching: re.Pattern[str] | None, state: str |
 def _with_lag(options: Options, groups: Sequence[GroupDescription], tally: Tally) -> Iterator[Row]:
     from ..shared.brokers import brokers, reported_as
     from .description_rows import summary_row
-    from .read_lags import LAG_UNKNOWN, read_lags
+    from .read_lags import LAG_UNKNOWN, check_leaders, logs_of, read_lags
 
     lags: Sequence[GroupLag | None] = [None] * len(groups)
     if groups:
         with reported_as(LAG_UNKNOWN, tally), brokers(options) as found:
-            lags = read_lags(found, groups)
+            lags = known = read_lags(found, groups)
+            check_leaders(found, logs_of(known))
     for group, lag in zip(groups, lags, strict=True):
         total, most, unknown = (lag.total, lag.most, lag.unknown) if lag else (None, None, None)
         yield summary_row(group) | {"total_lag": total, "max_lag": most, "unknown_lags": unknown}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from zkgroups import GroupDescription
-from zkgroups.core.offsets.lag import GroupLag, group_lag, partitions_of_group, subscribes_by_pattern
+from zkgroups.core.offsets.lag import GroupLag, LogRanges, group_lag, partitions_of_group, subscribes_by_pattern
+from zkgroups.exceptions import NotConnectedError
 
 from ..shared.arguments import ChosenPartitions, is_chosen
 
@@ -28,3 +29,17 @@ def read_lags(
     ]
     logs = brokers.ranges({each.at for some in partitions for each in some})
     return [group_lag(group, some, logs) for group, some in zip(groups, partitions, strict=True)]
+
+
+def check_leaders(brokers: Brokers, logs: LogRanges) -> None:
+    """Raise an error if the brokers know a partition, but no leader has told its log range."""
+    unknown = [at for at, found in logs.items() if found is None]
+    known = brokers.partitions({at.topic for at in unknown}) if unknown else {}
+    if without := sorted(at for at in unknown if at.partition in known.get(at.topic, ())):
+        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+        raise NotConnectedError(f"no leader of {without[0]}{more} answered")
+
+
+def logs_of(lags: Sequence[GroupLag]) -> LogRanges:
+    """Return the log ranges that were read."""
+    return {each.partition.at: each.log for lag in lags for each in lag.partitions}

@@ -16,6 +16,7 @@ from ..shared.arguments import execute_option
 from ..shared.command_classes import Command
 from ..shared.connect import refuse_read_only
 from ..shared.exit_codes import ExitCode
+from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Output
@@ -29,6 +30,7 @@ from .both_sides import (
     without_zookeeper_option,
 )
 from .engines import EngineOptions, engine_option, has_few_offsets, steps_shown
+from .moved_groups import show_moved_groups
 from .tables import DONE, MATCHES, STATES, counts_text, done_row, plain
 
 if TYPE_CHECKING:
@@ -246,20 +248,27 @@ def rollback(
 
 
 @click.command(cls=Command)
-@plan_argument
+@click.argument("destination", metavar="[PLAN]", type=FolderUri(), required=False)
 @without_zookeeper_option
 @engine_option
 @spark_options
 @click.pass_obj
-def status(options: Options, /, destination: str, **given: Any) -> None:
+def status(options: Options, /, destination: str | None, **given: Any) -> None:
     """Show the progress of each group: not begun, partly, done, rolled back, or moved on by its new consumers.
 
     To finish a group that is partly done, run `migrate apply` or `migrate rollback` again.
 
+    Without PLAN, show the groups that `migrate switch` has moved to the brokers or is moving, and who uses the brokers
+    for them: consumers and gateways.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate status /data/plan
+      zkgroups -z zk1:2181/kafka migrate status
     """
+    if destination is None:
+        show_moved_groups(options)
+        return
     with migration_session(options, destination, given, what_for="migrate status", reports=False) as migration:
         from zkgroups.migration.steps import status
 

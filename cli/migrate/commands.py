@@ -10,7 +10,7 @@ from .export import export
 from .follow import follow
 from .group import group
 from .plan import plan, show
-from .route import route
+from .switch import switch
 from .unmark import unmark
 
 
@@ -32,5 +32,5 @@ def migrate() -> None:
     """
 
 
-for command in (plan, show, apply, verify, rollback, status, group, follow, export, route, unmark):
+for command in (plan, show, apply, verify, rollback, status, group, follow, export, switch, unmark):
     migrate.add_command(command)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
     """Remove the migration marks of groups, so that legacy members may join them again.
 
-    `migrate rollback` does this itself. A group that `migrate route` has moved is refused without --force, because
-    gateways forward its clients to the brokers: use `migrate route --to zookeeper`.
+    `migrate rollback` does this itself. A group that `migrate switch` has moved is refused without --force, because
+    gateways forward its clients to the brokers: use `migrate switch --to zookeeper`.
 
     The members continue from the offsets in ZooKeeper, and read again the messages that new consumers have read since
     the move.
@@ -69,6 +69,6 @@ def _refuse_routed(registry: Registry, group: str) -> None:
 
     if (state := read_route(context_of(registry), group).state) is not None:
         raise RefusedError(
-            f"group {group!r} was moved live, its route is {state}: run `zkgroups migrate route {shlex.quote(group)} "
+            f"group {group!r} was moved live, its route is {state}: run `zkgroups migrate switch {shlex.quote(group)} "
             "--to zookeeper`"
         )

@@ -236,7 +236,7 @@ def _refusal_text(change: OffsetChange, refusal: Refusal) -> str:
         case Refusal.NOT_VALID:
             return str(_old_text(change))
         case Refusal.UNKNOWN_TO_BROKERS:
-            return "unknown to the brokers"
+            return "log unknown"
         case Refusal.TOO_LARGE:
             return f"{change.requested} is larger than 2^63-1"
 

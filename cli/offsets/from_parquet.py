@@ -29,7 +29,7 @@ from ..shared.options import Options
 from ..shared.spark_options import SparkOptions, at_option, cluster_option, spark_installed, spark_options
 
 if TYPE_CHECKING:
-    from zkgroups.spark.snapshots.clusters import ChosenSnapshot
+    from zkgroups.snapshots.clusters import ChosenSnapshot
     from zkgroups.spark.snapshots.restore import RestorableTopic
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -86,7 +86,7 @@ class SnapshotSource:
     def records(self, options: Options, selection: OffsetSelection, tally: Tally) -> Iterator[Iterator[OffsetRecord]]:
         """Open a Spark session, and yield an iterator over the chosen offsets that reads while it is consumed."""
         with spark_installed():
-            from zkgroups.spark.snapshots.clusters import choose_in_cluster, unfinished_after
+            from zkgroups.spark.snapshots.clusters import choose_in_cluster, offsets_of, unfinished_after
             from zkgroups.spark.snapshots.restore import restorable_topics
         address = cluster_address(options)
         say(options, f"Starting Spark to read a snapshot in {self.destination}.")
@@ -98,7 +98,9 @@ class SnapshotSource:
                 warn_if_in_future(snapshot.name)
                 for name in unfinished_after(session, snapshot):
                     complain(f"snapshot {name} is newer, but not complete: check it with `zkgroups snapshots verify`")
-            found = restorable_topics(snapshot.rows(session), groups=selection.only_names, topics=selection.topics)
+            found = restorable_topics(
+                offsets_of(session, snapshot), groups=selection.only_names, topics=selection.topics
+            )
             yield _chosen_records(found, f"snapshot {snapshot.name}", selection, tally)
 
 

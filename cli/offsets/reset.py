@@ -22,6 +22,7 @@ from zkgroups.core.offsets.reset import (
 from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import NoPermissionError, NotFoundError
 
+from ..groups.read_lags import check_leaders
 from ..shared.arguments import (
     ChosenPartitions,
     chosen_groups,
@@ -30,7 +31,7 @@ from ..shared.arguments import (
     maybe_groups_argument,
     topics_option,
 )
-from ..shared.brokers import brokers
+from ..shared.brokers import brokers, reported_as
 from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
@@ -124,7 +125,7 @@ def reset(
         groups = existing_groups(registry, offsets.values(), tally)
         for each in groups:
             report_other_nodes(options, each, tally)
-        plans = _plans(groups, request, kafka, wanted, forward=forward or request.may_go_forward)
+        plans = _plans(groups, request, kafka, wanted, tally, forward=forward or request.may_go_forward)
         if not any(each.changes for each in plans):
             report_no_offsets(options, groups, topics, "reset")
         apply_changes(options, registry, plans, ApplyOptions(execute, force, undo_file), tally)
@@ -189,6 +190,7 @@ def _plans(
     request: ResetRequest,
     kafka: Brokers | None,
     wanted: OffsetsByGroup | None,
+    tally: Tally,
     *,
     forward: bool,
 ) -> list[GroupChanges]:
@@ -198,6 +200,9 @@ def _plans(
     partitions = list(dict.fromkeys(at for current in currents.values() for at in current))
     target = _target(request, kafka, partitions)
     ranges = None if kafka is None else kafka.ranges(partitions)
+    if kafka is not None and ranges is not None:
+        with reported_as("log ends are unknown", tally):
+            check_leaders(kafka, ranges)
     plans = []
     for group, current in currents.items():
         changes = plan_reset(current, ranges, target if wanted is None else ToEach(wanted[group]))

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Final
 
 import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition, UnreadableNode
+from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.znodes.names import parse_partition
 from zkgroups.core.znodes.offset_codec import check_offset
 from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import (
-    AccessError,
     GroupNotFoundError,
     MalformedNodeError,
-    MissingDependencyError,
     NoPermissionError,
     NotFoundError,
     OffsetConflictError,
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
     RefusedError,
-    UnavailableError,
     UnknownPartitionError,
 )
 
+from ..groups.read_lags import check_leaders
 from ..shared.arguments import group_argument, topic_argument
-from ..shared.brokers import brokers
+from ..shared.brokers import brokers, reported_as
 from ..shared.command_classes import Command
 from ..shared.complete_names import complete_partitions
 from ..shared.connect import connected
-from ..shared.errors_to_exit_codes import sentence
+from ..shared.errors_to_exit_codes import Tally
 from ..shared.messages import say
 from ..shared.options import Options
 from .marked_groups import marks_of, refuse_marked
@@ -143,13 +144,13 @@ def _check_log(options: Options, at: TopicPartition, offset: int) -> None:
     """With brokers, refuse a partition that they do not have, and an offset outside the log. If none answers, warn."""
     if options.bootstrap_server is None:
         return
-    try:
-        with brokers(options) as found:
-            known, log = found.partitions([at.topic]), found.ranges([at])[at]
-    except (UnavailableError, AccessError, MissingDependencyError) as error:
-        say(options, f"warning: the log of {at} was not checked: {sentence(error)}")
-        return
-    if at.partition not in known.get(at.topic, ()):
+    known: Mapping[str, Collection[int]] | None = None
+    log: OffsetRange | None = None
+    tally = Tally(partial(say, options))
+    with reported_as(f"warning: the log of {at} was not checked", tally), brokers(options) as found:
+        known, log = found.partitions([at.topic]), found.ranges([at])[at]
+        check_leaders(found, {at: log})
+    if known is not None and at.partition not in known.get(at.topic, ()):
         raise UnknownPartitionError(at)
     if log is not None and offset not in log:
         raise OffsetOutOfRangeError(at, offset, log.start, log.end)

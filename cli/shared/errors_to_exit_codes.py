@@ -120,8 +120,7 @@ class Tally:
         except UnavailableError:
             raise
         except ZkgroupsException as error:
-            self._print_once(sentence(error))
-            self._first_error = self._first_error or error
+            self.missed(error, sentence(error))
         else:
             self._done += 1
 
@@ -140,6 +139,11 @@ class Tally:
         """Count and print the error of a step."""
         with self.attempt():
             raise error
+
+    def missed(self, error: ZkgroupsException, text: str) -> None:
+        """Count the error of a step that the others do not need, and print this text about it."""
+        self._print_once(text)
+        self._first_error = self._first_error or error
 
     def finish(self) -> None:
         """End the command if a step failed: with the code of the first error, or PARTIAL if other steps succeeded."""

@@ -245,7 +245,7 @@ def test_the_list_of_groups_has_their_lag_if_the_brokers_are_given(zkgroups: Zkg
     found = [(each["group"], each["total_lag"], each["max_lag"], each["unknown_lags"]) for each in listed]
     assert found == [("billing", 10, 7, 1), ("done", 0, 0, 0), ("lost", None, None, 1)]
     wide = zkgroups("groups", "list", "-o", "wide", "-b", kafka).lines
-    assert wide[0].split()[-2:] == ["TOTAL-LAG", "MAX-LAG"]
+    assert wide[0].split()[-3:] == ["TOTAL-LAG", "MAX-LAG", "UNKNOWN-LAGS"]
     assert "total_lag" not in zkgroups("groups", "list", "-o", "json").json["groups"][0]
 
 
@@ -395,8 +395,8 @@ def test_without_brokers_a_list_of_groups_shows_all_that_zookeeper_has(zkgroups:
     assert [group[each] for each in ("total_lag", "max_lag", "unknown_lags")] == [None, None, None]
     assert ended.err.startswith("zkgroups: log ends and lag are unknown: no broker at ")
     wide = zkgroups("groups", "list", "-o", "wide", "-b", AWAY, *SOON)
-    assert (wide.code, wide.lines[1].split()[-2:]) == (9, ["-", "-"])
-    assert wide.lines[0].split()[-2:] == ["TOTAL-LAG", "MAX-LAG"]
+    assert (wide.code, wide.lines[1].split()[-3:]) == (9, ["-", "-", "-"])
+    assert wide.lines[0].split()[-3:] == ["TOTAL-LAG", "MAX-LAG", "UNKNOWN-LAGS"]
 
 
 def test_without_brokers_the_doctor_shows_what_it_finds_in_zookeeper(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
@@ -409,6 +409,16 @@ def test_without_brokers_the_doctor_shows_what_it_finds_in_zookeeper(zkgroups: Z
     first, last = ended.err.splitlines()
     assert first.startswith(f"zkgroups: offsets were not compared with the logs: no broker at {AWAY} answered within ")
     assert last.startswith("Findings: ")
+
+
+def test_brokers_that_refuse_connections_are_waited_for_only_with_a_timeout(zkgroups: Zkgroups, billing: Any) -> None:
+    hint = "; use --timeout SECONDS to wait for brokers that are starting\n"
+    ended = zkgroups("groups", "describe", "billing", "-b", AWAY)
+    assert (ended.code, f"no broker at {AWAY} answered within 1 s: " in ended.err) == (9, True)
+    assert ended.err.endswith(hint)
+    assert zkgroups("lag", "-b", AWAY).err.endswith(hint)
+    patient = zkgroups("groups", "describe", "billing", "-b", AWAY, *SOON)
+    assert (patient.code, "answered within 5 s: " in patient.err, patient.err.endswith(hint)) == (9, True, False)
 
 
 def test_a_wrong_address_of_brokers_is_still_wrong_usage(zkgroups: Zkgroups, billing: Any) -> None:

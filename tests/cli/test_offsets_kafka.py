@@ -138,10 +138,10 @@ def test_partitions_unknown_to_the_brokers_stay_unchanged_and_are_reported(
     reset: Any, zkgroups: Zkgroups, kafka: str, invoices: Any, topic: str
 ) -> None:
     invoices.offsets.set(TopicPartition("gone", 9), 7)
-    assert reset("--all-topics", "--to-latest", "--execute", code=9)[9] == (7, None, "unknown to the brokers")
+    assert reset("--all-topics", "--to-latest", "--execute", code=9)[9] == (7, None, "log unknown")
     assert invoices.offsets.fetch(TopicPartition("gone", 9)).offset == 7
-    assert reset("--topic", "gone", "--to-offset", "0", code=4) == {9: (7, None, "unknown to the brokers")}
-    assert reset("--topic", f"{topic}:77", "--to-earliest", code=4) == {77: (None, None, "unknown to the brokers")}
+    assert reset("--topic", "gone", "--to-offset", "0", code=4) == {9: (7, None, "log unknown")}
+    assert reset("--topic", f"{topic}:77", "--to-earliest", code=4) == {77: (None, None, "log unknown")}
 
 
 def test_unreachable_brokers_are_exit_code_7_and_nothing_is_changed(zkgroups: Zkgroups, invoices: Any) -> None:

@@ -157,12 +157,12 @@ class Clients:
         assert answer.error == 0
         return [error.name for error in answer.members]
 
-    def send_commit(self, offset: int = 17, at: TopicPartition = ORDERS, **fields: Any) -> int:
+    def send_use(self, offset: int = 17, at: TopicPartition = ORDERS, **fields: Any) -> int:
         value = CommittedValue(offset, fields.pop("metadata", ""))
         return self.send(CommitRequest(fields.pop("group", GROUP), {at: value}, **fields))
 
     def commit(self, offset: int = 17, at: TopicPartition = ORDERS, **fields: Any) -> str:
-        return str(self.answers.pop(self.send_commit(offset, at, **fields)).errors[at].name)
+        return str(self.answers.pop(self.send_use(offset, at, **fields)).errors[at].name)
 
     def fetch(self, *partitions: TopicPartition, group: str = GROUP) -> dict[str, int]:
         answer = self.ask(FetchRequest({group: partitions or None})).groups[group]

@@ -179,7 +179,7 @@ def slow_commits() -> tuple[Clients, SlowStorage]:
 
 def test_a_commit_is_answered_when_it_is_stored() -> None:
     clients, storage = slow_commits()
-    commit = clients.send_commit()
+    commit = clients.send_use()
     assert clients.is_parked(commit)
     clients.receive_work(*storage.take())
     assert clients.answer(commit).errors == {ORDERS: KafkaError.NONE}
@@ -200,14 +200,14 @@ def test_the_storage_may_refuse_single_partitions() -> None:
 
 def test_a_commit_that_fails_has_the_error_for_each_partition() -> None:
     clients, storage = slow_commits()
-    commit = clients.send_commit()
+    commit = clients.send_use()
     clients.receive_work(storage.open.pop()[0], WorkFailed(KafkaError.NOT_COORDINATOR))
     assert clients.answer(commit).errors == {ORDERS: KafkaError.NOT_COORDINATOR}
 
 
 def test_a_commit_that_takes_too_long_is_answered_with_an_error_and_its_late_result_is_ignored() -> None:
     clients, storage = slow_commits()
-    commit = clients.send_commit()
+    commit = clients.send_use()
     clients.wait(AT_ONCE.storage_timeout)
     assert clients.answer(commit).errors == {ORDERS: KafkaError.COORDINATOR_NOT_AVAILABLE}
     clients.receive_work(*storage.take())
@@ -216,7 +216,7 @@ def test_a_commit_that_takes_too_long_is_answered_with_an_error_and_its_late_res
 
 def test_a_commit_on_its_way_is_answered_even_if_the_group_moves() -> None:
     clients, storage = slow_commits()
-    commit = clients.send_commit()
+    commit = clients.send_use()
     clients.receive(GroupMoved(GROUP))
     clients.receive_work(*storage.take())
     assert clients.answer(commit).errors == {ORDERS: KafkaError.NONE}

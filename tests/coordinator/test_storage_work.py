@@ -175,7 +175,7 @@ def test_closing_answers_parked_joins_syncs_commits_and_reads() -> None:
     _first, second = clients.joined("a", "b")
     sync = clients.sync(second)
     storage.slow = (StoreOffsets, ReadOffsets, ListStored, DescribeStored)
-    commit = clients.send_commit(group="simple")
+    commit = clients.send_use(group="simple")
     reads = [clients.send(request) for request in (FetchRequest({"a": None}), ListRequest(), DescribeRequest(("a",)))]
     clients.receive(CloseRequested())
     assert clients.answer(sync).error == KafkaError.NOT_COORDINATOR

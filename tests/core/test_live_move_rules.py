@@ -1,4 +1,4 @@
-"""What stops a live move: members without a gateway, higher offsets on the other side, and anything that differs."""
+"""What stops a live move: members that cannot follow, higher offsets on the other side, and anything that differs."""
 
 from __future__ import annotations
 
@@ -32,13 +32,19 @@ def found(offset: int, at: TopicPartition = P0) -> CommittedOffset:
     return CommittedOffset("billing", at, offset)
 
 
-def test_members_without_a_gateway_are_named_with_their_clients() -> None:
+def test_members_that_cannot_move_with_their_group_are_named_with_their_clients() -> None:
     instances = [
         RegisteredInstance("through-gateway", 1, Registration({"orders": 1}, dialect=Dialect.GATEWAY)),
+        RegisteredInstance("consumer", 2, Registration({"orders": 1}, moves=True)),
+        RegisteredInstance("member", 2, Registration({"orders": 1})),
         RegisteredInstance("scala", 2, Registration({"orders": 1}, dialect=Dialect.SCALA)),
         RegisteredInstance("odd", 3, MalformedNode("/consumers/billing/ids/odd", b"?", "not JSON")),
     ]
-    assert other_members(instances) == [f"scala ({Dialect.SCALA})", "odd (unknown client)"]
+    assert other_members(instances) == [
+        f"member ({Dialect.ZKGROUPS})",
+        f"scala ({Dialect.SCALA})",
+        "odd (unknown client)",
+    ]
 
 
 def test_a_move_to_the_brokers_stops_if_they_have_higher_offsets() -> None:

@@ -389,9 +389,9 @@ def test_a_timestamp_of_zero_means_unknown(text: str) -> None:
 
 
 def test_announced_assignors_are_decoded_and_ignored_by_old_clients() -> None:
-    registration = Registration({"orders": 2}, assignors=("sticky", "range"), include_internal=True)
+    registration = Registration({"orders": 2}, assignors=("sticky", "range"), include_internal=True, moves=True)
     data = encode_registration(registration)
-    assert data.endswith(b'"client":"zkgroups","assignors":["sticky","range"],"internal":true}')
+    assert data.endswith(b'"client":"zkgroups","assignors":["sticky","range"],"internal":true,"moves":true}')
     assert decode_registration("/ids/a", data) == replace(registration, timestamp=None)
 
 

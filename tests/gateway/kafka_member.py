@@ -91,7 +91,7 @@ class KafkaMember:
         self._paused.clear()
         self._rests.clear()
 
-    def send_commit(self, offset: int, *partitions: TopicPartition, **details: Any) -> Future[Any]:
+    def send_use(self, offset: int, *partitions: TopicPartition, **details: Any) -> Future[Any]:
         """Commit the offset for these partitions, or for all that are assigned."""
         value = CommittedValue(offset, **details)
         offsets = dict.fromkeys(partitions or sorted(self.assigned), value)
@@ -99,7 +99,7 @@ class KafkaMember:
 
     def commit(self, offset: int, *partitions: TopicPartition, **details: Any) -> dict[TopicPartition, str]:
         """Commit, and return the errors."""
-        answer = self.send_commit(offset, *partitions, **details).result(PATIENCE)
+        answer = self.send_use(offset, *partitions, **details).result(PATIENCE)
         return {at: error.name for at, error in answer.errors.items()}
 
     # For members that read messages

@@ -200,4 +200,4 @@ class Sides:
     def command(self, to: str, *more: str) -> Ended:
         """Run the command."""
         where = ("-b", self.broker.address, "-z", self.broker.zookeeper)
-        return run("migrate", "route", self.group, "--to", to, *more, *where)
+        return run("migrate", "switch", self.group, "--to", to, *more, *where)

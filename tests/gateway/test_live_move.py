@@ -144,7 +144,7 @@ def test_the_command_names_what_it_does_not_move(of: Of, make_topic: MakeTopic) 
     assert sides.move("kafka") is MoveOutcome.THERE
     refused = run(*unmark)
     assert refused.code == 4
-    assert f"run `zkgroups migrate route {sides.group} --to zookeeper`" in refused.err
+    assert f"run `zkgroups migrate switch {sides.group} --to zookeeper`" in refused.err
     assert sides.move("zookeeper") is MoveOutcome.MOVED
     put = marks.put(context_of(sides.registry), {sides.group: sides.group}, plan="p1", state=MarkState.MOVED)
     assert put == {sides.group: None}
@@ -161,7 +161,7 @@ def test_a_move_that_is_interrupted_says_how_to_finish_or_undo_it(of: Of, make_t
     member = Registration({sides.group: 1}, timestamp=datetime.now(UTC), dialect=Dialect.GATEWAY, client_id="app")
     client.create(f"/consumers/{sides.group}/ids/stays", encode_registration(member), ephemeral=True, makepath=True)
     where = ("-b", sides.broker.address, "-z", sides.broker.zookeeper)
-    with started("migrate", "route", sides.group, "--to", "kafka", "--execute", *where) as process:
+    with started("migrate", "switch", sides.group, "--to", "kafka", "--execute", *where) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == f"{sides.group}: members leave; clients wait\n"
         interrupt(process)
@@ -198,7 +198,7 @@ def test_a_group_is_not_moved_while_other_clients_are_registered(of: Of, make_to
     for _attempt in range(2):
         refused = sides.command("kafka", "--execute")
         assert refused.code == 4
-        assert f"do not come through a gateway are registered: {old_members.SCALA} (scala)" in refused.err
+        assert f"members that cannot move with it are registered: {old_members.SCALA} (scala)" in refused.err
         assert (sides.route, sides.is_marked, sides.kafka) == ("zookeeper", False, {})
         # Also if it has registered after the beginning of the move: then the move is undone.
         client.delete(f"/consumers/{sides.group}/ids/{old_members.SCALA}")

@@ -35,10 +35,10 @@ class FixedRoutes:
     def may_forward(self, _group: str) -> bool:
         return self._permit
 
-    def begin_commit(self, _group: str) -> bool:
+    def begin_use(self, _group: str) -> bool:
         return self._permit
 
-    def end_commit(self, _group: str) -> None:
+    def end_use(self, _group: str) -> None:
         """Nothing waits for it."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -12,8 +13,9 @@ from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, Registry, TopicPartition
 from zkgroups.core.znodes.group_route import RouteState
 from zkgroups.exceptions import ConflictError, GroupMigratedError, OutcomeUnknownError
-from zkgroups.gateway.zookeeper_storage import GroupRoutes, GroupSettings
-from zkgroups.zookeeper.admin.group_routes import change_route, forwarding_gateways, read_route
+from zkgroups.gateway.zookeeper_storage import GroupSettings
+from zkgroups.zookeeper.admin.group_routes import change_route, permit_holders, read_route
+from zkgroups.zookeeper.ownership.followed_routes import GroupRoutes
 from zkgroups.zookeeper.session.registry_context import context_of
 from zkgroups.zookeeper.session.session import Session
 
@@ -80,7 +82,7 @@ def test_a_member_that_is_late_is_removed_from_a_group_that_is_moved(
 @pytest.fixture
 def routes(connect: Connect) -> Iterator[GroupRoutes]:
     """The routes as a gateway with a session of its own knows them. The test calls `refresh`."""
-    with closing(GroupRoutes(context_of(connect()), "gateway-1")) as found:
+    with closing(GroupRoutes(context_of(connect()), "gateway-1", logging.getLogger("zkgroups.gateway"))) as found:
         yield found
 
 
@@ -100,17 +102,17 @@ def test_a_gateway_forwards_only_with_a_permit_which_holds_up_the_way_back(
     assert not routes.may_forward("billing")  # it asks for a permit
     routes.refresh()
     assert routes.may_forward("billing")
-    assert forwarding_gateways(context, "billing") == ["gateway-1"]
-    assert routes.begin_commit("billing")
+    assert permit_holders(context, "billing") == ["gateway-1"]
+    assert routes.begin_use("billing")
     change(registry, RouteState.MOVING_TO_ZOOKEEPER)
     routes.refresh()
     assert not routes.may_forward("billing")
-    assert forwarding_gateways(context, "billing") == ["gateway-1"]  # a commit was sent
-    with pytest.raises(ConflictError, match="gateways still forward"):
+    assert permit_holders(context, "billing") == ["gateway-1"]  # a commit was sent
+    with pytest.raises(ConflictError, match="gateways or consumers still use"):
         change(registry, None)
-    routes.end_commit("billing")
+    routes.end_use("billing")
     routes.refresh()
-    assert forwarding_gateways(context, "billing") == []
+    assert permit_holders(context, "billing") == []
     change(registry, None)
     routes.refresh()
     assert routes.state("billing") is None
@@ -128,7 +130,7 @@ def test_a_gateway_that_has_not_read_a_route_again_gets_no_permit(
     change(registry, RouteState.MOVING_TO_ZOOKEEPER)
     routes._routes = known
     routes._create("billing")
-    assert forwarding_gateways(context_of(registry), "billing") == []
+    assert permit_holders(context_of(registry), "billing") == []
 
 
 def test_a_permit_whose_creation_has_an_unknown_outcome_does_not_hold_up_the_way_back(
@@ -150,10 +152,10 @@ def test_a_permit_whose_creation_has_an_unknown_outcome_does_not_hold_up_the_way
         patched.setattr(Session, "transact", lose_reply)
         with pytest.raises(OutcomeUnknownError):
             routes.refresh()
-    assert forwarding_gateways(context_of(registry), "billing") == ["gateway-1"]
+    assert permit_holders(context_of(registry), "billing") == ["gateway-1"]
     change(registry, RouteState.MOVING_TO_ZOOKEEPER)
     routes.refresh()
-    assert forwarding_gateways(context_of(registry), "billing") == []
+    assert permit_holders(context_of(registry), "billing") == []
     change(registry, None)
 
 

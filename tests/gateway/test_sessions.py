@@ -61,7 +61,7 @@ def test_work_waits_for_a_lost_connection(
     assert eventually(lambda: member.assigned == ALL)
     proxy.refuse()
     proxy.cut()
-    committed = member.send_commit(5, AT)
+    committed = member.send_use(5, AT)
     joining = join(served=served, client_id="b")
     assert not eventually(lambda: committed.done() or joining.assigned, timeout=1.0)
     proxy.accept()

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -134,9 +134,18 @@ class LoopProcess:
     """A consumer in a process that can be killed. It prints the messages whose body is finished."""
 
     def __init__(
-        self, broker: KafkaBroker, group: str, topic: str, id: str, *, every: float = 0.2, session: float = SESSION
+        self,
+        broker: KafkaBroker,
+        group: str,
+        topic: str,
+        id: str,
+        *,
+        every: float = 0.2,
+        session: float = SESSION,
+        kafka: Mapping[str, Any] | None = None,
     ) -> None:
-        arguments = {"zookeeper": broker.zookeeper, "kafka": broker.address, "group": group, "topic": topic, "id": id}
+        settings = {"bootstrap.servers": broker.address, **(kafka or {})}
+        arguments = {"zookeeper": broker.zookeeper, "kafka": settings, "group": group, "topic": topic, "id": id}
         more = {"every": every, "session": session}
         self._command = [sys.executable, "-m", __name__, json.dumps(arguments | more)]
         self._folder = Path(tempfile.mkdtemp(prefix="zkgroups-loop-"))
@@ -167,9 +176,9 @@ class LoopProcess:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def main(zookeeper: str, kafka: str, group: str, topic: str, id: str, every: float, session: float) -> None:
+def main(zookeeper: str, kafka: dict[str, Any], group: str, topic: str, id: str, every: float, session: float) -> None:
     """Consume until SIGTERM."""
-    settings = QUICK | {"bootstrap.servers": kafka}
+    settings = QUICK | kafka
     with Registry.connect(zookeeper, session_timeout=session) as registry:
         options: dict[str, Any] = {"id": id, "auto_commit_every": every, "join_backoff": 0.2}
         with Consumer(registry.group(group), [topic], kafka=settings, **options) as consumer:

@@ -15,7 +15,7 @@ from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError, NotFoundError, RefusedError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, run_audit, take_snapshot
 from zkgroups.spark.audit.journal import Journal
-from zkgroups.spark.snapshots.clusters import choose_in_cluster
+from zkgroups.spark.snapshots.clusters import choose_in_cluster, offsets_of
 from zkgroups.spark.snapshots.restore import RestorableTopic, restorable_topics
 from zkgroups.storage.timestamps import parse_timestamp
 
@@ -139,7 +139,7 @@ def test_rows_of_another_cluster_in_the_same_snapshot_are_ignored(
     registry.group("billing").offsets.set(P0, 2)
     [file] = files(tmp_path, Table.OFFSETS, take("red"))
     copy(file, tmp_path / f"table=offsets/snapshot={blue}" / "part-of-red.parquet")
-    [found] = restorable_topics(choose_in_cluster(spark, str(tmp_path), blue, cluster="blue").rows(spark))
+    [found] = restorable_topics(offsets_of(spark, choose_in_cluster(spark, str(tmp_path), blue, cluster="blue")))
     assert found.offsets == {P0: 1}
 
 

@@ -10,7 +10,7 @@ from zkgroups import Registry
 from zkgroups.core.znodes.group_route import GroupRoute, RouteState, encode_route
 from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.exceptions import ConflictError, GroupMigratedError, GroupNotFoundError, MalformedNodeError
-from zkgroups.zookeeper.admin.group_routes import FoundRoute, change_route, forwarding_gateways, read_route
+from zkgroups.zookeeper.admin.group_routes import FoundRoute, change_route, permit_holders, read_route
 
 pytestmark = pytest.mark.zookeeper
 
@@ -74,13 +74,13 @@ def test_a_mark_that_was_changed_meanwhile_stops_the_change(registry: Registry, 
 
 def test_a_route_stays_while_gateways_forward_requests(registry: Registry, raw: Any) -> None:
     registry.group("billing").create()
-    assert forwarding_gateways(registry._context, "billing") == []
+    assert permit_holders(registry._context, "billing") == []
     change(registry, RouteState.KAFKA)
     for name, host in (("g1", b"host-b"), ("g2", b"host-a"), ("g3", b"")):
         raw.create(f"{ROUTE}/{name}", host, ephemeral=True)
-    assert forwarding_gateways(registry._context, "billing") == ["?", "host-a", "host-b"]
+    assert permit_holders(registry._context, "billing") == ["?", "host-a", "host-b"]
     change(registry, RouteState.MOVING_TO_ZOOKEEPER)
-    with pytest.raises(ConflictError, match="gateways still forward"):
+    with pytest.raises(ConflictError, match="gateways or consumers still use"):
         change(registry, None)
     for name in ("g1", "g2", "g3"):
         raw.delete(f"{ROUTE}/{name}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kazoo.client import KazooClient
 
+from tests.cutting import whole
 from tests.testing.waiting import eventually
 from zkgroups import Instance, Registry
 from zkgroups.deadline import uptime
@@ -30,6 +31,7 @@ def ensemble() -> Iterator[ZooKeeperEnsemble]:
 @pytest.fixture
 def me(ensemble: ZooKeeperEnsemble) -> Iterator[Instance]:
     """An instance whose session the leader takes for one of another server than the one that it is connected to."""
+    assert eventually(lambda: whole(ensemble), timeout=60)
     here, there = ensemble.followers()
     with Registry.connect(here.address, session_timeout=TIMEOUT) as registry, member(registry) as me:
         me.claim(P0)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.cutting import whole
 from tests.testing.waiting import eventually
 from zkgroups import Claim, Instance, Registry
 from zkgroups.exceptions import OutcomeUnknownError, ZkgroupsException
@@ -66,6 +67,7 @@ class Scene:
 
 @contextmanager
 def released_elsewhere(ensemble: ZooKeeperEnsemble) -> Iterator[Scene]:
+    assert eventually(lambda: whole(ensemble), timeout=60)
     leader, follower = ensemble.leader(), ensemble.followers()[0]
     with ExitStack() as stack:
         first, second = (stack.enter_context(TcpProxy(node.address)) for node in (leader, follower))

@@ -43,6 +43,7 @@ _PHRASES: Final = {
     EventKind.BACK: "finds that committed offsets went back",
     EventKind.RESET: "moved its start in",
     EventKind.IDLE: "is idle and releases",
+    EventKind.MOVED: "follows its group and is now",
     EventKind.LEFT: "left",
 }
 

@@ -29,6 +29,7 @@ class EventKind(StrEnum):
     reset       a committed offset was outside of the log; `detail` has it and the start that `out_of_range` chose
     idle        nothing was marked for longer than `max_idle`; the member releases everything
     failed      a step failed and will be retried
+    moved       the group is in another place now, in ZooKeeper or on the brokers; the member joins it there
     left        the member has left the group
     """
 
@@ -47,6 +48,7 @@ class EventKind(StrEnum):
     RESET = "reset"
     IDLE = "idle"
     FAILED = "failed"
+    MOVED = "moved"
     LEFT = "left"
 
 

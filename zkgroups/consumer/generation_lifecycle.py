@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
 
 from ..core.offsets.start_offset import PastEnd
 from ..core.rebalance.actions import StartGeneration
@@ -19,18 +18,16 @@ from ..exceptions import (
     OffsetWouldGoBackError,
     ZkgroupsException,
 )
+from .any_membership import AnyMembership
 from .callbacks import Callbacks
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets, Reset
-from .lone_membership import LoneMembership
-from .membership import Membership
 from .options import Options
 from .seen_offsets import SeenOffsets
 
 log = logging.getLogger("zkgroups.member")
 
 Partitions = frozenset[TopicPartition]
-AnyMembership: TypeAlias = Membership | LoneMembership
 
 _WHY_BACK = "somebody moved them, or ZooKeeper was restored from a backup"
 
@@ -49,7 +46,7 @@ class GenerationLifecycle:
         commit_failed: Callable[[ZkgroupsException], None],
         reset: Callable[[Reset], None],
     ) -> None:
-        self._membership = membership
+        self.membership = membership
         self._name = str(membership)
         self._options = options
         self._stats = stats
@@ -60,7 +57,7 @@ class GenerationLifecycle:
         self._assigned: Partitions = frozenset()
         self._begun_at = 0.0
         self._past_end = PastEnd()
-        self._seen = SeenOffsets(membership.topic_zxid)
+        self._seen = SeenOffsets(lambda topic: self.membership.topic_zxid(topic))
         self.generation: Generation | None = None
         self.stopping: Generation | None = None
         """The generation whose workers are being stopped."""
@@ -74,8 +71,8 @@ class GenerationLifecycle:
 
     def begin(self, begin: StartGeneration) -> Generation:
         """Make a new generation and call `on_assigned`. Raise if the committed offsets cannot be read."""
-        write = self._membership.writer(begin.partitions)
-        found = self._membership.committed(begin.partitions)
+        write = self.membership.writer(begin.partitions)
+        found = self.membership.committed(begin.partitions)
         back, how_far = self._seen.read(found)
         if back:
             self._callbacks.event(EventKind.BACK, back, f"{how_far}; {_WHY_BACK}")
@@ -91,10 +88,10 @@ class GenerationLifecycle:
     def _made(
         self,
         begin: StartGeneration,
-        found: dict[TopicPartition, CurrentOffset],
+        found: Mapping[TopicPartition, CurrentOffset],
         write: Callable[[Offsets, Offsets], None],
     ) -> Generation:
-        start_at = StartAt(self._options.start_at)
+        start_at, membership = StartAt(self._options.start_at), self.membership
         unreadable = {at: value for at, value in found.items() if isinstance(value, UnreadableNode)}
         for node in unreadable.values():
             log.error(
@@ -109,19 +106,19 @@ class GenerationLifecycle:
             if at not in unreadable
         }
         generation = Generation(
-            group=self._membership.group_name,
-            member=self._membership.id,
+            group=membership.group_name,
+            member=membership.id,
             number=begin.number,
             partitions=starts,
-            streams={at: self._membership.stream(at) for at in starts},
+            streams={at: membership.stream(at) for at in starts},
             unreadable=unreadable,
             out_of_range=self._options.when_out_of_range,
             past_end=self._past_end,
             write=write,
             committed=self._tell_committed,
             reset=self._tell_reset,
-            alive=lambda: self._membership.alive,
-            connected=lambda: self._membership.connected,
+            alive=lambda: membership.alive,
+            connected=lambda: membership.connected,
             ended=lambda error: self._ended(generation, error),
         )
         return generation
@@ -136,7 +133,7 @@ class GenerationLifecycle:
     def is_readable_now(self) -> bool:
         """Return True if an offset that could not be read before can be read now."""
         unreadable = frozenset(self.generation.unreadable) if self.generation is not None else frozenset()
-        found = self._membership.committed(unreadable) if unreadable else {}
+        found = self.membership.committed(unreadable) if unreadable else {}
         return any(not isinstance(value, UnreadableNode) for value in found.values())
 
     # Ending
@@ -152,7 +149,7 @@ class GenerationLifecycle:
             generation._end()
             if not generation._wait_for_workers(deadline):
                 log.warning("workers of member %s did not end within %g s", self._name, deadline.seconds)
-        if revoked and self._membership.alive:  # otherwise they are reported as lost
+        if revoked and self.membership.alive:  # otherwise they are reported as lost
             self._callbacks.call(self._options.on_revoked, revoked)
             self._callbacks.event(EventKind.REVOKED, revoked)
             self._assigned -= revoked
@@ -201,10 +198,10 @@ class GenerationLifecycle:
         """Commit the marked offsets of all these partitions, or return partitions that prevent it."""
         try:
             try:
-                self._membership.commit_marked(generation, among)
+                self.membership.commit_marked(generation, among)
             except OffsetConflictError:  # the second attempt overwrites new values, unless an offset would go back
-                self._membership.forget_offsets(among)
-                self._membership.commit_marked(generation, among)
+                self.membership.forget_offsets(among)
+                self.membership.commit_marked(generation, among)
         except (NotClaimedError, OffsetWouldGoBackError) as error:
             self._commit_failed(error)
             return among & {error.at, *error.also}
@@ -220,5 +217,5 @@ class GenerationLifecycle:
 
     def _offsets_at(self, path: str, among: Partitions) -> Partitions:
         """The partitions whose offset node, or the directory above it, has this path."""
-        paths = GroupPaths(self._membership.group_name)
+        paths = GroupPaths(self.membership.group_name)
         return frozenset(at for at in among if path in (paths.offset(at), paths.offset_topic(at.topic)))

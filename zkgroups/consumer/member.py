@@ -19,14 +19,14 @@ from ..core.rebalance.state_machine import RebalanceState
 from ..core.znodes.names import check_instance
 from ..core.znodes.states import InstanceState
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import StartAt
+from ..core.znodes.values import Registration, StartAt
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.session.registry_context import context_of
+from .any_membership import AnyMembership, GroupPlace
 from .events import MemberStats
 from .generation import Generation
-from .generation_lifecycle import AnyMembership
 from .membership import Membership
 from .options import OnEvent, OnPartitions, Options, Topics, subscription
 from .rebalance_loop import Handed, RebalanceLoop
@@ -61,20 +61,24 @@ class BaseMember:
         membership: AnyMembership,
         options: Options,
         stats: MemberStats,
+        place: GroupPlace | None = None,
     ) -> None:
-        self._membership = membership
         self._options = options
         self._stats = stats
         self.id = membership.id
         self._ready: SimpleQueue[Handed | _Signal] = SimpleQueue()
         self._loop = RebalanceLoop(
-            membership, options, stats, hand_out=self._offer, await_callback=self._await_callback
+            membership, options, stats, hand_out=self._offer, await_callback=self._await_callback, place=place
         )
         self._thread: threading.Thread | None = None
         self._asked_to_stop = False
         self._closed = False
         self._left = threading.Event()
         self._pid = os.getpid()
+
+    @property
+    def _membership(self) -> AnyMembership:
+        return self._loop.membership
 
     def _offer(self, found: Handed) -> None:
         """Put a generation or an error into the queue, and drop stale ones from it."""
@@ -373,21 +377,32 @@ class Member(BaseMember):
         known = chosen.strategies()
         self.group = group
         stats = MemberStats()
+        registration = subscription(
+            topics,
+            pattern,
+            streams,
+            include_internal=include_internal,
+            assignors=known,
+            timestamp=datetime.now(UTC).replace(microsecond=0),
+        )
+        registration = replace(registration, moves=self._moves)
         membership = Membership(
             group,
             None if id is None else check_instance(id),
-            subscription(
-                topics,
-                pattern,
-                streams,
-                include_internal=include_internal,
-                assignors=known,
-                timestamp=datetime.now(UTC).replace(microsecond=0),
-            ),
+            registration,
             assignors=known,
             foreign=foreign_assignor,
             partitions=partitions,
             tell=self._tell_changed,
             stats=stats,
         )
-        super().__init__(membership, chosen, stats)
+        super().__init__(membership, chosen, stats, self._place(membership, registration, chosen, stats))
+
+    _moves = False
+    """True for a member that follows its group to the brokers. `zkgroups.Consumer` overrides it."""
+
+    def _place(
+        self, _membership: Membership, _registration: Registration, _options: Options, _stats: MemberStats
+    ) -> GroupPlace | None:
+        """Return how to follow the group. `zkgroups.Consumer` overrides it."""
+        return None

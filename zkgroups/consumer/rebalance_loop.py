@@ -53,15 +53,17 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     GenerationEndedError,
+    GroupMigratedError,
     NoPermissionError,
     NotClaimedError,
     OffsetWouldGoBackError,
     ZkgroupsException,
 )
+from .any_membership import AnyMembership, GroupPlace
 from .callbacks import Callbacks
 from .events import EventKind, MemberStats
 from .generation import Generation, Reset
-from .generation_lifecycle import AnyMembership, GenerationLifecycle
+from .generation_lifecycle import GenerationLifecycle
 from .options import Options
 from .pending_changes import PendingChanges
 from .step_failures import FIRST_BACKOFF, MENDED_BY_LOOKING, StepFailure, StepFailures, is_retriable
@@ -85,6 +87,8 @@ _BEGIN: Final = "read its committed offsets"
 
 _COMMIT_DENIED: Final = "commit an offset"
 
+_FIND: Final = "find out where its group is"
+
 
 Handed: TypeAlias = Generation | Exception | StepFailure
 
@@ -100,6 +104,7 @@ class WorkerEnded:
 class RebalanceLoop:
     """Run one member from `JoinRequested` until it is closed.
 
+    With a `place`, the member follows its group: while the group is moved, it stays out.
     `hand_out` receives generations, and errors to raise. `await_callback` waits for the result of a
     callback that is a coroutine function.
     """
@@ -112,8 +117,10 @@ class RebalanceLoop:
         *,
         hand_out: Callable[[Handed], object],
         await_callback: Callable[[Any], object],
+        place: GroupPlace | None = None,
     ) -> None:
-        self._membership = membership
+        self.membership = membership
+        self._place = place
         self._options = options
         self._stats = stats
         self._hand_out = hand_out
@@ -166,6 +173,10 @@ class RebalanceLoop:
             self._changes.released(free)
         self._inbox.put(None)
 
+    def wake(self) -> None:
+        """Let the member's thread look where its group is. Called by kazoo."""
+        self._inbox.put(None)
+
     def hold_back(self, generation: Generation) -> None:
         """Hand out this generation again once there is a connection."""
         self._held_back = generation
@@ -192,13 +203,15 @@ class RebalanceLoop:
         self._timers.every(self._options.reconcile_every, self._reconcile)
         if self._options.auto_commit_every is not None:
             self._timers.every(self._options.auto_commit_every, self._auto_commit)
-        self._receive(JoinRequested())
+        if self._place is None:
+            self._receive(JoinRequested())
         while self.machine.state is not RebalanceState.CLOSED:
+            self._follow_group()
             self._listen()
             self._look_at_clocks()
             self._pass_on_changes()
         if not self._left_behind:
-            self._membership.close()
+            self._close()
         self._callbacks.event(EventKind.LEFT)
 
     def clear_up(self) -> None:
@@ -209,13 +222,19 @@ class RebalanceLoop:
         if self._left_behind:
             with suppress(ZkgroupsException):  # the connection was closed, and the session with it
                 while self._left_behind:
-                    self._membership.wait_connected()
+                    self.membership.wait_connected()
                     self._left_behind = not self._deregistered()
-            self._membership.close()
+            self._close()
+
+    def _close(self) -> None:
+        self.membership.close()
+        if self._place is not None:
+            with suppress(ZkgroupsException):  # the permit ends with the session
+                self._place.close()
 
     def _deregistered(self) -> bool:
         try:
-            self._membership.deregister()
+            self.membership.deregister()
         except ZkgroupsException as error:
             log.warning("member %s could not leave, retrying: %s", self._name, error)
             if not is_retriable(error):
@@ -229,8 +248,8 @@ class RebalanceLoop:
         if self.generation is not None:
             self.generation._close(Deadline(self._options.release_timeout))
         with suppress(ZkgroupsException):
-            self._membership.deregister()
-        self._membership.close()
+            self.membership.deregister()
+        self._close()
 
     def _listen(self) -> None:
         """Wait for the next event, at most until the next timer is due."""
@@ -274,7 +293,7 @@ class RebalanceLoop:
 
     def _notice_loss(self) -> None:
         """Report all claims as lost if the session is not certain to be alive, or was replaced by another one."""
-        if self._registered and not self._membership.alive:
+        if self._registered and not self.membership.alive:
             self._registered = False
             self._to_receive.append(SessionLost())
 
@@ -290,7 +309,7 @@ class RebalanceLoop:
                 self._carry_out(action)
         if self.machine.settled:
             self._changes.settle()
-        self._stuck_alarm.watch(self.machine.waiting, self._membership.awaited)
+        self._stuck_alarm.watch(self.machine.waiting, self.membership.awaited)
 
     # Time
 
@@ -300,7 +319,7 @@ class RebalanceLoop:
             self._receive_all()
         self._timers.run()
         self._check_idle()
-        if self._held_back is not None and self._membership.connected and self._membership.alive:
+        if self._held_back is not None and self.membership.connected and self.membership.alive:
             generation, self._held_back = self._held_back, None
             self._hand_out(generation)
 
@@ -313,7 +332,7 @@ class RebalanceLoop:
 
     def _skip_planner(self, awaited: AwaitedPlan) -> None:
         """Skip the planner, so that another member plans, possibly this one."""
-        limit, more = self._options.planning_timeout, len(self._membership.skip(awaited)) - 1
+        limit, more = self._options.planning_timeout, len(self.membership.skip(awaited)) - 1
         name = f"{awaited.planner!r}" + (f" and {more} more" if more > 0 else "")
         log.warning("member %s skips planner %s, which wrote no plan within %g s", self._name, name, limit)
         self._changes.changed()
@@ -334,13 +353,51 @@ class RebalanceLoop:
             self._receive(WithdrawRequested())
 
     def _stay_out(self, withdrawn: Generation) -> None:
-        """Stay out of the group until the idle workers have ended. Retry a deregistration that failed meanwhile."""
-        if self._left_behind and self._membership.connected:
-            with suppress(ZkgroupsException):
-                self._left_behind = not self._deregistered()
+        """Stay out of the group until the idle workers have ended."""
+        self._leave_again()
         if not withdrawn._at_work:
             self._withdrawn = None
             self._receive(JoinRequested())
+
+    def _leave_again(self) -> None:
+        """Retry a deregistration that failed."""
+        if self._left_behind and self.membership.connected:
+            with suppress(ZkgroupsException):
+                self._left_behind = not self._deregistered()
+
+    # A group that is moved
+
+    def _follow_group(self) -> None:
+        """Leave while the group is moved, and join where it is."""
+        if self._place is None or self._withdrawn is not None or self.machine.leaving:
+            return
+        try:
+            found = self._place.find()
+        except ZkgroupsException as error:
+            self._callbacks.failed(_FIND, error)
+            return
+        self._callbacks.worked(_FIND)
+        if self.machine.state is not RebalanceState.OUT:
+            if found is not self.membership:
+                self._receive(WithdrawRequested())
+            return
+        self._leave_again()
+        if found is not None and not self._left_behind:
+            self._use(found)
+            self._receive(JoinRequested())
+
+    def _is_moving(self) -> bool:
+        """True if the group is not, or not for long, where this member is."""
+        try:
+            return self._place is not None and self._place.find() is not self.membership
+        except ZkgroupsException:
+            return True  # the next look at the group tells
+
+    def _use(self, membership: AnyMembership) -> None:
+        if membership is not self.membership:
+            self.membership.close()
+            self.membership = self._lifecycle.membership = membership
+            self._callbacks.event(EventKind.MOVED, detail=str(membership))
 
     # Actions
 
@@ -361,6 +418,11 @@ class RebalanceLoop:
         """Carry out an action that the state machine expects an answer to. A failure is answered after a pause."""
         try:
             answer = self._answer(action)
+        except GroupMigratedError as error:
+            if not self._is_moving():
+                self._fail(action, error)
+            else:  # leave first, and then join where it is
+                self._to_receive.extend((WithdrawRequested(), RequestFailed(action.turn)))
         except ZkgroupsException as error:
             self._fail(action, error)
         except Exception as error:  # from the user's strategy, or the user's `partitions`
@@ -380,18 +442,18 @@ class RebalanceLoop:
             case StopGeneration(turn, moving):
                 return self._stop(turn, moving)
             case ReleasePartitions(turn, partitions):
-                self._membership.release(partitions)
+                self.membership.release(partitions)
                 self._stats.lost += len(partitions)
                 return Released(turn)
             case DeregisterInstance(turn):
                 self._registered = False
                 self._stats.lost += len(self.machine.held)
-                self._membership.deregister()
+                self.membership.deregister()
                 return Released(turn)
 
     def _fail(self, step: RebalanceRequest, error: Exception, *, trace: bool = False) -> None:
         """Retry later: soon if the error is retriable, otherwise after `join_backoff`, and report it to the caller."""
-        retriable = is_retriable(error) and not self._membership.cut_off
+        retriable = is_retriable(error) and not self.membership.cut_off
         pause = self._failures.failed(step, error, retriable=retriable, trace=trace)
         failed = RequestFailed(step.turn)
         if self.machine.leaving:
@@ -403,21 +465,21 @@ class RebalanceLoop:
 
     def _register(self, turn: int) -> Event:
         self._left_behind = False
-        self._membership.register()
+        self.membership.register()
         self._registered = True
         self._callbacks.event(EventKind.JOINED)
         return Registered(turn)
 
     def _look(self, turn: int) -> Event:
         began = self._changes.begin_look()
-        found = self._membership.look()
+        found = self.membership.look()
         self._changes.end_look(began)
         self._callbacks.notes(found.notes)
         return Planned(turn, found.number, frozenset(found.wanted), found.mine, frozenset(found.taken))
 
     def _claim(self, turn: int, partitions: Partitions) -> Event:
         self._stats.rebalances += 1
-        granted = self._membership.claim(partitions)
+        granted = self.membership.claim(partitions)
         self._stats.gained += len(granted)
         if refused := partitions - granted:
             self._callbacks.event(EventKind.CONFLICT, refused, self._holders(refused))
@@ -428,7 +490,7 @@ class RebalanceLoop:
         self._stuck_alarm.begin_anew(partitions)
         self._callbacks.event(EventKind.WAITING, partitions, self._holders(partitions))
         try:
-            self._membership.await_free(partitions)
+            self.membership.await_free(partitions)
         except ZkgroupsException as error:  # the next look tries again
             log.info("member %s could not watch partitions, retrying: %s", self._name, error)
             self._changes.changed()
@@ -471,5 +533,5 @@ class RebalanceLoop:
             self._hand_out(error)
 
     def _holders(self, partitions: Partitions) -> str:
-        holders = {at: self._membership.holders[at] for at in sorted(partitions) if at in self._membership.holders}
+        holders = {at: self.membership.holders[at] for at in sorted(partitions) if at in self.membership.holders}
         return "; ".join(f"{at}: {holder.holder}" for at, holder in holders.items())

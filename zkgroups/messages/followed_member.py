@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..consumer.any_membership import GroupPlace
+from ..consumer.events import MemberStats
 from ..consumer.generation import Generation
 from ..consumer.member import Member
+from ..consumer.membership import Membership
+from ..consumer.options import Options
 from ..consumer.rebalance_loop import Handed
 from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import Registration
+from ..zookeeper.ownership.followed_routes import GroupRoutes
+from ..zookeeper.session.registry_context import context_of
+from .followed_group import FollowedGroup
+from .native_membership import NativeMembership
+
+log = logging.getLogger("zkgroups.consumer")
 
 
 class FollowedMember(Member):
@@ -23,13 +35,40 @@ class FollowedMember(Member):
         *arguments: Any,
         begun: Callable[[Generation], object],
         news: Callable[[], object],
+        settings: Mapping[str, Any],
         await_callback: Callable[[Any], object] | None = None,
         **options: Any,
     ) -> None:
+        self._settings = settings
         self._begun = begun
         self._news = news
         self._other_wait = await_callback
         super().__init__(*arguments, **options)
+
+    _moves = True
+
+    def _place(
+        self, membership: Membership, registration: Registration, options: Options, stats: MemberStats
+    ) -> GroupPlace:
+        context, group = context_of(self.group), self.group.name
+        routes = GroupRoutes(context, f"member {membership.id}", log)
+
+        def on_brokers() -> NativeMembership:
+            return NativeMembership(
+                context,
+                group,
+                membership.id,
+                registration,
+                routes=routes,
+                settings=self._settings,
+                options=options,
+                tell=self._tell_changed,
+                stats=stats,
+            )
+
+        return FollowedGroup(
+            group, routes, in_zookeeper=membership, on_brokers=on_brokers, wake=lambda: self._loop.wake()
+        )
 
     def _offer(self, found: Handed) -> None:
         if isinstance(found, Generation):

@@ -50,7 +50,7 @@ class Reading:
     """One member, and the client that fetches its partitions.
 
     `automatic`: commit what the deliverer has finished, at every auto-commit and before partitions are released.
-    Otherwise only explicit commits are written.
+    Otherwise only explicit commits are written. `commits`: write offsets at all.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Reading:
         settings: Mapping[str, Any],
         deliverer: Deliverer,
         automatic: bool,
+        commits: bool,
         on_revoked: OnPartitions | None,
         on_lost: OnPartitions | None,
         **options: Any,
@@ -69,12 +70,14 @@ class Reading:
         self.changed = threading.Condition(self.lock)
         self.client_settings = dict(settings)
         self.handler_stats: Callable[[], HandlerStats] | None = None
+        self._commits = commits
         self._on_revoked = on_revoked
         self._on_lost = on_lost
         self._held = HeldPartitions(deliverer, automatic=automatic)
         self.member = FollowedMember(
             *arguments,
             begun=self._begun,
+            settings=self.client_settings,
             news=self._news,
             on_revoked=self._revoked,
             on_lost=self._lost,
@@ -136,6 +139,8 @@ class Reading:
             self._held.replace(frozenset(generation.partitions))
             self._current = generation
             generation._mark_from(self.finished)
+            if not self._commits:
+                generation._write_nothing()
             self.changed.notify_all()
 
     def finished(self) -> Mapping[TopicPartition, int]:
@@ -233,6 +238,7 @@ class Reading:
                 gone, messages = self._held.gone, fetched.messages
                 if gone:
                     messages = [message for message in messages if place(message) not in gone]
+                self._held.note_ends(fetched.ends, map(place, messages))
                 if messages:
                     take(messages)
                 for at in fetched.failed.keys() - gone:
@@ -305,6 +311,13 @@ class Reading:
         """Return the offset of the first unfinished message of each partition."""
         with self.changed:
             return self._held.positions()
+
+    def has_received_all(self, at: TopicPartition, position: int) -> bool:
+        """True if everything before `position` was received, and the log has no more messages, as of the last fetch.
+
+        It is known only with the setting `enable.partition.eof`.
+        """
+        return at in self._held.ends and self._held.deliverer.received(at) == position
 
     @property
     def committable(self) -> Partitions:

@@ -18,12 +18,16 @@ class PartitionStats:
 
     - `position`: the offset of the next message that the consumer hands out; None before it has begun.
     - `lag`: the messages after `position`, as of the last fetch; None if that is not known.
+    - `at_end`: True if the log has no message after `position`, as of the last fetch. A log may end with entries that
+      are no messages, for example of a transaction. Then this is True only with the setting `enable.partition.eof` of
+      confluent-kafka, and `lag` counts these entries.
     - `paused`: True after `Consumer.pause`.
     - `error`: why it cannot be read now. The consumer tries again, and reads its other partitions.
     """
 
     position: int | None
     lag: int | None
+    at_end: bool
     paused: bool
     error: ZkgroupsException | None
 

@@ -1,4 +1,4 @@
-"""Moving one group live, while its members come through gateways: to the brokers, and back.
+"""Moving one group of consumers and clients of gateways live: to the brokers, and back.
 
     move_live("billing", Side.KAFKA, brokers, registry, execute=True)
 
@@ -6,10 +6,10 @@ The state of the move is the route of the group in ZooKeeper (`core/znodes/group
 is repeated safely, so a move that was killed continues when it is started again, or is undone by a move in the other
 direction:
 
-1. Begin: gateways let the members leave the side where they are. Meanwhile all joins wait.
+1. Begin: consumers leave the side where they are, and gateways let their clients leave. Meanwhile all joins wait.
 2. Wait until nobody is left there: then no commit of a member is accepted on this side any more.
 3. Copy the offsets, and compare both sides.
-4. End: gateways answer for the group on the other side.
+4. End: the members join on the other side.
 
 If members do not leave in time, or an offset cannot be copied, the group stays where it was.
 """
@@ -41,7 +41,7 @@ from ..core.znodes.group_route import RouteState
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import ConflictError, GroupNotFoundError, RefusedError, UnavailableError
 from ..kafka import Brokers
-from ..zookeeper.admin.group_routes import FoundRoute, change_route, forwarding_gateways, read_route
+from ..zookeeper.admin.group_routes import FoundRoute, change_route, permit_holders, read_route
 from ..zookeeper.admin.migration_marks import migrated
 from ..zookeeper.reading.group_reader import read_groups
 from ..zookeeper.registry import Registry
@@ -106,7 +106,7 @@ def move_live(
     patience: float = PATIENCE,
     on_step: Callable[[MoveStep], object] = lambda _step: None,
 ) -> MoveResult:
-    """Move a group whose members come through gateways; without `execute`, only check whether it can be moved.
+    """Move a group of consumers and clients of gateways; without `execute`, only check whether it can be moved.
 
     `patience` is how many seconds to wait for the members to leave. Raise `RefusedError` if the group cannot be moved:
     then it is where it was. After any other error the move may be unfinished.
@@ -195,12 +195,12 @@ class _LiveMove:
             raise GroupNotFoundError(self._group)
 
     def _registered(self) -> list[str]:
-        """Return the members in ZooKeeper. Refuse members that do not come through a gateway."""
+        """Return the members in ZooKeeper. Refuse members that cannot move with their group."""
         self._registry.sync()
         [view] = read_groups(self._context, [self._group], with_offsets=False)
         self._refuse_if(some([str(node.path) for node in view.hidden]), "these nodes cannot be read: ")
         others = other_members(view.living)
-        self._refuse_if(some(others), "members that do not come through a gateway are registered: ")
+        self._refuse_if(some(others), "members that cannot move with it are registered: ")
         return [each.id for each in view.living]
 
     def _planned(self) -> Sequence[PlanRow]:
@@ -256,9 +256,9 @@ class _LiveMove:
         self._refuse_if(some(self._registered()), "members are registered in ZooKeeper: ")
 
     def _at_the_brokers(self) -> list[str]:
-        """Return the gateways that forward requests of the group, and its members at the brokers."""
-        if gateways := forwarding_gateways(self._context, self._group):
-            return [f"the gateway at {host}" for host in gateways]
+        """Return who may use the brokers for the group, and its members there."""
+        if holders := permit_holders(self._context, self._group):
+            return holders
         state = read_targets(self._brokers, [self._group])[self._group]
         return [state.unreadable] if state.unreadable else list(state.members)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from zkgroups.exceptions import ServerStartError
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 ZOOKEEPER_VARIABLE = "ZKGROUPS_TEST_ZOOKEEPER"
 CONTAINER = "docker"
+_DELETION: Final = 30.0
+"""How many seconds the deletion of a chroot may take."""
 
 
 class Server(Protocol):
@@ -67,7 +70,22 @@ def fresh_chroot(server: Server) -> Iterator[str]:
     yield f"{server.address}/{chroot}"
     if isinstance(server, ExternalZooKeeper):
         with _client(server) as client:
-            client.delete(f"/{chroot}", recursive=True)
+            _delete(client, f"/{chroot}")
+
+
+def _delete(client: KazooClient, path: str) -> None:
+    """Delete a node with all nodes below it. A client of the test that is still leaving may create nodes meanwhile."""
+    from kazoo.exceptions import NotEmptyError
+
+    deadline = time.monotonic() + _DELETION
+    while True:
+        try:
+            client.delete(path, recursive=True)
+        except NotEmptyError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
 
 
 @contextmanager

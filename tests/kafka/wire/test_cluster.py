@@ -199,7 +199,7 @@ def test_versions_are_asked_for_again_until_a_broker_answers() -> None:
 
             fake.behaviours[codec.API_VERSIONS] = never
             async with Cluster(str(fake.address)) as cluster:
-                with pytest.raises(NotConnectedError, match=r"within 0\.2 s: no (broker answered|connection to)"):
+                with pytest.raises(NotConnectedError, match=r"within 0\.2 s: no (answer from|connection to)"):
                     await versions(cluster, Deadline(0.2))
 
     run(use())
@@ -219,6 +219,20 @@ def test_a_broker_that_did_not_answer_is_asked_after_the_others() -> None:
                         await name(cluster, None)
                 assert await name(cluster, None) == "billing"
                 assert DESCRIBE in fake.asked
+
+    run(use())
+
+
+def test_the_error_about_brokers_that_do_not_answer_has_the_reason_of_each() -> None:
+    async def use() -> None:
+        async with FakeBroker() as dead, FakeBroker() as hung:
+            hung.behaviours[codec.API_VERSIONS] = never
+            await dead.stop()
+            reasons = f"no connection to {HOST}:{dead.port}: .*; no answer from {hung.address}"
+            async with Cluster(f"{HOST}:{dead.port},{hung.address}") as cluster:
+                for _ in range(2):
+                    with pytest.raises(NotSentError, match=reasons):
+                        await cluster.metadata([], timeout=1)
 
     run(use())
 

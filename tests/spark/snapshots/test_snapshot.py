@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+import zkgroups
 from zkgroups.exceptions import (
     InvalidOptionError,
     NotFoundError,
@@ -150,6 +151,11 @@ def test_several_snapshots_coexist_and_each_can_be_read(
 
     assert (offset(first.name), offset(second.name), offset()) == (7, 99, 99)
     assert read_snapshot(spark, destination, table="members").count() == 2
+    for table in Table:
+        rows = read_snapshot(spark, destination, table=table)
+        assert sorted(map(repr, zkgroups.read_snapshot(destination, table=table).to_pylist())) == sorted(
+            repr(row) for row in rows.toArrow().to_pylist()
+        )
     assert read_snapshot(spark, destination, first.name, table=Table.OWNERS).count() == 4
 
     (tmp_path / "table=offsets" / f"snapshot={second.name}" / "_SUCCESS").unlink()

@@ -21,13 +21,19 @@ _ARRIVED = (Outcome.WRITTEN, Outcome.THERE, Outcome.SKIPPED)
 
 
 def other_members(instances: Iterable[RegisteredInstance]) -> list[str]:
-    """Return the members that do not come through a gateway, each with its client."""
-    found = []
-    for each in instances:
-        dialect = each.registration.dialect if isinstance(each.registration, Registration) else None
-        if dialect is not Dialect.GATEWAY:
-            found.append(f"{each.id} ({dialect or 'unknown client'})")
-    return found
+    """Return the members that cannot move with their group, each with its client."""
+    return [f"{each.id} ({_client(each)})" for each in instances if not _can_move(each)]
+
+
+def _can_move(instance: RegisteredInstance) -> bool:
+    """True for a `Consumer`, and for a member that comes through a gateway."""
+    found = instance.registration
+    return isinstance(found, Registration) and (found.moves or found.dialect is Dialect.GATEWAY)
+
+
+def _client(instance: RegisteredInstance) -> str:
+    found = instance.registration
+    return str(found.dialect) if isinstance(found, Registration) else "unknown client"
 
 
 def plan_problem(rows: Sequence[PlanRow], *, members_leave: bool) -> str:

@@ -148,7 +148,8 @@ NEXT_STEPS: Final = {
     ObstacleKind.NATIVE_MEMBERS: "Stop these consumers on the brokers.",
     ObstacleKind.INVALID_NAME: "Give the group another name on the brokers: `--rename` or `--rename-regex`.",
     ObstacleKind.TARGET_CONFLICT: "Give each group its own name on the brokers: `--rename` or `--rename-regex`.",
-    ObstacleKind.REFUSED_OFFSETS: "List them with `migrate show --offsets`. Outside the log: use `--on-out-of-range`.",
+    ObstacleKind.REFUSED_OFFSETS: "List them with `migrate show --offsets`. Outside the log: use `--on-out-of-range`. "
+    "Log unknown: plan again when the partition has a leader.",
     ObstacleKind.SOURCE_OFFSETS_DELETED: f"If the deletion is right, {_NEW_PLAN}.",
     ObstacleKind.SOURCE_OFFSETS_WRITTEN: f"Stop the legacy members, then {_NEW_PLAN}.",
     ObstacleKind.SOURCE_OFFSETS_ADDED: f"Stop the legacy members, then {_NEW_PLAN}.",

@@ -1,22 +1,22 @@
-"""The route of a group that was moved live to the brokers, or back: gateways read it, and answer or forward requests.
+"""The route of a group that was moved live to the brokers, or back. Consumers and gateways follow it.
 
     /zkgroups/routes/<group>              persistent   {"version":1,"plan":"p1","state":"kafka","since":1795255543000}
-    /zkgroups/routes/<group>/<gateway>    ephemeral    a gateway that forwards the requests of the group to the brokers
+    /zkgroups/routes/<group>/<permit>     ephemeral    a consumer or gateway that uses the brokers for the group
 
 A group without a route is in ZooKeeper. Each step of a move is one transaction, which also changes the mark of the
 group (`migration_mark.py`):
 
-    | state                 | mark   | commits go to | gateways                                                 |
-    |-----------------------|--------|---------------|----------------------------------------------------------|
-    | (no node)             | none   | ZooKeeper     | answer requests                                          |
-    | `moving-to-kafka`     | moving | ZooKeeper     | let their members leave; joins wait                      |
-    | `kafka`               | moved  | the brokers   | forward requests, each while its own node exists         |
-    | `moving-to-zookeeper` | moved  | the brokers   | let the members of the brokers leave; joins wait         |
+    | state                 | mark   | commits go to | consumers | gateways                                         |
+    |-----------------------|--------|---------------|-----------|--------------------------------------------------|
+    | (no node)             | none   | ZooKeeper     | join      | answer requests                                  |
+    | `moving-to-kafka`     | moving | ZooKeeper     | leave     | let their members leave; joins wait              |
+    | `kafka`               | moved  | the brokers   | join      | forward requests, each while its own node exists |
+    | `moving-to-zookeeper` | moved  | the brokers   | leave     | let the members of the brokers leave; joins wait |
 
 The mark fences ZooKeeper: nobody can register in a marked group, so no commit of a member is accepted once all have
-left. The nodes of the gateways fence the brokers: a gateway creates its node in a transaction that checks the version
-of the route, deletes it when the state is no longer `kafka`, and stops to forward before its session can expire. The
-route cannot be deleted before these nodes.
+left. Permits fence the brokers: a gateway creates its permit in a transaction that checks the version of the route,
+deletes it when the state is no longer `kafka`, and stops to forward before its session can expire. A consumer does the
+same, and deletes its permit when it has left the group on the brokers. The route cannot be deleted before the permits.
 """
 
 from __future__ import annotations

@@ -67,6 +67,8 @@ def encode_registration(registration: Registration) -> bytes:
         fields["assignors"] = list(registration.assignors)
     if registration.include_internal:
         fields["internal"] = True
+    if registration.moves:
+        fields["moves"] = True
     if registration.dialect is Dialect.GATEWAY:
         fields["gateway"] = {"client_id": registration.client_id, "host": registration.client_host}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
@@ -131,6 +133,7 @@ def _decode(data: bytes) -> Registration:
         include_internal=fields.get("client") == CLIENT and fields.get("internal") is True,
         client_id=_of_gateway(fields, "client_id"),
         client_host=_of_gateway(fields, "host"),
+        moves=fields.get("client") == CLIENT and fields.get("moves") is True,
     )
     _check_evaluable(registration)
     return registration

@@ -73,6 +73,7 @@ class Registration:
     - `assignors`: the strategies that a zkgroups `Member` supports, in order of preference. Empty for other instances.
     - `include_internal`: True if a pattern may choose Kafka's internal topics.
     - `client_id`, `client_host`: for a client of a gateway, its `client.id` and its address.
+    - `moves`: True for a `Consumer`, which follows its group to the brokers and back.
     """
 
     streams: Mapping[str, int]
@@ -84,6 +85,7 @@ class Registration:
     include_internal: bool = False
     client_id: str = ""
     client_host: str = ""
+    moves: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "streams", MappingProxyType(dict(self.streams)))
@@ -105,6 +107,7 @@ class Registration:
             self.include_internal,
             self.client_id,
             self.client_host,
+            self.moves,
         )
 
 

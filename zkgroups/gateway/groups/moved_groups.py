@@ -54,10 +54,10 @@ class Routes(Protocol):
     def may_forward(self, group: str) -> bool:
         """True if requests may be forwarded to the brokers now. Otherwise clients must retry."""
 
-    def begin_commit(self, group: str) -> bool:
-        """Like `may_forward`. If True, the group stays on the brokers until `end_commit`."""
+    def begin_use(self, group: str) -> bool:
+        """Like `may_forward`. If True, the group stays on the brokers until `end_use`."""
 
-    def end_commit(self, group: str) -> None:
+    def end_use(self, group: str) -> None:
         """Note that a broker has answered a commit."""
 
 
@@ -115,12 +115,12 @@ class MovedGroups:
 
     async def commit(self, received: ReceivedRequest, group: str, client: Broker) -> Any:
         """Forward a commit without a member, and wait for its answer. Meanwhile the group stays on the brokers."""
-        if self._routes is None or not self._routes.begin_commit(group):
+        if self._routes is None or not self._routes.begin_use(group):
             return to_client(received, refusal(to_coordinator(received, ""), _TRY_AGAIN))
         try:
             return await client.ask(received.message, received.kind.version)
         finally:
-            self._routes.end_commit(group)
+            self._routes.end_use(group)
 
 
 def is_simple_commit(received: ReceivedRequest) -> bool:

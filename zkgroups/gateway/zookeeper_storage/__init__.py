@@ -11,8 +11,8 @@
 3. Commits (`commits.py`) are fenced by the generation, the registration and the owner nodes, in one transaction. Their
    details (metadata and leader epoch) are written to a separate node, which old clients ignore.
 4. If there are several gateways, one of them coordinates each group (`elections.py`).
-5. A group that was moved live to the brokers has a route (`routes.py`). Its members leave, and its requests are
-   forwarded.
+5. A group that was moved live to the brokers has a route (`zookeeper/ownership/followed_routes.py`). Its members leave,
+   and its requests are forwarded.
 6. If the session of the gateway has expired, or may have expired (`session_monitor.py`), all its members must join
    again. While the connection is lost, work is retried (`retries.py`).
 7. A storage that is `read_only` refuses to load groups. So all requests that join or change a group are refused with
@@ -24,7 +24,6 @@
 from __future__ import annotations
 
 from .group_settings import GroupSettings
-from .routes import GroupRoutes
 from .storage import ZooKeeperStorage, coordinator_config
 
-__all__ = ["GroupRoutes", "GroupSettings", "ZooKeeperStorage", "coordinator_config"]
+__all__ = ["GroupSettings", "ZooKeeperStorage", "coordinator_config"]

@@ -43,6 +43,7 @@ from ...core.znodes.topic_partition import TopicPartition
 from ...deadline import Deadline
 from ...exceptions import GroupMigratedError, GroupNotFoundError, InvalidOptionError, ZkgroupsException
 from ...zookeeper.admin.migration_marks import refuse_marked
+from ...zookeeper.ownership.followed_routes import GroupRoutes
 from ...zookeeper.registry import Registry
 from ...zookeeper.session.registry_context import context_of
 from ..protocol.node_ports import GatewayAddress
@@ -53,7 +54,6 @@ from .group_settings import GroupSettings
 from .kafka_errors import kafka_error_of
 from .removed_offsets import remove_offsets
 from .retries import may_try_again
-from .routes import GroupRoutes
 from .session_monitor import SessionMonitor
 from .stored_offsets import read_offsets
 from .work_queues import WorkQueues
@@ -143,7 +143,7 @@ class ZooKeeperStorage:
         self._is_refreshing = False
         self._group_queues = WorkQueues("group", _GROUP_THREADS)
         self._read_queues = WorkQueues("read", _READING_THREADS)
-        self._routes = GroupRoutes(self._context, "") if routes is None else routes
+        self._routes = GroupRoutes(self._context, "", log) if routes is None else routes
         self._routes.open(self._refresh_routes, self._route_changed)
         self._monitor = SessionMonitor(
             self._check_sessions, self._retry, self._reconcile, self._settings.reconcile_every

@@ -64,7 +64,7 @@ class Coordinators:
                 async with asyncio.timeout(timeout):
                     await self._ask(missing, timeout, errors, reasons)
             except TimeoutError:
-                reasons.append(f"no answer about coordinators within {timeout:g} s")
+                reasons.append(f"no answer about coordinators within {timeout:.3g} s")
         known = {group: self._known[group] for group in groups if group in self._known}
         return Found(known, errors, reasons[-1] if reasons else Found().reason)
 

@@ -23,6 +23,8 @@ Build = Callable[[int, int, str], bytes]
 
 _BY_NAME: Final = 4
 """From this version on, a Metadata request can name a topic without creating it."""
+_REASONS: Final = 5
+"""So many brokers are named in the error that none has answered."""
 _NO_TOPICS: Final = 1
 """From this version on, a Metadata request can ask for no topics."""
 
@@ -61,9 +63,11 @@ class Cluster:
         client_id: str = "zkgroups",
         connect_timeout: float = 10.0,
         request_timeout: float = 30.0,
+        unreachable_timeout: float | None = None,
         links: int = 16,
     ) -> None:
         self.bootstrap = bootstrap
+        self.unreachable_timeout = unreachable_timeout
         self._bootstrap = addresses(bootstrap)
         self._security = security or Security()
         self._client_id = client_id
@@ -72,7 +76,8 @@ class Cluster:
         self._most_links = links
         self._links: dict[Address, list[Link]] = {}
         self._brokers: Mapping[int, Address] = {}
-        self._suspects: set[Address] = set()
+        self._suspects: dict[Address, str] = {}
+        """Brokers that have not answered their last request, and why."""
         self._learning = asyncio.Lock()
         self._closed = False
 
@@ -95,7 +100,7 @@ class Cluster:
                 async with asyncio.timeout(timeout):
                     return await link.open()
             except TimeoutError as error:
-                raise NotSentError(f"no connection to {link.address} within {timeout:g} s") from error
+                raise NotSentError(f"no connection to {link.address} within {timeout:.3g} s") from error
 
     async def exchange(self, node: int, key: int, build: Build, *, timeout: float) -> tuple[int, bytes]:
         """Build a request for a version that the broker supports, and send it. Return the version and the answer."""
@@ -170,7 +175,12 @@ class Cluster:
             async with asyncio.timeout(timeout):
                 return await (self.any_link() if node is None else self.link(node))
         except TimeoutError as error:
-            raise NotSentError(f"no broker answered within {timeout:g} s") from error
+            raise NotSentError(self._reasons()) from error
+
+    def _reasons(self) -> str:
+        known = dict.fromkeys((*self._brokers.values(), *self._bootstrap))
+        reasons = [self._suspects.get(address) or _no_answer(address) for address in known]
+        return "; ".join(dict.fromkeys(reasons[:_REASONS]))
 
     def _link(self, address: Address) -> Link:
         """Return an idle link, a new one, or the least busy one."""
@@ -197,14 +207,14 @@ class Cluster:
         """Note whether a broker answers. Forget the address of a broker that cannot be reached."""
         try:
             yield
-        except NotSentError:
-            self._suspects.add(link.address)
+        except NotSentError as error:
+            self._suspects[link.address] = str(error)
             self._brokers = {node: where for node, where in self._brokers.items() if where != link.address}
             raise
-        except (WireError, asyncio.CancelledError):
-            self._suspects.add(link.address)
+        except (WireError, asyncio.CancelledError) as error:
+            self._suspects[link.address] = str(error) or _no_answer(link.address)
             raise
-        self._suspects.discard(link.address)
+        self._suspects.pop(link.address, None)
 
     def _learn(self, brokers: Mapping[int, Address]) -> None:
         """Replace the known brokers, and close idle links to removed brokers."""
@@ -225,6 +235,10 @@ class Cluster:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _no_answer(address: Address) -> str:
+    return f"no answer from {address}"
 
 
 def _load(link: Link) -> tuple[int, bool]:

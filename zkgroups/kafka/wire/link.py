@@ -116,7 +116,7 @@ class Link:
         except TimeoutError as error:
             self._drop("no answer in time")
             kind = NotSentError if connection is None else AnswerLostError
-            raise kind(f"no answer from {self.address} within {timeout:g} s") from error
+            raise kind(f"no answer from {self.address} within {timeout:.3g} s") from error
         self._used = loop.time()
         return version, answer
 

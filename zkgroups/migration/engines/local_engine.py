@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
 from ...core.migration.tally import Tally
-from ...exceptions import DamagedFileError, StorageError
+from ...snapshots.arrow_layout import arrow_errors
 from ...storage.atomic_folder import write_list
 from ...storage.files import LocalFiles, join, local_path
 from ..plan_folder import PlanFolder
@@ -26,7 +26,6 @@ from .tallies import LocalTallySum, TallySum
 T = TypeVar("T")
 
 _FILE: Final = "part-00000.snappy.parquet"
-_RESTORE: Final = "restore it from a backup"
 THREADS: Final = 3
 """Several threads, because one can compute while others wait for servers."""
 
@@ -191,15 +190,8 @@ def _read(file: str, schema: Any) -> Any:
 @contextmanager
 def _translated(failure: str) -> Iterator[None]:
     """Convert errors of the file system, of Arrow and of rows. `failure` is the beginning of the new message."""
-    try:
-        with located(failure):
-            yield
-    except OSError as error:
-        if error.errno is not None:
-            raise StorageError(f"{failure}: {error}") from error
-        raise DamagedFileError(f"{failure} because a file is damaged: {error}; {_RESTORE}") from error
-    except pa.ArrowException as error:
-        raise DamagedFileError(f"{failure} because a file is damaged: {error}; {_RESTORE}") from error
+    with arrow_errors(failure), located(failure):
+        yield
 
 
 def _as_table(batch: Any) -> Any:

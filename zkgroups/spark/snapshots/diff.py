@@ -14,7 +14,6 @@ commits that the snapshots found. Messages read after the last commit are not in
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
@@ -23,19 +22,11 @@ from pyspark.sql import functions as f
 
 from ...core.offsets.snapshot_changes import CHANGE_FILTERS, UNCHANGED_HELD, SnapshotChange, SummaryLevel, count_column
 from ...exceptions import InvalidOptionError
+from ...snapshots.clusters import SnapshotPair
 from ...storage.choose_snapshot import LATEST, PREVIOUS
 from ..errors import translated
-from .clusters import ChosenSnapshot, choose_in_cluster
+from .clusters import choose_in_cluster
 from .side_by_side import DiffSide, aligned_parts
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotPair:
-    """Two snapshots of one cluster to compare."""
-
-    before: ChosenSnapshot
-    after: ChosenSnapshot
-
 
 KEY: Final = ("group", "topic", "partition")
 _HASH: Final = "xxhash64(`group`, topic, partition)"

@@ -19,9 +19,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from ...core.tables import Table
+from ...snapshots.clusters import ChosenSnapshot
 from ...storage.snapshot_summary import Summary
 from ..source.table_versions import strict_reader, to_current_columns
-from .clusters import ChosenSnapshot
 from .layout import Layout
 
 _MOST: Final = 64

@@ -65,7 +65,7 @@ def change_route(
     """Bring the route that was read into another state, and the mark with it. None: the group is in ZooKeeper again.
 
     `plan` and `since_ms` are the id of the move, and the current time. Raise `ConflictError` if the route or the mark
-    has changed since, or if gateways still forward requests for the group.
+    has changed since, or if gateways or consumers still use the brokers for the group.
     """
     acl = context.acls.directories
     context.session.ensure_path(ROUTES, acl=acl, deadline=context.deadline())
@@ -79,8 +79,8 @@ def change_route(
         raise _error(found.group, failure) from failure.error
 
 
-def forwarding_gateways(context: RegistryContext, group: str) -> list[str]:
-    """Return the hosts of the gateways that forward the requests of a group to the brokers."""
+def permit_holders(context: RegistryContext, group: str) -> list[str]:
+    """Return who may use the brokers for a group now: gateways, and consumers that have moved there."""
     path = route_path(group)
     names = context.session.children(path, deadline=context.deadline()) or []
     nodes = bulk_read.nodes(context, [join(path, name) for name in names])
@@ -113,7 +113,7 @@ def _error(group: str, failure: TransactionFailed) -> Exception:
     if isinstance(failure.error, NoNodeError) and isinstance(failure.operation, Create) and parent(path) != ROUTES:
         return GroupNotFoundError(group)
     if isinstance(failure.error, NotEmptyError):
-        return ConflictError(f"gateways still forward the requests of group {group!r}: run the command again")
+        return ConflictError(f"gateways or consumers still use the brokers for group {group!r}: run the command again")
     if isinstance(failure.error, NodeExistsError | BadVersionError | NoNodeError):
         return ConflictError(f"the route or the mark of group {group!r} was changed meanwhile: run the command again")
     return translate(failure.error, path)

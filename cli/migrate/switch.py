@@ -1,4 +1,4 @@
-"""`zkgroups migrate route`: move one group live, while its members come through gateways."""
+"""`zkgroups migrate switch`: move one group live, while its consumers work."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ _MOVES: Final = Table(
 @seconds_option("--wait", default=90.0, help="How long to wait for the members to leave.")
 @execute_option
 @click.pass_obj
-def route(options: Options, /, group: str, to: str, wait: float, execute: bool) -> None:
-    """Move one group live, to the brokers or back, while all of its members come through gateways.
+def switch(options: Options, /, group: str, to: str, wait: float, execute: bool) -> None:
+    """Move a running group to Kafka's own group coordination and offsets, or back.
 
-    All gateways let the members commit and leave, and let joins wait. The command copies the offsets and compares both
-    sides. Then the gateways forward the requests of the group to the brokers, or with --to zookeeper answer them again.
-    Clients keep their settings, and continue at their offsets within some seconds. Without --execute, the command only
-    checks whether the group can be moved.
+    The members commit and leave, and joins wait. The command copies the offsets and compares both sides. Then the
+    members join on the other side and continue at their offsets, within some seconds. Without --execute, the command
+    only checks whether the group can be moved.
 
-    The group is not moved while other members are registered, like Scala consumers, while offsets of the other side are
-    higher, or if members have not left after --wait. Then it stays where it is, and the exit code is 4. The members on
-    the brokers must come through gateways, too.
+    Two kinds of members can move with their group: a Consumer of this library, and a client that comes through
+    "zkgroups gateway". The group is not moved while other members are registered, like Scala consumers, while offsets
+    of the other side are higher, or if members have not left after --wait. Then it stays where it is, and the exit code
+    is 4. On the way back, all members on the brokers must be of these kinds, too.
 
-    If the command was killed, clients wait. Run it again to finish the move, or with the other --to to undo it.
+    If the command was killed, the members wait. Run it again to finish the move, or with the other --to to undo it.
 
     \b
     Example:
-      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate route invoices --to kafka
-      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate route invoices --to kafka --execute
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate switch invoices --to kafka
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate switch invoices --to kafka --execute
     """
     if execute:
         refuse_read_only(options)
@@ -65,7 +65,10 @@ def route(options: Options, /, group: str, to: str, wait: float, execute: bool) 
         reached.append(step)
         say(options, f"{group}: {step}")
 
-    with connected(options, writes=execute) as registry, brokers(options, what_for="migrate route") as found:
+    with (
+        connected(options, writes=execute) as registry,
+        brokers(options, what_for="migrate switch", patient=True) as found,
+    ):
         try:
             done = move_live(group, Side(to), found, registry, execute=execute, patience=wait, on_step=on_step)
         except RefusedError:
@@ -75,7 +78,7 @@ def route(options: Options, /, group: str, to: str, wait: float, execute: bool) 
                 other = Side.ZOOKEEPER if to == Side.KAFKA else Side.KAFKA
                 say(
                     options,
-                    f"{group}: the move may be unfinished, and then clients wait: run the command again to finish it, "
+                    f"{group}: the move may be unfinished, and then members wait: run the command again to finish it, "
                     f"or with --to {other} to undo it",
                 )
             raise

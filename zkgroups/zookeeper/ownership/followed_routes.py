@@ -1,14 +1,14 @@
-"""The routes of groups, as one gateway knows them (`core/znodes/group_route.py`).
+"""The routes of groups, as one gateway or one consumer knows them (`core/znodes/group_route.py`).
 
-The gateway watches the directory of all routes, and keeps all routes in memory. They may be out of date, which is safe:
+It watches the directory of all routes, and keeps all routes in memory. They may be out of date, which is safe:
 
-- If the gateway does not know yet that a group was moved to the brokers, the mark of the group refuses its members.
-- If it does not know yet that a group is moved back, it forwards requests only while its own node below the route
-  exists: its permit. The group is not in ZooKeeper again before this node is deleted, by the gateway or with its
-  session.
+- If it does not know yet that a group was moved to the brokers, the mark of the group refuses its members.
+- If it does not know yet that a group is moved back, it uses the brokers only while its own node below the route
+  exists: its permit. The group is not in ZooKeeper again before this node is deleted, by its owner or with its session.
 
-The permit is created when a client needs it. It is deleted when the group is no longer on the brokers, after the last
-commit of a simple consumer has been answered: a broker would accept such a commit later, too.
+The permit is created when it is needed. It is deleted when the group is no longer on the brokers, and nothing in
+progress needs it. For a gateway, this is the last commit of a simple consumer, which a broker would accept later, too.
+For a consumer, it is its membership in the group on the brokers.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ from ...core.znodes.group_route import GroupRoute, RouteState
 from ...core.znodes.paths import ROUTES
 from ...deadline import uptime
 from ...exceptions import AccessError
-from ...zookeeper.ownership.route_nodes import create_permit, delete_permit, read_routes, version_of_routes
-from ...zookeeper.requests.watch_dispatcher import WatchDispatcher
-from ...zookeeper.session.registry_context import RegistryContext
-
-log = logging.getLogger("zkgroups.gateway")
+from ..requests.watch_dispatcher import WatchDispatcher
+from ..session.registry_context import RegistryContext
+from .route_nodes import create_permit, delete_permit, read_routes, version_of_routes
 
 Changed = Callable[[str, RouteState | None], object]
 
@@ -54,13 +52,17 @@ _UNKNOWN = -1
 
 
 class GroupRoutes:
-    """The groups with routes. Any thread may call all methods; `refresh` and `close`, one thread at a time."""
+    """The groups with routes. Any thread may call all methods; `refresh` and `close`, one thread at a time.
 
-    def __init__(self, context: RegistryContext, host: str) -> None:
+    `holder` names the holder of the permits in messages, for example "the gateway at host1".
+    """
+
+    def __init__(self, context: RegistryContext, holder: str, log: logging.Logger) -> None:
         self._context = context
         self._session = context.session
         self._name = token_hex(8)
-        self._data = host.encode()
+        self._data = holder.encode()
+        self._log = log
         self._dispatcher = WatchDispatcher.of(self._session)
         self._wake: Callable[[], object] = lambda: None
         self._changed: Changed = lambda _group, _state: None
@@ -123,16 +125,22 @@ class GroupRoutes:
         self._wake()
         return False
 
-    def begin_commit(self, group: str) -> bool:
-        """Like `may_forward`. If True, the permit stays until `end_commit`."""
+    def holds_permit(self, group: str) -> bool:
+        """True if the permit for a group exists for certain: the group is not in ZooKeeper again."""
+        with self._lock:
+            permit = self._permits.get(group)
+        return permit is not None and permit.version != _UNKNOWN and self._session.alive(permit.session_id)
+
+    def begin_use(self, group: str) -> bool:
+        """Like `may_forward`. If True, the permit stays until `end_use`."""
         with self._lock:
             self._in_flight[group] += 1
         if self.may_forward(group):
             return True
-        self.end_commit(group)
+        self.end_use(group)
         return False
 
-    def end_commit(self, group: str) -> None:
+    def end_use(self, group: str) -> None:
         """Note that a broker has answered a commit."""
         with self._lock:
             self._in_flight[group] -= 1
@@ -162,7 +170,7 @@ class GroupRoutes:
             if isinstance(route, GroupRoute):
                 found[group] = _Known(route.state, version, uptime())
             else:
-                log.error("clients of group %s wait, because its route cannot be read: %s", group, route.reason)
+                self._log.error("group %s waits, because its route cannot be read: %s", group, route.reason)
                 found[group] = _Known(RouteState.MOVING_TO_KAFKA, version, uptime())
         return found
 
@@ -176,7 +184,7 @@ class GroupRoutes:
             }
         for name in sorted((before.keys() | found.keys()) - same):
             state = self.state(name)
-            log.info("group %s is %s", name, state or "in ZooKeeper")
+            self._log.info("group %s is %s", name, state or "in ZooKeeper")
             self._changed(name, state)
 
     def _create(self, group: str) -> None:
@@ -193,7 +201,7 @@ class GroupRoutes:
                 self._context, group, self._name, self._data, session_id=session_id, version=known.version
             )
         except AccessError as error:
-            log.warning("clients of group %s wait, because the gateway must write %s: %s", group, ROUTES, error)
+            self._log.warning("group %s waits, because its permit in %s cannot be written: %s", group, ROUTES, error)
             created = False
         with self._lock:
             if created:

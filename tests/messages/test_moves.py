@@ -1,0 +1,324 @@
+"""A group of consumers is moved to the brokers and back while it works."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.cli.running import run
+from tests.testing.waiting import eventually
+from zkgroups import CommittedOffset, Consumer, Consumergroup, EventKind, Member, Registry
+from zkgroups.core.znodes.group_route import RouteState
+from zkgroups.exceptions import NotClaimedError, RefusedError
+from zkgroups.kafka import Brokers
+from zkgroups.messages.native_membership import NativeMembership
+from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side, move_live
+from zkgroups.testing import KafkaBroker, expire_session
+from zkgroups.zookeeper.admin.group_routes import permit_holders, read_route
+from zkgroups.zookeeper.session.registry_context import context_of
+
+from .conftest import Loops, Topic
+from .looping import LONGEST, QUICK, Loop, LoopProcess
+
+QUICK_NATIVE = {"session.timeout.ms": 6000}
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def brokers(legacy_kafka: KafkaBroker) -> Iterator[Brokers]:
+    with Brokers.connect(legacy_kafka.address) as brokers:
+        yield brokers
+
+
+class Sides:
+    """One group, its offsets in both places, and the command that moves it."""
+
+    def __init__(self, group: Consumergroup, registry: Registry, brokers: Brokers) -> None:
+        self.group, self.registry, self.brokers = group, registry, brokers
+
+    def move(self, to: Side, on_step: Callable[[MoveStep], object] = lambda _step: None) -> MoveOutcome:
+        return move_live(self.group.name, to, self.brokers, self.registry, execute=True, on_step=on_step).outcome
+
+    @property
+    def state(self) -> RouteState | None:
+        return read_route(context_of(self.registry), self.group.name).state
+
+    @property
+    def permits(self) -> list[str]:
+        return permit_holders(context_of(self.registry), self.group.name)
+
+    @property
+    def zookeeper(self) -> dict[int, int]:
+        return {found.at.partition: found.offset for found in self.group.offsets if isinstance(found, CommittedOffset)}
+
+    @property
+    def kafka(self) -> dict[int, int]:
+        found = self.brokers.committed([self.group.name])[self.group.name]
+        return {at.partition: each.offset for at, each in found.items()}
+
+    def offsets(self, side: Side) -> dict[int, int]:
+        return self.kafka if side is Side.KAFKA else self.zookeeper
+
+
+@pytest.fixture
+def sides(group: Consumergroup, registry: Registry, brokers: Brokers) -> Sides:
+    return Sides(group, registry, brokers)
+
+
+@contextmanager
+def written(topic: Topic) -> Iterator[None]:
+    """Write a few messages to all partitions again and again."""
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(0.05):
+            topic.write(2)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(LONGEST)
+
+
+def places(loop: Loop) -> list[str]:
+    """Where a consumer has followed its group to."""
+    moves = [event.detail for event in loop.events if event.kind is EventKind.MOVED]
+    return ["brokers" if "brokers" in detail else "ZooKeeper" for detail in moves]
+
+
+def shares(*loops: Loop) -> list[int]:
+    return sorted(len(loop.consumer.assignment) for loop in loops)
+
+
+def await_commits(sides: Sides, side: Side, partitions: int) -> None:
+    """Wait until each partition has a commit on this side that was made after the call."""
+    before = sides.offsets(side)
+
+    def all_moved() -> bool:
+        now = sides.offsets(side)
+        return len(now) == partitions and all(offset > before.get(at, 0) for at, offset in now.items())
+
+    assert eventually(all_moved, timeout=LONGEST), (before, sides.offsets(side))
+
+
+def read_by(*loops: Loop | LoopProcess) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for loop in loops:
+        for text, count in loop.texts.items():
+            found[text] = found.get(text, 0) + count
+    return found
+
+
+def test_a_running_group_is_moved_to_the_brokers_and_back_and_each_message_is_read_once(
+    topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    both = [loop(topic), loop(topic)]
+    assert eventually(lambda: shares(*both) == [1, 2], timeout=LONGEST)
+    with written(topic):
+        for side, other in ((Side.KAFKA, Side.ZOOKEEPER), (Side.ZOOKEEPER, Side.KAFKA)):
+            assert sides.move(side) is MoveOutcome.MOVED
+            left = sides.offsets(other)
+            assert eventually(lambda: shares(*both) == [1, 2], timeout=LONGEST)
+            await_commits(sides, side, 3)
+            assert sides.offsets(other) == left
+    for each in both:
+        assert (places(each), each.errors) == (["brokers", "ZooKeeper"], [])
+    assert eventually(lambda: topic.texts <= read_by(*both).keys(), timeout=LONGEST)
+    assert set(read_by(*both).values()) == {1}
+    assert sides.permits == []
+
+
+def test_a_consumer_that_starts_on_the_brokers_joins_there_and_one_that_starts_during_a_move_waits(
+    topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    topic.write(3)
+    waiting: list[Loop] = []
+
+    def start(step: MoveStep) -> None:
+        if step is MoveStep.LEFT:
+            waiting.append(loop(topic))
+
+    sides.group.create()
+    assert sides.move(Side.KAFKA, start) is MoveOutcome.MOVED
+    both = [*waiting, loop(topic)]
+    assert eventually(lambda: shares(*both) == [1, 2], timeout=LONGEST)
+    assert eventually(lambda: read_by(*both).keys() == topic.texts, timeout=LONGEST)
+    assert [places(each) for each in both] == [["brokers"], ["brokers"]]
+    assert list(sides.group.instances()) == []
+    assert eventually(lambda: sides.kafka == {0: 3, 1: 3, 2: 3}, timeout=LONGEST)
+    assert sides.zookeeper == {}
+
+
+def test_a_member_that_cannot_follow_its_group_stops_the_move(
+    topic: Topic, sides: Sides, loop: Loops, registry: Registry
+) -> None:
+    consumer = loop(topic)
+    with Member(registry.group(sides.group.name), [topic.name], id="plain") as member:
+        assert member.next_generation(LONGEST) is not None
+        with pytest.raises(RefusedError, match=r"members that cannot move with it are registered: plain \(zkgroups\)"):
+            sides.move(Side.KAFKA)
+        assert sides.state is None
+    consumer.until_holding(*topic.ats)
+    assert places(consumer) == []
+
+
+def test_an_expired_session_ends_the_membership_on_the_brokers_and_its_commits(
+    topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    """Without its permit, the group might be in ZooKeeper again."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    consumer = loop(topic, kafka=QUICK_NATIVE)
+    topic.write(5)
+    consumer.until_read(topic.texts)
+    before = sides.permits
+    generation = consumer.consumer._reading._current
+    membership = consumer.consumer._reading.member._membership
+    assert isinstance(membership, NativeMembership)
+    write = membership.writer(frozenset(topic.ats))
+    expire_session(consumer.registry.client)
+    assert eventually(lambda: EventKind.LOST in [event.kind for event in consumer.events], timeout=LONGEST)
+    with pytest.raises(NotClaimedError, match="stop working on it"):
+        write({topic.ats[0]: 5}, {})
+    assert generation is not None
+    assert generation.over
+    topic.write(5)
+    consumer.until_read(topic.texts)
+    await_all_committed(topic, sides, 10)
+    assert sides.permits == before
+
+
+def await_all_committed(topic: Topic, sides: Sides, offset: int) -> None:
+    assert eventually(lambda: sides.kafka == {at.partition: offset for at in topic.ats}, timeout=LONGEST), sides.kafka
+
+
+def test_a_group_goes_back_after_a_consumer_was_killed_on_the_brokers(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    """Its permit ends with its session, and its membership with that on the brokers."""
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "killed", kafka=QUICK_NATIVE) as process:
+        other = loop(topic, kafka=QUICK_NATIVE)
+        assert eventually(lambda: shares(other) in ([1], [2]), timeout=LONGEST)
+        with written(topic):
+            assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+            assert eventually(lambda: len(sides.permits) == 2 and len(sides.kafka) == 3, timeout=LONGEST)
+            process.kill()
+            assert sides.move(Side.ZOOKEEPER) is MoveOutcome.MOVED
+            other.until_holding(*topic.ats)
+            await_commits(sides, Side.ZOOKEEPER, 3)
+        assert eventually(lambda: topic.texts <= read_by(other, process).keys(), timeout=LONGEST)
+
+
+def test_a_consumer_that_was_suspended_during_the_way_back_commits_nothing_when_it_wakes_up(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "asleep", kafka=QUICK_NATIVE) as process:
+        topic.write(5)
+        await_all_committed(topic, sides, 5)
+        process.process.suspend()
+        assert sides.move(Side.ZOOKEEPER) is MoveOutcome.MOVED
+        other = loop(topic)
+        other.until_holding(*topic.ats)
+        topic.write(5)
+        assert eventually(lambda: set(sides.zookeeper.values()) == {10}, timeout=LONGEST)
+        process.process.resume()
+        assert eventually(
+            lambda: {each.id for each in sides.group.instances()} == {"asleep", other.consumer.id}, timeout=LONGEST
+        )
+        assert set(sides.kafka.values()) == {5}
+        topic.write(5)
+        assert eventually(lambda: set(sides.zookeeper.values()) == {15}, timeout=LONGEST)
+
+
+def test_the_members_of_a_move_that_was_killed_wait_until_it_is_finished_or_undone(
+    topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(step: MoveStep) -> None:
+        if step is MoveStep.LEFT:
+            raise Killed
+
+    consumer = loop(topic)
+    for again, held in ((Side.ZOOKEEPER, []), (Side.KAFKA, ["brokers"])):
+        consumer.until_holding(*topic.ats)
+        with pytest.raises(Killed):
+            sides.move(Side.KAFKA, kill)
+        assert sides.state is RouteState.MOVING_TO_KAFKA
+        assert consumer.consumer.assignment == frozenset()
+        sides.move(again)
+        consumer.until(lambda: len(consumer.consumer.assignment) == 3)
+        assert places(consumer) == held
+    assert consumer.errors == []
+
+
+def test_on_the_brokers_a_handler_that_takes_long_keeps_its_partition(topic: Topic, sides: Sides, loop: Loops) -> None:
+    """The client that fetches may stand still for longer than brokers wait for a poll."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    go_on, begun = threading.Event(), threading.Event()
+
+    def body(_message: object) -> None:
+        begun.set()
+        go_on.wait(LONGEST)
+
+    settings = QUICK_NATIVE | {"max.poll.interval.ms": 6000}
+    consumer = loop(topic, body=body, kafka=settings)
+    topic.write(1, 0)
+    assert begun.wait(LONGEST)
+    assert not eventually(lambda: EventKind.LOST in [event.kind for event in consumer.events], timeout=8.0)
+    go_on.set()
+    await_commits_of(sides, {0: 1})
+
+
+def await_commits_of(sides: Sides, expected: dict[int, int]) -> None:
+    assert eventually(lambda: sides.kafka == expected, timeout=LONGEST), sides.kafka
+
+
+def test_on_brokers_without_zookeeper_consumers_follow_their_group_too(
+    kafka_broker: KafkaBroker, registry: Registry
+) -> None:
+    """The group is in one cluster's ZooKeeper, its topics are on a broker of Kafka 4."""
+    number = next(_numbers)
+    topic = Topic(kafka_broker, f"moves-{number}", 2)
+    group = registry.group(f"moves-{number}")
+    with Brokers.connect(kafka_broker.address) as brokers:
+        sides = Sides(group, registry, brokers)
+        settings = QUICK | {"bootstrap.servers": kafka_broker.address}
+        options = {"partitions": lambda _topic: [0, 1], "auto_commit_every": 0.2, "join_backoff": 0.2}
+        with Consumer(group, [topic.name], kafka=settings, **options) as consumer:
+            assert eventually(lambda: [*group.instances()], timeout=LONGEST)
+            for count, side in enumerate((Side.KAFKA, Side.ZOOKEEPER), 1):
+                topic.write(4)
+                assert sides.move(side) is MoveOutcome.MOVED
+                read_until_committed(consumer, sides, side, {0: 4 * count, 1: 4 * count})
+
+
+def read_until_committed(consumer: Consumer, sides: Sides, side: Side, expected: dict[int, int]) -> None:
+    assert eventually(lambda: consumer.poll(0.05) is None and sides.offsets(side) == expected, timeout=LONGEST), (
+        sides.offsets(side),
+        consumer.stats(),
+    )
+
+
+def test_migrate_status_without_a_plan_shows_who_uses_the_brokers(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    consumer = loop(topic)
+    consumer.until_holding(*topic.ats)
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    assert eventually(lambda: sides.permits != [], timeout=LONGEST)
+    shown = run("migrate", "status", "-z", legacy_kafka.zookeeper, "-o", "json")
+    [row] = [each for each in json.loads(shown.out)["groups"] if each["group"] == sides.group.name]
+    assert (row["state"], row["holders"]) == ("kafka", [f"member {consumer.consumer.id}"])

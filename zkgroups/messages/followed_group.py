@@ -1,0 +1,63 @@
+"""Follows a group that is moved live between ZooKeeper and the brokers (`core/znodes/group_route.py`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ..consumer.any_membership import AnyMembership
+from ..core.znodes.group_route import RouteState
+from ..zookeeper.ownership.followed_routes import GroupRoutes
+
+log = logging.getLogger("zkgroups.consumer")
+
+
+class FollowedGroup:
+    """The two places of one group. `wake` asks the member's thread to call `find`."""
+
+    def __init__(
+        self,
+        group: str,
+        routes: GroupRoutes,
+        *,
+        in_zookeeper: AnyMembership,
+        on_brokers: Callable[[], AnyMembership],
+        wake: Callable[[], object],
+    ) -> None:
+        self._group = group
+        self._routes = routes
+        self._in_zookeeper = in_zookeeper
+        self._make = on_brokers
+        self._on_brokers: AnyMembership | None = None
+        self._wake = wake
+        self._is_out_of_date = True
+        self._is_open = False
+
+    def find(self) -> AnyMembership | None:
+        """Return the membership where the group is now. None while it is being moved."""
+        if not self._is_open:
+            self._is_open = True
+            self._routes.open(self._changed, lambda _group, _state: None)
+        if self._is_out_of_date:
+            self._is_out_of_date = False
+            try:
+                self._routes.refresh()
+            except BaseException:
+                self._is_out_of_date = True
+                raise
+        match self._routes.state(self._group):
+            case None:
+                return self._in_zookeeper
+            case RouteState.KAFKA:
+                self._on_brokers = self._on_brokers or self._make()
+                return self._on_brokers
+        return None
+
+    def _changed(self) -> None:
+        """Called on kazoo's threads."""
+        self._is_out_of_date = True
+        self._wake()
+
+    def close(self) -> None:
+        """Follow the group no more, and give the permit back."""
+        self._routes.close()

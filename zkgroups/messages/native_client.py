@@ -1,0 +1,213 @@
+"""A member of a group on the brokers. It fetches nothing, and all its calls are made by one thread of its own.
+
+The client of confluent-kafka serves one call at a time, in no certain order. While one thread polls again and again,
+the calls of others may wait for ever. So they leave their calls in a queue, which is emptied between two polls.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
+
+from ..core.znodes.topic_partition import TopicPartition
+from ..deadline import Deadline
+from ..exceptions import InvalidOptionError, NotClaimedError, NotConnectedError, OutcomeUnknownError
+from .client_settings import confluent, reason
+
+log = logging.getLogger("zkgroups.consumer")
+
+T = TypeVar("T")
+Partitions = frozenset[TopicPartition]
+
+_POLL: Final = 0.02
+"""In seconds: the longest time of one poll, and so how long a call may wait for its turn."""
+
+_TAKEN: Final = "was given to another member on the brokers: stop working on it"
+
+
+class NativeClient:
+    """One membership, from joining to leaving.
+
+    `changed` is called on the client's thread when partitions were assigned, revoked or lost. Revoked partitions can be
+    committed until `released` returns True, at most for `patience` seconds. `may_stay` is asked before each poll: when
+    it returns False, the client leaves the group.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        changed: Callable[[], object],
+        released: Callable[[], bool],
+        may_stay: Callable[[], bool],
+        patience: float,
+        timeout: float,
+    ) -> None:
+        kafka = confluent()
+        self._kafka = kafka
+        self._changed = changed
+        self._released = released
+        self._may_stay = may_stay
+        self._patience = patience
+        self._timeout = timeout
+        try:
+            self._client = kafka.Consumer(dict(settings))
+        except (kafka.KafkaException, TypeError, ValueError) as error:
+            raise InvalidOptionError("kafka", ..., f"confluent-kafka refuses the settings: {reason(error)}") from error
+        self._taken = _taken_codes(kafka.KafkaError)
+        self._unknown = _unknown_codes(kafka.KafkaError)
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._leaving = False
+        self._ended = threading.Event()
+        self.lost = False
+        """True after partitions were lost: another member may have them. The client is of no more use."""
+        self.assigned: Partitions = frozenset()
+        self.assignments = 0
+        """How often partitions were assigned."""
+        self._thread = threading.Thread(target=self._run, name="zkgroups-native-member", daemon=True)
+        self._thread.start()
+
+    # Any thread
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Subscribe to these topics, and join the group."""
+        names = sorted(topics)
+        subscribe = self._client.subscribe if names else self._client.unsubscribe
+        callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
+        self._call(lambda: subscribe(names, **callbacks) if names else subscribe())
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return the committed offset of each partition; None without one."""
+        wanted = [self._kafka.TopicPartition(*at) for at in partitions]
+        if not wanted:
+            return {}
+        try:
+            found = self._call(lambda: self._client.committed(wanted, timeout=self._timeout))
+        except self._kafka.KafkaException as error:
+            raise NotConnectedError(f"the brokers have not returned committed offsets: {reason(error)}") from error
+        for each in found:
+            if each.error is not None:
+                raise NotConnectedError(f"{each.topic}/{each.partition}: its committed offset: {each.error.str()}")
+        return {_place(each): each.offset if each.offset >= 0 else None for each in found}
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit as a member. The brokers refuse it after the partitions were given to others."""
+        wanted = [self._kafka.TopicPartition(*at, offset) for at, offset in sorted(offsets.items())]
+        try:
+            done = self._call(lambda: self._client.commit(offsets=wanted, asynchronous=False))
+        except self._kafka.KafkaException as error:
+            raise self._refusal(error.args[0], sorted(offsets)) from error
+        except NotConnectedError as error:
+            raise OutcomeUnknownError(f"the brokers have not answered a commit: {error}") from error
+        for each in done:
+            if each.error is not None:
+                raise self._refusal(each.error, [_place(each)])
+
+    def _refusal(self, error: Any, partitions: Sequence[TopicPartition]) -> Exception:
+        first, *others = partitions
+        if error.code() in self._taken:
+            return NotClaimedError(first, _TAKEN, also=others)
+        text = f"{first}: the brokers did not accept a commit: {error.str()}"
+        return OutcomeUnknownError(text) if error.code() in self._unknown else NotConnectedError(text)
+
+    def close(self, timeout: float) -> bool:
+        """Leave the group. Return False if that takes longer than the timeout: it goes on in the background."""
+        self._leaving = True
+        return self._ended.wait(timeout)
+
+    def _call(self, call: Callable[[], T]) -> T:
+        """Let the client's thread make a call, and return its result."""
+        answer: Future[T] = Future()
+
+        def make() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(call())
+                except BaseException as error:
+                    answer.set_exception(error)
+
+        self._calls.put(make)
+        if self._ended.is_set():
+            answer.cancel()
+            raise NotConnectedError("the member on the brokers has ended")
+        try:
+            return answer.result(self._timeout)
+        except FutureTimeoutError as error:
+            answer.cancel()
+            raise NotConnectedError(f"the brokers have not answered within {self._timeout:g} s") from error
+
+    # The client's thread
+
+    def _run(self) -> None:
+        try:
+            while not self._leaving and not self.lost and self._may_stay():
+                if (message := self._client.poll(_POLL)) is not None and message.error() is not None:
+                    log.debug("group on the brokers: %s", message.error().str())
+                self._make_calls()
+        except Exception:
+            log.exception("the member on the brokers has ended unexpectedly")
+        finally:
+            self._leaving = True
+            with suppress(Exception):
+                self._client.close()
+            self._lose()
+            self._ended.set()
+
+    def _make_calls(self, timeout: float = 0.0) -> None:
+        with suppress(Empty):
+            self._calls.get(timeout=timeout)() if timeout else self._calls.get_nowait()()
+            while True:
+                self._calls.get_nowait()()
+
+    def _on_assign(self, client: Any, partitions: Sequence[Any]) -> None:
+        client.assign([])  # it is a member with these partitions, but another client fetches them
+        self.assigned = frozenset(map(_place, partitions))
+        self.assignments += 1
+        self._changed()
+
+    def _on_revoke(self, client: Any, _partitions: Sequence[Any]) -> None:
+        """Let the member commit and release, then join the rebalance."""
+        self.assigned = frozenset()
+        self._changed()
+        deadline = Deadline(self._patience)
+        while not self._released() and not self._leaving and not deadline.passed and self._may_stay():
+            self._make_calls(_POLL)
+        client.unassign()
+        if not self._released():
+            self._lose()
+
+    def _on_lost(self, client: Any, _partitions: Sequence[Any]) -> None:
+        client.unassign()
+        self._lose()
+
+    def _lose(self) -> None:
+        self.assigned, self.lost = frozenset(), True
+        self._changed()
+
+
+def _place(each: Any) -> TopicPartition:
+    return TopicPartition(each.topic, each.partition)
+
+
+def _taken_codes(error: Any) -> frozenset[int]:
+    """The errors of a commit after which another member may have the partitions."""
+    return frozenset(
+        {
+            error.ILLEGAL_GENERATION,
+            error.UNKNOWN_MEMBER_ID,
+            error.REBALANCE_IN_PROGRESS,
+            error.FENCED_INSTANCE_ID,
+            error._ASSIGNMENT_LOST,
+        }
+    )
+
+
+def _unknown_codes(error: Any) -> frozenset[int]:
+    """The errors of a commit that may have been carried out."""
+    return frozenset({error.REQUEST_TIMED_OUT, error._TIMED_OUT, error._TRANSPORT, error._IN_PROGRESS})
