@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
@@ -11,8 +13,9 @@ import click
 from zkgroups.core.offsets.lag import GroupLag
 
 from .groups.description_rows import describe_groups, lag_row, total_lag_row
-from .groups.description_tables import LAGS, TOTAL_LAGS
+from .groups.description_tables import LAGS, TIME_LAGS, TOTAL_LAGS, TOTAL_TIME_LAGS
 from .groups.read_lags import LAG_UNKNOWN, check_leaders, logs_of, read_lags
+from .groups.time_lags import TimeLags
 from .shared.arguments import (
     ChosenPartitions,
     chosen_groups,
@@ -23,6 +26,7 @@ from .shared.arguments import (
 from .shared.brokers import brokers, reported_as
 from .shared.command_classes import Command
 from .shared.connect import connected
+from .shared.durations import duration_option, duration_text
 from .shared.errors_to_exit_codes import Tally
 from .shared.exit_codes import ExitCode
 from .shared.messages import say
@@ -66,6 +70,12 @@ class _Order(Enum):
 @click.option(
     "--fail-over", type=click.IntRange(0), metavar="N", help="Exit with code 10 if a group has a total lag above N."
 )
+@click.option("--time", "with_time", is_flag=True, help="Also show how long ago the first unread message was written.")
+@duration_option(
+    "--fail-over-age",
+    "fail_over_age",
+    help="With --time, exit with code 10 if the first unread message of a group is older than this",
+)
 @click.pass_obj
 def lag(
     options: Options,
@@ -77,6 +87,8 @@ def lag(
     sort: str | None,
     top: int | None,
     fail_over: int | None,
+    with_time: bool,
+    fail_over_age: int | None,
 ) -> None:
     """Show how far groups are behind the log ends. Needs the brokers: -b HOST:PORT.
 
@@ -88,6 +100,10 @@ def lag(
 
     --fail-over adds up the known lags of the chosen partitions, also of those that --top leaves out.
 
+    --time searches the time of the first unread message with about ten requests to each broker, and reads no messages.
+    The age is by the clock of this machine, within a second or 1 %. If the times of messages are not in order, the
+    newest time up to that message counts. A dash means that it is unknown, e.g. with brokers before 0.10.1.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 lag billing
@@ -95,7 +111,10 @@ def lag(
       zkgroups -z zk1:2181/kafka -b kafka1:9092 lag --groups 'bill.*' --topic orders:0,1
       zkgroups -z zk1:2181/kafka -b kafka1:9092 lag --summary --top 10
       zkgroups -z zk1:2181/kafka -b kafka1:9092 lag billing --fail-over 10000
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 lag billing --time --fail-over-age 1h
     """
+    if fail_over_age is not None and not with_time:
+        raise click.UsageError("--fail-over-age needs --time", click.get_current_context())
     output, tally = Output(options), Tally()
     with brokers(options, what_for="lag") as found, connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
@@ -103,15 +122,17 @@ def lag(
         lags = read_lags(found, groups, topics)
         with reported_as(LAG_UNKNOWN, tally):
             check_leaders(found, logs_of(lags))
+        times = TimeLags.read(found, lags, int(time.time() * 1000)) if with_time else None
     if not chosen:
         say(options, "No group matches." if matching else "There are no groups.")
     order = _Order(sort) if sort else _Order.LAG if top else _Order.GROUP
     if summary or output.format is Format.NAME:
-        totals = [total_lag_row(each) for each in lags if each.total or not only_with_lag]
-        output.write(TOTAL_LAGS, order.sorted(totals, lag="total_lag", committed="last_commit_ms")[:top])
+        totals = [_total_row(each, times) for each in lags if each.total or not only_with_lag]
+        table = TOTAL_LAGS if times is None else TOTAL_TIME_LAGS
+        output.write(table, order.sorted(totals, lag="total_lag", committed="last_commit_ms")[:top])
     else:
-        rows = order.sorted(_rows(lags, only_with_lag=only_with_lag), lag="lag", committed="committed_ms")
-        output.write(LAGS, rows[:top])
+        rows = order.sorted(_rows(lags, times, only_with_lag=only_with_lag), lag="lag", committed="committed_ms")
+        output.write(LAGS if times is None else TIME_LAGS, rows[:top])
     if only_with_lag and (unknown := sum(each.unknown for each in lags)):
         say(
             options,
@@ -122,11 +143,23 @@ def lag(
     over = [] if fail_over is None else [each.group for each in lags if (each.total or 0) > fail_over]
     if over:
         say(options, f"Groups with a lag above {fail_over}: {', '.join(over)}.")
+    late = [each.group for each in lags if times and (times.most(each) or 0) > (fail_over_age or math.inf)]
+    if late:
+        say(
+            options, f"Groups with an older unread message than {duration_text(fail_over_age or 0)}: {', '.join(late)}."
+        )
     tally.finish()
-    if over:
+    if over or late:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
 
 
-def _rows(lags: Sequence[GroupLag], *, only_with_lag: bool) -> Iterator[Row]:
-    for each in lags:
-        yield from (lag_row(each.group, one) for one in each.partitions if one.lag or not only_with_lag)
+def _rows(lags: Sequence[GroupLag], times: TimeLags | None, *, only_with_lag: bool) -> Iterator[Row]:
+    for group in lags:
+        for each in group.partitions:
+            if each.lag or not only_with_lag:
+                age = {} if times is None else {"time_lag_seconds": times.of(group, each)}
+                yield {**lag_row(group.group, each), **age}
+
+
+def _total_row(group: GroupLag, times: TimeLags | None) -> Row:
+    return {**total_lag_row(group), **({} if times is None else {"max_time_lag_seconds": times.most(group)})}

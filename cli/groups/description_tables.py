@@ -8,6 +8,7 @@ from typing import Any, Final
 from zkgroups.core.offsets.lag import LagNote
 from zkgroups.core.times import utc
 
+from ..shared.durations import duration_text
 from ..shared.output import Column, Table
 
 _STATES: Final = {
@@ -151,6 +152,15 @@ LAGS: Final = Table(
 )
 """The lag of groups, one row per partition."""
 
+TIME_LAGS: Final = LAGS._replace(
+    columns=(
+        *LAGS.columns[:-2],
+        Column("TIME-LAG", "time_lag_seconds", show=duration_text, right=True),
+        *LAGS.columns[-2:],
+    )
+)
+"""The lag of groups with the age of the first unread message, one row per partition."""
+
 TOTAL_LAGS: Final = Table(
     "groups",
     key="group",
@@ -164,3 +174,12 @@ TOTAL_LAGS: Final = Table(
     ),
 )
 """The lag of groups, one row per group."""
+
+TOTAL_TIME_LAGS: Final = TOTAL_LAGS._replace(
+    columns=(
+        *TOTAL_LAGS.columns[:4],
+        Column("MAX-TIME-LAG", "max_time_lag_seconds", show=duration_text, right=True),
+        *TOTAL_LAGS.columns[4:],
+    )
+)
+"""The lag of groups with the age of the oldest unread message, one row per group."""

@@ -22,7 +22,7 @@ from ..offsets.undo_file import import_command
 from ..shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
 from ..shared.command_classes import Command
 from ..shared.connect import connected
-from ..shared.durations import duration_option
+from ..shared.durations import duration_option, duration_text
 from ..shared.errors_to_exit_codes import Tally, partly
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath
@@ -33,15 +33,6 @@ from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
 from .description_rows import describe_groups, forbidden_nodes
 
-_DAY: Final = 86_400
-
-
-def _age(seconds: int) -> str:
-    """Format a duration in its largest whole unit."""
-    units = ((_DAY, "d"), (3600, "h"), (60, "m"), (1, "s"))
-    return next((f"{seconds // size}{unit}" for size, unit in units if seconds >= size), "0s")
-
-
 PRUNED: Final = Table(
     "groups",
     key="group",
@@ -50,7 +41,7 @@ PRUNED: Final = Table(
         Column("OFFSETS", "offsets", right=True),
         Column("LAST-COMMIT", "last_commit_ms", show=utc),
         Column("CREATED", "created_ms", show=utc, wide=True),
-        Column("AGE", "idle_seconds", show=_age, right=True),
+        Column("AGE", "idle_seconds", show=duration_text, right=True),
     ),
 )
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -64,6 +65,36 @@ def late(registry: Registry, at: Any) -> Any:
 @pytest.fixture
 def lag(zkgroups: Zkgroups, kafka: str) -> Any:
     return lambda *arguments: zkgroups("lag", "-b", kafka, *arguments)
+
+
+def test_with_time_the_age_of_the_first_unread_message_is_shown(lag: Any, late: Any, topic: str) -> None:
+    found = lag("billing", "--time", "-o", "json").json["lags"]
+    ages = [each["time_lag_seconds"] for each in found]
+    assert ages[0] in range(3600)
+    assert ages[1:] == [0, pytest.approx(ages[0], abs=5), None]
+    [header, line] = lag("billing", "--time", "--summary").lines
+    assert header.split()[4] == "MAX-TIME-LAG"
+    assert line.split()[4].endswith(("s", "m"))
+    assert lag("billing", "--time", "--fail-over-age", "1d").code == 0
+    assert lag("billing", "--fail-over-age", "1d").code == 2
+
+
+def test_an_unread_message_that_is_too_old_is_a_finding(
+    lag: Any, registry: Registry, kafka_broker: KafkaBroker
+) -> None:
+    name = f"old-{uuid.uuid4().hex[:8]}"
+    kafka_broker.create_topic(name, partitions=1)
+    producer = Producer({"bootstrap.servers": kafka_broker.address, "log_level": 0, "compression.type": "gzip"})
+    now_ms = int(time.time() * 1000)
+    for hours in (3, 2, 1):
+        producer.produce(name, b"", partition=0, timestamp=now_ms - hours * 3_600_000)
+    assert producer.flush(30) == 0
+    registry.group("early").offsets.set(TopicPartition(name, 0), 0)
+    registry.group("later").offsets.set(TopicPartition(name, 0), 2)
+    late = lag("early", "later", "--time", "--fail-over-age", "2h", "-o", "json")
+    assert (late.code, late.err) == (10, "Groups with an older unread message than 2h: early.\n")
+    hours = [each["time_lag_seconds"] / 3600 for each in late.json["lags"]]
+    assert hours == [pytest.approx(3, rel=0.02), pytest.approx(1, rel=0.02)]
 
 
 # Output

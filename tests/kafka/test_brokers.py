@@ -118,6 +118,16 @@ def test_the_offset_at_a_time_is_the_first_not_before_it_or_the_end(
     assert {ms: brokers.offsets_at({at: ms})[at] for ms in wanted} == wanted
 
 
+def test_the_time_of_a_message_is_found(brokers: Brokers, writer: Writer, make_topic: MakeTopic) -> None:
+    at, empty = TopicPartition(make_topic(), 0), TopicPartition(make_topic(), 0)
+    writer.produce(at.topic, 0, [NOON, NOON + 10_000, NOON + 20_000])
+    wanted = {0: NOON, 1: NOON + 10_000, 2: NOON + 20_000}
+    gone = TopicPartition("not-made", 0)
+    for offset, ms in wanted.items():
+        found = brokers.message_times({at: offset, empty: 0, gone: 0}, now_ms=NOON + 60_000)
+        assert found == {at: pytest.approx(ms, abs=1000), empty: None, gone: None}
+
+
 def _between_questions(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Actions of another client between the first answer and the second request."""
     ask, acts = log_offsets._offsets, iter([act])

@@ -50,6 +50,7 @@ class TestOldBrokers:
             with pytest.raises(BrokersTooOldError, match=r"store no message times \(new in release 0\.10\.1\)"):
                 brokers.offsets_at({ZERO: 0, ONE: 0})
             assert brokers.offsets_at({ONE: 0}) == {ONE: 0}
+            assert brokers.message_times({ZERO: 2}, now_ms=10**12) == {ZERO: None}
 
     def test_groups_are_supported_since_0_9_and_refused_before(self, old: tuple[str, str]) -> None:
         release, address = old

@@ -14,7 +14,7 @@ from ..input_errors import ZkgroupsException
 from .requests.commit_offsets import Outcomes, commit
 from .requests.coordinators import Coordinators
 from .requests.fetch_offsets import Before, fetch
-from .requests.log_offsets import log_ranges, offsets_at
+from .requests.log_offsets import log_ranges, message_times, offsets_at
 from .requests.metadata import hidden_topics, metadata, topic_ids, versions
 from .requests.native_groups import delete, describe
 from .requests.offset_deletes import can_delete_offsets, delete_offsets
@@ -101,6 +101,18 @@ class Brokers:
         """
         wanted = {check_at(at): check_time(ms) for at, ms in times.items()}
         return self._run(lambda deadline: offsets_at(self._cluster, wanted, deadline)) if wanted else {}
+
+    def message_times(self, offsets: Mapping[TopicPartition, int], *, now_ms: int) -> dict[TopicPartition, int | None]:
+        """Return the time of the message at each offset, in milliseconds since 1970, within a second or 1 % of its age.
+
+        Brokers search by the newest time so far, so for messages that are not in the order of their times the result
+        is the newest time up to the offset. It is at most `now_ms`. It is None if the partition is unknown or has no
+        leader, or if its messages have no times, as before 0.10.
+
+        It takes about ten requests to each leader, more for old messages. No messages are read.
+        """
+        wanted = {check_at(at): offset for at, offset in offsets.items()}
+        return self._run(lambda deadline: message_times(self._cluster, wanted, now_ms, deadline)) if wanted else {}
 
     def committed(self, groups: Iterable[str]) -> dict[str, Mapping[TopicPartition, NativeOffset]]:
         """Return the committed offsets of these Kafka-native groups; empty for an unknown group."""

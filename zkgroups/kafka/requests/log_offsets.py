@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from ...core.kafka_values import OffsetRange
+from ...core.offsets.message_time import MessageTimeSearch
 from ...core.znodes.topic_partition import TopicPartition
 from ...deadline import Deadline
 from ...exceptions import BrokersTooOldError, NotConnectedError
@@ -61,6 +62,24 @@ async def offsets_at(cluster: Cluster, times: Mapping[TopicPartition, int], dead
     return {at: end if found[at] == _NO_MESSAGE else found[at] for at, end in ends.items()}
 
 
+async def message_times(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int], now_ms: int, deadline: Deadline
+) -> dict[TopicPartition, int | None]:
+    """Return the time of the message at each offset. See `MessageTimeSearch` for how exact it is.
+
+    The answer is None if the partition or its leader is unknown, or its messages have no times.
+    """
+    searches = {at: MessageTimeSearch(offset, now_ms) for at, offset in offsets.items()}
+    while left := {at: search for at, search in searches.items() if not search.ended}:
+        question = _Question(cluster, {at: search.question for at, search in left.items()}, deadline)
+        for at, offset in (await question.run()).items():
+            if offset is None:
+                del searches[at]
+            else:
+                left[at].receive(None if offset == _NO_MESSAGE else offset, question.message_times.get(at, 0))
+    return {at: searches[at].found if at in searches else None for at in offsets}
+
+
 async def _check_times(cluster: Cluster, partitions: Sequence[TopicPartition], deadline: Deadline) -> None:
     """Raise an error if the brokers have no message times, although some of these logs have messages."""
     firsts = await _offsets(cluster, dict.fromkeys(partitions, _FIRST_TIME), deadline)
@@ -87,6 +106,8 @@ class _Question:
         self._deadline = deadline
         self._found: Offsets = dict.fromkeys(times)
         self._left: Sequence[TopicPartition] = list(times)
+        self.message_times: dict[TopicPartition, int] = {}
+        """The times of the found messages, in milliseconds. Brokers that store none report -1."""
         self._reason: tuple[TopicPartition, str] | None = None
         """Why a partition has no answer."""
 
@@ -142,6 +163,7 @@ class _Question:
     def _answered(self, at: TopicPartition, each: Any) -> None:
         if each.error_code == Code.NONE:
             self._found[at] = each.old_style_offsets[0] if each.old_style_offsets else each.offset
+            self.message_times[at] = each.timestamp
         elif is_temporary_of_leader(each.error_code):
             self._reason = at, Code.words(each.error_code)
         else:
