@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -88,7 +87,7 @@ def lag(
     top: int | None,
     fail_over: int | None,
     with_time: bool,
-    fail_over_age: int | None,
+    fail_over_age: float | None,
 ) -> None:
     """Show how far groups are behind the log ends. Needs the brokers: -b HOST:PORT.
 
@@ -143,14 +142,20 @@ def lag(
     over = [] if fail_over is None else [each.group for each in lags if (each.total or 0) > fail_over]
     if over:
         say(options, f"Groups with a lag above {fail_over}: {', '.join(over)}.")
-    late = [each.group for each in lags if times and (times.most(each) or 0) > (fail_over_age or math.inf)]
-    if late:
-        say(
-            options, f"Groups with an older unread message than {duration_text(fail_over_age or 0)}: {', '.join(late)}."
-        )
+    late = _late(options, lags, times, fail_over_age)
     tally.finish()
     if over or late:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
+
+
+def _late(options: Options, lags: Sequence[GroupLag], times: TimeLags | None, seconds: float | None) -> list[str]:
+    """Return and report the groups whose first unread message is older than this."""
+    if times is None or seconds is None:
+        return []
+    late = [each.group for each in lags if (times.most(each) or 0) > seconds]
+    if late:
+        say(options, f"Groups with an older unread message than {duration_text(int(seconds))}: {', '.join(late)}.")
+    return late
 
 
 def _rows(lags: Sequence[GroupLag], times: TimeLags | None, *, only_with_lag: bool) -> Iterator[Row]:
