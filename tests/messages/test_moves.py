@@ -11,9 +11,11 @@ import pytest
 from tests.cli.running import run
 from tests.testing.waiting import eventually
 from zkgroups import Consumer, EventKind, Member, Registry
+from zkgroups.consumer.any_membership import AnyMembership
 from zkgroups.core.znodes.group_route import RouteState
 from zkgroups.exceptions import NotClaimedError, RefusedError
 from zkgroups.kafka import Brokers
+from zkgroups.messages.followed_group import FollowedGroup
 from zkgroups.messages.native_membership import NativeMembership
 from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side
 from zkgroups.testing import KafkaBroker, expire_session
@@ -82,6 +84,24 @@ def test_a_consumer_that_starts_on_the_brokers_joins_there_and_one_that_starts_d
     assert list(sides.group.instances()) == []
     assert eventually(lambda: sides.kafka == {0: 3, 1: 3, 2: 3}, timeout=LONGEST)
     assert sides.zookeeper == {}
+
+
+def test_a_consumer_that_does_not_know_yet_of_a_move_joins_where_the_group_is(
+    topic: Topic, sides: Sides, loop: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper refuses its registration. That is no error."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    find, looks = FollowedGroup.find, itertools.count()
+
+    def find_late(followed: FollowedGroup) -> AnyMembership | None:
+        return followed._in_zookeeper if next(looks) == 0 else find(followed)
+
+    monkeypatch.setattr(FollowedGroup, "find", find_late)
+    consumer = loop(topic)
+    consumer.until(lambda: len(consumer.consumer.assignment) == 3, "all partitions")
+    assert (places(consumer), consumer.errors) == (["brokers"], [])
+    assert EventKind.FAILED not in [event.kind for event in consumer.events]
 
 
 def test_consumers_that_leave_while_they_join_leave_no_member_behind_on_the_brokers(
