@@ -37,6 +37,7 @@ COMMANDS: Final = {
         "List registered instances and their subscriptions; evict stuck ones.",
     ),
     "claim": (".claim.claim:claim", "Hold partitions, in the foreground or while a command runs."),
+    "consume": (".consume.consume:consume", "Write the messages of a group to stdout, or to a command."),
     "release": (".claim.release:release", "Take partitions away from their owner."),
     "owners": (".claim.owners:owners", "List the owners of partitions."),
     "offsets": (".offsets.commands:offsets", "Read, set, reset, delete, compare, export and import offsets."),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from typing import Final
-
 import click
 
 from zkgroups import Registry
 from zkgroups.exceptions import InvalidOptionError
 
+from ..child.command_line import WithCommand, command_of
 from ..shared.arguments import group_argument, instance_option, partitions_argument, partitions_of, topic_argument
-from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.durations import seconds_option
 from ..shared.options import Options
@@ -20,34 +17,8 @@ from .lease import longest_margin
 from .run_command import run_command
 from .wait_and_claim import ClaimRequest, claimed
 
-_COMMAND: Final = "zkgroups.command"
 
-
-class _WithCommand(Command):
-    """A command that accepts the command line of another program after `--`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Split off the command after `--`. A leading `--` only introduces names that begin with a dash."""
-        if "--" in args[1:]:
-            end = args.index("--", 1)
-            args, command = args[:end], args[end + 1 :]
-            if not command:
-                raise click.UsageError("the command after -- is missing", ctx)
-            ctx.meta[_COMMAND] = _known(command)
-        return super().parse_args(ctx, args)
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Add the command."""
-        return [*super().collect_usage_pieces(ctx), "[-- COMMAND ...]"]
-
-
-def _known(command: list[str]) -> list[str]:
-    if shutil.which(command[0]) is None:
-        raise click.UsageError(f"command {command[0]!r} was not found in PATH", click.get_current_context(silent=True))
-    return command
-
-
-@click.command(cls=_WithCommand)
+@click.command(cls=WithCommand)
 @group_argument
 @topic_argument
 @partitions_argument
@@ -115,7 +86,7 @@ def claim(
       zkgroups -z zk1:2181/kafka claim invoices orders 0 -- sh -c 'echo "from $ZKGROUPS_OFFSETS"'
     """
     options = ctx.ensure_object(Options)
-    command = ctx.meta.get(_COMMAND)
+    command = command_of(ctx)
     request = ClaimRequest(group, partitions_of(topic, partitions), id, wait, force)
     code = 0
     with connected(options, writes=True) as registry:

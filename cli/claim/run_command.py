@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from zkgroups import Claims, Consumergroup, ForbiddenNode, Instance, MalformedNode, Registry
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, UnavailableError
-from zkgroups.zookeeper.connection_options import SECRET_VARIABLES
 
+from ..child.child_process import Child, CommandResult
+from ..child.command_line import environment
 from ..shared.messages import say_in_time
 from ..shared.options import Options
 from ..shared.signals import raise_recorded, recorded_signals
-from .child_process import Child, CommandResult
 from .lease import Lease
 from .wait_and_claim import ClaimRequest
 
@@ -35,8 +34,8 @@ def run_command(
     group = registry.group(request.group)
     with recorded_signals() as recorded, Lease(registry, group, claims, margin=grace) as lease:
         lease.read_owners(options.timeout)
-        environment = {**_without_secrets(os.environ), **_environment(group, instance, request, lease)}
-        with Child(command, environment, grace=grace, until=lease.until) as child:
+        variables = environment(_variables(group, instance, request, lease))
+        with Child(command, variables, grace=grace, until=lease.until) as child:
             result = _wait_or_stop(options, child, lease, recorded)
         raise_recorded(recorded)
         if not result.by_itself:
@@ -57,12 +56,7 @@ def _wait_or_stop(options: Options, child: Child, lease: Lease, recorded: Sequen
     return child.wait()
 
 
-def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Remove zkgroups' own passwords: COMMAND may be an untrusted program."""
-    return {name: value for name, value in environment.items() if name not in SECRET_VARIABLES}
-
-
-def _environment(group: Consumergroup, instance: Instance, request: ClaimRequest, lease: Lease) -> Mapping[str, str]:
+def _variables(group: Consumergroup, instance: Instance, request: ClaimRequest, lease: Lease) -> Mapping[str, str]:
     """Return the variables that the help lists. The token is the greatest zxid of the owner nodes."""
     offsets = group.offsets.fetch_many(request.partitions)
     return {

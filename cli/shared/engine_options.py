@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import click
 
@@ -24,6 +24,9 @@ class EngineKind(StrEnum):
     AUTO = "auto"
     LOCAL = "local"
     SPARK = "spark"
+
+
+LOCAL_OR_SPARK: Final = "Where to do the work. local is this process: it starts no Spark, and DEST is on this machine."
 
 
 def engine_option(default: EngineKind, help: str) -> Callable[[Decorated], Decorated]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,13 +21,13 @@ from zkgroups.core.times import utc
 
 from ..offsets.from_parquet import cluster_address, warn_if_in_future
 from ..shared.command_classes import Command
+from ..shared.engine_options import LOCAL_OR_SPARK, EngineKind, EngineOptions, arrow_installed, engine_option
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
 from ..shared.spark_options import (
-    SparkOptions,
     checked_at,
     cluster_option,
     selection_options,
@@ -100,6 +101,7 @@ def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> t
 )
 @selection_options
 @cluster_option
+@engine_option(EngineKind.SPARK, LOCAL_OR_SPARK)
 @spark_options
 @click.pass_obj
 def diff(
@@ -112,8 +114,6 @@ def diff(
     only: tuple[str, ...],
     fail_on: tuple[str, ...],
     cluster: str | None,
-    master: str | None,
-    settings: dict[str, str],
     **chosen: Any,
 ) -> None:
     """Compare the offsets of snapshot A (default: previous) and snapshot B (default: latest).
@@ -139,18 +139,15 @@ def diff(
     Example:
       zkgroups snapshots diff /data/groups
       zkgroups snapshots diff /data/groups 2026-01-31T22:00:00 latest --only gone,went-back --by partition
-      zkgroups snapshots diff /data/groups --groups 'billing.*' --fail-on went-back,gone
+      zkgroups snapshots diff /data/groups --engine local --groups 'billing.*' --fail-on went-back,gone
     """
-    with spark_installed():
-        from zkgroups.spark.snapshots import diff as history
-    say(options, f"Starting Spark to compare snapshots in {destination}.")
-    with SparkOptions(master, settings).session(options) as session:
+    with _history(options, EngineOptions.of(chosen), destination) as (history, session):
         two = history.choose_pair(
-            session, destination, before, after, cluster=cluster, address=cluster_address(options)
+            *session, destination, before, after, cluster=cluster, address=cluster_address(options)
         )
         warn_if_in_future(two.after.name)
         say(options, f"From snapshot {two.before.name} to {two.after.name} of {two.after.cluster or 'no cluster'}:")
-        rows = history.diff(session, two, by=SummaryLevel(by), **chosen)
+        rows = history.diff(*session, two, by=SummaryLevel(by), **chosen)
         found: Counter[str] = Counter(history.totals(rows) if only else {})
         shown = history.with_states(rows, only) if only else rows
         each = history.iterate(shown)
@@ -158,6 +155,21 @@ def diff(
     say(options, f"Offsets: {', '.join(f'{found[state]} {state}' for state in CHANGE_FILTERS)}.")
     if any(found[state] for state in fail_on):
         raise click.exceptions.Exit(ExitCode.FINDINGS)
+
+
+@contextmanager
+def _history(options: Options, engine: EngineOptions, destination: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Start the engine. Yield the module that compares, and the first arguments of its functions."""
+    if engine.is_on_this_machine(destination):
+        with arrow_installed("snapshots"):
+            from zkgroups.snapshots import local_diff
+        yield local_diff, ()
+        return
+    with spark_installed():
+        from zkgroups.spark.snapshots import diff as spark_diff
+    say(options, f"Starting Spark to compare snapshots in {destination}.")
+    with engine.spark.session(options) as session:
+        yield spark_diff, (session,)
 
 
 def _counted(rows: Iterable[dict[str, Any]], found: Counter[str]) -> Iterator[dict[str, Any]]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from zkgroups.core.times import utc
+from zkgroups.snapshots.listing import ListedSnapshot, list_local_snapshots
 
 from ..shared.command_classes import Command
+from ..shared.engine_options import EngineKind, EngineOptions, arrow_installed, engine_option
 from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
@@ -36,9 +38,13 @@ _SNAPSHOTS: Final = Table(
 
 @click.command("list", cls=Command)
 @click.argument("destination", metavar="DEST", type=FolderUri())
+@engine_option(
+    EngineKind.AUTO,
+    "Where to do the work. auto uses Spark only for another file system, and with --master or --conf.",
+)
 @spark_options
 @click.pass_obj
-def list_(options: Options, /, destination: str, master: str | None, settings: dict[str, str]) -> None:
+def list_(options: Options, /, destination: str, **given: Any) -> None:
     """List the snapshots in DEST, oldest first, with the number of groups, offsets, owners and members.
 
     The numbers come from the summary of each snapshot; `snapshots verify` checks them. Snapshots of earlier versions
@@ -50,12 +56,21 @@ def list_(options: Options, /, destination: str, master: str | None, settings: d
       zkgroups snapshots list /data/groups
       zkgroups snapshots list /data/groups -o json
     """
-    with spark_installed():
-        from zkgroups.spark.snapshots.listing import listing
-    say(options, f"Starting Spark to list the snapshots in {destination}.")
-    with SparkOptions(master, settings).session(options) as session:
-        found = listing(session, destination)
+    engine = EngineOptions.of(given)
+    if engine.is_on_this_machine(destination):
+        with arrow_installed("snapshots"):
+            found = list_local_snapshots(destination)
+    else:
+        found = _listed_by_spark(options, destination, engine.spark)
     if not found:
         say(options, f"No snapshots in {destination}. To write one: zkgroups snapshot {destination}")
     times = {each.name: utc(int(each.time.timestamp() * 1000)) for each in found}
     Output(options).write(_SNAPSHOTS, [dataclasses.asdict(each) | {"time": times[each.name]} for each in found])
+
+
+def _listed_by_spark(options: Options, destination: str, spark: SparkOptions) -> list[ListedSnapshot]:
+    with spark_installed():
+        from zkgroups.spark.snapshots.listing import listing
+    say(options, f"Starting Spark to list the snapshots in {destination}.")
+    with spark.session(options) as session:
+        return listing(session, destination)

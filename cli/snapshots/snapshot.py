@@ -10,7 +10,7 @@ import click
 
 from ..shared.command_classes import Command
 from ..shared.connect import for_workers
-from ..shared.engine_options import EngineKind, EngineOptions, arrow_installed, engine_option
+from ..shared.engine_options import LOCAL_OR_SPARK, EngineKind, EngineOptions, arrow_installed, engine_option
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, FolderUri
 from ..shared.messages import complain, say
@@ -85,10 +85,7 @@ _SURVEY: Final = Table(
     callback=lambda _ctx, _param, text: _zxid(text),
     help="With --from-data-dir: read the state after this transaction; the last by default.",
 )
-@engine_option(
-    EngineKind.SPARK,
-    "Where to do the work. local is this process: it starts no Spark, and DEST is a folder on this machine.",
-)
+@engine_option(EngineKind.SPARK, LOCAL_OR_SPARK)
 @writing_options
 @click.option("--dry-run", is_flag=True, help="Only count what would be read. Does not start Spark.")
 @click.pass_obj

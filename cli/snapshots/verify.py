@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..shared.command_classes import Command
+from ..shared.engine_options import LOCAL_OR_SPARK, EngineKind, EngineOptions, arrow_installed, engine_option
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.progress import counted
-from ..shared.spark_options import SparkOptions, at_option, spark_installed, spark_options
+from ..shared.spark_options import at_option, spark_installed, spark_options
 
 if TYPE_CHECKING:
-    from zkgroups.spark.snapshots.verify import VerifiedSnapshot
+    from zkgroups.snapshots.verify import VerifiedSnapshot
 
 _FINDINGS: Final = Table(
     "findings",
@@ -35,9 +37,10 @@ _FINDINGS: Final = Table(
 @click.command(cls=Command)
 @click.argument("destination", metavar="DEST", type=FolderUri())
 @at_option(default="all by default")
+@engine_option(EngineKind.SPARK, LOCAL_OR_SPARK)
 @spark_options
 @click.pass_obj
-def verify(options: Options, /, destination: str, at: str | None, master: str | None, settings: dict[str, str]) -> None:
+def verify(options: Options, /, destination: str, at: str | None, **given: Any) -> None:
     """Verify that the files and rows of the snapshots in DEST are unchanged.
 
     The command reads all rows. The exit code is 10 for any error: a missing, truncated, changed or additional file;
@@ -47,18 +50,32 @@ def verify(options: Options, /, destination: str, at: str | None, master: str | 
     \b
     Example:
       zkgroups snapshots verify /data/groups
+      zkgroups snapshots verify /data/groups --engine local
       zkgroups snapshots verify /data/groups --at latest -o json
     """
-    with spark_installed():
-        from zkgroups.spark.snapshots.verify import verify as verify_snapshots
-    say(options, f"Starting Spark to read the snapshots in {destination}.")
     totals = _Totals()
-    with SparkOptions(master, settings).session(options) as session:
-        checks = counted(options, verify_snapshots(session, destination, at), "snapshots")
-        Output(options).write(_FINDINGS, totals.rows(checks))
+    with _verified(options, EngineOptions.of(given), destination, at) as found:
+        Output(options).write(_FINDINGS, totals.rows(counted(options, found, "snapshots")))
     say(options, totals.summary)
     if totals.damaged:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
+
+
+@contextmanager
+def _verified(
+    options: Options, engine: EngineOptions, destination: str, at: str | None
+) -> Iterator[Iterator[VerifiedSnapshot]]:
+    """Start the engine, and yield an iterator that verifies one snapshot after the other."""
+    if engine.is_on_this_machine(destination):
+        with arrow_installed("snapshots"):
+            from zkgroups.snapshots.local_verify import verify as verify_here
+        yield verify_here(destination, at)
+        return
+    with spark_installed():
+        from zkgroups.spark.snapshots.verify import verify as verify_with_spark
+    say(options, f"Starting Spark to read the snapshots in {destination}.")
+    with engine.spark.session(options) as session:
+        yield verify_with_spark(session, destination, at)
 
 
 class _Totals:

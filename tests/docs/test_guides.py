@@ -5,8 +5,11 @@ The guides that need Spark are run in tests/spark/test_guides.py.
 
 from __future__ import annotations
 
+import gzip
+import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,7 @@ from .guides import (
     programs,
 )
 
+CONSUME = "zkgroups consume "
 [LOOP_OF_README] = [program for program in programs("README.md") if "Consumer(" in program]
 [CONSUMER] = [program for program in programs("docs/consumers.md") if "confluent_kafka" in program]
 LOOPS = [program for program in programs("docs/consumers.md") if "for message in consumer:" in program]
@@ -44,7 +48,7 @@ def test_every_guide_with_commands_or_programs_is_run() -> None:
 
 def _has_a_test_of_its_own(block: Block) -> bool:
     if block.language == "console":
-        return any(command == FOREGROUND for command, _ in block.commands)
+        return any(command == FOREGROUND or CONSUME in command for command, _ in block.commands)
     return block.text in (PLUGIN, *TESTS) or "kafka1:9092" in block.text
 
 
@@ -127,6 +131,19 @@ def test_the_loop_in_the_readme_reads_all_messages_and_ctrl_c_commits_them(
         assert sum(found.offset for found in group.offsets if isinstance(found, CommittedOffset)) == 20
         assert group.instances() == []
         group.delete()
+
+
+def test_the_shell_reads_the_messages_of_a_group(legacy_kafka: KafkaBroker, tmp_path: Path) -> None:
+    with suppress(Exception):  # another test has created it
+        legacy_kafka.create_topic("orders")
+    legacy_kafka.write("orders", 0, 3)
+    runner = Runner(tmp_path, legacy_kafka.zookeeper or "", skip=lambda block: CONSUME not in block.text)
+    runner.env["ZKGROUPS_ZOOKEEPER"] = legacy_kafka.zookeeper or ""
+    runner.run("docs/shell.md")
+    rows = [json.loads(line) for line in (tmp_path / "orders.jsonl").read_text().splitlines()]
+    values = gzip.decompress((tmp_path / "orders.gz").read_bytes()).decode().split()
+    assert sorted(row["value"] for row in rows) == sorted(values)
+    assert len(values) >= 3
 
 
 def consumed(topic: str, broker: KafkaBroker, folder: Path, *, messages: int, shown: str = CONSUMER) -> set[str]:

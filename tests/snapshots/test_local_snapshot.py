@@ -80,6 +80,10 @@ def test_the_local_commands_import_neither_spark_nor_pandas(zookeeper_hosts: str
 import sys
 from zkgroups_cli.main import run
 assert run(["snapshot", sys.argv[1], "--engine", "local"]) == 0
+assert run(["snapshots", "list", sys.argv[1], "-q", "-o", "name"]) == 0
+assert "pyarrow.dataset" not in sys.modules  # it takes long to import, and only `diff` joins tables
+assert run(["snapshots", "diff", sys.argv[1], "latest", "latest", "-q", "--engine", "local"]) == 0
+assert run(["snapshots", "verify", sys.argv[1], "-q", "--engine", "local"]) == 0
 loaded = {name.partition(".")[0] for name in sys.modules}
 assert not loaded & {"pyspark", "py4j", "pandas"}, loaded
 assert not {name for name in sys.modules if name.startswith("zkgroups.spark")}

@@ -27,6 +27,7 @@ from zkgroups.core.offsets.snapshot_changes import (
     count_column,
 )
 from zkgroups.exceptions import DamagedFileError, InvalidOptionError, NotFoundError
+from zkgroups.snapshots import local_diff
 from zkgroups.snapshots.clusters import ChosenSnapshot
 from zkgroups.spark import SourceOptions, Table, diff_snapshots, take_snapshot
 from zkgroups.spark.snapshots import diff as history
@@ -135,6 +136,40 @@ def found(rows: DataFrame) -> Found:
     return named
 
 
+def compared(spark: SparkSession, destination: Path, *which: str, **how: Any) -> DataFrame:
+    """Compare with both engines, which must agree; return Spark's rows."""
+    by_spark = diff_snapshots(spark, str(destination), *which, **how).cache()
+    here = local_diff.diff_snapshots(str(destination), *which, **how)
+    rows = [row.asDict() for row in by_spark.collect()]
+    assert here.column_names == by_spark.columns
+    assert in_order(here.to_pylist()) == in_order(rows)
+    numbers = {state: [_number(row, state) for row in rows] for state in CHANGE_FILTERS}
+    assert local_diff.totals(here) == {state: sum(each) for state, each in numbers.items()}
+    for state, each in numbers.items():
+        assert len(local_diff.with_states(here, [state])) == sum(number > 0 for number in each)
+    return by_spark
+
+
+def _number(row: dict[str, Any], state: str) -> int:
+    """How many offsets of a row are in this state."""
+    if "state" not in row:
+        return int(row[count_column(state)])
+    if state == UNCHANGED_HELD:
+        return int(row["state"] == SnapshotChange.UNCHANGED and row["held"])
+    return int(row["state"] == state)
+
+
+def in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sort rows by name; the engines return times with and without a zone, and add rates in another order."""
+    shown = [
+        row
+        | {"committed_at": row["committed_at"] and row["committed_at"].timestamp()}
+        | {"rate": None if row["rate"] is None else round(row["rate"], 6)}
+        for row in rows
+    ]
+    return sorted(shown, key=lambda row: [str(row[name]) for name in history.KEY if name in row])
+
+
 def modelled(destination: Path, before: str, after: str) -> dict[str, tuple[str, int | None]]:
     """Compute each offset's state and delta with a plain program."""
     sides = [list(parquet(destination, Table.OFFSETS, name)) for name in (before, after)]
@@ -172,7 +207,7 @@ def test_every_state_equals_that_of_a_plain_program(
     assert {name: (row["state"], row["delta"]) for name, row in rows.items()} == modelled(tmp_path, *changed)
     assert {row["state"] for row in rows.values()} == set(SnapshotChange)
 
-    shuffled = found(diff_snapshots(spark, str(change.more), changed[0], change.in_three, by=SummaryLevel.PARTITION))
+    shuffled = found(compared(spark, change.more, changed[0], change.in_three, by=SummaryLevel.PARTITION))
     assert shuffled == rows
 
     monkeypatch.setattr(history, "_HASH", "cast(partition % 2 as bigint)")
@@ -207,7 +242,7 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
     spark: SparkSession, change: Change, each_partition: Found
 ) -> None:
     each, folder = each_partition, str(change.folder)
-    sums = {by: diff_snapshots(spark, folder, by=by).cache() for by in (SummaryLevel.GROUP, SummaryLevel.TOPIC)}
+    sums = {by: compared(spark, change.folder, by=by) for by in (SummaryLevel.GROUP, SummaryLevel.TOPIC)}
     for rows, length in zip(sums.values(), (1, 2), strict=True):
         together = found(rows)
         assert together.keys() == {"/".join(name.split("/")[:length]) for name in each}
@@ -241,7 +276,7 @@ def test_a_group_and_a_topic_are_the_sums_of_their_partitions(
 def test_only_groups_and_topics_whose_whole_names_match_are_compared(
     spark: SparkSession, changed: tuple[str, str], tmp_path: Path
 ) -> None:
-    rows = found(diff_snapshots(spark, str(tmp_path), by="topic", groups="g[02]|hidden-after", topics="t0|t2?"))
+    rows = found(compared(spark, tmp_path, by="topic", groups="g[02]|hidden-after", topics="t0|t2?"))
     assert rows.keys() == {"g0/t0", "g0/t2", "g2/t0", "g2/t2", "hidden-after/t"}
     assert (rows["g2/t2"]["gone"], rows["hidden-after/t"]["unreadable"]) == (10, 2)
     with pytest.raises(InvalidOptionError):
@@ -263,7 +298,7 @@ def test_files_are_joined_by_share_only_if_both_summaries_allow_it(
     assert "Exchange" not in plan
     _as_it_was(tmp_path, before)
     assert len(aligned_parts(spark, _side(spark, tmp_path, before), sides[after])) == 1
-    rows = found(diff_snapshots(spark, str(tmp_path), before, after, by="partition"))
+    rows = found(compared(spark, tmp_path, before, after, by="partition"))
     assert {(row["state"], row["held"], row["recreated"]) for row in rows.values()} == {("unchanged", False, False)}
     assert (len(rows), {row["commits"] for row in rows.values()}) == (32, {None})
 
@@ -311,7 +346,7 @@ def test_snapshots_of_one_cluster_among_several_are_compared(
     take(cluster="blue")
     take()
     for cluster in ("blue", zookeeper_hosts):
-        [row] = found(diff_snapshots(spark, str(tmp_path), cluster=cluster)).values()
+        [row] = found(compared(spark, tmp_path, cluster=cluster)).values()
         assert (row["cluster"], row["delta"]) == (cluster, 1)
     with pytest.raises(InvalidOptionError, match="choose one"):
         diff_snapshots(spark, str(tmp_path))
@@ -339,6 +374,10 @@ def test_a_diff_of_a_snapshot_with_a_changed_byte_is_an_error(
     assert (ended.code, ended.out) == (10, "")
     assert "the snapshots cannot be compared because a file is damaged: " in ended.err
     assert str(file) in ended.err
+    with command_on(spark, None) as zkgroups:
+        ended = zkgroups("snapshots", "diff", tmp_path, "--engine", "local")
+    assert (ended.code, ended.out) == (10, "")
+    assert f"because a file is damaged: {file}: " in ended.err
 
 
 def test_the_command_names_both_snapshots_and_fails_on_given_states(
@@ -357,6 +396,10 @@ def test_the_command_names_both_snapshots_and_fails_on_given_states(
             ["g0", "34", "3", "24", "1", "1", "1", "1", "4"],
             ["late", "1", "0", "0", "0", "0", "1", "0", "0"],
         ]
+        here = zkgroups(
+            *("snapshots", "diff", tmp_path, "--groups", "g0|late", "--fail-on", "gone,went-back", "--engine", "local")
+        )
+        assert (here.code, here.lines, here.err.splitlines()) == (10, ended.lines, ended.err.splitlines()[1:])
         some = ("--by", "partition", "--only", "went-back,new", "--fail-on", "moved", "-o", "csv")
         ended = zkgroups("snapshots", "diff", tmp_path, *changed, *some, "-q")
         assert (ended.code, ended.err) == (10, "")

@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 from zkgroups_cli.snapshots.list import list_ as command
 
 from zkgroups.exceptions import InvalidOptionError, NotFoundError
+from zkgroups.snapshots.listing import ListedSnapshot, list_local_snapshots
 from zkgroups.spark import Snapshot, SourceOptions, Table, list_snapshots, read_snapshot, take_snapshot
 from zkgroups.spark.snapshots.layout import Layout
-from zkgroups.spark.snapshots.listing import ListedSnapshot, listing
+from zkgroups.spark.snapshots.listing import listing
 from zkgroups.storage.timestamps import parse_timestamp
 
 from ..cli.test_help import examples
@@ -56,6 +57,7 @@ def test_snapshots_are_listed_with_their_counts_without_a_job(
         spark.sparkContext._jsc.clearJobGroup()
     clusters = (zookeeper_hosts, zookeeper_hosts, "blue")
     assert found == [expected(each, of, tmp_path) for each, of in zip(taken, clusters, strict=True)]
+    assert list_local_snapshots(str(tmp_path)) == found
     assert [each.groups for each in found] == [0, 4, 4]
 
     rows = list_snapshots(spark, str(tmp_path)).orderBy("time").collect()
@@ -77,16 +79,19 @@ def test_snapshots_without_summary_are_counted_and_their_groups_are_unknown(
     clusters = (None, zookeeper_hosts, "blue")
     whole = [expected(each, str(of), tmp_path) for each, of in zip(taken, clusters, strict=True)]
     assert found == [replace(whole[0], cluster=None, groups=None), whole[1], replace(whole[2], groups=None)]
+    assert list_local_snapshots(str(tmp_path)) == found
 
     rmtree(tmp_path / f"table=owners/snapshot={newest.name}")
-    [*_, last] = listing(spark, str(tmp_path))
-    assert (last.offsets, last.owners, last.problems) == (newest.offsets, None, None), (
-        "a missing table is unknown, not 0"
-    )
+    for [*_, last] in (listing(spark, str(tmp_path)), list_local_snapshots(str(tmp_path))):
+        assert (last.offsets, last.owners, last.problems) == (newest.offsets, None, None), (
+            "a missing table is unknown, not 0"
+        )
     for file in files(tmp_path, Table.OFFSETS, newest.name):
         file.write_text("cut")
     [first, second, last] = listing(spark, str(tmp_path))
     assert (first.offsets, second.offsets, last.offsets) == (None, newest.offsets, None), "listing still works"
+    [first, second, last] = list_local_snapshots(str(tmp_path))
+    assert (first.offsets, second.offsets, last.offsets) == (0, newest.offsets, None)
 
 
 def test_the_command_prints_the_snapshots(
@@ -112,6 +117,8 @@ def test_an_empty_folder_has_an_empty_list_and_a_missing_one_is_an_error(spark: 
     assert list_snapshots(spark, str(tmp_path)).count() == 0
     with pytest.raises(NotFoundError, match=f"the folder file:{tmp_path}/nowhere does not exist$"):
         listing(spark, str(tmp_path / "nowhere"))
+    with pytest.raises(NotFoundError, match=f"the folder file:{tmp_path}/nowhere does not exist$"):
+        list_local_snapshots(str(tmp_path / "nowhere"))
     with command_on(spark, None) as zkgroups:
         ended = zkgroups("snapshots", "list", tmp_path)
         assert (ended.code, ended.out) == (0, "")

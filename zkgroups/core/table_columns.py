@@ -110,3 +110,21 @@ def _type_json(kind: ColumnType) -> Any:
     if kind is not ColumnType.COUNTS:
         return kind.value
     return {"type": "map", "keyType": "string", "valueType": "integer", "valueContainsNull": False}
+
+
+def column_types(text: str) -> dict[str, str]:
+    """Return the types of encoded columns by name, as Spark shows them. Raise ValueError for other texts.
+
+    >>> column_types(columns_json(Table.MEMBERS))["subscription"], column_types(columns_json(Table.OFFSETS))["zxid"]
+    ('map<string,int>', 'bigint')
+    """
+    try:
+        return {each["name"]: _shown_type(each["type"]) for each in json.loads(text)["fields"]}
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not the columns of a table: {error!r}") from error
+
+
+def _shown_type(kind: Any) -> str:
+    if isinstance(kind, dict):
+        return f"map<{_shown_type(kind['keyType'])},{_shown_type(kind['valueType'])}>"
+    return {"integer": "int", "long": "bigint"}.get(kind, str(kind))

@@ -61,6 +61,8 @@ class Consumer:
 
     - `kafka`: the address of the brokers, or a mapping with settings of confluent-kafka, for example for TLS.
     - `auto_commit_every`: how often to commit what is finished, in seconds.
+    - `commits`: with False, no offset is ever written, and `commit` does nothing. The consumer is still a member, so
+      other members do not receive its partitions meanwhile.
     - `start_at`: where to begin a partition without a committed offset: "earliest" or "latest".
     - `out_of_range`: where to begin if the offset is outside of the log, because the topic was recreated or messages
       were deleted unread: "earliest", "latest" or "error". With "error", the partition stands still.
@@ -76,6 +78,7 @@ class Consumer:
         *,
         kafka: str | Mapping[str, Any],
         auto_commit_every: float | None = 5.0,
+        commits: bool = True,
         pattern: str | None = None,
         streams: int = 1,
         include_internal: bool = False,
@@ -95,7 +98,7 @@ class Consumer:
         on_event: OnEvent | None = None,
     ) -> None:
         confluent()
-        self._automatic = auto_commit_every is not None
+        self._automatic = commits and auto_commit_every is not None
         self._delivery = LoopDelivery(lambda: self._reading.paused(Pause.USER), lambda: self._reading.ends())
         self._reading = Reading(
             group,
@@ -103,6 +106,7 @@ class Consumer:
             settings=client_settings(kafka),
             deliverer=self._delivery,
             automatic=self._automatic,
+            commits=commits,
             auto_commit_every=auto_commit_every,
             pattern=pattern,
             streams=streams,
@@ -364,6 +368,13 @@ class Consumer:
         position, end = self._position(at), self._reading.log_end(at)
         return None if position is None or end is None else max(end - position, 0)
 
+    def _at_end(self, at: TopicPartition) -> bool:
+        if self._lag(at) == 0:
+            return True
+        with self._reading.changed:
+            position = self._position(at)
+            return position is not None and self._reading.has_received_all(at, position)
+
     # Partitions
 
     @property
@@ -401,7 +412,8 @@ class Consumer:
         with self._reading.changed:
             count = self._delivery.count
         partitions = {
-            at: PartitionStats(self._position(at), self._lag(at), at in paused, errors.get(at)) for at in sorted(held)
+            at: PartitionStats(self._position(at), self._lag(at), self._at_end(at), at in paused, errors.get(at))
+            for at in sorted(held)
         }
         handlers = self._reading.handler_stats
         return ConsumerStats(
@@ -410,6 +422,7 @@ class Consumer:
             partitions,
             self._reading.member.stats,
             handlers() if handlers is not None else None,
+            self._reading.unreadable,
         )
 
     def __repr__(self) -> str:

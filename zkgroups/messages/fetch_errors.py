@@ -24,7 +24,7 @@ class Fetched:
 
     messages: list[Message] = field(default_factory=list)
     failed: dict[TopicPartition, KafkaError] = field(default_factory=dict)
-    ends: list[TopicPartition] = field(default_factory=list)
+    ends: set[TopicPartition] = field(default_factory=set)
     """Partitions whose log ends after these messages. Known only with the setting `enable.partition.eof`."""
     of_client: list[KafkaError] = field(default_factory=list)
     """Errors that concern no partition."""
@@ -38,10 +38,11 @@ def sorted_out(found: list[Message]) -> Fetched:
         if error is None:
             if at not in result.failed:
                 result.messages.append(message)
+                result.ends.discard(at)
         elif at is None:
             result.of_client.append(error)
         elif error.code() == end:
-            result.ends.append(at)
+            result.ends.add(at)
         else:
             result.failed.setdefault(at, error)
     return result

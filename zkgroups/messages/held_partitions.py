@@ -25,6 +25,8 @@ class HeldPartitions:
         """Where to go on, as the user has asked."""
         self.resume_at: dict[TopicPartition, int] = {}
         """Where to go on after an error."""
+        self.ends: set[TopicPartition] = set()
+        """The partitions whose log ends after the last message that was received."""
         self._automatic = automatic
         self._starts: dict[TopicPartition, int] = {}
 
@@ -62,9 +64,16 @@ class HeldPartitions:
 
     def begin(self, positions: Mapping[TopicPartition, int]) -> None:
         """Note that these partitions are fetched from these offsets on."""
+        self.ends -= positions.keys()
         for at, position in positions.items():
             self.deliverer.assign(at, position)
             self._starts[at] = position
+
+    def note_ends(self, ends: Iterable[TopicPartition], received: Iterable[TopicPartition | None]) -> None:
+        """Note the partitions whose log has ended, after messages of other ones were received."""
+        if self.ends:
+            self.ends.difference_update(received)
+        self.ends.update(ends)
 
     def forget_position(self, at: TopicPartition) -> None:
         """Forget how far a partition is finished, before it begins elsewhere."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..consumer.generation import Generation
 from ..consumer.options import OnPartitions, check_callback
 from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     GenerationEndedError,
@@ -50,7 +51,7 @@ class Reading:
     """One member, and the client that fetches its partitions.
 
     `automatic`: commit what the deliverer has finished, at every auto-commit and before partitions are released.
-    Otherwise only explicit commits are written.
+    Otherwise only explicit commits are written. `commits`: write offsets at all.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Reading:
         settings: Mapping[str, Any],
         deliverer: Deliverer,
         automatic: bool,
+        commits: bool,
         on_revoked: OnPartitions | None,
         on_lost: OnPartitions | None,
         **options: Any,
@@ -69,6 +71,7 @@ class Reading:
         self.changed = threading.Condition(self.lock)
         self.client_settings = dict(settings)
         self.handler_stats: Callable[[], HandlerStats] | None = None
+        self._commits = commits
         self._on_revoked = on_revoked
         self._on_lost = on_lost
         self._held = HeldPartitions(deliverer, automatic=automatic)
@@ -137,6 +140,8 @@ class Reading:
             self._held.replace(frozenset(generation.partitions))
             self._current = generation
             generation._mark_from(self.finished)
+            if not self._commits:
+                generation._write_nothing()
             self.changed.notify_all()
 
     def finished(self) -> Mapping[TopicPartition, int]:
@@ -234,6 +239,7 @@ class Reading:
                 gone, messages = self._held.gone, fetched.messages
                 if gone:
                     messages = [message for message in messages if place(message) not in gone]
+                self._held.note_ends(fetched.ends, map(place, messages))
                 if messages:
                     take(messages)
                 for at in fetched.failed.keys() - gone:
@@ -307,6 +313,13 @@ class Reading:
         with self.changed:
             return self._held.positions()
 
+    def has_received_all(self, at: TopicPartition, position: int) -> bool:
+        """True if everything before `position` was received, and the log has no more messages, as of the last fetch.
+
+        It is known only with the setting `enable.partition.eof`.
+        """
+        return at in self._held.ends and self._held.deliverer.received(at) == position
+
     @property
     def committable(self) -> Partitions:
         """The partitions of the last generation, even while they are being released."""
@@ -317,6 +330,12 @@ class Reading:
         """The partitions of the last generation that have not been revoked or lost since."""
         with self.changed:
             return self._held.kept if self.alive else frozenset()
+
+    @property
+    def unreadable(self) -> Mapping[TopicPartition, UnreadableNode]:
+        """The claimed partitions whose committed offsets cannot be read."""
+        generation = self._current
+        return {} if generation is None or generation.over else generation.unreadable
 
     def check_held(self, at: TopicPartition) -> None:
         """Raise `NotClaimedError` if a partition is not held now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
@@ -47,17 +47,23 @@ class ArrowLayout(SnapshotLayout):
             return self.read_intact(table, self.choose(at))
         return self.rows(table, self.choose_in_cluster(at, cluster=cluster))
 
-    def rows(self, table: Table, choice: ChosenSnapshot, columns: Sequence[str] | None = None) -> Any:
+    def rows(self, table: Table, choice: ChosenSnapshot) -> Any:
         """Return the rows of the chosen cluster."""
         found = self.read_intact(table, choice.name)
         if choice.cluster is not None:
             found = found.filter(pc.equal(found.column("cluster"), choice.cluster))
-        return found if columns is None else found.select(columns)
+        return found
 
     def read_intact(self, table: Table, name: str) -> Any:
         """Check the files of a table, and return its rows in the columns of this version."""
         self.check_intact(table, name, self.summary(name))
         return to_current_columns(self.read_as_written(table, name), table, f"snapshot {name} in {self}")
+
+    def count_rows(self, table: Table, name: str) -> dict[str, Any]:
+        """Return the cluster, the number of rows, and the number of problems of a table of any version."""
+        found = to_current_columns(self.read_as_written(table, name), table, f"snapshot {name} in {self}")
+        problems = len(found) - found.column("problem").null_count
+        return {"cluster": pc.max(found.column("cluster")).as_py(), "rows": len(found), "problems": problems}
 
     def read_as_written(self, table: Table, name: str) -> Any:
         """Return the rows of a table with the columns that it was written with."""

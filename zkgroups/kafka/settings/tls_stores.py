@@ -20,16 +20,21 @@ _DER: Final = b"\x30"
 
 def tls(properties: Mapping[str, str]) -> ssl.SSLContext:
     """Return a TLS context with the trusted authorities, and the certificate of this client."""
-    check_host = properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower() not in ("", "none")
     with _read("ssl.truststore", "certificates", properties):
-        context = tls_context(_trusted(properties), check_host=check_host)
+        context = tls_context(trusted(properties), check_host=checks_host(properties))
     with _read("ssl.keystore", "key", properties):
-        if (identity := _identity(properties)) is not None:
-            load_identity(context, identity)
+        if (own := identity(properties)) is not None:
+            load_identity(context, own)
     return context
 
 
-def _trusted(properties: Mapping[str, str]) -> str | None:
+def checks_host(properties: Mapping[str, str]) -> bool:
+    """Return whether the certificate of a broker must be for its host."""
+    return properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower() not in ("", "none")
+
+
+def trusted(properties: Mapping[str, str]) -> str | None:
+    """Return the trusted authorities as PEM; None for those of the system."""
     if (text := properties.get("ssl.truststore.certificates")) is not None:
         return text
     if (data := _file("ssl.truststore", properties)) is None:
@@ -40,7 +45,8 @@ def _trusted(properties: Mapping[str, str]) -> str | None:
     return certificates
 
 
-def _identity(properties: Mapping[str, str]) -> Identity | None:
+def identity(properties: Mapping[str, str]) -> Identity | None:
+    """Return the certificate of this client and its key; None without one."""
     password = properties.get("ssl.key.password")
     if (key := properties.get("ssl.keystore.key")) is not None:
         return Identity(properties.get("ssl.keystore.certificate.chain", ""), key, password)
@@ -48,10 +54,10 @@ def _identity(properties: Mapping[str, str]) -> Identity | None:
         return None
     if _kind("ssl.keystore", data, properties) == "PEM":
         return Identity(data.decode(), "", password)
-    identity, _ = from_pkcs12(data, properties.get("ssl.keystore.password"))
-    if identity is None:
+    found, _ = from_pkcs12(data, properties.get("ssl.keystore.password"))
+    if found is None:
         raise ValueError("the store has no key")
-    return identity
+    return found
 
 
 def _file(store: str, properties: Mapping[str, str]) -> bytes | None:

@@ -1,17 +1,15 @@
-"""List the snapshots of a destination, with the counts from their summaries.
+"""List the snapshots of a destination on any file system of Spark. `zkgroups/snapshots/listing.py` reads the summaries.
 
-Snapshots of earlier versions have no summary. One job counts the rows of all of them. The number of groups is then
-unknown, because groups without rows count, too.
+Snapshots of earlier versions have no summary. One job counts the rows of all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict
 from functools import reduce
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,32 +18,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from ...core.tables import Table
 from ...exceptions import SparkJobError
-from ...storage.snapshot_summary import Summary
-from ...storage.timestamps import parse_timestamp
+from ...snapshots import listing as snapshots_listing
+from ...snapshots.listing import ListedSnapshot, RowCounts
 from ..errors import translated
 from ..pyspark_internals import arrow_schema, literal_paths
 from .layout import Layout
-
-
-@dataclass(frozen=True, slots=True)
-class ListedSnapshot:
-    """A snapshot with its start time, cluster and counts; None if unknown.
-
-    `problems` is the number of rows for unreadable nodes. `size` is the size of the files in bytes.
-    """
-
-    name: str
-    time: datetime
-    cluster: str | None
-    groups: int | None
-    offsets: int | None
-    owners: int | None
-    members: int | None
-    problems: int | None
-    size: int
-    zxid: int | None = None
-    """The zxid of the state, if it was read from files."""
-
 
 SCHEMA: Final = StructType(
     [
@@ -57,9 +34,6 @@ SCHEMA: Final = StructType(
         StructField("zxid", LongType()),
     ]
 )
-
-RowCounts: TypeAlias = Mapping[tuple[str, str], Any]
-"""The counts by snapshot and table name."""
 
 
 def list_snapshots(spark: SparkSession, destination: str) -> DataFrame:
@@ -75,56 +49,7 @@ def list_snapshots(spark: SparkSession, destination: str) -> DataFrame:
 def listing(spark: SparkSession, destination: str) -> list[ListedSnapshot]:
     """Return the snapshots of a destination, oldest first. Raise NotFoundError if it does not exist."""
     layout = Layout(spark, destination)
-    layout.check_exists()
-    summaries = {name: _summary(layout, name) for name in layout.snapshots()}
-    without_summary = {
-        name: {table: layout.files(table, name) for table in Table}
-        for name, summary in summaries.items()
-        if summary is None
-    }
-    counts = _counted(spark, layout, without_summary)
-    return [
-        _without_summary(name, without_summary[name], counts) if summary is None else _with_summary(name, summary)
-        for name, summary in summaries.items()
-    ]
-
-
-def _summary(layout: Layout, name: str) -> Summary | None:
-    with suppress(SparkJobError):  # a damaged summary must not prevent a listing: see `verify.py`
-        return layout.summary(name)
-    return None
-
-
-def _with_summary(name: str, summary: Summary) -> ListedSnapshot:
-    tables = summary.tables
-    return ListedSnapshot(
-        name,
-        parse_timestamp(name),
-        summary.cluster,
-        summary.groups,
-        offsets=tables[Table.OFFSETS].rows,
-        owners=tables[Table.OWNERS].rows,
-        members=tables[Table.MEMBERS].rows,
-        problems=sum(each.problems for each in tables.values()),
-        size=sum(sum(each.files.values()) for each in tables.values()),
-        zxid=summary.zxid,
-    )
-
-
-def _without_summary(name: str, files: Mapping[Table, Mapping[str, int]], counts: RowCounts) -> ListedSnapshot:
-    rows = {table: counts[name, table]["rows"] if (name, table) in counts else None for table in Table}
-    found = [counts[name, table] for table in Table if (name, table) in counts]
-    return ListedSnapshot(
-        name,
-        parse_timestamp(name),
-        cluster=next((each["cluster"] for each in found if each["cluster"] is not None), None),
-        groups=None,
-        offsets=rows[Table.OFFSETS],
-        owners=rows[Table.OWNERS],
-        members=rows[Table.MEMBERS],
-        problems=sum(each["problems"] for each in found) if len(found) == len(Table) else None,
-        size=sum(sum(each.values()) for each in files.values()),
-    )
+    return snapshots_listing.listing(layout, lambda files: _counted(spark, layout, files))
 
 
 # Counting
@@ -144,7 +69,7 @@ def _counted(
     with suppress(SparkJobError), translated(f"the snapshots in {layout} cannot be read"):
         frames = [_read(spark, layout, table, names) for table, names in there.items() if names]
         rows = reduce(DataFrame.union, frames).collect()
-        return counts | {(row["snapshot"], row["table"]): row for row in rows}
+        return counts | {(row["snapshot"], row["table"]): row.asDict() for row in rows}
     return {}
 
 

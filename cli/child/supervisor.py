@@ -24,6 +24,7 @@ import ctypes
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import termios
@@ -66,6 +67,7 @@ class Supervision:
             self._report(f"failed {error.strerror}")
             return
         self._leader = self._process.pid
+        close_input()
         while self._is_running():
             self._listen()
             self._act()
@@ -208,6 +210,15 @@ class Supervision:
                 termios.tcsetattr(terminal, termios.TCSADRAIN, settings)  # type: ignore[arg-type]
 
 
+def close_input() -> None:
+    """Replace an input that is a pipe: its writer should notice when the command has closed it."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISFIFO(os.fstat(0).st_mode):
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)
+            os.close(nothing)
+
+
 def ready(pipes: list[int], seconds: float) -> list[int]:
     """Wait until a pipe can be read, and return those that can. `select` does not accept descriptors over 1,023."""
     poll = select.poll()
@@ -269,10 +280,10 @@ def _kill(pid: int, number: int) -> None:
 def processes() -> dict[int, tuple[str, int, int]]:
     """Return the state, parent and process group of all processes; nothing on systems without /proc."""
     found: dict[int, tuple[str, int, int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            state, parent, group, *_ = stat.read_bytes().rpartition(b")")[2].split()
-            found[int(stat.parent.name)] = state.decode(), int(parent), int(group)
+            state, parent, group, *_ = file.read_bytes().rpartition(b")")[2].split()
+            found[int(file.parent.name)] = state.decode(), int(parent), int(group)
     return found
 
 
@@ -320,6 +331,7 @@ def main(arguments: list[str]) -> None:
             signal.signal(number, lambda *_: None)
     adopt_orphans()
     if supervisor := os.fork():
+        close_input()
         for pipe in (int(orders), int(reports)):
             os.close(pipe)  # otherwise the pipes would stay open when the supervisor or the holder ends
         guard(supervisor)

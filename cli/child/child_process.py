@@ -1,5 +1,7 @@
 """Run a command while claims are held, never longer. The command is the child of a supervisor, a separate process.
 
+A command without claims runs until it ends by itself, or is stopped.
+
 `supervisor.py` explains the processes. This process records signals while the command runs, instead of raising them:
 nothing may interrupt it between the end of the command and the release of the claims.
 """
@@ -7,6 +9,7 @@ nothing may interrupt it between the end of the command and the release of the c
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -40,13 +43,23 @@ class CommandResult:
 class Child:
     """A command that runs until it ends or the claim does. Leaving the `with` block stops it and waits for its end.
 
-    The claim is certain until `until`; see `extend`. `grace` is the time between SIGTERM and SIGKILL.
+    The claim is certain until `until`; see `extend`. `grace` is the time between SIGTERM and SIGKILL. `stdin` is the
+    descriptor of its input, by default that of this process.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], *, grace: float, until: float) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        grace: float,
+        until: float = math.inf,
+        stdin: int | None = None,
+    ) -> None:
         self._arguments = [str(grace), repr(until), str(os.getpgrp()), *command]
         self._environment = dict(environment)
         self._until = until
+        self._stdin = stdin
         self._unread = b""
         self._group: int | None = None
         self._result: CommandResult | None = None
@@ -59,6 +72,7 @@ class Child:
         try:
             self._guardian = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_SUPERVISOR), str(orders), str(reports), *self._arguments],
+                stdin=self._stdin,
                 pass_fds=(orders, reports),
                 process_group=0,  # a terminal sends Ctrl-C to its whole foreground group
                 env=self._environment,

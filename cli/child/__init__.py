@@ -1,0 +1,1 @@
+"""Commands that run other programs: `zkgroups claim ... -- COMMAND` and `zkgroups consume ... -- COMMAND`."""

@@ -1,0 +1,1 @@
+"""`zkgroups consume`: the messages of a group, written to stdout or to a command."""

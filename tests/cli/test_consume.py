@@ -1,0 +1,300 @@
+"""`zkgroups consume`: what it writes, what it commits, and how it ends. With real brokers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from kazoo.client import KazooClient
+
+from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
+from zkgroups.testing import KafkaBroker
+
+from ..testing.waiting import eventually
+from .conftest import Zkgroups
+from .running import COMMAND, TIMEOUT, Argument, Ended, Terminal, environment, run, started
+
+_numbers = itertools.count()
+
+TO_END = "--exit-at-end"
+
+
+class Topic:
+    """A topic of three partitions on a broker, and a group that no other test uses."""
+
+    def __init__(self, broker: KafkaBroker, hosts: str) -> None:
+        self.name, self.group = f"consumed-{next(_numbers)}", f"consuming-{next(_numbers)}"
+        self.hosts = hosts
+        broker.create_topic(self.name, 3)
+        self._producer = Producer({"bootstrap.servers": broker.address, "log_level": 0})
+
+    def write(self, *values: bytes | None, partition: int = 0, **more: Any) -> None:
+        for value in values:
+            self._producer.produce(self.name, value, partition=partition, **more)
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+
+    def numbers(self, count: int, partition: int = 0, size: int = 0) -> list[str]:
+        """Write that many numbered messages, and return them."""
+        values = [f"{partition}-{number}".ljust(size, ".") for number in range(count)]
+        self.write(*(value.encode() for value in values), partition=partition)
+        return values
+
+    def arguments(self, *more: Argument) -> list[Argument]:
+        return ["-z", self.hosts, "consume", self.group, self.name, *more]
+
+    def consume(self, *more: Argument) -> Ended:
+        return run(*self.arguments(*more))
+
+    def left(self) -> tuple[dict[int, int], list[Any], list[Any]]:
+        """The committed offsets, the registered instances, and the owners."""
+        with Registry.connect(self.hosts) as registry:
+            group = registry.group(self.group)
+            if not group.exists():
+                return {}, [], []
+            return committed(group), list(group.instances()), list(group.owners())
+
+
+def committed(group: Consumergroup) -> dict[int, int]:
+    return {found.at.partition: found.offset for found in group.offsets if isinstance(found, CommittedOffset)}
+
+
+@pytest.fixture
+def topic(legacy_kafka: KafkaBroker) -> Topic:
+    return Topic(legacy_kafka, str(legacy_kafka.zookeeper))
+
+
+def current(broker: KafkaBroker, hosts: str, kazoo: KazooClient) -> Topic:
+    """A topic on a broker without ZooKeeper: the members find it in another ZooKeeper."""
+    topic = Topic(broker, hosts)
+    node = {"version": 1, "partitions": {"0": [0], "1": [0], "2": [0]}}
+    kazoo.create(f"/brokers/topics/{topic.name}", json.dumps(node).encode(), makepath=True)
+    return topic
+
+
+# What is written and committed
+
+
+def test_each_partition_is_written_in_its_order_and_committed(topic: Topic) -> None:
+    """Without -b, the brokers are those in ZooKeeper."""
+    written = [topic.numbers(40, partition) for partition in range(3)]
+    ended = topic.consume(TO_END)
+    assert (ended.code, ended.err) == (0, "")
+    assert [[line for line in ended.lines if line.startswith(f"{partition}-")] for partition in range(3)] == written
+    assert topic.left() == ({0: 40, 1: 40, 2: 40}, [], [])
+    more = topic.numbers(2)
+    assert topic.consume(TO_END, "--from", "latest").lines == more
+
+
+def test_messages_of_a_current_broker_are_written_too(
+    kafka_broker: KafkaBroker, zookeeper_hosts: str, kazoo: KazooClient
+) -> None:
+    topic = current(kafka_broker, zookeeper_hosts, kazoo)
+    topic.write("café".encode(), b"\xff", None, partition=1, key=b"anna", headers=[("trace", b"1")])
+    ended = topic.consume("-b", kafka_broker.address, TO_END, "-o", "jsonl")
+    assert (ended.code, ended.err) == (0, "")
+    rows = [json.loads(line) for line in ended.lines]
+    assert [row["value"] for row in rows] == ["café", {"base64": "/w=="}, None]
+    assert {(row["topic"], row["partition"], row["key"]) for row in rows} == {(topic.name, 1, "anna")}
+    assert [row["offset"] for row in rows] == [0, 1, 2]
+    assert rows[0]["headers"] == [["trace", "1"]]
+    assert topic.left()[0] == {1: 3}
+
+
+def test_a_number_of_messages_is_written_and_the_next_run_goes_on_there(topic: Topic) -> None:
+    values = topic.numbers(10)
+    assert topic.consume("--max-messages", "3", "-f", r"%o=%s\n").lines == [f"{n}={values[n]}" for n in range(3)]
+    assert topic.left() == ({0: 3}, [], [])
+    assert topic.consume("--max-messages", "7").lines == values[3:]
+
+
+@pytest.mark.parametrize("begin", ["earliest", "latest"])
+def test_without_commits_no_offset_is_written(topic: Topic, begin: str) -> None:
+    """Also not the log end, where `latest` begins."""
+    values = topic.numbers(3)
+    ended = topic.consume(TO_END, "--no-commit", "--from", begin)
+    assert (ended.code, ended.lines) == (0, values if begin == "earliest" else [])
+    assert topic.left() == ({}, [], [])
+
+
+def test_an_offset_outside_of_the_log_ends_the_command_unless_it_is_told_where_to_go_on(topic: Topic) -> None:
+    values = topic.numbers(3)
+    with Registry.connect(topic.hosts) as registry:
+        registry.group(topic.group).offsets.set(TopicPartition(topic.name, 0), 5_558)
+    ended = topic.consume(TO_END)
+    assert (ended.code, ended.out) == (4, "")
+    assert "--from earliest or --from latest goes on there" in ended.err
+    assert topic.left()[0] == {0: 5_558}
+    assert topic.consume(TO_END, "--from", "earliest").lines == values
+    assert topic.left()[0] == {0: 3}
+
+
+def test_an_unreadable_offset_is_reported_after_the_other_partitions_were_read(topic: Topic) -> None:
+    values = topic.numbers(3)
+    topic.numbers(3, partition=1)
+    with Registry.connect(topic.hosts) as registry:
+        registry.client.create(f"/consumers/{topic.group}/offsets/{topic.name}/1", b"many", makepath=True)
+    ended = topic.consume(TO_END)
+    assert (ended.code, ended.lines) == (10, values)
+    assert f"/offsets/{topic.name}/1" in ended.err
+
+
+def test_a_member_for_which_no_partition_is_left_ends_too(topic: Topic) -> None:
+    topic.numbers(3)
+    with ExitStack() as stack:
+        registry = stack.enter_context(Registry.connect(topic.hosts))
+        for partition, name in enumerate("abc"):
+            instance = stack.enter_context(registry.group(topic.group).instance(name))
+            instance.register([topic.name])
+            instance.claim(TopicPartition(topic.name, partition))
+        ended = topic.consume(TO_END, "--as", "zoe")
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err.endswith("This member received no partition: the other members hold all of them.\n")
+
+
+def test_a_log_that_ends_with_the_marker_of_a_transaction_is_read_to_its_end(
+    kafka_broker: KafkaBroker, zookeeper_hosts: str, kazoo: KazooClient
+) -> None:
+    topic = current(kafka_broker, zookeeper_hosts, kazoo)
+    settings = {"bootstrap.servers": kafka_broker.address, "transactional.id": topic.name, "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic.name, b"paid", partition=0)
+    producer.commit_transaction(60)
+    ended = topic.consume("-b", kafka_broker.address, TO_END)
+    assert (ended.code, ended.out) == (0, "paid\n")
+    assert topic.left()[0] == {0: 1}
+
+
+def test_on_a_terminal_invisible_characters_are_escaped(topic: Topic) -> None:
+    topic.write(b"a\x1b[31mb")
+    with Terminal(*topic.arguments("--max-messages", "1")) as terminal:
+        ended = terminal.end()
+    assert (ended.code, ended.out) == (0, "a\\x1b[31mb\n")
+
+
+# The end
+
+
+@pytest.mark.parametrize("count", [1, 20_000])
+def test_a_reader_that_has_enough_ends_it_also_if_no_more_messages_come(topic: Topic, count: int) -> None:
+    topic.numbers(count, size=100)
+    line = f"{COMMAND} {' '.join(map(str, topic.arguments()))} | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], env=environment(), capture_output=True, text=True, timeout=TIMEOUT)
+    assert (done.stdout, done.stderr) == (f"{'0-0'.ljust(100, '.')}\n0\n", "")
+    offsets, instances, owners = topic.left()
+    assert (instances, owners) == ([], [])
+    assert offsets.get(0, 0) < 20_000
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_and_commits_what_was_written(topic: Topic, number: int, code: int) -> None:
+    values = topic.numbers(5)
+    with started(*topic.arguments()) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline().strip() for _ in values] == values
+        process.send_signal(number)
+        out, _err = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, out) == (code, "")
+    assert topic.left() == ({0: 5}, [], [])
+
+
+def test_a_signal_ends_it_while_nobody_reads_and_commits_nothing_that_was_not_written(topic: Topic) -> None:
+    topic.numbers(5_000, size=100)
+    with started(*topic.arguments()) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        with Registry.connect(topic.hosts) as registry:
+            assert eventually(lambda: list(registry.group(topic.group).owners()))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT) == 143
+        rest = process.stdout.read()
+    whole = (first + rest).count("\n")
+    offsets, instances, owners = topic.left()
+    assert offsets.get(0, 0) <= whole < 5_000
+    assert (instances, owners) == ([], [])
+
+
+# Into a command
+
+
+def test_a_command_receives_the_messages_and_its_group_in_the_environment(topic: Topic) -> None:
+    values = topic.numbers(5)
+    ended = topic.consume(TO_END, "--", "sh", "-c", 'cat; echo "$ZKGROUPS_GROUP $ZKGROUPS_TOPICS"')
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.lines == [*values, f"{topic.group} {topic.name}"]
+    assert topic.left() == ({0: 5}, [], [])
+
+
+def test_the_exit_code_of_a_command_is_handed_on_and_its_end_is_the_end(topic: Topic) -> None:
+    topic.numbers(20_000, size=100)
+    ended = topic.consume("--", "sh", "-c", "head -c 300000 > /dev/null; exit 3")
+    assert ended.code == 3
+    offsets, instances, owners = topic.left()
+    assert offsets.get(0, 0) < 20_000
+    assert (instances, owners) == ([], [])
+
+
+def test_a_command_that_has_closed_its_input_is_waited_for(topic: Topic) -> None:
+    topic.numbers(5_000, size=100)
+    ended = topic.consume("--", "sh", "-c", "exec < /dev/null; sleep 0.3; echo end")
+    assert (ended.code, ended.lines) == (0, ["end"])
+    assert topic.left()[0].get(0, 0) < 5_000
+
+
+def test_after_ctrl_c_a_command_can_finish_its_input(topic: Topic, tmp_path: Path) -> None:
+    values, file = topic.numbers(5), tmp_path / "messages"
+    with started(*topic.arguments("--", "sh", "-c", f"cat >> {file}; echo end >> {file}")) as process:
+        assert eventually(lambda: file.exists() and file.read_text().split() == values)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT) == 130
+    assert file.read_text().split() == [*values, "end"]
+    assert topic.left() == ({0: 5}, [], [])
+
+
+def test_after_ctrl_c_a_command_that_does_not_end_is_stopped(topic: Topic) -> None:
+    topic.numbers(1)
+    program = 'trap "" TERM; read line; echo $line; while true; do sleep 0.05; done'
+    with started(*topic.arguments("--grace", "0.2", "--", "bash", "-c", program)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0-0\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT) == 130
+
+
+# Refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("-o", "table"), 2, "give -o jsonl or -f FORMAT"),
+        (("-f", "%q"), 2, "%q is not one of"),
+        (("--max-messages", "0"), 2, "--max-messages"),
+        (("--", "no-such-command"), 2, "was not found in PATH"),
+        (("--read-only",), 4, "--read-only"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_joining(
+    topic: Topic, arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    ended = topic.consume(*arguments)
+    assert (ended.code, ended.out) == (code, "")
+    assert text in ended.err
+    assert topic.left() == ({}, [], [])
+
+
+@pytest.mark.zookeeper
+def test_a_missing_topic_and_missing_brokers_are_reported(zkgroups: Zkgroups, cluster: None) -> None:
+    ended = zkgroups("consume", "billing", "nowhere", "-b", "127.0.0.1:1")
+    assert (ended.code, ended.err) == (3, "zkgroups: topic 'nowhere' does not exist: check the name and the address\n")
+    ended = zkgroups("consume", "billing", "nowhere")
+    assert (ended.code, "give -b HOST:PORT" in ended.err) == (2, True)

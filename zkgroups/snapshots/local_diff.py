@@ -1,0 +1,224 @@
+"""Compare the offsets of two snapshots in a folder of this machine, without Spark.
+
+The rows are those of `zkgroups/spark/snapshots/diff.py`, which explains the states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import reduce
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.offsets.snapshot_changes import CHANGE_FILTERS, UNCHANGED_HELD, SnapshotChange, SummaryLevel, count_column
+from ..core.selection import Selection
+from ..core.tables import Table
+from ..exceptions import InvalidOptionError
+from ..storage.choose_snapshot import LATEST, PREVIOUS
+from .arrow_layout import ArrowLayout, arrow_errors
+from .clusters import ChosenSnapshot, SnapshotPair
+
+KEY: Final = ("group", "topic", "partition")
+_BATCH_ROWS: Final = 10_000
+
+
+def choose_pair(
+    destination: str,
+    before: str = PREVIOUS,
+    after: str = LATEST,
+    *,
+    cluster: str | None = None,
+    address: str | None = None,
+) -> SnapshotPair:
+    """Choose two snapshots of the named cluster, or of the one at the address, or of the only one."""
+    layout = ArrowLayout.at(destination)
+    last = layout.choose_in_cluster(after, cluster=cluster, address=address)
+    return SnapshotPair(layout.choose_in_cluster(before, cluster=cluster or last.cluster), last)
+
+
+def diff_snapshots(
+    destination: str,
+    before: str = PREVIOUS,
+    after: str = LATEST,
+    *,
+    by: SummaryLevel | str = SummaryLevel.GROUP,
+    cluster: str | None = None,
+    groups: str | None = None,
+    topics: str | None = None,
+) -> Any:
+    """Compare two snapshots. See `zkgroups.spark.diff_snapshots`; this returns an Arrow table."""
+    if by not in set(SummaryLevel):
+        raise InvalidOptionError("by", by, f"it must be one of {', '.join(SummaryLevel)}")
+    return diff(choose_pair(destination, before, after, cluster=cluster), by=by, groups=groups, topics=topics)
+
+
+def diff(
+    of: SnapshotPair,
+    *,
+    by: SummaryLevel | str = SummaryLevel.GROUP,
+    groups: str | None = None,
+    topics: str | None = None,
+) -> Any:
+    """Compare two chosen snapshots."""
+    selection = Selection(groups, topics)
+    before, after = (_read(each, selection) for each in (of.before, of.after))
+    with arrow_errors("the snapshots cannot be compared"):
+        both = _side(before, "a_").join(_side(after, "b_"), list(KEY), join_type="full outer").combine_chunks()
+        both = both.append_column("state", _state(both, {"a_": _hidden(before), "b_": _hidden(after)}))
+        rows = _rows(both, of.after.cluster)
+        return rows if by == SummaryLevel.PARTITION else _grouped(rows, SummaryLevel(by))
+
+
+def with_states(rows: Any, states: Collection[str]) -> Any:
+    """Select the rows of a diff with an offset in one of these states. Unchanged-held counts as a state."""
+    nothing = pa.repeat(pa.scalar(False), len(rows))
+    return rows.filter(reduce(pc.or_, [_is_in(rows, state) for state in states], nothing))
+
+
+def totals(rows: Any) -> Mapping[str, int]:
+    """Count the offsets of a diff by state, and unchanged-held offsets."""
+    if "state" in rows.column_names:
+        return {state: pc.sum(_is_in(rows, state)).as_py() or 0 for state in CHANGE_FILTERS}
+    return {state: pc.sum(rows.column(count_column(state))).as_py() or 0 for state in CHANGE_FILTERS}
+
+
+def iterate(rows: Any) -> Iterator[dict[str, Any]]:
+    """Iterate over the rows of a diff, sorted by name."""
+    keys = [(name, "ascending") for name in KEY if name in rows.column_names]
+    for batch in rows.sort_by(keys).to_batches(max_chunksize=_BATCH_ROWS):
+        yield from batch.to_pylist()
+
+
+def _is_in(rows: Any, state: str) -> Any:
+    if "state" not in rows.column_names:
+        return pc.greater(rows.column(count_column(state)), 0)
+    if state == UNCHANGED_HELD:
+        return pc.and_(pc.equal(rows.column("state"), SnapshotChange.UNCHANGED.value), rows.column("held"))
+    return pc.equal(rows.column("state"), str(state))
+
+
+# Reading
+
+
+def _read(choice: ChosenSnapshot, selection: Selection) -> Any:
+    """Return the selected offsets, and the rows that report a group whose topics may not be listed."""
+    rows = ArrowLayout.at(choice.destination).rows(Table.OFFSETS, choice)
+    rows = rows.filter(_chosen(rows.column("group"), selection.has_group))
+    return rows.filter(_chosen(rows.column("topic"), lambda topic: topic is None or selection.has_topic("", topic)))
+
+
+def _chosen(names: Any, has: Callable[[Any], bool]) -> Any:
+    encoded = names.combine_chunks().dictionary_encode("encode")
+    return pa.array(map(has, encoded.dictionary.to_pylist()), pa.bool_()).take(encoded.indices)
+
+
+def _side(rows: Any, prefix: str) -> Any:
+    """Return the columns to compare. Rows without a partition report a forbidden node, and are left out."""
+    rows = rows.filter(pc.is_valid(rows.column("partition")))
+    values = {
+        "there": pa.repeat(pa.scalar(True), len(rows)),
+        "offset": rows.column("offset"),
+        "count": rows.column("commit_count").cast(pa.int64()),
+        "committed": rows.column("committed_at"),
+        "created": rows.column("created_at"),
+        "held": pc.is_valid(rows.column("owner")),
+    }
+    keys = {name: rows.column(name) for name in KEY}
+    return pa.table(keys | {f"{prefix}{name}": value for name, value in values.items()})
+
+
+def _hidden(rows: Any) -> Any:
+    """Return the groups ("group/") and topics ("group/topic") whose children may not be listed."""
+    forbidden = rows.filter(pc.and_(pc.is_null(rows.column("partition")), pc.is_null(rows.column("raw"))))
+    return pc.unique(_joined(forbidden.column("group"), pc.fill_null(forbidden.column("topic"), "")))
+
+
+def _joined(groups: Any, topics: Any) -> Any:
+    return pc.binary_join_element_wise(groups, topics, "/")
+
+
+# Comparing
+
+
+def _state(both: Any, hidden: Mapping[str, Any]) -> Any:
+    """Return the state of each offset. An offset missing below a forbidden node is unreadable, not gone or new."""
+    a_offset, b_offset = both.column("a_offset"), both.column("b_offset")
+    missing = {prefix: pc.is_null(both.column(f"{prefix}there")) for prefix in hidden}
+    conditions = [
+        (SnapshotChange.WENT_BACK, pc.less(b_offset, a_offset)),
+        (SnapshotChange.MOVED, pc.greater(b_offset, a_offset)),
+        (SnapshotChange.GONE, missing["b_"]),
+        (SnapshotChange.NEW, missing["a_"]),
+    ]
+    for prefix, names in hidden.items():
+        unseen = pc.and_(missing[prefix], _is_below(both, names))
+        malformed = pc.and_(pc.invert(missing[prefix]), pc.is_null(both.column(f"{prefix}offset")))
+        conditions.append((SnapshotChange.UNREADABLE, pc.or_(unseen, malformed)))
+    state = pa.repeat(pa.scalar(SnapshotChange.UNCHANGED.value), len(both))
+    for value, holds in conditions:  # the last one that holds counts
+        state = pc.if_else(pc.fill_null(holds, False), value.value, state)
+    return state
+
+
+def _is_below(both: Any, hidden: Any) -> Any:
+    group, topic = both.column("group"), both.column("topic")
+    of_group = pc.is_in(_joined(group, pa.scalar("")), value_set=hidden)
+    return pc.or_(of_group, pc.is_in(_joined(group, topic), value_set=hidden))
+
+
+def _rows(both: Any, cluster: str | None) -> Any:
+    a_committed, b_committed = both.column("a_committed"), both.column("b_committed")
+    delta = pc.subtract(both.column("b_offset"), both.column("a_offset"))
+    micros = pc.subtract(b_committed.cast(pa.int64()), a_committed.cast(pa.int64()))
+    recreated = pc.fill_null(pc.not_equal(both.column("a_created"), both.column("b_created")), False)
+    commits = pc.subtract(both.column("b_count"), both.column("a_count"))
+    held = (pc.fill_null(both.column(f"{prefix}held"), False) for prefix in ("a_", "b_"))
+    columns = {
+        "cluster": pa.repeat(pa.scalar(cluster, pa.string()), len(both)),
+        **{name: both.column(name) for name in KEY},
+        "state": both.column("state"),
+        "before": both.column("a_offset"),
+        "after": both.column("b_offset"),
+        "delta": delta,
+        "rate": _rate(both.column("state"), delta, micros),
+        "commits": pc.if_else(recreated, pa.scalar(None, pa.int64()), commits),
+        "recreated": recreated,
+        "held": pc.or_(*held),
+        "committed_at": pc.coalesce(b_committed, a_committed),
+    }
+    return pa.table(columns)
+
+
+def _rate(state: Any, delta: Any, micros: Any) -> Any:
+    """Return the messages per second between the two commits; null unless the offset moved or is unchanged."""
+    known = pc.fill_null(pc.and_(pc.equal(state, SnapshotChange.MOVED.value), pc.greater(micros, 0)), False)
+    seconds = pc.divide(pc.if_else(known, micros, pa.scalar(None, pa.int64())).cast(pa.float64()), 1e6)
+    moving = pc.divide(delta.cast(pa.float64(), safe=False), seconds)
+    return pc.if_else(pc.equal(state, SnapshotChange.UNCHANGED.value), 0.0, moving)
+
+
+# Counting
+
+
+def _grouped(rows: Any, by: SummaryLevel) -> Any:
+    """Count the states by group or topic. A sum that overflows is null."""
+    names = ["cluster", "group"] if by is SummaryLevel.GROUP else ["cluster", "group", "topic"]
+    counted = {count_column(state): _is_in(rows, state).cast(pa.int64()) for state in CHANGE_FILTERS}
+    counted["recreated"] = rows.column("recreated").cast(pa.int64())
+    sums = counted | {"delta": rows.column("delta").cast(pa.decimal128(38)), "rate": rows.column("rate")}
+    plain = pa.table({name: rows.column(name) for name in names} | sums | {"committed_at": rows.column("committed_at")})
+    how = [([], "count_all"), *((name, "sum") for name in sums), ("committed_at", "max")]
+    found = plain.group_by(names).aggregate(how)
+    columns = {name: found.column(name) for name in names} | {"partitions": found.column("count_all")}
+    columns |= {name: found.column(f"{name}_sum") for name in sums}
+    return pa.table(columns | {"delta": _as_long(columns["delta"]), "committed_at": found.column("committed_at_max")})
+
+
+def _as_long(sums: Any) -> Any:
+    fits = pc.and_(pc.less(sums, _LIMIT), pc.greater_equal(sums, pc.negate(_LIMIT)))
+    return pc.if_else(fits, sums, pa.scalar(None, sums.type)).cast(pa.int64())
+
+
+_LIMIT: Final = pa.scalar(2**63, pa.decimal128(38))
