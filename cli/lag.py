@@ -121,7 +121,10 @@ def lag(
         lags = read_lags(found, groups, topics)
         with reported_as(LAG_UNKNOWN, tally):
             check_leaders(found, logs_of(lags))
-        times = TimeLags.read(found, lags, int(time.time() * 1000)) if with_time else None
+        times = TimeLags({}) if with_time else None
+        if with_time:
+            with reported_as("the age of unread messages is unknown", tally):
+                times = TimeLags.read(found, lags, int(time.time() * 1000))
     if not chosen:
         say(options, "No group matches." if matching else "There are no groups.")
     order = _Order(sort) if sort else _Order.LAG if top else _Order.GROUP

@@ -44,6 +44,7 @@ CALLS: dict[str, Callable[[Brokers], object]] = {
     "partitions": lambda brokers: brokers.partitions(),
     "ranges": lambda brokers: brokers.ranges([AT]),
     "offsets_at": lambda brokers: brokers.offsets_at({AT: 0}),
+    "message_times": lambda brokers: brokers.message_times({AT: 0}, now_ms=0),
     "committed": lambda brokers: brokers.committed(["billing"]),
     "groups": lambda brokers: brokers.groups(["billing"]),
     "commit": lambda brokers: brokers.commit({"billing": {AT: 7}}),
