@@ -40,6 +40,11 @@ class Deadline:
         return min(max(0.0, self._end - time.monotonic()), threading.TIMEOUT_MAX)
 
     @property
+    def elapsed(self) -> float:
+        """The seconds since it was made."""
+        return time.monotonic() - self._end + self.seconds
+
+    @property
     def passed(self) -> bool:
         """True if no time is left."""
         return self.remaining == 0.0

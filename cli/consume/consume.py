@@ -139,7 +139,7 @@ def consume(
     At the end, the partitions are released, the input of COMMAND is closed, and zkgroups waits for its end. If COMMAND
     ends first, zkgroups ends, too. The exit code is that of COMMAND, or 128 + n for signal n. After Ctrl-C or SIGTERM,
     COMMAND has the grace time to end by itself, and the exit code is 130 or 143. When COMMAND ends, all processes that
-    it has started are stopped.
+    it has started are stopped. If zkgroups is killed, COMMAND is stopped, too.
 
     \b
     Example:

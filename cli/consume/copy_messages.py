@@ -7,9 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from zkgroups import InstanceState
+from zkgroups import ForbiddenNode, InstanceState
 from zkgroups.deadline import uptime
-from zkgroups.exceptions import CommittedOutOfRangeError, MemberClosedError
+from zkgroups.exceptions import (
+    CommittedOutOfRangeError,
+    MalformedNodeError,
+    MemberClosedError,
+    NoPermissionError,
+)
 
 from .byte_sink import ByteSink
 from .message_format import Formatter
@@ -65,7 +70,10 @@ class Copying:
             self.count += len(messages)
             if len(messages) < _MOST:
                 self._look()
+        unreadable = self.consumer.stats().unreadable
         self.consumer.commit()
+        for node in unreadable.values() if self.to_end else ():
+            raise NoPermissionError(node.path) if isinstance(node, ForbiddenNode) else MalformedNodeError(node)
 
     def _next_count(self) -> int:
         return _MOST if self.most is None else min(_MOST, self.most - self.count)

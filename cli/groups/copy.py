@@ -51,7 +51,7 @@ def copy(options: Options, group: str, to: str, execute: bool) -> None:
     with connected(options, writes=execute) as registry:
         found = _copyable(registry, group, to)
         if execute:
-            with partly(f"group {to} may be incomplete: delete it with `zkgroups groups delete {to}`"):
+            with partly(f"group {to} may be incomplete: delete it with `zkgroups groups delete {to} --execute`"):
                 left_out = registry.group(group).copy(to).left_out
             found = [*registry.group(to).offsets, *left_out]
     Output(options).write(COPIES, [_row(to, each) for each in found if isinstance(each, CommittedOffset)])

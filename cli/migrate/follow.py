@@ -93,7 +93,7 @@ def follow(
 
     with (
         connected(options, writes=execute) as registry,
-        brokers(options, what_for="following") as found,
+        brokers(options, what_for="following", patient=True) as found,
         recorded_signals() as recorded,
         status_line(options) as line,
     ):

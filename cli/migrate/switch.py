@@ -65,7 +65,10 @@ def switch(options: Options, /, group: str, to: str, wait: float, execute: bool)
         reached.append(step)
         say(options, f"{group}: {step}")
 
-    with connected(options, writes=execute) as registry, brokers(options, what_for="migrate switch") as found:
+    with (
+        connected(options, writes=execute) as registry,
+        brokers(options, what_for="migrate switch", patient=True) as found,
+    ):
         try:
             done = move_live(group, Side(to), found, registry, execute=execute, patience=wait, on_step=on_step)
         except RefusedError:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zkgroups.exceptions import InvalidInputError, ZkgroupsException
+from zkgroups.exceptions import InvalidInputError, UnreachableError, ZkgroupsException
 
+from .connect import UNREACHABLE_TIMEOUT
 from .errors_to_exit_codes import Tally, sentence
 from .options import Options
 
@@ -18,15 +19,26 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def brokers(options: Options, *, what_for: str = "this") -> Iterator[Brokers]:
-    """Connect to the brokers of the options. Without any, the error says that `what_for` needs them."""
+def brokers(options: Options, *, what_for: str = "this", patient: bool = False) -> Iterator[Brokers]:
+    """Connect to the brokers of the options. Without any, the error says that `what_for` needs them.
+
+    Unless `--timeout` is given, brokers that refuse connections are not waited for. A long command is `patient`.
+    """
     if options.bootstrap_server is None:
         raise missing_brokers(what_for)
     from zkgroups.kafka import Brokers, read_properties
 
     properties = read_properties(options.command_config) if options.command_config else {}
-    with Brokers.connect(options.bootstrap_server, properties=properties, timeout=options.timeout) as found:
-        yield found
+    limit = None if patient or "timeout" in options.given else UNREACHABLE_TIMEOUT
+    with Brokers.connect(
+        options.bootstrap_server, properties=properties, timeout=options.timeout, unreachable_timeout=limit
+    ) as found:
+        try:
+            yield found
+        except UnreachableError as error:
+            if not getattr(error, "__notes__", None):  # one about ZooKeeper has a note
+                error.add_note("use --timeout SECONDS to wait for brokers that are starting")
+            raise
 
 
 @contextmanager

@@ -395,7 +395,7 @@ def test_a_registration_without_a_session_does_not_prevent_a_claim(
     assert zkgroups("claim", "invoices", "orders", "0", "--", "true").code == 0
     done = zkgroups("offsets", "reset", "invoices", "--all-topics", "--shift-by", "1", "--execute")
     assert (done.code, done.err) == (0, "Changed: 1. Unchanged: 0.\n")
-    assert zkgroups("groups", "delete", "invoices").code == 0
+    assert zkgroups("groups", "delete", "invoices", "--execute").code == 0
 
 
 def test_live_members_of_other_topics_do_not_prevent_a_claim(zkgroups: Zkgroups, billing: Any) -> None:

@@ -6,6 +6,7 @@ import itertools
 import json
 import signal
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,14 @@ def topic(legacy_kafka: KafkaBroker) -> Topic:
     return Topic(legacy_kafka, str(legacy_kafka.zookeeper))
 
 
+def current(broker: KafkaBroker, hosts: str, kazoo: KazooClient) -> Topic:
+    """A topic on a broker without ZooKeeper: the members find it in another ZooKeeper."""
+    topic = Topic(broker, hosts)
+    node = {"version": 1, "partitions": {"0": [0], "1": [0], "2": [0]}}
+    kazoo.create(f"/brokers/topics/{topic.name}", json.dumps(node).encode(), makepath=True)
+    return topic
+
+
 # What is written and committed
 
 
@@ -87,9 +96,7 @@ def test_each_partition_is_written_in_its_order_and_committed(topic: Topic) -> N
 def test_messages_of_a_current_broker_are_written_too(
     kafka_broker: KafkaBroker, zookeeper_hosts: str, kazoo: KazooClient
 ) -> None:
-    topic = Topic(kafka_broker, zookeeper_hosts)
-    node = {"version": 1, "partitions": {"0": [0], "1": [0], "2": [0]}}
-    kazoo.create(f"/brokers/topics/{topic.name}", json.dumps(node).encode(), makepath=True)
+    topic = current(kafka_broker, zookeeper_hosts, kazoo)
     topic.write("café".encode(), b"\xff", None, partition=1, key=b"anna", headers=[("trace", b"1")])
     ended = topic.consume("-b", kafka_broker.address, TO_END, "-o", "jsonl")
     assert (ended.code, ended.err) == (0, "")
@@ -129,6 +136,44 @@ def test_an_offset_outside_of_the_log_ends_the_command_unless_it_is_told_where_t
     assert topic.left()[0] == {0: 3}
 
 
+def test_an_unreadable_offset_is_reported_after_the_other_partitions_were_read(topic: Topic) -> None:
+    values = topic.numbers(3)
+    topic.numbers(3, partition=1)
+    with Registry.connect(topic.hosts) as registry:
+        registry.client.create(f"/consumers/{topic.group}/offsets/{topic.name}/1", b"many", makepath=True)
+    ended = topic.consume(TO_END)
+    assert (ended.code, ended.lines) == (10, values)
+    assert f"/offsets/{topic.name}/1" in ended.err
+
+
+def test_a_member_for_which_no_partition_is_left_ends_too(topic: Topic) -> None:
+    topic.numbers(3)
+    with ExitStack() as stack:
+        registry = stack.enter_context(Registry.connect(topic.hosts))
+        for partition, name in enumerate("abc"):
+            instance = stack.enter_context(registry.group(topic.group).instance(name))
+            instance.register([topic.name])
+            instance.claim(TopicPartition(topic.name, partition))
+        ended = topic.consume(TO_END, "--as", "zoe")
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err.endswith("This member received no partition: the other members hold all of them.\n")
+
+
+def test_a_log_that_ends_with_the_marker_of_a_transaction_is_read_to_its_end(
+    kafka_broker: KafkaBroker, zookeeper_hosts: str, kazoo: KazooClient
+) -> None:
+    topic = current(kafka_broker, zookeeper_hosts, kazoo)
+    settings = {"bootstrap.servers": kafka_broker.address, "transactional.id": topic.name, "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic.name, b"paid", partition=0)
+    producer.commit_transaction(60)
+    ended = topic.consume("-b", kafka_broker.address, TO_END)
+    assert (ended.code, ended.out) == (0, "paid\n")
+    assert topic.left()[0] == {0: 1}
+
+
 def test_on_a_terminal_invisible_characters_are_escaped(topic: Topic) -> None:
     topic.write(b"a\x1b[31mb")
     with Terminal(*topic.arguments("--max-messages", "1")) as terminal:
@@ -139,8 +184,9 @@ def test_on_a_terminal_invisible_characters_are_escaped(topic: Topic) -> None:
 # The end
 
 
-def test_a_reader_that_has_enough_ends_it(topic: Topic) -> None:
-    topic.numbers(20_000, size=100)
+@pytest.mark.parametrize("count", [1, 20_000])
+def test_a_reader_that_has_enough_ends_it_also_if_no_more_messages_come(topic: Topic, count: int) -> None:
+    topic.numbers(count, size=100)
     line = f"{COMMAND} {' '.join(map(str, topic.arguments()))} | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], env=environment(), capture_output=True, text=True, timeout=TIMEOUT)
     assert (done.stdout, done.stderr) == (f"{'0-0'.ljust(100, '.')}\n0\n", "")

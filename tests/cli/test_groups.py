@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -300,16 +301,52 @@ def test_a_bad_name_is_exit_code_2_before_anything_is_done(
 def test_delete_removes_groups_with_their_offsets(zkgroups: Zkgroups, registry: Registry) -> None:
     registry.group("billing").offsets.set(AT, 5)
     registry.group("other").create()
-    ended = zkgroups("groups", "delete", "billing")
-    assert (ended.code, ended.out, ended.err) == (0, "", "deleted billing\n")
+    ended = zkgroups("groups", "delete", "billing", "--execute", "-o", "name")
+    assert (ended.code, ended.out, ended.err) == (0, "billing\n", "deleted billing\n")
     assert registry.groups() == ["other"]
+
+
+def test_without_execute_the_groups_are_shown_and_nothing_is_deleted(
+    zkgroups: Zkgroups, registry: Registry, kazoo: KazooClient, billing: Any, tmp_path: Path
+) -> None:
+    registry.group("invoices").offsets.set_many({AT: 5, TopicPartition("orders", 1): 0})
+    before = tree(kazoo, "/consumers")
+    shown = zkgroups("groups", "delete", "invoices", "--undo-file", tmp_path / "undo.json")
+    assert (shown.code, shown.err) == (0, "Nothing was changed: add --execute to apply.\n")
+    assert [line.split()[:3] for line in shown.lines] == [["GROUP", "TOPICS", "OFFSETS"], ["invoices", "1", "2"]]
+    refused = zkgroups("groups", "delete", "billing", "invoices", "-o", "name")
+    assert (refused.code, refused.lines) == (9, ["invoices"])
+    assert (tree(kazoo, "/consumers"), list(tmp_path.iterdir())) == (before, [])
+
+
+def test_the_undo_file_of_a_deletion_restores_the_offsets(
+    zkgroups: Zkgroups, registry: Registry, kazoo: KazooClient, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        registry.group(name).offsets.set_many({AT: 5, TopicPartition("orders", 1): 0})
+    kazoo.create("/consumers/b/offsets/orders/2", b"7 ")
+    file = tmp_path / "undo.json"
+    done = zkgroups("groups", "delete", "a", "b", "--undo-file", file, "--execute")
+    assert (done.code, registry.groups()) == (0, [])
+    assert "Partitions among them that had no valid offset: 1." in done.err
+    restored = zkgroups("offsets", "import", file, "--backward", "--execute")
+    assert restored.code == 0
+    found = [(each.group, each.at.partition, each.offset) for each in registry.offsets()]  # type: ignore[union-attr]
+    assert found == [("a", 0, 5), ("a", 1, 0), ("b", 0, 5), ("b", 1, 0)]
+
+
+def test_an_undo_file_is_never_overwritten(zkgroups: Zkgroups, registry: Registry, tmp_path: Path) -> None:
+    registry.group("a").offsets.set(AT, 5)
+    (tmp_path / "undo.json").write_text("mine")
+    refused = zkgroups("groups", "delete", "a", "--undo-file", tmp_path / "undo.json", "--execute")
+    assert (refused.code, registry.groups(), (tmp_path / "undo.json").read_text()) == (2, ["a"], "mine")
 
 
 def test_a_live_group_is_not_deleted_and_none_of_its_nodes_is_changed(
     zkgroups: Zkgroups, kazoo: KazooClient, billing: Any
 ) -> None:
     before = tree(kazoo, "/consumers/billing")
-    ended = zkgroups("groups", "delete", "billing")
+    ended = zkgroups("groups", "delete", "billing", "--execute")
     assert (ended.code, ended.out) == (4, "")
     assert ended.err == "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n"
     assert tree(kazoo, "/consumers/billing") == before
@@ -320,9 +357,9 @@ def test_delete_continues_with_other_groups_and_reports_a_partial_success(
 ) -> None:
     registry.group("a").create()
     registry.group("z").create()
-    ended = zkgroups("groups", "delete", "a", "billing", "gone", "z")
+    ended = zkgroups("groups", "delete", "a", "billing", "gone", "z", "--execute")
     assert ended.code == 9
-    assert [line.split()[0] for line in ended.err.splitlines()] == ["deleted", "zkgroups:", "zkgroups:", "deleted"]
+    assert [line.split()[0] for line in ended.err.splitlines()] == ["zkgroups:", "zkgroups:", "deleted", "deleted"]
     assert registry.groups() == ["billing"]
 
 
@@ -342,6 +379,7 @@ def test_deleting_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
         ["describe", "billing", "--watch"],
         ["create", "billing"],
         ["delete", "billing"],
+        ["delete", "billing", "--execute"],
         ["copy", "billing", "blue"],
         ["copy", "billing", "blue", "--execute"],
         ["prune", "--older-than", "0s"],
@@ -355,10 +393,10 @@ def test_an_unreachable_server_is_exit_code_7(zkgroups: Zkgroups, arguments: lis
     assert len(ended.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", ["create", "delete"])
-def test_with_read_only_nothing_is_written(zkgroups: Zkgroups, registry: Registry, command: str) -> None:
+@pytest.mark.parametrize("command", [("create", "billing", "new"), ("delete", "billing", "--execute")])
+def test_with_read_only_nothing_is_written(zkgroups: Zkgroups, registry: Registry, command: tuple[str, ...]) -> None:
     registry.group("billing").create()
-    assert zkgroups("groups", command, "billing", "new", "--read-only").code == 4
+    assert zkgroups("groups", *command, "--read-only").code == 4
     assert registry.groups() == ["billing"]
 
 
@@ -377,7 +415,7 @@ def test_a_forbidden_group_is_unknown_and_not_empty(zkgroups: Zkgroups, secret: 
 
 def test_without_permission_nothing_changes(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
     before = tree(kazoo, "/consumers/secret")
-    ended = zkgroups("groups", "delete", secret)
+    ended = zkgroups("groups", "delete", secret, "--execute")
     assert (ended.code, ended.out) == (6, "")
     assert ended.err.startswith("zkgroups: no permission on /consumers/secret")
     assert tree(kazoo, "/consumers/secret") == before
@@ -386,7 +424,7 @@ def test_without_permission_nothing_changes(zkgroups: Zkgroups, kazoo: KazooClie
 def test_with_permission_a_group_is_read_and_deleted(zkgroups: Zkgroups, secret: str) -> None:
     alice = {"ZKGROUPS_DIGEST_USER": "alice", "ZKGROUPS_PASSWORD": "sesame"}
     assert zkgroups("groups", "list", "-o", "csv", "--no-headers", **alice).out.startswith("secret,Empty,0,1,1,0,1,")
-    assert zkgroups("groups", "delete", secret, **alice).code == 0
+    assert zkgroups("groups", "delete", secret, "--execute", **alice).code == 0
 
 
 def test_a_listing_without_permission_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:

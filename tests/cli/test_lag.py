@@ -411,6 +411,16 @@ def test_without_brokers_the_doctor_shows_what_it_finds_in_zookeeper(zkgroups: Z
     assert last.startswith("Findings: ")
 
 
+def test_brokers_that_refuse_connections_are_waited_for_only_with_a_timeout(zkgroups: Zkgroups, billing: Any) -> None:
+    hint = "; use --timeout SECONDS to wait for brokers that are starting\n"
+    ended = zkgroups("groups", "describe", "billing", "-b", AWAY)
+    assert (ended.code, f"no broker at {AWAY} answered within 1 s: " in ended.err) == (9, True)
+    assert ended.err.endswith(hint)
+    assert zkgroups("lag", "-b", AWAY).err.endswith(hint)
+    patient = zkgroups("groups", "describe", "billing", "-b", AWAY, *SOON)
+    assert (patient.code, "answered within 5 s: " in patient.err, patient.err.endswith(hint)) == (9, True, False)
+
+
 def test_a_wrong_address_of_brokers_is_still_wrong_usage(zkgroups: Zkgroups, billing: Any) -> None:
     for command in (("groups", "describe", "billing"), ("groups", "list", "-o", "wide"), ("doctor",)):
         ended = zkgroups(*command, "-b", "no port", *SOON)

@@ -26,7 +26,7 @@ from tests.testing.waiting import eventually
 from zkgroups import deadline
 from zkgroups.core.kafka_values import NativeGroup, NativeState, OffsetRange
 from zkgroups.core.znodes.topic_partition import TopicPartition
-from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError, UnavailableError
+from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError, UnavailableError, UnreachableError
 from zkgroups.input_errors import ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.wire import codec
@@ -352,3 +352,20 @@ def test_ctrl_c_ends_a_call_at_once_and_the_next_call_works(own: KafkaBroker) ->
         assert time.monotonic() - begun < 30
         assert brokers.committed(["billing"])["billing"][AT].offset == 7
     assert "zkgroups-kafka" not in {thread.name for thread in set(threading.enumerate()) - before}
+
+
+def test_brokers_that_all_refuse_connections_are_waited_for_only_for_the_shorter_timeout() -> None:
+    refusing = "127.0.0.1:1"
+    with (
+        Brokers.connect(f"{refusing},no-such-host.invalid:1", timeout=600, unreachable_timeout=0.1) as brokers,
+        pytest.raises(UnreachableError, match=r"answered within 0\.1 s: .*refused"),
+    ):
+        brokers.partitions(["orders"])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"{refusing},127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            Brokers.connect(address, timeout=1, unreachable_timeout=0.1) as brokers,
+            pytest.raises(NotConnectedError, match="within 1 s: ") as caught,
+        ):
+            brokers.partitions(["orders"])
+    assert not isinstance(caught.value, UnreachableError)

@@ -11,9 +11,11 @@ import pytest
 from confluent_kafka import Producer
 
 from zkgroups import Consumergroup, Registry, TopicPartition
+from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 
 from .looping import Loop
+from .sides import Sides
 
 _numbers = itertools.count()
 
@@ -73,3 +75,14 @@ def loop(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Loops]:
             return stack.enter_context(Loop(legacy_kafka, group.name, topic.name, **options))
 
         yield start
+
+
+@pytest.fixture
+def brokers(legacy_kafka: KafkaBroker) -> Iterator[Brokers]:
+    with Brokers.connect(legacy_kafka.address) as brokers:
+        yield brokers
+
+
+@pytest.fixture
+def sides(group: Consumergroup, registry: Registry, brokers: Brokers) -> Sides:
+    return Sides(group, registry, brokers)

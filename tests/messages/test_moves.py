@@ -5,87 +5,27 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from tests.cli.running import run
 from tests.testing.waiting import eventually
-from zkgroups import CommittedOffset, Consumer, Consumergroup, EventKind, Member, Registry
+from zkgroups import Consumer, EventKind, Member, Registry
+from zkgroups.consumer.any_membership import AnyMembership
 from zkgroups.core.znodes.group_route import RouteState
 from zkgroups.exceptions import NotClaimedError, RefusedError
 from zkgroups.kafka import Brokers
+from zkgroups.messages.followed_group import FollowedGroup
 from zkgroups.messages.native_membership import NativeMembership
-from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side, move_live
+from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side
 from zkgroups.testing import KafkaBroker, expire_session
-from zkgroups.zookeeper.admin.group_routes import permit_holders, read_route
-from zkgroups.zookeeper.session.registry_context import context_of
 
 from .conftest import Loops, Topic
 from .looping import LONGEST, QUICK, Loop, LoopProcess
+from .sides import Sides, await_commits, written
 
 QUICK_NATIVE = {"session.timeout.ms": 6000}
 _numbers = itertools.count()
-
-
-@pytest.fixture
-def brokers(legacy_kafka: KafkaBroker) -> Iterator[Brokers]:
-    with Brokers.connect(legacy_kafka.address) as brokers:
-        yield brokers
-
-
-class Sides:
-    """One group, its offsets in both places, and the command that moves it."""
-
-    def __init__(self, group: Consumergroup, registry: Registry, brokers: Brokers) -> None:
-        self.group, self.registry, self.brokers = group, registry, brokers
-
-    def move(self, to: Side, on_step: Callable[[MoveStep], object] = lambda _step: None) -> MoveOutcome:
-        return move_live(self.group.name, to, self.brokers, self.registry, execute=True, on_step=on_step).outcome
-
-    @property
-    def state(self) -> RouteState | None:
-        return read_route(context_of(self.registry), self.group.name).state
-
-    @property
-    def permits(self) -> list[str]:
-        return permit_holders(context_of(self.registry), self.group.name)
-
-    @property
-    def zookeeper(self) -> dict[int, int]:
-        return {found.at.partition: found.offset for found in self.group.offsets if isinstance(found, CommittedOffset)}
-
-    @property
-    def kafka(self) -> dict[int, int]:
-        found = self.brokers.committed([self.group.name])[self.group.name]
-        return {at.partition: each.offset for at, each in found.items()}
-
-    def offsets(self, side: Side) -> dict[int, int]:
-        return self.kafka if side is Side.KAFKA else self.zookeeper
-
-
-@pytest.fixture
-def sides(group: Consumergroup, registry: Registry, brokers: Brokers) -> Sides:
-    return Sides(group, registry, brokers)
-
-
-@contextmanager
-def written(topic: Topic) -> Iterator[None]:
-    """Write a few messages to all partitions again and again."""
-    ended = threading.Event()
-
-    def write() -> None:
-        while not ended.wait(0.05):
-            topic.write(2)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(LONGEST)
 
 
 def places(loop: Loop) -> list[str]:
@@ -96,17 +36,6 @@ def places(loop: Loop) -> list[str]:
 
 def shares(*loops: Loop) -> list[int]:
     return sorted(len(loop.consumer.assignment) for loop in loops)
-
-
-def await_commits(sides: Sides, side: Side, partitions: int) -> None:
-    """Wait until each partition has a commit on this side that was made after the call."""
-    before = sides.offsets(side)
-
-    def all_moved() -> bool:
-        now = sides.offsets(side)
-        return len(now) == partitions and all(offset > before.get(at, 0) for at, offset in now.items())
-
-    assert eventually(all_moved, timeout=LONGEST), (before, sides.offsets(side))
 
 
 def read_by(*loops: Loop | LoopProcess) -> dict[str, int]:
@@ -155,6 +84,58 @@ def test_a_consumer_that_starts_on_the_brokers_joins_there_and_one_that_starts_d
     assert list(sides.group.instances()) == []
     assert eventually(lambda: sides.kafka == {0: 3, 1: 3, 2: 3}, timeout=LONGEST)
     assert sides.zookeeper == {}
+
+
+def test_a_consumer_that_does_not_know_yet_of_a_move_joins_where_the_group_is(
+    topic: Topic, sides: Sides, loop: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper refuses its registration. That is no error."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    find, looks = FollowedGroup.find, itertools.count()
+
+    def find_late(followed: FollowedGroup) -> AnyMembership | None:
+        return followed._in_zookeeper if next(looks) == 0 else find(followed)
+
+    monkeypatch.setattr(FollowedGroup, "find", find_late)
+    consumer = loop(topic)
+    consumer.until(lambda: len(consumer.consumer.assignment) == 3, "all partitions")
+    assert (places(consumer), consumer.errors) == (["brokers"], [])
+    assert EventKind.FAILED not in [event.kind for event in consumer.events]
+
+
+def test_consumers_that_leave_while_they_join_leave_no_member_behind_on_the_brokers(
+    topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    """Before their first join is answered, clients do not know their member ids, and cannot leave."""
+    three = [loop(topic, kafka={"session.timeout.ms": 300_000}) for _ in range(3)]
+    assert eventually(lambda: shares(*three) == [1, 1, 1], timeout=LONGEST)
+    for _ in range(5):
+        assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+        assert sides.move(Side.ZOOKEEPER) is MoveOutcome.MOVED
+    assert eventually(lambda: shares(*three) == [1, 1, 1], timeout=LONGEST)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("side", [Side.KAFKA, Side.ZOOKEEPER])
+@pytest.mark.parametrize("at", list(MoveStep))
+def test_a_consumer_that_is_killed_at_any_step_of_a_move_changes_nothing_but_its_share(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, loop: Loops, side: Side, at: MoveStep
+) -> None:
+    """No message is left out, and those that are read again are the ones since its last commit."""
+    other = loop(topic, kafka=QUICK_NATIVE)
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "killed", kafka=QUICK_NATIVE) as process:
+        assert eventually(lambda: shares(other) in ([1], [2]), timeout=LONGEST)
+        with written(topic):
+            if side is Side.ZOOKEEPER:
+                assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+                await_commits(sides, Side.KAFKA, 3)
+            assert sides.move(side, lambda step: process.kill() if step is at else None) is MoveOutcome.MOVED
+            other.until(lambda: len(other.consumer.assignment) == 3, "all partitions")
+            await_commits(sides, side, 3)
+            assert sides.state is (RouteState.KAFKA if side is Side.KAFKA else None)
+        assert eventually(lambda: topic.texts <= read_by(other, process).keys(), timeout=LONGEST)
+        assert max(read_by(other, process).values()) <= 2
 
 
 def test_a_member_that_cannot_follow_its_group_stops_the_move(

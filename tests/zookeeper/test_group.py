@@ -21,12 +21,15 @@ from zkgroups.exceptions import (
     GroupExistsError,
     GroupInUseError,
     GroupNotFoundError,
+    GuardFailedError,
     InterruptedDeleteError,
     InvalidNameError,
+    OffsetConflictError,
 )
 from zkgroups.testing import Op, TcpProxy
 from zkgroups.zookeeper.admin import copy_group
 from zkgroups.zookeeper.admin.delete_group import Deletion
+from zkgroups.zookeeper.admin.delete_unchanged import UnchangedDeletion
 from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import Operation
 
@@ -108,6 +111,50 @@ def test_delete_is_refused_while_a_live_session_owns_a_partition_without_a_regis
     raw.create(f"{OWNERS}/orders/0", b"of no session", makepath=True)
     group.delete()
     assert not group.exists()
+
+
+def test_a_group_is_deleted_only_with_the_offsets_that_were_read(group: Consumergroup, raw: Any) -> None:
+    group.offsets.set_many({P0: 5, P1: 6})
+    raw.create(f"{OFFSETS}/orders/x", b"")
+    for change, error in (
+        (lambda: group.offsets.set(P0, 5), OffsetConflictError),
+        (lambda: group.offsets.set(TopicPartition("refunds", 0), 1), OffsetConflictError),
+        (lambda: raw.set(f"{OFFSETS}/orders/x", b"y"), GuardFailedError),
+    ):
+        read = list(group.offsets)
+        change()
+        before = dump(raw)
+        with pytest.raises(error):
+            group.delete(read)
+        assert dump(raw) == before
+    group.delete(list(group.offsets))
+    assert not group.exists()
+
+
+class LateCommit(UnchangedDeletion):
+    """A deletion during which another client commits, after the offsets were compared."""
+
+    def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
+        super().__init__(group.paths, group._context, list(group.offsets))
+        self._acts = [act]
+
+    def _check_unchanged(self) -> None:
+        super()._check_unchanged()
+        while self._acts:
+            self._acts.pop()()
+
+
+@pytest.mark.parametrize(
+    ("partition", "error"), [(0, OffsetConflictError), (1, GuardFailedError)], ids=["changed", "created"]
+)
+def test_an_offset_that_is_committed_after_the_comparison_is_not_deleted(
+    group: Consumergroup, partition: int, error: type[Exception]
+) -> None:
+    group.offsets.set(P0, 5)
+    at = TopicPartition("orders", partition)
+    with pytest.raises(error):
+        LateCommit(group, lambda: group.offsets.set(at, 6)).carry_out()
+    assert group.offsets.fetch_many([P0, at]).keys() == {P0, at}
 
 
 class Interrupted(Deletion):

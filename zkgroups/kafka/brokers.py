@@ -38,22 +38,40 @@ class Brokers:
     - `properties`: settings of a Kafka client, e.g. for TLS and SASL. `read_properties` reads them from a file.
     - `timeout`: in seconds. Each call retries temporary errors until no answer has arrived for this long. Then it
       raises `NotConnectedError`, or returns None or the error for each partition or group that it could not reach.
+    - `unreachable_timeout`: a shorter time, after which a call raises `UnreachableError` if every host is unknown or
+      refuses connections.
 
     Use it from one thread at a time.
     """
 
-    def __init__(self, bootstrap: str, *, properties: Mapping[str, str] | None = None, timeout: float = 15.0) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        properties: Mapping[str, str] | None = None,
+        timeout: float = 15.0,
+        unreachable_timeout: float | None = None,
+    ) -> None:
         Deadline.after("timeout", timeout)
+        if unreachable_timeout is not None:
+            Deadline.after("unreachable_timeout", unreachable_timeout)
         codec.check_installed()
         self._timeout = timeout
-        self._cluster = _cluster(bootstrap, properties or {})
+        self._cluster = _cluster(bootstrap, properties or {}, unreachable_timeout)
         self._coordinators = Coordinators(self._cluster)
         self._runner = Runner()
 
     @classmethod
-    def connect(cls, bootstrap: str, *, properties: Mapping[str, str] = {}, timeout: float = 15.0) -> Self:
+    def connect(
+        cls,
+        bootstrap: str,
+        *,
+        properties: Mapping[str, str] = {},
+        timeout: float = 15.0,
+        unreachable_timeout: float | None = None,
+    ) -> Self:
         """Return the brokers at `bootstrap`, e.g. "kafka1:9092,kafka2:9092". Sends nothing until the first call."""
-        return cls(bootstrap, properties=properties, timeout=timeout)
+        return cls(bootstrap, properties=properties, timeout=timeout, unreachable_timeout=unreachable_timeout)
 
     def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
         """Return the partitions of these topics, or of all. Unknown topics are left out."""
@@ -205,7 +223,7 @@ def _outcomes(
     return {at: found[at] if at in found else UnknownPartitionError(at) for at in wanted}
 
 
-def _cluster(bootstrap: str, properties: Mapping[str, str]) -> Cluster:
+def _cluster(bootstrap: str, properties: Mapping[str, str], unreachable_timeout: float | None) -> Cluster:
     settings = client_settings(properties)
     return Cluster(
         bootstrap,
@@ -213,6 +231,7 @@ def _cluster(bootstrap: str, properties: Mapping[str, str]) -> Cluster:
         client_id=settings.client_id,
         connect_timeout=settings.connect_timeout,
         request_timeout=settings.request_timeout,
+        unreachable_timeout=unreachable_timeout,
     )
 
 

@@ -422,6 +422,7 @@ class Consumer:
             partitions,
             self._reading.member.stats,
             handlers() if handlers is not None else None,
+            self._reading.unreadable,
         )
 
     def __repr__(self) -> str:

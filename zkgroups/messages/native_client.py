@@ -28,6 +28,9 @@ Partitions = frozenset[TopicPartition]
 _POLL: Final = 0.02
 """In seconds: the longest time of one poll, and so how long a call may wait for its turn."""
 
+_FIRST_JOIN: Final = 10.0
+"""In seconds: how long to wait for the answer to the first join before leaving."""
+
 _TAKEN: Final = "was given to another member on the brokers: stop working on it"
 
 
@@ -64,6 +67,7 @@ class NativeClient:
         self._unknown = _unknown_codes(kafka.KafkaError)
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._leaving = False
+        self._first_join = False  # True while the brokers have not answered it
         self._ended = threading.Event()
         self.lost = False
         """True after partitions were lost: another member may have them. The client is of no more use."""
@@ -80,6 +84,7 @@ class NativeClient:
         names = sorted(topics)
         subscribe = self._client.subscribe if names else self._client.unsubscribe
         callbacks = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
+        self._first_join = bool(names) and not self.assignments
         self._call(lambda: subscribe(names, **callbacks) if names else subscribe())
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -155,9 +160,19 @@ class NativeClient:
         finally:
             self._leaving = True
             with suppress(Exception):
+                self._await_first_join()
                 self._client.close()
             self._lose()
             self._ended.set()
+
+    def _await_first_join(self) -> None:
+        """Wait until the brokers have answered the first join, which tells this client its member id.
+
+        Without the id it could not leave. Brokers before 2.2 would keep the member until its session times out.
+        """
+        deadline = Deadline(_FIRST_JOIN)
+        while self._first_join and not deadline.passed:
+            self._client.poll(_POLL)
 
     def _make_calls(self, timeout: float = 0.0) -> None:
         with suppress(Empty):
@@ -167,9 +182,11 @@ class NativeClient:
 
     def _on_assign(self, client: Any, partitions: Sequence[Any]) -> None:
         client.assign([])  # it is a member with these partitions, but another client fetches them
-        self.assigned = frozenset(map(_place, partitions))
+        self._first_join = False
         self.assignments += 1
-        self._changed()
+        if not self._leaving:
+            self.assigned = frozenset(map(_place, partitions))
+            self._changed()
 
     def _on_revoke(self, client: Any, _partitions: Sequence[Any]) -> None:
         """Let the member commit and release, then join the rebalance."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..consumer.generation import Generation
 from ..consumer.options import OnPartitions, check_callback
 from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import (
     GenerationEndedError,
@@ -329,6 +330,12 @@ class Reading:
         """The partitions of the last generation that have not been revoked or lost since."""
         with self.changed:
             return self._held.kept if self.alive else frozenset()
+
+    @property
+    def unreadable(self) -> Mapping[TopicPartition, UnreadableNode]:
+        """The claimed partitions whose committed offsets cannot be read."""
+        generation = self._current
+        return {} if generation is None or generation.over else generation.unreadable
 
     def check_held(self, at: TopicPartition) -> None:
         """Raise `NotClaimedError` if a partition is not held now."""

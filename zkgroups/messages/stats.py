@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..consumer.events import MemberStats
 from ..core.znodes.states import InstanceState
 from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import UnreadableNode
 from ..exceptions import ZkgroupsException
 from .runs import HandlerStats
 
@@ -39,6 +40,7 @@ class ConsumerStats:
     - `state`: the state of its member, as other clients see it.
     - `messages`: messages handed out since the consumer was created.
     - `partitions`: the partitions that it holds.
+    - `unreadable`: partitions that it has claimed, but leaves alone until somebody repairs their committed offsets.
     - `member`: the totals of its member.
     - `handlers`: the totals of `Consumer.run`; None before it was called.
     """
@@ -48,3 +50,4 @@ class ConsumerStats:
     partitions: Mapping[TopicPartition, PartitionStats]
     member: MemberStats
     handlers: HandlerStats | None = None
+    unreadable: Mapping[TopicPartition, UnreadableNode] = field(default_factory=dict)

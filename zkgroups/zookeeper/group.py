@@ -14,6 +14,7 @@ from ..deadline import Deadline
 from ..exceptions import ClaimTimeout, GuardFailedError, NoPermissionError, NotClaimedError, NotRegisteredError
 from .admin.copy_group import Copied, copy_group
 from .admin.delete_group import delete_group
+from .admin.delete_unchanged import delete_unchanged
 from .admin.evict import evict
 from .admin.force_release import force_release, trigger_rebalance
 from .admin.prune_group import prune_group
@@ -51,12 +52,16 @@ class Consumergroup:
         for directory in (self.paths.ids, self.paths.owners, self.paths.offsets):
             self._context.session.ensure_path(directory, acl=self._context.acls.directories, deadline=deadline)
 
-    def delete(self) -> None:
+    def delete(self, offsets: Iterable[CommittedOffset | UnreadableNode] | None = None) -> None:
         """Delete the group with its offsets. Raise `GroupInUseError` if an instance is registered.
 
-        An instance that registers meanwhile is detected, too.
+        An instance that registers meanwhile is detected, too. With `offsets`, the group is deleted only if it has
+        exactly these offsets, unchanged since they were read: otherwise `OffsetConflictError` or `GuardFailedError`.
         """
-        delete_group(self.paths, self._context)
+        if offsets is None:
+            delete_group(self.paths, self._context)
+        else:
+            delete_unchanged(self.paths, self._context, offsets)
 
     def prune(self, offsets: Iterable[CommittedOffset], *, unused_for: float = 0.0) -> None:
         """Delete the group if it has exactly these offsets, unchanged since they were read, and nothing else.

@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 from ...deadline import Deadline
-from ...exceptions import NotConnectedError
+from ...exceptions import NotConnectedError, UnreachableError
 from ..errors import error as error_of
 from ..wire.cluster import Cluster, Metadata
 from ..wire.error_codes import Code
-from ..wire.errors import WireError
+from ..wire.errors import NoListenerError, WireError
 from ..wire.versions import Versions
 from .retry import timed_out, tries
 
@@ -43,6 +43,11 @@ async def _until_answered(cluster: Cluster, deadline: Deadline, ask: Callable[[f
         except WireError as error:
             if not reason or not timed_out(error):
                 reason = str(error)
+            limit = cluster.unreachable_timeout
+            if limit is not None and isinstance(error, NoListenerError) and deadline.elapsed >= limit:
+                raise UnreachableError(
+                    f"no broker at {cluster.bootstrap} answered within {limit:g} s: {error}"
+                ) from error
     raise NotConnectedError(f"no broker at {cluster.bootstrap} answered within {deadline.seconds:g} s: {reason}")
 
 

@@ -63,9 +63,11 @@ class Cluster:
         client_id: str = "zkgroups",
         connect_timeout: float = 10.0,
         request_timeout: float = 30.0,
+        unreachable_timeout: float | None = None,
         links: int = 16,
     ) -> None:
         self.bootstrap = bootstrap
+        self.unreachable_timeout = unreachable_timeout
         self._bootstrap = addresses(bootstrap)
         self._security = security or Security()
         self._client_id = client_id

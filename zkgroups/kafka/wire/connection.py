@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 import struct
 from collections import deque
@@ -13,7 +14,7 @@ from typing import Final, Self
 from ...exceptions import CertificateError
 from . import codec
 from .address import LAST_PORT, Address
-from .errors import AnswerLostError, DamagedAnswerError, NotSentError, WireError
+from .errors import AnswerLostError, DamagedAnswerError, NoListenerError, NotSentError, WireError
 
 _MOST_BYTES: Final = 200_000_000
 """The longest answer. The bytes of another protocol would mostly mean a longer one."""
@@ -63,7 +64,8 @@ class Connection:
         except ValueError as error:  # for the name of a host
             raise NotSentError(f"no connection to {address}: {error}") from error
         except OSError as error:
-            raise NotSentError(f"no connection to {address}: {_reason(error)}") from error
+            kind = NoListenerError if isinstance(error, ConnectionRefusedError | socket.gaierror) else NotSentError
+            raise kind(f"no connection to {address}: {_reason(error)}") from error
         return cls(reader, writer, address)
 
     @property

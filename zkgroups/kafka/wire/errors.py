@@ -19,6 +19,10 @@ class NotSentError(WireError):
     """The request was not sent, because there was no connection."""
 
 
+class NoListenerError(NotSentError):
+    """The host is unknown, or refused the connection: nothing listens there."""
+
+
 class AnswerLostError(WireError):
     """The request was sent, but the connection broke, or the answer did not come in time."""
 

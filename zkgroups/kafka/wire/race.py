@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
-from .errors import NotSentError, WireError
+from .errors import NoListenerError, NotSentError, WireError
 
 _AT_A_TIME: Final = 4
 _NEXT_AFTER: Final = 0.25
@@ -45,7 +45,8 @@ async def first_of(candidates: Iterable[T], attempt: Callable[[T], Coroutine[Any
     finally:
         for task in running:
             task.cancel()
-    raise permanent or NotSentError("; ".join(dict.fromkeys(map(str, failed[:_REASONS]))))
+    kind = NoListenerError if all(isinstance(error, NoListenerError) for error in failed) else NotSentError
+    raise permanent or kind("; ".join(dict.fromkeys(map(str, failed[:_REASONS]))))
 
 
 def _pause(more: bool, running: int, permanent: BaseException | None) -> float | None:
