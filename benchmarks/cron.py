@@ -50,6 +50,13 @@ pq.write_table(pa.Table.from_pylist(rows), sys.argv[2])
 client.stop()
 client.close()
 """
+WAIT = """
+java = spark.sparkContext._gateway
+spark.stop()
+java.shutdown()
+java.proc.stdin.close()
+java.proc.wait()  # otherwise its CPU seconds would not count
+"""
 IMPORTS = "import click, kazoo.client, pyarrow.parquet"
 
 
@@ -78,7 +85,7 @@ def contenders(hosts: str, folder: Path) -> dict[str, Callable[[int], Times]]:
     process(*zkgroups, "snapshot", snapshots, "--engine", "local")(0)
     process(*zkgroups, "migrate", "plan", plan, "--without-brokers", "--engine", "local")(0)
     script = folder / "one_row.py"
-    script.write_text(ONE_ROW)
+    script.write_text(ONE_ROW + WAIT)
     return {
         "imports": process(sys.executable, "-c", IMPORTS),
         "kazoo and pyarrow": process(sys.executable, "-c", BY_HAND, hosts, str(folder / "by-hand.parquet")),

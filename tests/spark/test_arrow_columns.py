@@ -20,8 +20,8 @@ from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
 from zkgroups.core.znodes.paths import Part
 from zkgroups.core.znodes.values import ForbiddenNode
 from zkgroups.spark import Table
-from zkgroups.spark.source import table_reader
 from zkgroups.spark.source.tables import SCHEMAS
+from zkgroups.tables import table_reader
 from zkgroups.tables.arrow_columns import offset_columns
 from zkgroups.tables.arrow_schema import arrow_schema
 from zkgroups.zookeeper.reading.tree_walk import PartDirectory

@@ -23,7 +23,7 @@ from ..storage.snapshot_folder import IN_ORDER
 from ..tables import data_dir_reader
 from ..tables.arrow_schema import arrow_schema
 from ..tables.source_options import SourceOptions
-from ..tables.table_reader import read_selected
+from ..tables.table_reader import TableReader
 from .digest import digest
 from .layout import SnapshotLayout, UnfinishedSnapshot
 from .snapshot import Snapshot, WrittenTable, as_options, begin, begin_connected, write_snapshot
@@ -50,8 +50,8 @@ def take_snapshot(
         with source.connect() as registry:
             registry.sync()
             start = begin_connected(registry, source)
-            read = partial(read_selected, registry, selection=Selection(source.groups, source.topics))
-            return write_snapshot(layout, start, partial(_write_all, source, read), told)
+            reader = TableReader(registry, Selection(source.groups, source.topics))
+            return write_snapshot(layout, start, partial(_write_all, source, reader.read), told)
     start = begin(source)
     return write_snapshot(layout, start, partial(_write_all, start.source, _from_files), told)
 

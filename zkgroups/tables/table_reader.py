@@ -56,6 +56,38 @@ def read_batches(options: SourceOptions, selection: Selection) -> Iterator[Any]:
         yield from read_selected(registry, options, selection)
 
 
+class TableReader:
+    """Reads the owners, then the other tables, with one session. Owners are read only once, but kept in memory."""
+
+    def __init__(self, registry: Registry, selection: Selection) -> None:
+        self._registry = registry
+        self._selection = selection
+        self._owners: dict[tuple[str, str], dict[str, str]] = {}
+
+    def read(self, options: SourceOptions) -> Iterator[Any]:
+        """Read the selected rows of the table as Arrow batches."""
+        if options.table is Table.MEMBERS:
+            return read_selected(self._registry, options, self._selection)
+        context, has_topic = context_of(self._registry), self._selection.has_topic
+        groups = [group for group in self._registry.groups() if self._selection.has_group(group)]
+        if options.table is Table.OWNERS:
+            blocks = tree_walk.leaves(context, groups, Part.OWNERS, has_topic)
+            return _batches(Table.OWNERS, self._kept_owners, blocks, options.shown_cluster)
+        blocks = tree_walk.leaves(context, groups, Part.OFFSETS, has_topic)
+        return offset_batches(blocks, self._owners_of, options.shown_cluster)
+
+    def _kept_owners(self, blocks: Iterable[Block[PartDirectory]]) -> Iterator[RowValues]:
+        same: dict[str, str] = {}  # one client owns many partitions
+        for row in _owner_rows(blocks):
+            if (owner := row.get("owner")) is not None:
+                topic = self._owners.setdefault((row["group"], row["topic"]), {})
+                topic.setdefault(str(row["partition"]), same.setdefault(owner, owner))
+            yield row
+
+    def _owners_of(self, group: str, topic: str) -> Mapping[str, str]:
+        return self._owners.get((group, topic), {})
+
+
 def read_selected(registry: Registry, options: SourceOptions, selection: Selection) -> Iterator[Any]:
     """Read the selected rows of the table with an open session that is up to date."""
     groups = [group for group in registry.groups() if selection.has_group(group)]
@@ -201,10 +233,10 @@ def owner_batches(blocks: Iterator[Block[PartDirectory]], cluster: str) -> Itera
 
 def _owner_rows(blocks: Iterable[Block[PartDirectory]]) -> Iterator[RowValues]:
     for place, name, node in tree_walk.nodes(blocks):
-        at = decode_owner_path(place.topic, name)
+        found = group_reader.owner(place.topic, name, node) if isinstance(node, Node) else node
+        at = found.at if isinstance(found, Owner) else decode_owner_path(place.topic, name)
         row = _row_at(place, decode_owned_topic(place.topic), None if at is None else at.partition, node)
         if isinstance(node, Node):
-            found = group_reader.owner(place.topic, name, node)
             row |= {"session": _session(node.session), "claimed_at": _time(node.created_ms), "zxid": node.czxid}
             row |= {"owner": found.id} if isinstance(found, Owner) else _malformed(found)
         yield row
