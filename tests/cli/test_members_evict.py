@@ -125,6 +125,11 @@ def test_the_others_take_all_partitions_of_a_stuck_scala_member_and_it_holds_not
         await_owners(group, shares)
         # In the middle of a rebalance it would delete the owner nodes of its partitions when it wakes up.
         await_stillness(group, STILL)
+        explained = run(
+            "groups", "explain", name, "--without", stuck.id, env={"ZKGROUPS_ZOOKEEPER": legacy_kafka.zookeeper}
+        )
+        assert explained.lines[0] == f"Group {name} is Stable. 2 members share 4 partitions; all are as planned."
+        assert f"  {well.id} gets {topic} 0-1" in explained.lines
         stuck.suspend()
         done = evicted(legacy_kafka, name, stuck.id)
         assert (done.code, "A Scala member that wakes up" in done.err) == (0, True)
