@@ -111,6 +111,8 @@ def test_the_strategy_of_scala_members_is_range_unless_only_roundrobin_fits_thei
     inferred = explained(*members, owners=owners)
     assert (inferred.strategy, inferred.reason) == ("roundrobin", StrategyReason.INFERRED)
     assert set(placements(inferred)) == {Placement.AS_PLANNED}
+    alone = explained(members[0], owners=dict.fromkeys(range(4), "a-0"))  # both fit
+    assert (alone.strategy, alone.reason) == ("range", StrategyReason.ASSUMED)
     halfway = explained(*members, owners={0: owners[0]})
     assert halfway.reason is StrategyReason.ASSUMED
 

@@ -161,9 +161,8 @@ def explain(
     strategy, reason = _strategy(roster, owners, foreign)
     plan, is_written = _plan(roster, strategy, owners, written)
     rest = replace(roster, instances=[each for each in roster.instances if each.id not in without])
-    rest_owners = {at: owner for at, owner in owners.items() if owner not in without}
     strategy_without = _strategy(rest, {}, strategy if foreign is None else foreign)[0]
-    later, _ = _plan(rest, strategy_without, rest_owners, None)
+    later, _ = _plan(rest, strategy_without, owners, None)
     members = roster.participants
     return GroupExplanation(
         description=description,
