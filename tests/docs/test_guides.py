@@ -128,7 +128,8 @@ def test_the_loop_in_the_readme_reads_all_messages_and_ctrl_c_commits_them(
         interrupt(program)
     with Registry.connect(legacy_kafka.zookeeper) as registry:
         group = registry.group("billing")
-        assert sum(found.offset for found in group.offsets if isinstance(found, CommittedOffset)) == 20
+        # Ctrl-C may come before the loop has asked for another message. Then the last one is not finished.
+        assert sum(found.offset for found in group.offsets if isinstance(found, CommittedOffset)) in (19, 20)
         assert group.instances() == []
         group.delete()
 
