@@ -17,6 +17,7 @@ from ..exceptions import NotClaimedError, NotConnectedError
 from ..zookeeper.ownership.followed_routes import GroupRoutes
 from ..zookeeper.reading.topic_observer import TopicObserver
 from ..zookeeper.session.registry_context import RegistryContext
+from .client_log import CLIENT_LOG
 from .native_client import NativeClient
 
 _STRATEGIES: Final = ("range", "roundrobin")
@@ -208,4 +209,4 @@ def native_settings(settings: Mapping[str, Any], group: str, id: str, options: O
         "partition.assignment.strategy": ",".join(strategies),
     }
     users = {name: value for name, value in settings.items() if name not in ("stats_cb", "throttle_cb")}
-    return {"client.id": id, **users, **own}
+    return {"client.id": id, "logger": CLIENT_LOG, **users, **own}
