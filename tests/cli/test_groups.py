@@ -339,7 +339,7 @@ def test_an_undo_file_is_never_overwritten(zkgroups: Zkgroups, registry: Registr
     registry.group("a").offsets.set(AT, 5)
     (tmp_path / "undo.json").write_text("mine")
     refused = zkgroups("groups", "delete", "a", "--undo-file", tmp_path / "undo.json", "--execute")
-    assert (refused.code, registry.groups(), (tmp_path / "undo.json").read_text()) == (2, ["a"], "mine")
+    assert (refused.code, registry.groups(), (tmp_path / "undo.json").read_text()) == (4, ["a"], "mine")
 
 
 def test_a_live_group_is_not_deleted_and_none_of_its_nodes_is_changed(

@@ -174,17 +174,20 @@ async def test_a_rebalance_drops_fetched_messages_of_partitions_that_move_and_no
 ) -> None:
     topic.write(200)
     found: list[str] = []
-    other = None
     async with consumer(id="a", auto_commit_every=0.1) as reading:
-        async for message in reading:
-            found.append((message.value() or b"").decode())
-            if len(found) == 50:
-                other = await asyncio.to_thread(loop, topic, id="b")
-            if len(found) > 50:
-                await asyncio.sleep(0.001)
-            if other is not None and topic.texts <= {*found, *other.texts}:
-                reading.stop()
-    assert other is not None
+
+        async def read() -> None:
+            async for message in reading:
+                found.append((message.value() or b"").decode())
+                if len(found) > 50:
+                    await asyncio.sleep(0.001)
+
+        task = asyncio.create_task(read())
+        await until(lambda: len(found) >= 50)
+        other = await asyncio.to_thread(loop, topic, id="b")
+        await until(lambda: topic.texts <= {*found, *other.texts})
+        reading.stop()
+        await task
     assert other.texts.keys() >= {text for text in topic.texts if text.startswith("2/")} - set(found)
 
 
