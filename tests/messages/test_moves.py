@@ -95,8 +95,8 @@ def test_a_consumer_that_does_not_know_yet_of_a_move_joins_where_the_group_is(
     assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
     find, looks = FollowedGroup.find, itertools.count()
 
-    def find_late(followed: FollowedGroup) -> AnyMembership | None:
-        return followed._in_zookeeper if next(looks) == 0 else find(followed)
+    def find_late(followed: FollowedGroup, *, anew: bool = False) -> AnyMembership | None:
+        return followed._in_zookeeper if next(looks) == 0 else find(followed, anew=anew)
 
     monkeypatch.setattr(FollowedGroup, "find", find_late)
     consumer = loop(topic)
