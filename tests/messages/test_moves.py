@@ -12,8 +12,9 @@ from tests.cli.running import run
 from tests.testing.waiting import eventually
 from zkgroups import Consumer, EventKind, Member, Registry
 from zkgroups.consumer.any_membership import AnyMembership
+from zkgroups.consumer.membership import Membership
 from zkgroups.core.znodes.group_route import RouteState
-from zkgroups.exceptions import NotClaimedError, RefusedError
+from zkgroups.exceptions import NotClaimedError, RefusedError, ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.messages.followed_group import FollowedGroup
 from zkgroups.messages.native_membership import NativeMembership
@@ -94,14 +95,71 @@ def test_a_consumer_that_does_not_know_yet_of_a_move_joins_where_the_group_is(
     assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
     find, looks = FollowedGroup.find, itertools.count()
 
-    def find_late(followed: FollowedGroup) -> AnyMembership | None:
-        return followed._in_zookeeper if next(looks) == 0 else find(followed)
+    def find_late(followed: FollowedGroup, *, anew: bool = False) -> AnyMembership | None:
+        return followed._in_zookeeper if next(looks) == 0 else find(followed, anew=anew)
 
     monkeypatch.setattr(FollowedGroup, "find", find_late)
     consumer = loop(topic)
     consumer.until(lambda: len(consumer.consumer.assignment) == 3, "all partitions")
     assert (places(consumer), consumer.errors) == (["brokers"], [])
     assert EventKind.FAILED not in [event.kind for event in consumer.events]
+
+
+def test_a_consumer_that_hears_late_of_a_move_looks_where_its_group_is_when_it_is_refused(
+    topic: Topic, sides: Sides, loop: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Watches come on another thread than answers, so the refusal may come first."""
+    sides.group.create()
+    register, calls = Membership.register, itertools.count()
+
+    def register_late(membership: Membership) -> None:
+        if next(calls) == 0:
+            assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+        register(membership)
+
+    monkeypatch.setattr(Membership, "register", register_late)
+    monkeypatch.setattr(FollowedGroup, "_changed", lambda _followed: None)
+    consumer = loop(topic)
+    consumer.until(lambda: len(consumer.consumer.assignment) == 3 or consumer.errors, "all partitions")
+    assert (places(consumer), consumer.errors) == (["brokers"], [])
+
+
+def test_after_the_way_back_members_see_each_other_without_a_periodic_look(
+    topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    first = loop(topic, reconcile_every=600.0)
+    first.until_holding(*topic.ats)
+    for side in (Side.KAFKA, Side.ZOOKEEPER):
+        assert sides.move(side) is MoveOutcome.MOVED
+        first.until(lambda: len(first.consumer.assignment) == 3, "all partitions")
+    second = loop(topic, reconcile_every=600.0)
+    assert eventually(lambda: shares(first, second) == [1, 2], timeout=LONGEST)
+    second.stop()
+    first.until_holding(*topic.ats)
+
+
+def test_a_consumer_whose_registry_is_closed_during_a_move_raises_an_error_and_does_not_wait_for_ever(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(_step: MoveStep) -> None:
+        raise Killed
+
+    sides.group.create()
+    with pytest.raises(Killed):
+        sides.move(Side.KAFKA, kill)
+    assert sides.state is RouteState.MOVING_TO_KAFKA
+    settings = QUICK | {"bootstrap.servers": legacy_kafka.address}
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        consumer = Consumer(registry.group(sides.group.name), [topic.name], kafka=settings)
+        assert consumer.poll(1.0) is None
+        registry.close()
+        for _ in range(2):
+            with pytest.raises(ZkgroupsException):
+                consumer.poll(LONGEST)
+        consumer.close()
 
 
 def test_consumers_that_leave_while_they_join_leave_no_member_behind_on_the_brokers(

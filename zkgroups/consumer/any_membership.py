@@ -51,8 +51,11 @@ class AnyMembership(Protocol):
 class GroupPlace(Protocol):
     """Follows a group that is moved live between ZooKeeper and the brokers (`core/znodes/group_route.py`)."""
 
-    def find(self) -> AnyMembership | None:
-        """Return the membership where the group is now. None while it is being moved. Called by the member's thread."""
+    def find(self, *, anew: bool = False) -> AnyMembership | None:
+        """Return the membership where the group is now. None while it is being moved. Called by the member's thread.
+
+        With `anew`, ask ZooKeeper even if no change was reported.
+        """
 
     def close(self) -> None:
         """Follow the group no more."""

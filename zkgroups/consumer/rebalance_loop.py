@@ -374,7 +374,7 @@ class RebalanceLoop:
         try:
             found = self._place.find()
         except ZkgroupsException as error:
-            self._callbacks.failed(_FIND, error)
+            self._cannot_find(error)
             return
         self._callbacks.worked(_FIND)
         if self.machine.state is not RebalanceState.OUT:
@@ -386,10 +386,17 @@ class RebalanceLoop:
             self._use(found)
             self._receive(JoinRequested())
 
+    def _cannot_find(self, error: ZkgroupsException) -> None:
+        """Try again. A member that is in no group tells the caller, too, if that alone does not help."""
+        self._callbacks.failed(_FIND, error)
+        is_out = self.machine.state is RebalanceState.OUT  # otherwise, its next step fails, too
+        if is_out and (self.membership.cut_off or not is_retriable(error)):
+            self._failures.report(RegisterInstance, error)
+
     def _is_moving(self) -> bool:
         """True if the group is not, or not for long, where this member is."""
         try:
-            return self._place is not None and self._place.find() is not self.membership
+            return self._place is not None and self._place.find(anew=True) is not self.membership
         except ZkgroupsException:
             return True  # the next look at the group tells
 

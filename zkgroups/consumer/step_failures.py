@@ -89,12 +89,13 @@ class StepFailures:
         self._callbacks.failed(_STEPS[type(step)], error, trace=trace)
         if retriable:
             return self.pause(self._in_a_row)
-        self._report(step, error)
+        self.report(type(step), error)
         return self._options.join_backoff
 
-    def _report(self, step: RebalanceRequest, error: Exception) -> None:
+    def report(self, step: type[RebalanceRequest], error: Exception) -> None:
+        """Hand out the error, unless the caller has not received the last one yet: then replace it."""
         if self._handed_out is not None and not self._handed_out.over:
-            self._handed_out.step, self._handed_out.error = type(step), error
+            self._handed_out.step, self._handed_out.error = step, error
             return
-        self._handed_out = StepFailure(type(step), error)
+        self._handed_out = StepFailure(step, error)
         self._hand_out(self._handed_out)

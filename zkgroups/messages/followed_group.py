@@ -33,12 +33,15 @@ class FollowedGroup:
         self._is_out_of_date = True
         self._is_open = False
 
-    def find(self) -> AnyMembership | None:
-        """Return the membership where the group is now. None while it is being moved."""
+    def find(self, *, anew: bool = False) -> AnyMembership | None:
+        """Return the membership where the group is now. None while it is being moved.
+
+        With `anew`, ask ZooKeeper even if no watch has fired: watches come on another thread than answers.
+        """
         if not self._is_open:
             self._is_open = True
             self._routes.open(self._changed, lambda _group, _state: None)
-        if self._is_out_of_date:
+        if self._is_out_of_date or anew:
             self._is_out_of_date = False
             try:
                 self._routes.refresh()

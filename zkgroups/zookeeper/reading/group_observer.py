@@ -44,8 +44,18 @@ class GroupObserver(TopicObserver):
         self._topics: list[str] = []  # of the last read; most likely the next read needs the same ones
         self._roster: Roster | None = None
         self._changes = self._roster_changes = 0  # counts changes that concern the roster, now and when it was read
-        for root in (paths.ids, paths.owners):
+        self._listen()
+
+    def _listen(self) -> None:
+        for root in (self._paths.ids, self._paths.owners):
             self._listen_below(root)
+
+    def close(self) -> None:
+        """Stop observing. The next read begins again: a member may come back to its group."""
+        super().close()
+        with self._lock:
+            self._awaited.clear()
+            self._changes += 1  # the roster may change unnoticed
 
     def on_change(self, path: str) -> None:
         """Called by the watch dispatcher when a watch has fired."""
@@ -64,6 +74,7 @@ class GroupObserver(TopicObserver):
 
         With `allow_cached`, the last roster is returned if no watch has fired since.
         """
+        self._listen()
         if self._losses != self._dispatcher.losses:
             self._changes += 1
         self._forget_dead_watches()

@@ -78,10 +78,12 @@ class TopicObserver:
         self._roots: set[str] = set()
 
     def close(self) -> None:
-        """Stop observing."""
+        """Stop observing. The next read begins again: watches that fire until then tell nobody."""
         for root in self._roots:
             self._dispatcher.remove(root, self)
         self._roots.clear()
+        with self._lock:
+            self._watched.clear()
 
     # Changes, on kazoo's threads
 
