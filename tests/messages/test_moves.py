@@ -351,6 +351,41 @@ def read_until_committed(consumer: Consumer, sides: Sides, side: Side, expected:
     )
 
 
+def test_a_consumer_whose_topics_do_not_exist_leaves_the_brokers_at_once(
+    sides: Sides, legacy_kafka: KafkaBroker
+) -> None:
+    """It has not joined there, so there is no answer to wait for."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    settings = QUICK | {"bootstrap.servers": legacy_kafka.address}
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        with Consumer(registry.group(sides.group.name), ["no-such-topic"], kafka=settings) as consumer:
+            assert eventually(lambda: len(sides.permits) == 1, timeout=LONGEST)
+            membership = consumer._reading.member._membership
+            assert isinstance(membership, NativeMembership)
+            assert eventually(lambda: membership._client is not None and membership._subscribed is not None)
+            client = membership._client
+        assert client is not None
+        assert client._ended.is_set()
+        assert sides.permits == []
+
+
+def test_a_commit_of_an_earlier_assignment_is_refused(topic: Topic, sides: Sides, loop: Loops) -> None:
+    """The client would send it with the generation of the present assignment."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    first = loop(topic)
+    first.until(lambda: len(first.consumer.assignment) == 3, "all partitions")
+    membership = first.consumer._reading.member._membership
+    assert isinstance(membership, NativeMembership)
+    write = membership.writer(frozenset(topic.ats))
+    write({topic.ats[0]: 0}, {})
+    second = loop(topic)
+    assert eventually(lambda: shares(first, second) == [1, 2], timeout=LONGEST)
+    with pytest.raises(NotClaimedError, match="was given to another member"):
+        write({topic.ats[0]: 0}, {})
+
+
 def test_migrate_status_without_a_plan_shows_who_uses_the_brokers(
     legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, loop: Loops
 ) -> None:

@@ -11,7 +11,7 @@ from ..consumer.any_membership import GroupPlace
 from ..consumer.events import MemberStats
 from ..consumer.generation import Generation
 from ..consumer.member import Member
-from ..consumer.membership import Membership
+from ..consumer.membership import Membership, with_short_timeout
 from ..consumer.options import Options
 from ..consumer.rebalance_loop import Handed
 from ..core.znodes.topic_partition import TopicPartition
@@ -50,7 +50,7 @@ class FollowedMember(Member):
     def _place(
         self, membership: Membership, registration: Registration, options: Options, stats: MemberStats
     ) -> GroupPlace:
-        context, group = context_of(self.group), self.group.name
+        context, group = with_short_timeout(context_of(self.group)), self.group.name
         routes = GroupRoutes(context, f"member {membership.id}", log)
 
         def on_brokers() -> NativeMembership:

@@ -101,11 +101,22 @@ class NativeClient:
                 raise NotConnectedError(f"{each.topic}/{each.partition}: its committed offset: {each.error.str()}")
         return {_place(each): each.offset if each.offset >= 0 else None for each in found}
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit as a member. The brokers refuse it after the partitions were given to others."""
+    def commit(self, offsets: Mapping[TopicPartition, int], *, assignment: int) -> None:
+        """Commit as a member. The brokers refuse it after the partitions were given to others.
+
+        `assignment` is the number of the assignment that has the partitions. A commit for an earlier one would be sent
+        with the generation of the present one, so it is refused here.
+        """
         wanted = [self._kafka.TopicPartition(*at, offset) for at, offset in sorted(offsets.items())]
+
+        def commit() -> Any:
+            if self.lost or self.assignments != assignment:
+                first, *others = sorted(offsets)
+                raise NotClaimedError(first, _TAKEN, also=others)
+            return self._client.commit(offsets=wanted, asynchronous=False)
+
         try:
-            done = self._call(lambda: self._client.commit(offsets=wanted, asynchronous=False))
+            done = self._call(commit)
         except self._kafka.KafkaException as error:
             raise self._refusal(error.args[0], sorted(offsets)) from error
         except NotConnectedError as error:
@@ -161,6 +172,7 @@ class NativeClient:
             self._leaving = True
             with suppress(Exception):
                 self._await_first_join()
+            with suppress(Exception):
                 self._client.close()
             self._lose()
             self._ended.set()

@@ -12,7 +12,7 @@ from ..consumer.membership import GroupLook, Holder, Partitions, is_cut_off, wit
 from ..consumer.options import Options
 from ..core.rebalance.planner_election import AwaitedPlan
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, CurrentOffset, Pattern, Registration
+from ..core.znodes.values import CommittedOffset, CurrentOffset, Registration
 from ..exceptions import NotClaimedError, NotConnectedError
 from ..zookeeper.ownership.followed_routes import GroupRoutes
 from ..zookeeper.reading.topic_observer import TopicObserver
@@ -129,12 +129,9 @@ class NativeMembership:
         """Subscribe to the topics that exist now. Return the partitions that the brokers have assigned."""
         self._stats.looks += 1
         client = self._joined()
-        notes: dict[EventKind, str] = {}
-        topics = frozenset(self._registration.streams)
-        if self._registration.pattern is not Pattern.STATIC:
-            found = self._observer.topics(self._registration)
-            topics = frozenset(found.partitions)
-            notes[EventKind.MALFORMED] = unreadable_nodes(found.unreadable)
+        found = self._observer.topics(self._registration)
+        topics = frozenset(found.partitions)
+        notes = {EventKind.MALFORMED: unreadable_nodes(found.unreadable)}
         if topics != self._subscribed:
             client.subscribe(topics)
             self._subscribed = topics
@@ -151,8 +148,10 @@ class NativeMembership:
 
     def claim(self, partitions: Partitions) -> Partitions:
         """Take the partitions that are still assigned."""
-        granted = partitions & self._joined().assigned
-        self._held |= granted
+        client = self._joined()
+        self._held |= partitions  # first: a revocation from now on waits until they are released
+        granted = partitions & client.assigned
+        self._held -= partitions - granted
         return granted
 
     def release(self, partitions: Partitions) -> None:
@@ -167,12 +166,13 @@ class NativeMembership:
     def writer(self, _partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
         """Return a function that commits offsets to the brokers."""
         client = self._joined()
+        assignment = client.assignments
 
         def write(offsets: Offsets, _back_from: Offsets) -> None:
             if client is not self._client or not self.alive:
                 first, *others = sorted(offsets)
                 raise NotClaimedError(first, _NOT_HELD, also=others)
-            client.commit(offsets)
+            client.commit(offsets, assignment=assignment)
 
         return write
 
