@@ -8,6 +8,7 @@ from zkgroups.core.times import utc
 from zkgroups.core.znodes.group_route import GroupRoute
 
 from ..shared.connect import connected
+from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 
@@ -34,6 +35,8 @@ def show_moved_groups(options: Options) -> None:
         found = sorted(read_routes(context).items())
         rows = [_row(group, route, permit_holders(context, group)) for group, (route, _version) in found]
     Output(options).write(_MOVED, rows)
+    if not rows:
+        say(options, "No group was moved with `migrate switch`.")
 
 
 def _row(group: str, route: object, holders: list[str]) -> Row:
