@@ -23,7 +23,7 @@ from zkgroups.core.znodes.paths import GroupPaths
 from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import GroupInUseError, GroupNotFoundError, NoPermissionError, ZkgroupsException
 
-from ..offsets.committed_offsets import OffsetNodePath
+from ..offsets.committed_offsets import place_of
 from ..offsets.undo_file import save_undo_file, undo_file_option
 from ..shared.arguments import execute_option, groups_argument
 from ..shared.command_classes import Command
@@ -129,7 +129,7 @@ def _offsets(group: GroupDescription) -> dict[TopicPartition, CurrentOffset]:
 
 
 def _at(found: CommittedOffset | UnreadableNode) -> TopicPartition | None:
-    return found.at if isinstance(found, CommittedOffset) else OffsetNodePath.of(found).at
+    return found.at if isinstance(found, CommittedOffset) else place_of(found).at
 
 
 def _row(group: GroupDescription) -> Row:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, UnreadableNode
+from zkgroups.core.layouts.layout import Layout, OffsetPlace
 from zkgroups.core.times import to_ms, utc
 from zkgroups.exceptions import (
     GroupNotFoundError,
@@ -27,10 +28,11 @@ from ..shared.command_classes import Group
 from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
 from ..shared.exit_codes import ExitCode
+from ..shared.layout_options import layout_options
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from .committed_offsets import OffsetNodePath, read_offsets
+from .committed_offsets import group_exists, place_of, read_offsets
 from .delete import delete
 from .diff import diff
 from .export import export
@@ -78,28 +80,38 @@ for command in (set_offset, reset, delete, export, import_offsets, diff):
 @maybe_groups_argument
 @matching_option
 @topics_option
+@layout_options
 @click.pass_obj
 def get(
-    options: Options, names: tuple[str, ...], matching: re.Pattern[str] | None, topics: ChosenPartitions | None
+    options: Options,
+    names: tuple[str, ...],
+    matching: re.Pattern[str] | None,
+    topics: ChosenPartitions | None,
+    layout: Layout,
 ) -> None:
     """Show the committed offsets of the named groups, or of all groups.
 
     A node without a valid offset is shown with an empty OFFSET and the reason in NOTE. If there are only such nodes,
     the exit code is 10. With -o jsonl, rows are printed while they are read.
 
+    With --layout, the command shows the offsets that another system keeps in ZooKeeper. OFFSET is always the next
+    message to read, whatever that system stores.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka offsets get
       zkgroups -z zk1:2181/kafka offsets get billing --topic orders:0,1 -o wide
       zkgroups -z zk1:2181/kafka offsets get --groups 'bill.*' -o jsonl
+      zkgroups -z zk1:2181 offsets get --layout storm:/kafkastorm
     """
     tally, counts = Tally(), _Counts()
-    with connected(options) as registry:
+    with connected(options, layout=layout) as registry:
         everything = not names and matching is None
-        groups = registry.groups() if everything else chosen_groups(registry, names, matching)
-        Output(options).write(_OFFSETS, _rows(options, registry, groups, topics, tally, counts))
+        groups = registry.groups(layout) if everything else chosen_groups(registry, names, matching, layout)
+        found = read_offsets(options, registry, groups, topics, layout)
+        Output(options).write(_OFFSETS, _rows(found, layout, tally, counts))
         without = [name for name in names if name not in counts.groups]
-        existing = [name for name in without if _exists(registry, name, tally)]
+        existing = [name for name in without if _exists(registry, name, layout, tally)]
     if not counts.groups and existing == without:
         say(options, "There are no offsets.")
     tally.finish()
@@ -107,9 +119,9 @@ def get(
         raise click.exceptions.Exit(ExitCode.FINDINGS)
 
 
-def _exists(registry: Registry, name: str, tally: Tally) -> bool:
+def _exists(registry: Registry, name: str, layout: Layout, tally: Tally) -> bool:
     with tally.attempt():
-        if registry.group(name).exists():
+        if group_exists(registry, name, layout):
             return True
         raise GroupNotFoundError(name)
     return False
@@ -125,22 +137,18 @@ class _Counts:
 
 
 def _rows(
-    options: Options,
-    registry: Registry,
-    groups: Collection[str],
-    topics: ChosenPartitions | None,
-    tally: Tally,
-    counts: _Counts,
+    offsets: Iterable[CommittedOffset | UnreadableNode], layout: Layout, tally: Tally, counts: _Counts
 ) -> Iterator[Row]:
-    for found in read_offsets(options, registry, groups, topics):
+    for found in offsets:
         if isinstance(found, CommittedOffset):
             counts.groups.add(found.group)
             counts.valid += 1
             with tally.attempt():
                 yield _row(found)
             continue
-        counts.groups.add(OffsetNodePath.of(found).group)
-        yield _malformed_row(found)
+        place = place_of(found, layout)
+        counts.groups.add(place.group)
+        yield _malformed_row(found, place)
         if isinstance(found, ForbiddenNode):
             tally.failed(NoPermissionError(found.path))
         else:
@@ -160,21 +168,19 @@ def _row(found: CommittedOffset) -> Row:
     }
 
 
-def _malformed_row(node: UnreadableNode) -> Row:
-    path = OffsetNodePath.of(node)
+def _malformed_row(node: UnreadableNode, place: OffsetPlace) -> Row:
     return {
-        "group": path.group,
-        "topic": path.topic,
-        "partition": path.at.partition if path.at else None,
+        "group": place.group,
+        "topic": place.topic,
+        "partition": place.at.partition if place.at else None,
         "offset": None,
         "committed_ms": None,
         "version": node.version if isinstance(node, MalformedNode) else None,
         "zxid": None,
-        "note": _problem(node) if isinstance(node, MalformedNode) else "no permission",
+        "note": _problem(node, place) if isinstance(node, MalformedNode) else "no permission",
     }
 
 
-def _problem(node: MalformedNode) -> str:
-    path = OffsetNodePath.of(node)
-    name = "" if path.at else f"{path.name}: "
+def _problem(node: MalformedNode, place: OffsetPlace) -> str:
+    name = "" if place.at else f"{place.name}: "
     return f"{name}{node.reason}: {node.shown}" if node.data else f"{name}{node.reason}"

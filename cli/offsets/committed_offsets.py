@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition, UnreadableNode
-from zkgroups.core.znodes.offset_codec import decode_offset_path
+from zkgroups.core.layouts.layout import Layout, OffsetPlace
+from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import GroupNotFoundError
 
@@ -16,24 +17,11 @@ from ..shared.options import Options
 from ..shared.progress import counted
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetNodePath:
-    """The path of a node at or below `offsets`, split up. `name` is None for a node above the partitions."""
-
-    group: str
-    topic: str | None
-    name: str | None
-
-    @classmethod
-    def of(cls, node: UnreadableNode) -> OffsetNodePath:
-        """Split the path of a node that cannot be read."""
-        names = [*node.path.split("/")[2:], None, None, None]
-        return cls(str(names[0]), names[2], names[3])
-
-    @property
-    def at(self) -> TopicPartition | None:
-        """The partition; None if the name is not a partition number."""
-        return None if self.topic is None or self.name is None else decode_offset_path(self.topic, self.name)
+def place_of(node: UnreadableNode, layout: Layout = LEGACY) -> OffsetPlace:
+    """Return the group, topic and partition that the path of a node names, as far as it does."""
+    found = layout.place(node.path)
+    assert found is not None  # the node was read as one of the layout
+    return found
 
 
 @dataclass(slots=True)
@@ -51,41 +39,54 @@ class GroupOffsets:
 
 
 def read_offsets(
-    options: Options, registry: Registry, groups: Collection[str], topics: ChosenPartitions | None = None
+    options: Options,
+    registry: Registry,
+    groups: Collection[str],
+    topics: ChosenPartitions | None = None,
+    layout: Layout = LEGACY,
 ) -> Iterator[CommittedOffset | UnreadableNode]:
     """Yield the chosen offsets of these groups while they are read. Unreadable nodes are yielded in their place."""
-    found = registry.offsets(groups)
-    return (each for each in counted(options, found, "offsets") if _is_chosen(each, topics))
+    found = registry.offsets(groups, layout=layout)
+    return (each for each in counted(options, found, "offsets") if _is_chosen(each, topics, layout))
 
 
-def _is_chosen(found: CommittedOffset | UnreadableNode, topics: ChosenPartitions | None) -> bool:
+def _is_chosen(found: CommittedOffset | UnreadableNode, topics: ChosenPartitions | None, layout: Layout) -> bool:
     if topics is None:
         return True
     if isinstance(found, CommittedOffset):
         return is_chosen(found.at, topics)
-    path = OffsetNodePath.of(found)
-    if path.at is not None:
-        return is_chosen(path.at, topics)
-    # A forbidden node above the partitions may hide chosen offsets. A node with an invalid name hides none, so it is
-    # chosen only with its whole topic.
-    return path.topic is None or (path.topic in topics and (path.name is None or topics[path.topic] is None))
+    place = place_of(found, layout)
+    if place.at is not None:
+        return is_chosen(place.at, topics)
+    # A node above the partitions may hide chosen offsets. A node with an invalid name hides none, so it is chosen only
+    # with its whole topic.
+    return place.topic is None or (place.topic in topics and (not place.is_misnamed or topics[place.topic] is None))
 
 
 def read_offsets_by_group(
-    options: Options, registry: Registry, groups: Collection[str], topics: ChosenPartitions | None = None
+    options: Options,
+    registry: Registry,
+    groups: Collection[str],
+    topics: ChosenPartitions | None = None,
+    layout: Layout = LEGACY,
 ) -> dict[str, GroupOffsets]:
     """Return the chosen offsets of each of these groups, in order. A group without any has an empty entry."""
     by_group = {name: GroupOffsets(name) for name in groups}
-    for found in read_offsets(options, registry, groups, topics):
+    for found in read_offsets(options, registry, groups, topics, layout):
         if isinstance(found, CommittedOffset):
             by_group[found.group].offsets[found.at] = found
             continue
-        path = OffsetNodePath.of(found)
-        if path.at is None or isinstance(found, ForbiddenNode):
-            by_group[path.group].others.append(found)
+        place = place_of(found, layout)
+        if place.at is None or isinstance(found, ForbiddenNode):
+            by_group[place.group].others.append(found)
         else:
-            by_group[path.group].offsets[path.at] = found
+            by_group[place.group].offsets[place.at] = found
     return by_group
+
+
+def group_exists(registry: Registry, name: str, layout: Layout = LEGACY) -> bool:
+    """Return whether a layout has a group."""
+    return registry.group(name).exists() if layout == LEGACY else name in registry.groups(layout)
 
 
 def existing_groups(registry: Registry, groups: Iterable[GroupOffsets], tally: Tally) -> list[GroupOffsets]:

@@ -10,10 +10,11 @@ from typing import Final
 import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, TopicPartition, UnreadableNode
+from zkgroups.core.layouts.layout import Layout
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.znodes.names import check_group
 from zkgroups.core.znodes.values import CurrentOffset
-from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
+from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
 
 from ..shared.arguments import ChosenPartitions, is_chosen, topics_option
 from ..shared.command_classes import Command
@@ -21,10 +22,11 @@ from ..shared.complete_names import complete_groups
 from ..shared.connect import connected
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, read_text, source_name
+from ..shared.layout_options import layout_options
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from .committed_offsets import read_offsets_by_group
+from .committed_offsets import group_exists, place_of, read_offsets_by_group
 
 _DIFFERENCES: Final = Table(
     "differences",
@@ -74,22 +76,32 @@ _Side = Mapping[TopicPartition, int | UnreadableNode | None]
     shell_complete=complete_groups,
     help="The group to compare, if a file has the offsets of several groups.",
 )
+@layout_options
 @click.pass_obj
-def diff(options: Options, /, a: _Source, b: _Source, topics: ChosenPartitions | None, group: str | None) -> None:
+def diff(
+    options: Options,
+    /,
+    a: _Source,
+    b: _Source,
+    topics: ChosenPartitions | None,
+    group: str | None,
+    layout: Layout,
+) -> None:
     """Show the differences between the offsets of A and B.
 
     A and B are names of groups, or @FILE for a file written by `offsets export`. DELTA is the offset of B minus the
-    offset of A. The exit code is 10 if there are differences.
+    offset of A. The exit code is 10 if there are differences. With --layout, the groups are those of another system.
 
     \b
     Example:
       zkgroups -z zk1:2181/kafka offsets diff billing invoices
       zkgroups -z zk1:2181/kafka offsets export billing > billing.json
       zkgroups -z zk1:2181/kafka offsets diff billing @billing.json --topic orders
+      zkgroups -z zk1:2181/kafka offsets diff billing @billing.json --layout kafka-1.1.0
     """
     files = [_file_side(source.file, group) for source in (a, b) if source.file is not None]
     groups = [source.group for source in (a, b) if source.group is not None]
-    found = _group_sides(options, groups, topics) if groups else {}
+    found = _group_sides(options, groups, topics, layout) if groups else {}
     left, right = (files.pop(0) if source.group is None else found[source.group] for source in (a, b))
     rows = list(_differences(left, right, topics))
     Output(options).write(_DIFFERENCES, rows)
@@ -108,14 +120,19 @@ def _file_side(file: Path, group: str | None) -> _Side:
     return {each.at: each.offset for each in records if group is None or each.group in (group, None)}
 
 
-def _group_sides(options: Options, groups: Collection[str], topics: ChosenPartitions | None) -> dict[str, _Side]:
-    """Read the offsets of the groups. A forbidden node is an error, because it cannot be compared."""
-    with connected(options) as registry:
-        by_group = read_offsets_by_group(options, registry, groups, topics)
+def _group_sides(
+    options: Options, groups: Collection[str], topics: ChosenPartitions | None, layout: Layout
+) -> dict[str, _Side]:
+    """Read the offsets of the groups. A node that hides partitions is an error, because they cannot be compared."""
+    with connected(options, layout=layout) as registry:
+        by_group = read_offsets_by_group(options, registry, groups, topics, layout)
         for name, each in by_group.items():
-            if forbidden := [node for node in each.others if isinstance(node, ForbiddenNode)]:
-                raise NoPermissionError(forbidden[0].path)
-            if not each.offsets and not registry.group(name).exists():
+            for node in each.others:
+                if isinstance(node, ForbiddenNode):
+                    raise NoPermissionError(node.path)
+                if not place_of(node, layout).is_misnamed:
+                    raise MalformedNodeError(node)
+            if not each.offsets and not group_exists(registry, name, layout):
                 raise GroupNotFoundError(name)
         return {name: {at: _value(found) for at, found in each.offsets.items()} for name, each in by_group.items()}
 

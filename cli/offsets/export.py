@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import click
 
-from zkgroups import CommittedOffset, ForbiddenNode, Registry
+from zkgroups import CommittedOffset, ForbiddenNode, Registry, UnreadableNode
+from zkgroups.core.layouts.layout import Layout
+from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_writer import format_offsets
 from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
@@ -18,8 +20,9 @@ from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
 from ..shared.input_files import write_lines
+from ..shared.layout_options import layout_options
 from ..shared.options import Options
-from .committed_offsets import OffsetNodePath, read_offsets
+from .committed_offsets import group_exists, place_of, read_offsets
 from .from_parquet import OffsetSelection, SnapshotSource, snapshot_options, snapshot_source
 from .reset_request import usage_error
 
@@ -45,6 +48,7 @@ def parse_file_format(_ctx: click.Context, _param: click.Parameter, name: str | 
     help="The file format; see above.",
 )
 @snapshot_options("Export the offsets of a snapshot instead of ZooKeeper's.")
+@layout_options
 @click.pass_obj
 def export(
     options: Options,
@@ -53,6 +57,7 @@ def export(
     matching: re.Pattern[str] | None,
     topics: ChosenPartitions | None,
     file_format: FileFormat,
+    layout: Layout,
     **given: Any,
 ) -> None:
     """Write the offsets of groups to stdout, for `zkgroups offsets import` and other tools.
@@ -70,6 +75,9 @@ def export(
     Nodes without a valid offset are left out and reported; the exit code is then 9. With --from-snapshot, the offsets
     come from a snapshot, and ZooKeeper is not contacted. The latest snapshot is used unless --at chooses another.
 
+    With --layout, the offsets are those that another system keeps in ZooKeeper. The file has the next message to read,
+    whatever that system stores.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka offsets export billing
@@ -82,12 +90,15 @@ def export(
         raise usage_error("no group is chosen: give GROUP..., or --groups REGEX")
     tally = Tally()
     if snapshot is not None:
+        if layout != LEGACY:
+            raise usage_error("--layout cannot be combined with --from-snapshot, whose offsets are already read")
         _export_snapshot(options, snapshot, selection, file_format, tally)
     else:
-        with connected(options) as registry:
-            groups = chosen_groups(registry, names, matching)
+        with connected(options, layout=layout) as registry:
+            groups = chosen_groups(registry, names, matching, layout)
             _check_one_group(file_format, groups)
-            write_lines(format_offsets(_records(options, registry, groups, topics, tally), file_format))
+            found = read_offsets(options, registry, groups, topics, layout)
+            write_lines(format_offsets(_records(registry, groups, found, layout, tally), file_format))
     tally.finish()
 
 
@@ -117,21 +128,25 @@ def _check_one_group(file_format: FileFormat, groups: Collection[str]) -> None:
 
 
 def _records(
-    options: Options, registry: Registry, groups: Collection[str], topics: ChosenPartitions | None, tally: Tally
+    registry: Registry,
+    groups: Collection[str],
+    offsets: Iterable[CommittedOffset | UnreadableNode],
+    layout: Layout,
+    tally: Tally,
 ) -> Iterator[OffsetRecord]:
     """Yield the valid offsets while they are read. Report unreadable nodes and missing groups as errors."""
     empty = dict.fromkeys(groups)
-    for found in read_offsets(options, registry, groups, topics):
+    for found in offsets:
         if isinstance(found, CommittedOffset):
             empty.pop(found.group, None)
             with tally.attempt():
                 yield OffsetRecord.of(found)
         else:
-            empty.pop(OffsetNodePath.of(found).group, None)
+            empty.pop(place_of(found, layout).group, None)
             tally.failed(
                 NoPermissionError(found.path) if isinstance(found, ForbiddenNode) else MalformedNodeError(found)
             )
     for name in empty:
         with tally.attempt():
-            if not registry.group(name).exists():
+            if not group_exists(registry, name, layout):
                 raise GroupNotFoundError(name)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
+from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.znodes.names import check_group, check_instance, check_topic, parse_partition
 
 from .complete_names import complete_groups, complete_instances, complete_partitions, complete_topics
 
 if TYPE_CHECKING:
     from zkgroups import Registry, TopicPartition
+    from zkgroups.core.layouts.layout import Layout
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -169,9 +171,11 @@ def session_option(*names: str, help: str) -> Callable[[Decorated], Decorated]:
     return click.option(*names, "session", metavar="HEX", callback=_session, help=help)
 
 
-def chosen_groups(registry: Registry, names: Collection[str], matching: re.Pattern[str] | None) -> list[str]:
+def chosen_groups(
+    registry: Registry, names: Collection[str], matching: re.Pattern[str] | None, layout: Layout = LEGACY
+) -> list[str]:
     """Return the named groups in their order, then the groups that match."""
-    found = [] if matching is None else [name for name in registry.groups() if matching.fullmatch(name)]
+    found = [] if matching is None else [name for name in registry.groups(layout) if matching.fullmatch(name)]
     return list(dict.fromkeys([*names, *found]))
 
 

@@ -77,6 +77,25 @@ def _instances(registry: Registry, ctx: click.Context) -> Iterable[str]:
     return [instance.id for instance in registry.group(ctx.params["group"]).instances()]
 
 
+def complete_layouts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the kinds of layouts, and the paths in ZooKeeper after them."""
+    from click.shell_completion import CompletionItem
+
+    kind, colon, path = incomplete.rpartition(":")
+    if not colon and not incomplete.startswith("/"):
+        return [CompletionItem(name) for name in _LAYOUTS if name.startswith(incomplete)]
+    directory = path.rpartition("/")[0]
+    try:
+        with _registry(ctx) as registry:
+            names = sorted(registry.client.get_children(directory or "/"))
+    except Exception:
+        return []
+    paths = (f"{kind}{colon}{directory}/{name}" for name in names)
+    return [CompletionItem(found) for found in paths if found.startswith(incomplete)]
+
+
+_LAYOUTS: Final = ("kafka-1.1.0", "legacy", "spark:/", "storm:/", "trident:/")
+
 complete_groups = _completing(_groups)
 complete_topics = _completing(_topics)
 complete_partitions = _completing(_partitions)

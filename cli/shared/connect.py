@@ -11,29 +11,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from zkgroups import Registry
+from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.exceptions import RefusedError, UnreachableError
 from zkgroups.zookeeper.connection_options import PASSWORD_VARIABLE, ConnectionOptions
 
 from .options import Options
 
+if TYPE_CHECKING:
+    from zkgroups.core.layouts.layout import Layout
+
 
 @contextmanager
-def connected(options: Options, *, writes: bool = False, creates: bool = False) -> Iterator[Registry]:
+def connected(
+    options: Options, *, writes: bool = False, creates: bool = False, layout: Layout = LEGACY
+) -> Iterator[Registry]:
     """Connect to the registry of the options. With `--read-only`, refuse a command that `writes`.
 
     A chroot without groups and brokers is probably a mistake, so it is an error, except for a command that `creates` a
-    group: it may be the first one.
+    group: it may be the first one. With another layout, its root must exist.
     """
     if writes:
         refuse_read_only(options)
     with open_registry(options) as registry:
         if not creates:
-            registry.require_root()
+            registry.require_root(layout)
         yield registry
 
 

@@ -11,6 +11,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ..core.layouts.legacy import LEGACY
+from ..core.layouts.parse_layout import parse_layout
 from ..core.znodes.names import check_group
 from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, join
 from ..deadline import Deadline
@@ -23,6 +25,7 @@ from .session.session import Session
 
 if TYPE_CHECKING:
     from ..core.doctor.findings import Checkup, Finding
+    from ..core.layouts.layout import Layout
     from ..core.znodes.group_description import GroupDescription
     from ..core.znodes.values import Broker, CommittedOffset, Topic, UnreadableNode
     from .group import Consumergroup
@@ -166,12 +169,16 @@ class Registry:
         if not self.server_is_read_only:
             self._context.session.sync(deadline=self._context.deadline())
 
-    def require_root(self) -> None:
+    def require_root(self, layout: Layout | str = LEGACY) -> None:
         """Raise `NoRegistryError` if there are neither groups nor brokers: the chroot is probably wrong.
 
-        Without this check, `groups()` and `describe()` return nothing in that case.
+        With a `layout`, raise it if the root of the layout is missing. Without this check, `groups()` and `describe()`
+        return nothing in these cases.
         """
-        chroot_check.require_root(self._context.session, self._context.deadline())
+        if (found := parse_layout(layout)).has_registrations:
+            chroot_check.require_root(self._context.session, self._context.deadline())
+        else:
+            chroot_check.require_node(self._context.session, found.root, self._context.deadline())
 
     # Groups
 
@@ -181,20 +188,36 @@ class Registry:
 
         return Consumergroup(name, self._context)
 
-    def groups(self) -> list[str]:
-        """Return the names of all groups, sorted. A group has registrations, owners or offsets."""
+    def groups(self, layout: Layout | str = LEGACY) -> list[str]:
+        """Return the names of all groups, sorted. A group has registrations, owners or offsets.
+
+        With a `layout`, return the groups that have offsets there.
+        """
+        if (found := parse_layout(layout)) != LEGACY:
+            from .reading import layout_reader
+
+            return layout_reader.groups_of(self._context, found)
         return sorted(self._context.session.children(CONSUMERS, deadline=self._context.deadline()) or [])
 
-    def offsets(self, groups: Iterable[str] | None = None) -> Iterator[CommittedOffset | UnreadableNode]:
+    def offsets(
+        self, groups: Iterable[str] | None = None, *, layout: Layout | str = LEGACY
+    ) -> Iterator[CommittedOffset | UnreadableNode]:
         """Yield every committed offset of these groups, or of all groups, in constant memory.
 
         A node that cannot be read is yielded as an `UnreadableNode`: a `MalformedNode` or a `ForbiddenNode`. Both have
         `path` and `reason`, but no `offset`, so check the type: `isinstance(found, CommittedOffset)`.
-        """
-        from .reading import group_reader
 
-        names = self.groups() if groups is None else [check_group(name) for name in groups]
-        return group_reader.every_offset(self._context, names)
+        `layout` says where the offsets are, if not where Kafka's own consumers keep them: `storm:/kafkastorm`, or any
+        other text that docs/layouts.md explains. Each offset is the next message to read, whatever is stored.
+        """
+        from .reading import group_reader, layout_reader
+
+        found = parse_layout(layout)
+        names = self.groups(found) if groups is None else [check_group(name) for name in groups]
+        if found == LEGACY:
+            return group_reader.every_offset(self._context, names)
+        read = layout_reader.read_offsets(self._context, found, names)
+        return (each.found for _group, offsets in read for each in offsets)
 
     def describe(self, groups: Iterable[str] | None = None) -> Iterator[GroupDescription]:
         """Describe these groups, or all groups, in the given order. Much faster than one call per group.

@@ -54,7 +54,7 @@ def decode_offset(path: str, data: bytes | None, *, version: int = 0) -> int | M
     """
     raw = data or b""
     try:
-        return _offset(raw)
+        return parse_offset(raw)
     except DecodingError as reason:
         return MalformedNode(path, raw, str(reason), version=version)
 
@@ -69,7 +69,8 @@ def is_plain_offset(data: bytes) -> bool:
     return data.isdigit() and len(data) < len(str(MAX_OFFSET))
 
 
-def _offset(raw: bytes) -> int:
+def parse_offset(raw: bytes) -> int:
+    """Return the offset that the bytes are. Raise DecodingError if they are none."""
     if not raw:
         raise DecodingError("empty")
     if is_negative_offset(raw):

@@ -32,6 +32,16 @@ def require_root(session: Session, deadline: Deadline) -> None:
     raise NoRegistryError(f"the {chroot} of {_name(session)} contains neither /consumers nor /brokers{hint}")
 
 
+def require_node(session: Session, path: str, deadline: Deadline) -> None:
+    """Raise `NoRegistryError` if a node is missing that everything else is below."""
+    if session.exists(path, deadline=deadline):
+        return
+    if not session.exists("/", deadline=deadline):
+        raise no_chroot(session, deadline)
+    chroot = f"below the chroot {session.chroot} of" if session.chroot else "in"
+    raise NoRegistryError(f"{path} does not exist {chroot} {_name(session)}: check the path and the chroot")
+
+
 def no_chroot(session: Session, deadline: Deadline) -> NoRegistryError:
     """Return the error for a chroot that is missing."""
     return NoRegistryError(f"{session.chroot} does not exist in {_name(session)}{_hint(session, deadline)}")

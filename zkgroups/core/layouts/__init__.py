@@ -1,0 +1,1 @@
+"""Layouts: where systems keep offsets in ZooKeeper, and how paths and values become offsets."""

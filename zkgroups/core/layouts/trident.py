@@ -1,0 +1,113 @@
+"""The layout of Trident's Kafka spouts (storm-kafka), transactional and opaque.
+
+    {root}/{group}/user/partition_{partition}/{transaction}
+    {root}/{group}/user/{topic}/partition_{partition}/{transaction}      if the spout reads several topics
+    {root}/{group}/coordinator/currtx                                    the next transaction to commit
+
+    {"offset":41,"nextOffset":55,"partition":3,"topic":"orders","broker":{...},"topology":{...}}
+
+`root` is `transactional.zookeeper.root` of Storm's configuration, and the group is the id of the stream. A node
+describes the batch of one transaction: its first message, and the message after its last one.
+
+The highest committed transaction counts, that is the highest one below `currtx`: its `nextOffset` is the next message
+to read. A transactional spout also writes the batches that it has only emitted. Trident emits these again when it
+starts, so they are not taken for committed. If no transaction is committed yet, the next message is the first of the
+lowest batch. Without a coordinator, as in a copy of `user`, the highest transaction counts.
+
+A transaction cannot be written without the others that belong to it, so zkgroups never writes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ..znodes.decoding import DecodingError, is_int, parse_json
+from .layout import Layout, LayoutNode, LayoutOffset, committed, latest, malformed, partition_of
+from .path_template import Field, PathTemplate
+from .stored_number import Stored, next_message
+from .storm import topic_of
+from .value_format import decode_object, json_number
+
+_BATCH, _COORDINATOR, _CURRENT = range(3)
+"""The numbers of the templates."""
+
+_FIRST_TRANSACTION: Final = 1
+
+
+class TridentLayout(Layout):
+    """The offsets of the streams below one root."""
+
+    def __init__(self, root: str) -> None:
+        path, text = f"{root.rstrip('/')}/{{group}}", f"trident:{root}"
+        templates = [
+            PathTemplate.parse(f"{path}/user/{{topic}}/partition_{{partition}}/{{transaction}}", optional=Field.TOPIC),
+            PathTemplate.parse(f"{path}/coordinator"),
+            PathTemplate.parse(f"{path}/coordinator/currtx"),
+        ]
+        super().__init__(text, text, templates, Stored.NEXT)
+
+    def offsets(self, group: str, nodes: Sequence[LayoutNode]) -> Iterator[LayoutOffset]:
+        """Yield the offset of the transaction that counts, for each partition."""
+        batches = [node for node in nodes if node.template == _BATCH]
+        coordinator = [node for node in nodes if node.template != _BATCH]
+        try:
+            current = _current_transaction(coordinator)
+        except _UnreadableNode as unreadable:
+            yield unreadable.in_place(group)
+            return
+        directories: dict[str, list[LayoutNode]] = {}
+        for node in batches:
+            if node.forbidden is None:
+                directories.setdefault(node.path.rpartition("/")[0], []).append(node)
+            else:
+                yield LayoutOffset(group, node.fields.get(Field.TOPIC), partition_of(node.fields), node.forbidden, None)
+        yield from latest(_offset(group, siblings, current) for siblings in directories.values())
+
+
+class _UnreadableNode(Exception):
+    """The current transaction cannot be read, so no transaction is known to be committed. Never leaves this module."""
+
+    def __init__(self, node: LayoutNode, reason: str) -> None:
+        super().__init__(reason)
+        self._node = node
+        self._reason = reason
+
+    def in_place(self, group: str) -> LayoutOffset:
+        """Return the node in the place of all offsets of the group."""
+        if self._node.forbidden is not None:
+            return LayoutOffset(group, None, None, self._node.forbidden, None)
+        return malformed(group, None, None, self._node, self._reason)
+
+
+def _current_transaction(nodes: Sequence[LayoutNode]) -> int | None:
+    """Return the next transaction to commit; None without a coordinator."""
+    for node in nodes:
+        if node.forbidden is not None:
+            raise _UnreadableNode(node, node.forbidden.reason)
+        if node.template == _CURRENT:
+            number = parse_json(node.data.decode(errors="replace"))
+            if not is_int(number):
+                raise _UnreadableNode(node, "not the number of a transaction")
+            return number
+    return _FIRST_TRANSACTION if nodes else None
+
+
+def _offset(group: str, batches: Sequence[LayoutNode], current: int | None) -> LayoutOffset:
+    """Return the offset of a partition, given its batches."""
+    ordered = sorted(batches, key=_transaction)
+    done = [node for node in ordered if current is None or _transaction(node) < current]
+    node, name = (done[-1], "nextOffset") if done else (ordered[0], "offset")
+    topic, partition = node.fields.get(Field.TOPIC), partition_of(node.fields)
+    try:
+        if partition is None:
+            raise DecodingError("its name is not a partition")
+        values = decode_object(node.data)
+        offset = next_message(json_number(values, name), Stored.NEXT)
+        return committed(group, topic_of(values, node.fields), partition, offset, node)
+    except DecodingError as reason:
+        return malformed(group, topic, partition, node, str(reason))
+
+
+def _transaction(node: LayoutNode) -> int:
+    return int(node.fields[Field.TRANSACTION])

@@ -1,0 +1,168 @@
+"""Read the offsets of any layout: follow its path templates from the root, with one bulk read for each level.
+
+The nodes of some groups are in memory at a time, because a layout may need several nodes for one offset. The layout
+`legacy` has a faster reader of its own (`group_reader.py`), which needs no more memory for larger groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from ...core.layouts.layout import Layout, LayoutNode, LayoutOffset, in_order, is_misnamed_in
+from ...core.layouts.path_template import Field, Fields, PathTemplate, Segment
+from ...core.znodes.values import ForbiddenNode
+from ...exceptions import NoPermissionError
+from ..requests import bulk_read
+from ..requests.node import Node
+from ..session.registry_context import RegistryContext
+from .group_reader import GROUPS_AT_ONCE, MAX_GROUPS_AT_ONCE
+from .tree_walk import TopicFilter, all_topics
+
+
+def groups_of(context: RegistryContext, layout: Layout) -> list[str]:
+    """Return the names of all groups of a layout, sorted."""
+    template = layout.templates[0]
+    if layout.own_group is not None:
+        return [layout.own_group] if context.session.exists(layout.root, deadline=context.deadline()) else []
+    level = [_root(template)]
+    while level and Field.GROUP not in level[0].fields:
+        level = list(_below(context, template, level, None, _refuse))
+    return sorted({place.fields[Field.GROUP] for place in _with_next_directory(context, template, level)})
+
+
+def read_offsets(
+    context: RegistryContext, layout: Layout, groups: Iterable[str], wanted: TopicFilter = all_topics
+) -> Iterator[tuple[str, list[LayoutOffset]]]:
+    """Yield the offsets of each of these groups, sorted by topic and partition. Groups without any have an empty list.
+
+    A node that cannot be read or decoded does not affect other nodes.
+    """
+    remaining = iter(groups)
+    count = GROUPS_AT_ONCE
+    while names := list(islice(remaining, count)):
+        nodes: dict[str, list[LayoutNode]] = {name: [] for name in names}
+        for number in range(len(layout.templates)):
+            for node in _nodes(context, layout, number, nodes.keys(), wanted):
+                nodes[layout.group_of(node.fields) or ""].append(node)
+        for name in names:
+            yield name, offsets_of(layout, name, nodes[name], wanted)
+        count = min(2 * count, MAX_GROUPS_AT_ONCE)
+
+
+def offsets_of(layout: Layout, group: str, nodes: Sequence[LayoutNode], wanted: TopicFilter) -> list[LayoutOffset]:
+    """Return the wanted offsets of a group, sorted."""
+    return in_order(each for each in layout.offsets(group, nodes) if wanted(group, each.topic or ""))
+
+
+# Following a template
+
+
+class _Place(NamedTuple):
+    """A path that leads to nodes of a layout, or is one of them."""
+
+    path: str
+    position: int
+    fields: Fields
+    is_misnamed: bool = False
+
+
+def _root(template: PathTemplate) -> _Place:
+    return _Place(template.root, template.start, {})
+
+
+def _nodes(
+    context: RegistryContext, layout: Layout, number: int, groups: Collection[str], wanted: TopicFilter
+) -> Iterator[LayoutNode]:
+    """Yield all nodes of these groups that a template leads to, and the forbidden directories above such nodes."""
+    template = layout.templates[number]
+    forbidden: list[LayoutNode] = []
+
+    def note(place: _Place, node: ForbiddenNode) -> None:
+        if layout.group_of(place.fields) is None:
+            raise NoPermissionError(node.path)
+        forbidden.append(LayoutNode(number, place.fields, node.path, forbidden=node))
+
+    def is_wanted(place: _Place) -> bool:
+        group, topic = layout.group_of(place.fields), place.fields.get(Field.TOPIC)
+        if group is None:
+            return True
+        return group in groups and (topic is None or wanted(group, topic))
+
+    level = [place for place in [_root(template)] if is_wanted(place)]
+    ends: list[_Place] = []
+    while level:
+        ends += (place for place in level if template.is_end(place.position) or place.is_misnamed)
+        level = [place for place in _below(context, template, level, groups, note) if is_wanted(place)]
+    yield from forbidden
+    for place, node in zip(ends, bulk_read.nodes(context, (place.path for place in ends)), strict=True):
+        if node is not None:
+            yield _layout_node(number, place, node)
+
+
+def _layout_node(number: int, place: _Place, node: Node | ForbiddenNode) -> LayoutNode:
+    if isinstance(node, ForbiddenNode):
+        return LayoutNode(number, place.fields, place.path, forbidden=node)
+    times = node.created_ms, node.modified_ms
+    return LayoutNode(
+        number, place.fields, place.path, node.data, node.mzxid, *times, node.version, is_misnamed=place.is_misnamed
+    )
+
+
+def _below(
+    context: RegistryContext,
+    template: PathTemplate,
+    level: Sequence[_Place],
+    groups: Collection[str] | None,
+    on_forbidden: Callable[[_Place, ForbiddenNode], None],
+) -> Iterator[_Place]:
+    """Yield the places one name below. Names that are known from the template or from `groups` are not listed."""
+    to_list: list[_Place] = []
+    for place in level:
+        if place.is_misnamed or not (choices := template.choices(place.position)):
+            continue
+        names = _known_names(choices[0][0], groups) if len(choices) == 1 else None
+        if names is None:
+            to_list.append(place)
+        else:
+            yield from _steps(template, place, names)
+    listings = bulk_read.children(context, (place.path for place in to_list))
+    for place, found in zip(to_list, listings, strict=True):
+        if isinstance(found, ForbiddenNode):
+            on_forbidden(place, found)
+        else:
+            yield from _steps(template, place, sorted(found or ()))
+
+
+def _known_names(segment: Segment, groups: Collection[str] | None) -> list[str] | None:
+    """Return the names that match a segment; None if only ZooKeeper knows them."""
+    if segment.is_literal:
+        return [segment.text]
+    if groups is None or segment.fields != (Field.GROUP,):
+        return None
+    return [name for group in groups if (name := segment.fill({Field.GROUP: group})) is not None]
+
+
+def _steps(template: PathTemplate, place: _Place, names: Iterable[str]) -> Iterator[_Place]:
+    directory = "" if place.path == "/" else place.path
+    for name in names:
+        if (step := template.step(place.position, name)) is not None:
+            yield _Place(f"{directory}/{name}", step[0], {**place.fields, **step[1]})
+        elif is_misnamed_in(template, place.position, name):
+            yield _Place(f"{directory}/{name}", place.position, place.fields, is_misnamed=True)
+
+
+def _with_next_directory(context: RegistryContext, template: PathTemplate, level: Sequence[_Place]) -> Iterator[_Place]:
+    """Leave out groups without the directory that the template names below them. Such groups have no offsets here."""
+    following = template.choices(level[0].position) if level else ()
+    if len(following) != 1 or not following[0][0].is_literal:
+        yield from level
+        return
+    for place, names in zip(level, bulk_read.children(context, (place.path for place in level)), strict=True):
+        if isinstance(names, ForbiddenNode) or following[0][0].text in (names or ()):
+            yield place
+
+
+def _refuse(_place: _Place, node: ForbiddenNode) -> None:
+    raise NoPermissionError(node.path)
