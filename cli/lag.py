@@ -9,7 +9,10 @@ from enum import Enum
 
 import click
 
+from zkgroups import GroupDescription, MalformedNode
+from zkgroups.core.layouts.layout import Layout
 from zkgroups.core.offsets.lag import GroupLag
+from zkgroups.exceptions import MalformedNodeError
 
 from .groups.description_rows import describe_groups, lag_row, total_lag_row
 from .groups.description_tables import LAGS, TIME_LAGS, TOTAL_LAGS, TOTAL_TIME_LAGS
@@ -28,6 +31,7 @@ from .shared.connect import connected
 from .shared.durations import duration_option, duration_text
 from .shared.errors_to_exit_codes import Tally
 from .shared.exit_codes import ExitCode
+from .shared.layout_options import layout_options
 from .shared.messages import say
 from .shared.options import Format, Options
 from .shared.output import Output, Row
@@ -75,6 +79,7 @@ class _Order(Enum):
     "fail_over_age",
     help="With --time, exit with code 10 if the first unread message of a group is older than this",
 )
+@layout_options
 @click.pass_obj
 def lag(
     options: Options,
@@ -88,6 +93,7 @@ def lag(
     fail_over: int | None,
     with_time: bool,
     fail_over_age: float | None,
+    layout: Layout,
 ) -> None:
     """Show how far groups are behind the log ends. Needs the brokers: -b HOST:PORT.
 
@@ -103,6 +109,8 @@ def lag(
     The age is by the clock of this machine, within a second or 1 %. If the times of messages are not in order, the
     newest time up to that message counts. A dash means that it is unknown, e.g. with brokers before 0.10.1.
 
+    With --layout, the command shows the lag of jobs of another system, which keeps its offsets in ZooKeeper.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 lag billing
@@ -111,14 +119,18 @@ def lag(
       zkgroups -z zk1:2181/kafka -b kafka1:9092 lag --summary --top 10
       zkgroups -z zk1:2181/kafka -b kafka1:9092 lag billing --fail-over 10000
       zkgroups -z zk1:2181/kafka -b kafka1:9092 lag billing --time --fail-over-age 1h
+      zkgroups -z zk1:2181 -b kafka1:9092 lag --layout storm:/kafkastorm
     """
     if fail_over_age is not None and not with_time:
         raise click.UsageError("--fail-over-age needs --time", click.get_current_context())
     output, tally = Output(options), Tally()
-    with brokers(options, what_for="lag") as found, connected(options) as registry:
-        chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
-        groups = list(counted(options, describe_groups(registry, chosen, tally, must_exist=names), "groups"))
-        lags = read_lags(found, groups, topics)
+    with brokers(options, what_for="lag") as found, connected(options, layout=layout) as registry:
+        everything = not names and matching is None
+        chosen = registry.groups(layout) if everything else chosen_groups(registry, names, matching, layout)
+        described = describe_groups(registry, chosen, tally, must_exist=names, layout=layout)
+        groups = list(counted(options, described, "groups"))
+        _report_hidden(groups, layout, tally)
+        lags = read_lags(found, groups, topics, layout)
         with reported_as(LAG_UNKNOWN, tally):
             check_leaders(found, logs_of(lags))
         times = TimeLags({}) if with_time else None
@@ -149,6 +161,15 @@ def lag(
     tally.finish()
     if over or late:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
+
+
+def _report_hidden(groups: Iterable[GroupDescription], layout: Layout, tally: Tally) -> None:
+    """Report the nodes whose partitions nobody knows, so that they are missing in the result."""
+    for group in groups:
+        for node in group.unreadable:
+            place = layout.place(node.path)
+            if isinstance(node, MalformedNode) and place and place.at is None and not place.is_misnamed:
+                tally.failed(MalformedNodeError(node))
 
 
 def _late(options: Options, lags: Sequence[GroupLag], times: TimeLags | None, seconds: float | None) -> list[str]:

@@ -245,14 +245,27 @@ class GuardFailedError(RefusedError):
 
 
 class GroupMigratedError(RefusedError):
-    """The group has a migration mark, so members cannot join it. A malformed mark counts, too."""
+    """The group has a migration mark, so members cannot join it. A malformed mark counts, too.
 
-    def __init__(self, group: str, what: str, *, plan: str | None = None, target: str | None = None) -> None:
+    With a `layout`, it is a group outside of `/consumers`, which no other plan can move.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        what: str,
+        *,
+        plan: str | None = None,
+        target: str | None = None,
+        layout: str | None = None,
+    ) -> None:
         import shlex
 
-        way = f"`zkgroups migrate {'unmark' if plan else 'unmark --force'} {shlex.quote(group)}`"
+        words = [*(["--layout", layout] if layout else []), *([] if plan else ["--force"]), group]
+        way = f"`zkgroups migrate unmark {shlex.join(words)}`"
         ways = f"`zkgroups migrate rollback` or {way}" if plan else way
-        super().__init__(f"group {group!r} {what}: run {ways} to let members join again")
+        purpose = "let another plan move it" if layout else "let members join again"
+        super().__init__(f"group {group!r} {what}: run {ways} to {purpose}")
         self.group = group
         self.plan = plan
         self.target = target

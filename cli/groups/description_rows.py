@@ -20,6 +20,8 @@ from zkgroups import (
     UnevaluableRegistration,
     UnreadableNode,
 )
+from zkgroups.core.layouts.layout import Layout
+from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.offsets.lag import GroupLag, LagNote, LogRanges, PartitionLag, group_lag
 from zkgroups.core.times import to_ms
 from zkgroups.core.znodes.migration_mark import Mark
@@ -31,10 +33,10 @@ from ..shared.output import Row
 
 
 def describe_groups(
-    registry: Registry, names: Iterable[str], tally: Tally, *, must_exist: Collection[str]
+    registry: Registry, names: Iterable[str], tally: Tally, *, must_exist: Collection[str], layout: Layout = LEGACY
 ) -> Iterator[GroupDescription]:
     """Yield the existing groups while they are read. Report forbidden nodes, and missing groups in `must_exist`."""
-    for found in registry.describe(names):
+    for found in registry.describe(names, layout=layout):
         with tally.attempt():
             if found.state is not GroupState.DEAD:
                 yield found

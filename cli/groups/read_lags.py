@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from zkgroups import GroupDescription
+from zkgroups.core.layouts.layout import Layout
+from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.offsets.lag import GroupLag, LogRanges, group_lag, partitions_of_group, subscribes_by_pattern
 from zkgroups.exceptions import NotConnectedError
 
@@ -19,16 +21,19 @@ LAG_UNKNOWN: Final = "log ends and lag are unknown"
 
 
 def read_lags(
-    brokers: Brokers, groups: Sequence[GroupDescription], topics: ChosenPartitions | None = None
+    brokers: Brokers,
+    groups: Sequence[GroupDescription],
+    topics: ChosenPartitions | None = None,
+    layout: Layout = LEGACY,
 ) -> list[GroupLag]:
     """Compute the lags of all groups at once. The offsets were read before the log ends, so that no lag is negative."""
     named = {topic for group in groups for topic in group.subscribed}
     known = brokers.partitions(None if subscribes_by_pattern(groups) else named)
     partitions = [
-        [each for each in partitions_of_group(group, known) if is_chosen(each.at, topics)] for group in groups
+        [each for each in partitions_of_group(group, known, layout) if is_chosen(each.at, topics)] for group in groups
     ]
     logs = brokers.ranges({each.at for some in partitions for each in some})
-    return [group_lag(group, some, logs) for group, some in zip(groups, partitions, strict=True)]
+    return [group_lag(group, some, logs, layout) for group, some in zip(groups, partitions, strict=True)]
 
 
 def check_leaders(brokers: Brokers, logs: LogRanges) -> None:

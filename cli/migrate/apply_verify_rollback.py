@@ -24,10 +24,10 @@ from ..shared.spark_options import spark_options, writing_options
 from .both_sides import (
     broker_options,
     check_brokers,
-    check_zookeeper,
     plan_argument,
     source_options,
     without_zookeeper_option,
+    writers_stopped_option,
 )
 from .engines import EngineOptions, engine_option, has_few_offsets, steps_shown
 from .moved_groups import show_moved_groups
@@ -71,7 +71,7 @@ def migration_session(
             chosen.spark.check_writes_to(destination)
         check_brokers(brokers)
         if zookeeper is not None:
-            check_zookeeper(zookeeper)
+            zookeeper.connect().close()
     with chosen.open(options, local=local) as engine:
         yield MigrationSession(options, engine, destination, brokers, zookeeper)
 
@@ -79,11 +79,12 @@ def migration_session(
 @click.command(cls=Command)
 @plan_argument
 @without_zookeeper_option
+@writers_stopped_option
 @execute_option
 @engine_option
 @writing_options
 @click.pass_obj
-def apply(options: Options, /, destination: str, execute: bool, **given: Any) -> None:
+def apply(options: Options, /, destination: str, writers_stopped: bool, execute: bool, **given: Any) -> None:
     """Write the planned offsets of all unblocked groups.
 
     Without --execute, the command only shows what it would do. It writes nothing to a group if an instance has
@@ -100,6 +101,9 @@ def apply(options: Options, /, destination: str, execute: bool, **given: Any) ->
     another ZooKeeper or chroot do not see the lock: never run two such plans with one target at once. If a run is
     paused, loses its lock and then writes, the group is reported as overtaken.
 
+    For a plan with another --layout, nothing in ZooKeeper shows whether the jobs that write its offsets still run. Stop
+    them first, and add --writers-stopped. Otherwise nothing is written.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate apply /data/plan
@@ -108,10 +112,10 @@ def apply(options: Options, /, destination: str, execute: bool, **given: Any) ->
     if execute:
         refuse_read_only(options)
     with migration_session(options, destination, given, what_for="migrate apply") as migration:
-        apply_plan(migration, execute=execute)
+        apply_plan(migration, execute=execute, writers_stopped=writers_stopped)
 
 
-def apply_plan(migration: MigrationSession, *, execute: bool) -> None:
+def apply_plan(migration: MigrationSession, *, execute: bool, writers_stopped: bool) -> None:
     """Apply the plan, show the result for each group, and exit with the matching code."""
     from zkgroups.migration.steps import apply
 
@@ -122,6 +126,7 @@ def apply_plan(migration: MigrationSession, *, execute: bool) -> None:
             migration.brokers,
             migration.zookeeper,
             execute=execute,
+            writers_stopped=writers_stopped,
             on_progress=on_progress,
         )
     _show_results(migration, run)
@@ -198,12 +203,20 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
     "the brokers is left alone. With --force, ZooKeeper keeps the higher offsets.",
 )
 @without_zookeeper_option
+@writers_stopped_option
 @execute_option
 @engine_option
 @writing_options
 @click.pass_obj
 def rollback(
-    options: Options, /, destination: str, force: bool, to_zookeeper: bool, execute: bool, **given: Any
+    options: Options,
+    /,
+    destination: str,
+    force: bool,
+    to_zookeeper: bool,
+    writers_stopped: bool,
+    execute: bool,
+    **given: Any,
 ) -> None:
     """Restore the earlier offsets of all groups on the brokers, and let legacy members join again.
 
@@ -212,7 +225,8 @@ def rollback(
     and the exit code is then 4. With --to-zookeeper, legacy members continue where the new consumers stopped: this
     progress is copied to ZooKeeper first. Offsets of deleted topics are not restored. A group with offsets of a
     recreated topic is left unchanged; with --force all other offsets are restored. Offsets that legacy members have
-    committed in ZooKeeper since the plan are kept, and reported.
+    committed in ZooKeeper since the plan are kept, and reported. For a plan with another --layout, --to-zookeeper needs
+    --writers-stopped. It is not possible for spark and trident.
 
     \b
     Example:
@@ -233,6 +247,7 @@ def rollback(
                 execute=execute,
                 force=force,
                 to_zookeeper=to_zookeeper,
+                writers_stopped=writers_stopped,
                 on_progress=on_progress,
             )
         if run.left and not force:

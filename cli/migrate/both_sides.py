@@ -27,6 +27,15 @@ without_zookeeper_option = click.option(
 """Passes `without_zookeeper`, for plans made from a snapshot."""
 
 
+writers_stopped_option = click.option(
+    "--writers-stopped",
+    is_flag=True,
+    help="For a plan with another --layout: declare that nothing writes these offsets in ZooKeeper any more. zkgroups "
+    "cannot see it.",
+)
+"""Passes `writers_stopped`."""
+
+
 def broker_options(options: Options, *, what_for: str) -> BrokerOptions:
     """Return options that can be sent to Spark workers."""
     if options.bootstrap_server is None:
@@ -55,5 +64,5 @@ def check_brokers(brokers: BrokerOptions) -> None:
 def check_zookeeper(zookeeper: ZooKeeperSource) -> list[str]:
     """Connect once, and return the selected groups."""
     with zookeeper.connect() as registry:
-        registry.require_root()
-        return list(filter(zookeeper.has_group, registry.groups()))
+        registry.require_root(zookeeper.layout)
+        return zookeeper.selected_groups(registry)

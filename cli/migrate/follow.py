@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from zkgroups.core.layouts.layout import Layout
+from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.migration.offset_decision import OutOfRange, Rule
 from zkgroups.core.times import utc
 
@@ -23,7 +25,7 @@ from ..shared.output import Column, Output, Table
 from ..shared.progress import status_line
 from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
 from ..shared.spark_options import spark_options
-from .both_sides import plan_argument
+from .both_sides import plan_argument, writers_stopped_option
 from .engines import engine_option, stored_plan
 from .options import out_of_range_option
 from .tables import plain
@@ -50,6 +52,7 @@ _FOLLOWED: Final = Table(
 @out_of_range_option
 @click.option("--to-zookeeper", is_flag=True, help="Follow in the other direction: from the brokers to ZooKeeper.")
 @seconds_option("--every", default=1.0, help="Time between two passes over all offsets.")
+@writers_stopped_option
 @execute_option
 @engine_option
 @spark_options
@@ -60,6 +63,7 @@ def follow(
     destination: str,
     on_out_of_range: str,
     to_zookeeper: bool,
+    writers_stopped: bool,
     every: float,
     execute: bool,
     **given: Any,
@@ -77,6 +81,9 @@ def follow(
     stay on the brokers: `migrate status` shows such a group as "not marked", and `migrate rollback --force` restores
     it.
 
+    For a plan with another --layout, nothing in ZooKeeper shows whether the jobs that write its offsets still run. So
+    the command follows until Ctrl-C. Then stop the jobs, and run it again with --writers-stopped, which finishes.
+
     Afterwards, `migrate status` shows "moved on" for groups with later offsets than planned. A plain rollback skips
     such a group; use `migrate rollback --to-zookeeper`.
 
@@ -92,7 +99,7 @@ def follow(
     from zkgroups.migration.following.follow import follow
 
     with (
-        connected(options, writes=execute) as registry,
+        connected(options, writes=execute, layout=_layout(rows)) as registry,
         brokers(options, what_for="following", patient=True) as found,
         recorded_signals() as recorded,
         status_line(options) as line,
@@ -103,6 +110,7 @@ def follow(
             registry,
             execute=execute,
             to_zookeeper=to_zookeeper,
+            writers_stopped=writers_stopped,
             rule=Rule(OutOfRange(on_out_of_range)),
             every=every,
             on_progress=_PassPrinter(options, line, execute=execute),
@@ -122,6 +130,12 @@ def _read(options: Options, destination: str, given: dict[str, Any]) -> Sequence
         from zkgroups.migration.summaries import plan_rows
 
         return list(plan_rows(engine, destination))
+
+
+def _layout(rows: Sequence[PlanRow]) -> Layout:
+    from zkgroups.core.layouts.parse_layout import parse_layout
+
+    return parse_layout(rows[0].layout) if rows else LEGACY
 
 
 class _PassPrinter:

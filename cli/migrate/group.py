@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import click
 
+from zkgroups.core.layouts.layout import Layout
+from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.offset_decision import Rule
 from zkgroups.core.migration.target_names import Renaming
@@ -18,10 +20,12 @@ from ..shared.arguments import execute_option, group_argument
 from ..shared.command_classes import Command
 from ..shared.connect import refuse_read_only
 from ..shared.input_files import FolderUri
+from ..shared.layout_options import layout_options
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.spark_options import writing_options
 from .apply_verify_rollback import MigrationSession, apply_plan, migration_session
+from .both_sides import writers_stopped_option
 from .engines import engine_option, steps_shown
 from .options import rule_is_given, rule_of, rule_options
 
@@ -34,10 +38,22 @@ _NOTHING_TO_WRITE: Final = (MigrationStage.BLOCKED, MigrationStage.NOTHING)
 @click.option("--as", "target", metavar="NAME", help="Another name for the group on the brokers.")
 @rule_options
 @execute_option
+@writers_stopped_option
 @engine_option
 @writing_options
+@layout_options
 @click.pass_obj
-def group(options: Options, /, group: str, destination: str, target: str | None, execute: bool, **given: Any) -> None:
+def group(
+    options: Options,
+    /,
+    group: str,
+    destination: str,
+    target: str | None,
+    execute: bool,
+    writers_stopped: bool,
+    layout: Layout,
+    **given: Any,
+) -> None:
     """Move one group: `migrate plan` and `migrate apply` in one command, with the same checks.
 
     DEST is a folder for the plan and its reports. Without --execute, the command only shows what it would do. If the
@@ -45,19 +61,22 @@ def group(options: Options, /, group: str, destination: str, target: str | None,
     group was blocked, stop its members or choose another --on-out-of-range, and run the command again. `migrate
     verify` and `migrate rollback` take the same folder.
 
+    With --layout, the command moves a group of another system. Stop its jobs, and add --writers-stopped.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate group invoices moved
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate group invoices moved --execute
+      zkgroups -z zk1:2181 -b kafka1:9092 migrate group spout moved --layout storm:/kafkastorm
     """
     if execute:
         refuse_read_only(options)
     request = _GroupRequest(
-        group, Renaming({group: check_group(target)} if target else {}), rule_of(given), rule_is_given()
+        group, Renaming({group: check_group(target)} if target else {}), rule_of(given), rule_is_given(), layout
     )
     with migration_session(options, destination, given, what_for="migrate group") as migration:
         _plan(migration, request)
-        apply_plan(migration, execute=execute)
+        apply_plan(migration, execute=execute, writers_stopped=writers_stopped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +87,7 @@ class _GroupRequest:
     renaming: Renaming
     rule: Rule
     rule_is_given: bool
+    layout: Layout
 
 
 def _plan(migration: MigrationSession, request: _GroupRequest) -> None:
@@ -85,7 +105,7 @@ def _plan(migration: MigrationSession, request: _GroupRequest) -> None:
             f"The plan in {migration.destination} has nothing to write: making a new one.",
         )
     assert migration.zookeeper is not None
-    source = replace(migration.zookeeper, groups=re.escape(request.group))
+    source = replace(migration.zookeeper, groups=re.escape(request.group), layout=request.layout.text)
     with steps_shown(migration.options, migration.engine) as on_progress:
         plan(
             migration.engine,
@@ -113,6 +133,10 @@ def _replaceable_plan(migration: MigrationSession, request: _GroupRequest) -> st
     if [(each.group, each.target) for each in states] != [(request.group, target)]:
         raise RefusedError(
             f"the plan in {migration.destination} is for other groups, or for another target name: use another folder"
+        )
+    if request.layout.text not in (head.layout, LEGACY.text):
+        raise RefusedError(
+            f"the plan in {migration.destination} was made with the layout {head.layout}: use another folder"
         )
     if states[0].stage in _NOTHING_TO_WRITE and not states[0].mark:
         return head.plan

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from zkgroups.core.layouts.layout import Layout
+from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.migration.plan_rows import MatchRow, ReportRow
 from zkgroups.exceptions import DamagedFileError
@@ -16,6 +18,7 @@ from ..shared.command_classes import Command
 from ..shared.engine_options import arrow_installed
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FolderUri
+from ..shared.layout_options import layout_options
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
@@ -45,6 +48,7 @@ _PLANS: Final = Table(
         Column("BROKERS", "brokers", wide=True),
         Column("KEPT-FOR", "retention_seconds", wide=True, right=True, show=days),
         Column("RULE", "rule", wide=True),
+        Column("LAYOUT", "layout", wide=True),
         Column("DESTINATION", "destination"),
     ),
 )
@@ -64,6 +68,7 @@ _PLANS: Final = Table(
 @click.option("--parallelism", type=click.IntRange(1, 1024), help="Number of reading tasks; one per core by default.")
 @engine_option
 @writing_options
+@layout_options
 @click.pass_obj
 def plan(
     options: Options,
@@ -74,6 +79,7 @@ def plan(
     stale_after: float | None,
     skip_stale: bool,
     without_brokers: bool,
+    layout: Layout,
     **given: Any,
 ) -> None:
     """Decide on every offset, and store the decisions with their reasons. Nothing else is written.
@@ -85,17 +91,21 @@ def plan(
     --on-out-of-range says how to treat it), or if two groups would get the same name. The exit code is then 4; `migrate
     show` lists the reasons. The other groups can be moved.
 
+    With --layout, the plan moves offsets that another system keeps in ZooKeeper. The later steps read them from the
+    same place.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan --groups 'bill.*' --on-out-of-range earliest
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan --rename-regex 'old-(.*)' '\\1'
       zkgroups -b kafka1:9092 migrate plan /data/plan --from-snapshot /data/groups
+      zkgroups -z zk1:2181 -b kafka1:9092 migrate plan /data/plan --layout storm:/kafkastorm
     """
     check_stale(stale_after, skip_stale=skip_stale)
     rule, renaming, chosen = rule_of(given, skip_stale=skip_stale), renaming_of(given), EngineOptions.of(given)
     brokers = None if without_brokers else broker_options(options, what_for="a plan (or --without-brokers)")
-    source = _source(options, snapshot, at, given)
+    source = _source(options, snapshot, at, layout, given)
     local = _is_local(source, chosen, destination)
     if not local:
         _check_before_spark(source, brokers, chosen, destination)
@@ -138,11 +148,15 @@ def _check_before_spark(source: Source, brokers: BrokerOptions | None, chosen: E
         check_zookeeper(source)
 
 
-def _source(options: Options, snapshot: str | None, at: str | None, selected: dict[str, Any]) -> Source:
+def _source(options: Options, snapshot: str | None, at: str | None, layout: Layout, selected: dict[str, Any]) -> Source:
     if snapshot is None:
         if at is not None:
             raise click.UsageError("--at needs --from-snapshot DIR", click.get_current_context())
-        return source_options(options, **selected)
+        return source_options(options, layout=layout.text, **selected)
+    if layout != LEGACY:
+        raise click.UsageError(
+            "--layout cannot be combined with --from-snapshot, which knows its layout", click.get_current_context()
+        )
     with arrow_installed("migrate"):
         from zkgroups.migration.snapshot_source import SnapshotSource
 

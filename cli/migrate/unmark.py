@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from zkgroups.core.layouts.layout import Layout
 from zkgroups.core.znodes.values import UnreadableNode
 from zkgroups.exceptions import GroupNotFoundError, RefusedError
 from zkgroups.zookeeper.session.registry_context import context_of
 
+from ..offsets.committed_offsets import group_exists
 from ..shared.arguments import groups_argument
 from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors_to_exit_codes import Tally
+from ..shared.layout_options import layout_options
 from ..shared.messages import say
 from ..shared.options import Options
 
@@ -25,8 +28,9 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @groups_argument
 @click.option("--force", is_flag=True, help="Also remove a mark that cannot be read, or that belongs to a live move.")
+@layout_options
 @click.pass_obj
-def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
+def unmark(options: Options, names: tuple[str, ...], force: bool, layout: Layout) -> None:
     """Remove the migration marks of groups, so that legacy members may join them again.
 
     `migrate rollback` does this itself. A group that `migrate switch` has moved is refused without --force, because
@@ -42,11 +46,12 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
     from zkgroups.zookeeper.admin import migration_marks as marks
 
     tally = Tally()
-    with connected(options, writes=True) as registry:
-        for name in () if force else names:
+    with connected(options, writes=True, layout=layout) as registry:
+        for name in names if layout.has_registrations and not force else ():
             _refuse_routed(registry, name)
-        found = marks.read(context_of(registry), names)
-        for group, error in marks.remove(context_of(registry), names, plan=None, force=force).items():
+        context = context_of(registry)
+        found = marks.read(context, names, layout)
+        for group, error in marks.remove(context, names, plan=None, force=force, layout=layout).items():
             with tally.attempt():
                 if error is not None:
                     raise error
@@ -57,7 +62,7 @@ def unmark(options: Options, names: tuple[str, ...], force: bool) -> None:
                         f"removed the mark of group {group!r}: "
                         f"{it.reason if isinstance(it, UnreadableNode) else f'the group {it.shown}'}",
                     )
-                elif registry.group(group).exists():
+                elif group_exists(registry, group, layout):
                     say(options, f"group {group!r} has no migration mark: nothing was changed")
                 else:
                     raise GroupNotFoundError(group)

@@ -32,6 +32,7 @@ from ..shared.layout_options import layout_options
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
+from .adopt import adopt
 from .committed_offsets import group_exists, place_of, read_offsets
 from .delete import delete
 from .diff import diff
@@ -58,7 +59,7 @@ _OFFSETS: Final = Table(
 
 @click.group(cls=Group)
 def offsets() -> None:
-    """Read, set, reset, delete, export, import and compare committed offsets.
+    """Read, set, reset, delete, export, import, compare and adopt committed offsets.
 
     A committed offset is the number of the next message to read. An offset is written only if no other client has
     changed it since this command read it. set and import do not let an offset go back unless --backward is given.
@@ -69,7 +70,7 @@ def offsets() -> None:
     """
 
 
-for command in (set_offset, reset, delete, export, import_offsets, diff):
+for command in (set_offset, reset, delete, export, import_offsets, diff, adopt):
     offsets.add_command(command)
 
 

@@ -105,7 +105,7 @@ def import_offsets(
             for node in each.others:
                 if isinstance(node, ForbiddenNode):
                     tally.failed(NoPermissionError(node.path))
-        plans = [_plan(name, current[name].offsets, offsets, backward=backward) for name, offsets in wanted.items()]
+        plans = [plan_each(name, current[name].offsets, offsets, backward=backward) for name, offsets in wanted.items()]
         if not wanted:
             say(options, f"{source} has no offsets.")
         apply_changes(options, registry, plans, ApplyOptions(execute, force, undo_file), tally)
@@ -157,14 +157,14 @@ def offsets_by_group(records: Iterable[OffsetRecord], group: str | None) -> Offs
     return by_group
 
 
-def _plan(
+def plan_each(
     group: str,
     current: Mapping[TopicPartition, CurrentOffset],
     wanted: Mapping[TopicPartition, int | None],
     *,
     backward: bool,
 ) -> GroupChanges:
-    """Plan the import for one group. Leave out partitions without an offset in both the source and ZooKeeper."""
+    """Plan to set the offsets of one group. Leave out partitions without an offset in both the source and ZooKeeper."""
     found = {at: current.get(at) for at, offset in wanted.items() if offset is not None or at in current}
     changes = plan_reset(found, None, ToEach(wanted))
     return GroupChanges(group, changes if backward else refuse_backward(changes))

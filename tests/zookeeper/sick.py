@@ -146,10 +146,13 @@ def _offsets(tree: Tree) -> set[Place]:
         ("unreadable-offset", tree.put(f"stopper/offsets/orders/{partition}", data))
         for partition, data in STOPPERS.items()
     }
+    tree.put("singular/offsets/orders/0", b"5")
+    tree.put("singular/offset/orders/0", b"6")
     return (
         padded
         | stoppers
         | {
+            ("singular-offset", "/consumers/singular/offset/orders"),
             ("negative-offset", tree.put("negative/offsets/orders/0", b"-1")),
             ("misnamed-offset", tree.put("misnamed/offsets/orders/01", b"5")),
         }

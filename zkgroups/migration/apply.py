@@ -40,24 +40,40 @@ Offsets = Mapping[TopicPartition, int]
 
 
 def apply_groups(
-    rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, *, execute: bool
+    rows: Sequence[PlanRow],
+    brokers: Brokers,
+    registry: Registry | None,
+    *,
+    execute: bool,
+    writers_stopped: bool = False,
 ) -> Sequence[ReportRow]:
     """Move these groups; without `execute`, only report what would be done. Pass all rows of each group.
 
     Groups are marked as moving while they are written, and as moved when they are done: zkgroups members then no longer
     join them. Without a registry, ZooKeeper is neither checked nor marked.
+
+    Nothing in ZooKeeper shows whether the jobs of other systems still run. `writers_stopped` declares that they do not.
+    Without it, such groups are left.
     """
     check_made_with_brokers(rows)
-    return _Apply(by_target(rows), brokers, registry, execute=execute).run() if rows else []
+    if not rows:
+        return []
+    return _Apply(by_target(rows), brokers, registry, execute=execute, writers_stopped=writers_stopped).run()
 
 
 class _Apply(RunContext):
     """One call of `apply_groups`."""
 
     def __init__(
-        self, plans: Mapping[str, PlanRows], brokers: Brokers, registry: Registry | None, *, execute: bool
+        self,
+        plans: Mapping[str, PlanRows],
+        brokers: Brokers,
+        registry: Registry | None,
+        *,
+        execute: bool,
+        writers_stopped: bool,
     ) -> None:
-        super().__init__(plans, brokers, registry, execute=execute)
+        super().__init__(plans, brokers, registry, execute=execute, writers_stopped=writers_stopped)
         self._marked: set[str] = set()
         """Targets whose groups this call has marked."""
         self._marked_before: set[str] = set()
@@ -69,6 +85,7 @@ class _Apply(RunContext):
         """Apply the plan and report every row."""
         for target, rows in self._plans.items():
             self.leave(target, column(rows, "obstacles")[0])
+            self.leave(target, self.writers_unknown())
         self.leave_invalid_names()
         with self.locked(target for target in self._remaining if needs_mark(self._plans[target])):
             return self._run()
@@ -109,7 +126,7 @@ class _Apply(RunContext):
         if self._registry is None:
             return
         targets = self._targets_by_group(target for target in self._remaining if needs_mark(self._plans[target]))
-        found = marks.read(context_of(self._registry), targets)
+        found = marks.read(context_of(self._registry), targets, self._layout)
         for group, mark in found.items():
             if obstacles := mark_obstacles(mark, self._plan):
                 self.leave(targets[group], obstacles)
@@ -121,7 +138,9 @@ class _Apply(RunContext):
     def _put_marks(self, targets: Mapping[str, str]) -> None:
         assert self._registry is not None
         context = context_of(self._registry)
-        answers = marks.put(context, targets, plan=self._plan, state=MarkState.MOVING, unmarked=True)
+        answers = marks.put(
+            context, targets, plan=self._plan, state=MarkState.MOVING, unmarked=True, layout=self._layout
+        )
         for group, error in answers.items():
             if error is None:
                 self._marked.add(targets[group])
@@ -144,7 +163,8 @@ class _Apply(RunContext):
         by_group = self._targets_by_group(targets)
         if self._registry is None or not by_group:
             return {}
-        return {by_group[group]: state for group, state in read_sources(self._registry, by_group).items()}
+        found = read_sources(self._registry, by_group, self._layout)
+        return {by_group[group]: state for group, state in found.items()}
 
     def _source_obstacles(self, target: str, sources: Mapping[str, SourceState]) -> list[Obstacle]:
         return source_obstacles(self._plans[target], sources[target]) if target in sources else []
@@ -204,10 +224,10 @@ class _Apply(RunContext):
         failed = {target for target, of_target in answers.items() if any(of_target.values())}
         done = (target for target in self._remaining if target not in failed and target not in conflicts)
         moved = self._targets_by_group(target for target in done if needs_mark(self._plans[target]))
-        context = context_of(self._registry)
-        errors = marks.put(context, moved, plan=self._plan, state=MarkState.MOVED, replace=True)
+        context, plan, layout = context_of(self._registry), self._plan, self._layout
+        errors = marks.put(context, moved, plan=plan, state=MarkState.MOVED, replace=True, layout=layout)
         unmarked = self._targets_by_group(self._unwritten(states, failed, answers))
-        errors |= marks.remove(context, unmarked, plan=self._plan, state=MarkState.MOVING)
+        errors |= marks.remove(context, unmarked, plan=plan, state=MarkState.MOVING, layout=layout)
         targets = moved | unmarked
         self._mark_errors = {
             targets[group]: str(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))

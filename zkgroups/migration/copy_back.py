@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..core.layouts.layout import OneOffsetPerNode
+from ..core.layouts.legacy import LEGACY
 from ..core.migration.changes_since_plan import PlanRows, instance_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.plan_rows import MigrationStep, Outcome
@@ -13,15 +15,18 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset
 from ..exceptions import UnavailableError
 from ..input_errors import ZkgroupsException
+from ..zookeeper.layout_writer import advance_offsets
 from ..zookeeper.registry import Registry
+from ..zookeeper.session.registry_context import context_of
 from .report import Answers, Report
 
 
 class CopyBack:
     """Copies the progress of groups that this plan has moved."""
 
-    def __init__(self, registry: Registry, report: Report, *, execute: bool) -> None:
+    def __init__(self, registry: Registry, layout: OneOffsetPerNode, report: Report, *, execute: bool) -> None:
         self._registry = registry
+        self._layout = layout
         self._report = report
         self._execute = execute
 
@@ -57,6 +62,8 @@ class CopyBack:
         """Write these offsets, unless ZooKeeper has higher ones by now."""
         offsets = self._registry.group(group).offsets
         try:
+            if self._layout != LEGACY:
+                return advance_offsets(context_of(self._registry), self._layout, group, wanted)
             found = offsets.fetch_many(wanted)
             nodes: dict[OffsetKey, OffsetNode] = {
                 (at.topic, at.partition): OffsetNode(None, it.offset if isinstance(it, CommittedOffset) else None)

@@ -7,6 +7,8 @@ from itertools import chain
 
 from ..core.columns import column
 from ..core.kafka_values import NativeGroup, NativeOffset
+from ..core.layouts.layout import Layout, LayoutOffset
+from ..core.layouts.legacy import LEGACY
 from ..core.migration.changes_since_plan import PlanRows
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.source_and_target_state import OffsetNodes, SourceState, TargetState, TopicIds
@@ -15,11 +17,11 @@ from ..core.znodes.names import parse_partition
 from ..core.znodes.offset_codec import decode_offset, is_plain_offset
 from ..core.znodes.paths import Part
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import ForbiddenNode, UnreadableNode
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, UnreadableNode
 from ..input_errors import InvalidNameError, ZkgroupsException
 from ..kafka import Brokers
 from ..kafka.sendable import check_native_group
-from ..zookeeper.reading import group_reader, tree_walk
+from ..zookeeper.reading import group_reader, layout_reader, tree_walk
 from ..zookeeper.reading.tree_walk import PartDirectory
 from ..zookeeper.registry import Registry
 from ..zookeeper.requests.bulk_read import Block
@@ -29,13 +31,13 @@ from ..zookeeper.session.registry_context import context_of
 # ZooKeeper
 
 
-def read_sources(registry: Registry, groups: Iterable[str]) -> dict[str, SourceState]:
+def read_sources(registry: Registry, groups: Iterable[str], layout: Layout = LEGACY) -> dict[str, SourceState]:
     """Read the live instances and all offsets of these groups, as the ZooKeeper leader has them now."""
     names = list(dict.fromkeys(groups))
     registry.sync()
     instances: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
     unreadable = dict.fromkeys(names, "")
-    for siblings in tree_walk.instances(context_of(registry), names):
+    for siblings in tree_walk.instances(context_of(registry), names if layout.has_registrations else ()):
         group, hidden = siblings.key.group, siblings.key.forbidden
         instances[group] = tuple(siblings.names)
         unreadable[group] = "" if hidden is None else f"{hidden.path}: {hidden.reason}"
@@ -44,8 +46,12 @@ def read_sources(registry: Registry, groups: Iterable[str]) -> dict[str, SourceS
         ids = {instance.id for instance in dead}
         instances[group] = tuple(id for id in instances[group] if id not in ids)
     offsets = {group: OffsetNodes() for group in names}
-    for block in tree_walk.leaves(context_of(registry), names, Part.OFFSETS):
-        _add_nodes(block, offsets)
+    if layout == LEGACY:
+        for block in tree_walk.leaves(context_of(registry), names, Part.OFFSETS):
+            _add_nodes(block, offsets)
+    else:
+        for group, found in layout_reader.read_offsets(context_of(registry), layout, names):
+            _add_offsets(found, offsets[group])
     return {group: SourceState(instances[group], offsets[group], unreadable[group]) for group in names}
 
 
@@ -61,6 +67,14 @@ def _add_nodes(block: Block[PartDirectory], offsets: Mapping[str, OffsetNodes]) 
             offsets[place.group].add([(place.topic or None, partition)], [None], [None])
         elif partition is not None:
             offsets[place.group].add([(place.topic, partition)], [node.mzxid], [_offset(node)])
+
+
+def _add_offsets(found: Iterable[LayoutOffset], offsets: OffsetNodes) -> None:
+    """Add the offsets of a group in another layout. A node that does not name its partition is left out."""
+    for each in found:
+        if each.node is None or each.partition is not None:
+            offset = each.found.offset if isinstance(each.found, CommittedOffset) else None
+            offsets.add([(each.topic, each.partition)], [None if each.node is None else each.node.zxid], [offset])
 
 
 def _offset(node: Node) -> int | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from ..core.columns import Columns, column, grouped
 from ..core.kafka_values import NativeGroup, NativeOffset
+from ..core.layouts.legacy import LEGACY
 from ..core.migration.obstacles import GroupFacts, obstacles
 from ..core.migration.offset_decision import Action, Decision, NoOffset, Reason, Rule, Unknown, decide
 from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow, places
@@ -61,6 +62,7 @@ class PlanSettings:
     - `stale_after`: an offset is stale if it was not committed for this many seconds.
     - `topics`: the regular expression that chose the topics.
     - `topics_created`: the zxid that created each topic. An older offset belongs to an earlier topic with that name.
+    - `layout`: where the offsets are in ZooKeeper.
     """
 
     plan: str
@@ -73,6 +75,7 @@ class PlanSettings:
     stale_after: float | None = None
     topics: str | None = None
     topics_created: Mapping[str, int] = field(default_factory=dict)
+    layout: str = LEGACY.text
 
     def row_fields(self) -> dict[str, Any]:
         """Return the fields that have the same value in all rows of the plan."""

@@ -48,6 +48,7 @@ class PlanSummary:
     - `cluster`: the id of the brokers' cluster.
     - `retention_seconds`: how long the brokers keep the offsets of an unused group.
     - `rule`: the `Rule` of the plan, as text.
+    - `layout`: where the offsets are in ZooKeeper, as text.
     - `groups`, `blocked`: the number of groups, and of groups with obstacles.
     - `counts`: the number of rows by action and by reason.
     """
@@ -60,6 +61,7 @@ class PlanSummary:
     cluster: str | None
     retention_seconds: float | None
     rule: str | None
+    layout: str
     groups: int
     blocked: int
     counts: Mapping[str, int]
@@ -110,7 +112,7 @@ def _settings(
             retention, cluster = connected.offsets_retention(), connected.cluster_id()
     if isinstance(source, ZooKeeperSource):
         with source.connect() as registry:
-            topics, names = topic_creation_zxids(registry), list(filter(source.has_group, registry.groups()))
+            topics, names = topic_creation_zxids(registry), source.selected_groups(registry)
     now = time.time_ns() // 1_000_000
     settings = PlanSettings(
         plan=f"{timestamp_text(_utc(now))}-{uuid.uuid4().hex[:8]}",
@@ -122,6 +124,7 @@ def _settings(
         stale_after=stale_after,
         topics=source.topics,
         topics_created=topics,
+        layout=source.layout,
     )
     return settings, names
 
@@ -167,6 +170,7 @@ class _PlanJob:
             cluster=self.settings.cluster,
             retention_seconds=self.settings.retention_seconds,
             rule=str(self.settings.rule),
+            layout=self.settings.layout,
             groups=counts.groups,
             blocked=counts.left,
             counts=counts.counts,
@@ -203,6 +207,7 @@ def summary(engine: Engine, destination: str) -> PlanSummary:
         cluster=head.cluster,
         retention_seconds=head.retention_seconds,
         rule=head.rule,
+        layout=head.layout,
         groups=len(found),
         blocked=sum(bool(group.obstacles) for group in found),
         counts=plan_totals(found),

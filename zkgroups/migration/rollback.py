@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
+from ..core.layouts.layout import OneOffsetPerNode
+from ..core.layouts.parse_layout import parse_layout
 from ..core.migration.changes_since_plan import PlanRows, by_target, member_obstacles, recreated_obstacles
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.plan_rows import PlanRow, ReportRow
@@ -47,6 +49,7 @@ def rollback_groups(
     execute: bool,
     force: bool = False,
     to_zookeeper: bool = False,
+    writers_stopped: bool = False,
 ) -> list[ReportRow]:
     """Restore the targets of these groups; without `execute`, only report what would be done.
 
@@ -59,22 +62,35 @@ def rollback_groups(
     `force` restores it, but copies nothing. A target with active members is always left, and so is a target that
     this plan cannot have moved. Offsets of missing topics are skipped. Marks are removed at the end. Offsets in
     ZooKeeper that are newer than the plan are kept, and reported as `Outcome.NEWER`.
+
+    Nothing in ZooKeeper shows whether the jobs of other systems run. Progress is copied to their offsets only if
+    `writers_stopped` declares that they do not.
     """
     check_made_with_brokers(rows)
     if to_zookeeper and registry is None:
         raise InvalidOptionError("to_zookeeper", True, "it needs a ZooKeeper to copy offsets to")
     if not rows:
         return []
-    return _Rollback(by_target(rows), brokers, registry, execute=execute, force=force).run(to_zookeeper=to_zookeeper)
+    if to_zookeeper and not isinstance(layout := parse_layout(rows[0].layout), OneOffsetPerNode):
+        raise InvalidOptionError("to_zookeeper", True, f"offsets of layout {layout.location} cannot be written back")
+    run = _Rollback(by_target(rows), brokers, registry, execute=execute, force=force, writers_stopped=writers_stopped)
+    return run.run(to_zookeeper=to_zookeeper)
 
 
 class _Rollback(RunContext):
     """One call of `rollback_groups`."""
 
     def __init__(
-        self, plans: Mapping[str, PlanRows], brokers: Brokers, registry: Registry | None, *, execute: bool, force: bool
+        self,
+        plans: Mapping[str, PlanRows],
+        brokers: Brokers,
+        registry: Registry | None,
+        *,
+        execute: bool,
+        force: bool,
+        writers_stopped: bool,
     ) -> None:
-        super().__init__(plans, brokers, registry, execute=execute)
+        super().__init__(plans, brokers, registry, execute=execute, writers_stopped=writers_stopped)
         self._force = force
         self._states: Mapping[str, TargetState] = {}
         """The targets before the rollback."""
@@ -163,7 +179,7 @@ class _Rollback(RunContext):
             for target, group in self._groups().items()
             if (todo[target].touched or self._has_removable_mark(target)) and not not_moved(self._plans[target])
         }
-        found = read_sources(self._registry, groups.values()) if groups else {}
+        found = read_sources(self._registry, groups.values(), self._layout) if groups else {}
         return {target: found[group] for target, group in groups.items()}
 
     def _copy_back(
@@ -171,8 +187,11 @@ class _Rollback(RunContext):
     ) -> None:
         """Copy the progress of these targets to ZooKeeper before it is removed from the brokers."""
         assert self._registry is not None
+        assert isinstance(self._layout, OneOffsetPerNode)  # checked at the start
+        for target in targets:
+            self.leave(target, self.writers_unknown())
         plans = {target: self._plans[target] for target in targets if target not in self._left}
-        copy_back = CopyBack(self._registry, self._report, execute=self._execute)
+        copy_back = CopyBack(self._registry, self._layout, self._report, execute=self._execute)
         for target, obstacles in copy_back.copy(plans, sources, states).items():
             self.leave(target, obstacles)
 
@@ -210,7 +229,7 @@ class _Rollback(RunContext):
             return
         groups = {group: target for target, group in self._groups().items()}
         self._registry.sync()  # otherwise a recent mark might be missed
-        found = marks.read(context_of(self._registry), groups)
+        found = marks.read(context_of(self._registry), groups, self._layout)
         self._marks = {groups[group]: mark for group, mark in found.items()}
 
     def _has_removable_mark(self, target: str) -> bool:
@@ -240,5 +259,5 @@ class _Rollback(RunContext):
             for target in self._marks
             if target not in unfinished and self._has_removable_mark(target)
         }
-        answered = marks.remove(context_of(self._registry), groups, plan=self._plan)
+        answered = marks.remove(context_of(self._registry), groups, plan=self._plan, layout=self._layout)
         return {groups[group]: error for group, error in answered.items() if error is not None}

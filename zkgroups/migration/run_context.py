@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from ..core.columns import column
+from ..core.layouts.parse_layout import parse_layout
 from ..core.migration.changes_since_plan import PlanRows
 from ..core.migration.obstacles import Obstacle, ObstacleKind
 from ..core.migration.target_names import name_error
@@ -21,14 +22,22 @@ class RunContext:
     """One call for whole groups of one plan. `plans` maps each target to its rows."""
 
     def __init__(
-        self, plans: Mapping[str, PlanRows], brokers: Brokers, registry: Registry | None, *, execute: bool
+        self,
+        plans: Mapping[str, PlanRows],
+        brokers: Brokers,
+        registry: Registry | None,
+        *,
+        execute: bool,
+        writers_stopped: bool,
     ) -> None:
         self._first = next(iter(plans.values()))[0]
         self._plan = self._first.plan
+        self._layout = parse_layout(self._first.layout)
         self._plans = plans
         self._brokers = brokers
         self._registry = registry
         self._execute = execute
+        self._writers_stopped = writers_stopped
         self._report = Report()
         self._left: dict[str, list[Obstacle]] = {}
         """Why targets are left unchanged."""
@@ -40,6 +49,12 @@ class RunContext:
         """Leave this target unchanged if there are any obstacles."""
         if obstacles:
             self._left.setdefault(target, []).extend(obstacles)
+
+    def writers_unknown(self) -> list[Obstacle]:
+        """Return an obstacle if jobs may still write the offsets in ZooKeeper. For a dry run, it does not matter."""
+        if not self._execute or self._writers_stopped or self._registry is None or self._layout.has_registrations:
+            return []
+        return [Obstacle(ObstacleKind.WRITERS_UNKNOWN, detail=self._layout.location)]
 
     def leave_invalid_names(self) -> None:
         """Leave groups with invalid names, as in a plan that was edited."""

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.layouts.legacy import LEGACY
 from ..core.migration.offset_decision import NoOffset
 from ..core.migration.target_names import Renaming
 from ..core.selection import Selection, check_expression
@@ -34,6 +35,7 @@ class SnapshotSource:
     at: str = LATEST
     groups: str | None = None
     topics: str | None = None
+    layout: str = LEGACY.text
 
     def __post_init__(self) -> None:
         check_expression("groups", self.groups)

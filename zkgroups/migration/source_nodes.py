@@ -8,18 +8,20 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from ..core.columns import Columns
+from ..core.layouts.layout import Layout, LayoutOffset
+from ..core.layouts.legacy import LEGACY
 from ..core.migration.offset_decision import NoOffset
 from ..core.selection import Selection
 from ..core.times import LATEST_MS
 from ..core.znodes.names import parse_partition
 from ..core.znodes.paths import Part
 from ..core.znodes.values import CommittedOffset, ForbiddenNode, UnreadableNode
-from ..zookeeper.reading import group_reader, tree_walk
-from ..zookeeper.reading.tree_walk import PartDirectory, PlainOffsets
+from ..zookeeper.reading import group_reader, layout_reader, tree_walk
+from ..zookeeper.reading.tree_walk import PartDirectory, PlainOffsets, TopicFilter
 from ..zookeeper.registry import Registry
 from ..zookeeper.requests.bulk_read import Block
 from ..zookeeper.requests.node import Node
-from ..zookeeper.session.registry_context import context_of
+from ..zookeeper.session.registry_context import RegistryContext, context_of
 from .plan import SourceNode
 
 
@@ -37,11 +39,13 @@ MAX_NODES: Final = 20_000
 _Nodes = Sequence[SourceNode]
 
 
-def source_chunks(registry: Registry, groups: Sequence[NamedGroup], topics: str | None) -> Iterator[_Nodes]:
+def source_chunks(
+    registry: Registry, groups: Sequence[NamedGroup], topics: str | None, layout: Layout = LEGACY
+) -> Iterator[_Nodes]:
     """Yield the nodes of these groups, all nodes of some targets at a time."""
     chunk: list[_Nodes] = []
     size = 0
-    for found in _by_target(registry, groups, topics):
+    for found in _by_target(registry, groups, topics, layout):
         more = sum(map(len, found))
         if chunk and size + more > MAX_NODES:
             yield Columns.joined(SourceNode, chunk)
@@ -52,21 +56,35 @@ def source_chunks(registry: Registry, groups: Sequence[NamedGroup], topics: str 
         yield Columns.joined(SourceNode, chunk)
 
 
-def _by_target(registry: Registry, groups: Sequence[NamedGroup], topics: str | None) -> Iterator[list[_Nodes]]:
+def _by_target(
+    registry: Registry, groups: Sequence[NamedGroup], topics: str | None, layout: Layout
+) -> Iterator[list[_Nodes]]:
     """Yield the nodes of each target. A group without offsets is left out: nothing can be planned for it."""
     context, names = context_of(registry), [each.group for each in groups]
     targets = {each.group: each.target for each in groups}
     members: dict[str, list[SourceNode]] = {}
-    for place, name, node in tree_walk.nodes(tree_walk.registrations(context, names)):
+    registered = tree_walk.registrations(context, names) if layout.has_registrations else ()
+    for place, name, node in tree_walk.nodes(registered):
         if (member := _member(place.group, targets[place.group], name, node)) is not None:
             members.setdefault(place.group, []).append(member)
-    wanted = Selection(topics=topics).has_topic
-    blocks = tree_walk.leaves(context, names, Part.OFFSETS, wanted)
-    offsets = chain.from_iterable(_offsets(block, targets) for block in blocks)
+    offsets = _all_offsets(context, targets, Selection(topics=topics).has_topic, layout)
     for _target, of_target in groupby(offsets, lambda found: targets[found[0]]):
         found = [*of_target]
         with_offsets = dict.fromkeys(group for group, _nodes in found)
         yield [*(nodes for _group, nodes in found), *(members[group] for group in with_offsets if group in members)]
+
+
+def _all_offsets(
+    context: RegistryContext, targets: Mapping[str, str], wanted: TopicFilter, layout: Layout
+) -> Iterator[tuple[str, _Nodes]]:
+    """Yield the offsets of all groups, some of one group at a time."""
+    if layout == LEGACY:
+        for block in tree_walk.leaves(context, targets, Part.OFFSETS, wanted):
+            yield from _offsets(block, targets)
+        return
+    for group, found in layout_reader.read_offsets(context, layout, targets, wanted):
+        if found:
+            yield group, [_offset_of_layout(targets[group], each) for each in found]
 
 
 def _member(group: str, target: str, name: str, node: Node | ForbiddenNode) -> SourceNode | None:
@@ -116,6 +134,18 @@ def _offset(target: str, place: PartDirectory, name: str, node: Node | Forbidden
     else:
         found = group_reader.offset_named(place.group, place.topic, name, node)
         known = known._replace(zxid=node.mzxid, committed_ms=_time(node.modified_ms))
+    return _with_offset(known, found)
+
+
+def _offset_of_layout(target: str, offset: LayoutOffset) -> SourceNode:
+    found, node = offset.found, offset.node
+    known = SourceNode(group=offset.group, target=target, member=False, topic=offset.topic, partition=offset.partition)
+    if node is not None:
+        known = known._replace(zxid=node.zxid, committed_ms=_time(node.modified_ms))
+    return _with_offset(known, found)
+
+
+def _with_offset(known: SourceNode, found: CommittedOffset | UnreadableNode) -> SourceNode:
     if isinstance(found, CommittedOffset):
         return known._replace(offset=found.offset)
     forbidden = isinstance(found, ForbiddenNode)

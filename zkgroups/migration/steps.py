@@ -74,15 +74,18 @@ def apply(
     zookeeper: ConnectionOptions | None,
     *,
     execute: bool,
+    writers_stopped: bool = False,
     on_progress: OnProgress | None = None,
 ) -> ExecutionResult:
     """Write the offsets of the plan in this folder; without `execute`, only report what would be done.
 
-    Groups with obstacles are left unchanged. Without a ZooKeeper, its guards are skipped. `on_progress` is called with
-    the name of each step when it starts.
+    Groups with obstacles are left unchanged. Without a ZooKeeper, its guards are skipped. `writers_stopped` declares
+    that nothing writes the offsets in ZooKeeper any more, for layouts where zkgroups cannot see it. `on_progress` is
+    called with the name of each step when it starts.
     """
     connections = MigrationConnections.of(brokers, zookeeper)
-    run = _Run(engine, destination, connections, MigrationStep.APPLY, ApplyOperation(execute), execute)
+    operation = ApplyOperation(execute, writers_stopped)
+    run = _Run(engine, destination, connections, MigrationStep.APPLY, operation, execute)
     return engine.run(run, on_progress)
 
 
@@ -95,18 +98,19 @@ def rollback(
     execute: bool,
     force: bool = False,
     to_zookeeper: bool = False,
+    writers_stopped: bool = False,
     on_progress: OnProgress | None = None,
 ) -> ExecutionResult:
     """Restore the targets of the plan in this folder; without `execute`, only report what would be done.
 
     Groups with later commits are left unchanged, unless `force` is given, or `to_zookeeper` copies their progress to
-    ZooKeeper first.
+    ZooKeeper first. `writers_stopped` is needed to copy it to offsets of another system: see `apply`.
     """
     if to_zookeeper and zookeeper is None:
         raise InvalidOptionError("to_zookeeper", True, "it needs a ZooKeeper to copy offsets to")
     connections, operation = (
         MigrationConnections.of(brokers, zookeeper),
-        RollbackOperation(execute, force, to_zookeeper),
+        RollbackOperation(execute, force, to_zookeeper, writers_stopped),
     )
     run = _Run(engine, destination, connections, MigrationStep.ROLLBACK, operation, execute)
     return engine.run(run, on_progress)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..core.columns import Columns, column
+from ..core.layouts.layout import Layout
+from ..core.layouts.legacy import LEGACY
+from ..core.layouts.parse_layout import parse_layout
 from ..core.migration.changes_since_plan import by_group, by_target
 from ..core.migration.comparison import compare_rows
 from ..core.migration.group_status import GroupStatus, group_status
@@ -22,11 +25,12 @@ def verify_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Registry 
     """Compare all rows of these groups with both sides. Without a registry, compare only the target."""
     check_made_with_brokers(rows)
     plans = by_target(rows)
-    sources = {} if registry is None else read_sources(registry, column(rows, "group"))
+    layout = parse_layout(rows[0].layout) if rows else LEGACY
+    sources = {} if registry is None else read_sources(registry, column(rows, "group"), layout)
     targets = read_targets(brokers, plans, members=False)
     ids = read_topic_ids(brokers, plans)
     groups = zip(column(rows, "group"), column(rows, "obstacles"), strict=True)
-    found = _read_marks((group for group, obstacles in groups if obstacles), registry)
+    found = _read_marks((group for group, obstacles in groups if obstacles), registry, layout)
     # If several groups have the same target, each is compared by itself.
     parts = ((target, *each) for target, of_target in plans.items() for each in by_group(of_target).items())
     matches = [
@@ -41,7 +45,7 @@ def status_of_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Regist
     check_made_with_brokers(rows)
     plans = by_target(rows)
     targets = read_targets(brokers, plans, members=False)
-    found = _read_marks(column(rows, "group"), registry)
+    found = _read_marks(column(rows, "group"), registry, parse_layout(rows[0].layout) if rows else LEGACY)
 
     def shown(group: str) -> str:
         mark = found.get(group)
@@ -60,8 +64,8 @@ def status_of_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Regist
     ]
 
 
-def _read_marks(groups: Iterable[str], registry: Registry | None) -> dict[str, marks.ReadMark]:
-    return {} if registry is None else marks.read(context_of(registry), groups)
+def _read_marks(groups: Iterable[str], registry: Registry | None, layout: Layout) -> dict[str, marks.ReadMark]:
+    return {} if registry is None else marks.read(context_of(registry), groups, layout)
 
 
 def _is_moved(row: PlanRow, found: Mapping[str, marks.ReadMark]) -> bool:

@@ -219,16 +219,22 @@ class Registry:
         read = layout_reader.read_offsets(self._context, found, names)
         return (each.found for _group, offsets in read for each in offsets)
 
-    def describe(self, groups: Iterable[str] | None = None) -> Iterator[GroupDescription]:
+    def describe(
+        self, groups: Iterable[str] | None = None, *, layout: Layout | str = LEGACY
+    ) -> Iterator[GroupDescription]:
         """Describe these groups, or all groups, in the given order. Much faster than one call per group.
 
-        A missing group has the state Dead.
+        A missing group has the state Dead. With a `layout`, the offsets are read from there: see `offsets`. Systems
+        other than Kafka register no instances.
         """
         from ..core.znodes.describe_group import describe
-        from .reading import group_reader
+        from .reading import group_reader, layout_reader
 
-        names = self.groups() if groups is None else [check_group(name) for name in groups]
-        return map(describe, group_reader.read_groups(self._context, names))
+        found = parse_layout(layout)
+        names = self.groups(found) if groups is None else [check_group(name) for name in groups]
+        if found == LEGACY:
+            return map(describe, group_reader.read_groups(self._context, names))
+        return map(describe, layout_reader.read_groups(self._context, found, names))
 
     def created_at(self, groups: Iterable[str]) -> dict[str, datetime]:
         """Return when each group was created. Missing and unreadable groups are left out."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ..core.layouts.legacy import LEGACY
+from ..core.layouts.parse_layout import parse_layout
 from ..core.selection import Selection, check_expression
 from ..input_errors import InvalidOptionError
 from .connection_options import ConnectionOptions
+from .registry import Registry
 from .session.options import check_hosts
 
 MAX_PARALLELISM: Final = 1024
@@ -19,6 +22,7 @@ class ZooKeeperSource(ConnectionOptions):
 
     - `zookeeper`: host:port,host:port/chroot.
     - `groups`, `topics`: regular expressions that must match the whole name of a group, and of a topic. None for all.
+    - `layout`: where the offsets are, as text: see `Registry.offsets`.
     - `parallelism`: the number of tasks that read, if Spark does the work.
     - `timeout`, `session_timeout`: in seconds, as for `Registry.connect`.
     - `read_only`: accept a server without quorum, whose data may be stale.
@@ -34,9 +38,11 @@ class ZooKeeperSource(ConnectionOptions):
     groups: str | None = None
     topics: str | None = None
     parallelism: int | None = None
+    layout: str = LEGACY.text
 
     def __post_init__(self) -> None:
         ConnectionOptions.__post_init__(self)  # `super()` does not work in a dataclass with slots
+        parse_layout(self.layout)
         for option, expression in (("groups", self.groups), ("topics", self.topics)):
             check_expression(option, expression)
         if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:
@@ -45,6 +51,10 @@ class ZooKeeperSource(ConnectionOptions):
     def has_group(self, group: str) -> bool:
         """Return whether the group is selected."""
         return Selection(self.groups).has_group(group)
+
+    def selected_groups(self, registry: Registry) -> list[str]:
+        """Return the names of the selected groups in this ZooKeeper."""
+        return list(filter(self.has_group, registry.groups(self.layout)))
 
     @property
     def shown_cluster(self) -> str:

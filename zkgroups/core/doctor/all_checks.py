@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from ..offsets.lag import GroupLag
-from . import group_checks, log_checks, offset_checks, owner_checks, registration_checks, topic_checks
+from . import (
+    group_checks,
+    log_checks,
+    offset_checks,
+    owner_checks,
+    registration_checks,
+    singular_checks,
+    topic_checks,
+)
 from .findings import CheckCode, Finding, Problem, Severity
 from .group_nodes import GroupNodes
 
@@ -213,6 +221,14 @@ CHECKS: Final[tuple[DoctorCheck[GroupNodes], ...]] = (
         "no offset of a topic was committed for a long time",
         "a consumer may still resume from the offsets",
         offset_checks.stale_offsets,
+    ),
+    DoctorCheck(
+        CheckCode.SINGULAR_OFFSET,
+        Severity.WARNING,
+        "a broker of Kafka 1.1.0 has committed offsets to the directory offset, which no other release reads; info if "
+        "they are not newer",
+        "only a person knows whether such a broker still runs",
+        singular_checks.singular_offsets,
     ),
     DoctorCheck(
         CheckCode.NO_PERMISSION,

@@ -50,6 +50,7 @@ class CheckCode(StrEnum):
     NEGATIVE_OFFSET = "negative-offset"
     MISNAMED_OFFSET = "misnamed-offset"
     STALE_OFFSET = "stale-offset"
+    SINGULAR_OFFSET = "singular-offset"
     PAST_END = "past-end"
     BEFORE_START = "before-start"
     NO_PERMISSION = "no-permission"

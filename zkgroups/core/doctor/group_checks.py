@@ -18,7 +18,7 @@ from .group_nodes import GroupNodes
 
 def forbidden_nodes(nodes: GroupNodes) -> Iterator[Problem]:
     """Find forbidden nodes. They may have problems of their own, and hide others."""
-    for node in nodes.view.unreadable:
+    for node in (*nodes.view.unreadable, *(each.found for each in nodes.singular)):
         if isinstance(node, ForbiddenNode):
             yield Problem(
                 node.path,

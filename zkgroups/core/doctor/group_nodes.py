@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ..layouts.layout import LayoutOffset
 from ..znodes.describe_group import describe
 from ..znodes.group_description import GroupDescription
 from ..znodes.group_view import GroupView
@@ -28,6 +29,7 @@ class GroupNodes:
 
     `nested` has the leaves that have children, with the names of these. `open_to_all` has the directories that every
     client may change. `topics` has all topics of Kafka; None if they are not in this ZooKeeper, or are forbidden.
+    `singular` has the offsets that brokers of Kafka 1.1.0 have committed to another directory.
     """
 
     view: GroupView
@@ -35,6 +37,7 @@ class GroupNodes:
     nested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     open_to_all: tuple[str, ...] = ()
     topics: Collection[str] | None = None
+    singular: tuple[LayoutOffset, ...] = ()
     now_ms: int = 0
     stale_ms: int = 0
     description: GroupDescription = field(init=False)
@@ -55,7 +58,7 @@ class GroupNodes:
         upper = {self.paths.root, self.paths.owners, self.paths.offsets}
         has_new = any(directory.names for directory in self.directories if directory.path not in upper)
         marked = any(MIGRATION in found.names for found in self.directories if found.path == self.paths.root)
-        known = self.view.instances or self.view.offsets or self.view.unreadable
+        known = self.view.instances or self.view.offsets or self.view.unreadable or self.singular
         return self.is_quiet and not (known or has_new or marked)
 
     @property

@@ -23,6 +23,7 @@ class ObstacleKind(StrEnum):
     # When a plan is made
     UNREADABLE = "unreadable"
     LEGACY_INSTANCES = "legacy-instances"
+    WRITERS_UNKNOWN = "writers-unknown"
     NATIVE_MEMBERS = "native-members"
     INVALID_NAME = "invalid-name"
     TARGET_CONFLICT = "target-conflict"
@@ -102,6 +103,7 @@ class Obstacle:
 _TEXTS: Final = {
     ObstacleKind.UNREADABLE: "the state of the group could not be read: {detail}",
     ObstacleKind.LEGACY_INSTANCES: "legacy instances are registered: {names}",
+    ObstacleKind.WRITERS_UNKNOWN: "nothing in ZooKeeper shows whether the offsets of layout {detail} are still written",
     ObstacleKind.NATIVE_MEMBERS: "the group has active members on the brokers: {names}",
     ObstacleKind.INVALID_NAME: "not a valid group name: {detail}",
     ObstacleKind.TARGET_CONFLICT: "other groups have the same target: {names}",
@@ -145,6 +147,7 @@ _NEW_PLAN: Final = "make a new plan in another folder"
 NEXT_STEPS: Final = {
     ObstacleKind.UNREADABLE: "Remove the cause that the message names, then try again.",
     ObstacleKind.LEGACY_INSTANCES: "Stop these instances, or use `migrate follow`, which waits until they stop.",
+    ObstacleKind.WRITERS_UNKNOWN: "Stop the jobs that write them, then add `--writers-stopped`.",
     ObstacleKind.NATIVE_MEMBERS: "Stop these consumers on the brokers.",
     ObstacleKind.INVALID_NAME: "Give the group another name on the brokers: `--rename` or `--rename-regex`.",
     ObstacleKind.TARGET_CONFLICT: "Give each group its own name on the brokers: `--rename` or `--rename-regex`.",

@@ -13,11 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from ..columns import column
 from ..kafka_values import NativeOffset
+from ..layouts.legacy import LEGACY
 from ..znodes.topic_partition import TopicPartition, known_partition
 from .obstacles import Obstacle
 from .offset_decision import Action, Reason
 
-PLAN_VERSION: Final = 2
+PLAN_VERSION: Final = 3
 """The format of stored plans. Increase it when the fields of `PlanRow` or the stored words change."""
 
 
@@ -71,6 +72,8 @@ class PlanRow(NamedTuple):
     """The operator's choices for all offsets, as `core.migration.Rule` writes them."""
     topic_id: str | None = None
     """Kafka's id of the topic, which changes if the topic is deleted and recreated. None with brokers before 2.8."""
+    layout: str = LEGACY.text
+    """Where the offsets are in ZooKeeper, as `core.layouts.parse_layout` reads it."""
 
     @property
     def at(self) -> TopicPartition | None:
@@ -124,7 +127,17 @@ def expected_offsets(rows: Sequence[PlanRow]) -> list[int | None]:
     return list(column(rows, "planned")) if all_commit(rows) else [row.expected for row in rows]
 
 
-OF_THE_PLAN: Final = ("plan", "planned_ms", "source", "brokers", "cluster", "retention_seconds", "topics", "rule")
+OF_THE_PLAN: Final = (
+    "plan",
+    "planned_ms",
+    "source",
+    "brokers",
+    "cluster",
+    "retention_seconds",
+    "topics",
+    "rule",
+    "layout",
+)
 """The fields that have the same value in all rows of a plan."""
 
 

@@ -13,9 +13,9 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from ..kafka_values import OffsetRange
+from ..layouts.layout import Layout, OffsetPlace
+from ..layouts.legacy import LEGACY
 from ..znodes.group_description import GroupDescription, PartitionDescription
-from ..znodes.offset_codec import decode_offset_path
-from ..znodes.paths import GroupPaths
 from ..znodes.states import InstanceState
 from ..znodes.subscribed_topics import subscribed_topics
 from ..znodes.topic_partition import TopicPartition
@@ -97,26 +97,30 @@ def subscribes_by_pattern(groups: Iterable[GroupDescription]) -> bool:
     return any(each.pattern is not Pattern.STATIC for group in groups for each in _registrations(group))
 
 
-def partitions_of_group(group: GroupDescription, known: TopicPartitions) -> list[PartitionDescription]:
+def partitions_of_group(
+    group: GroupDescription, known: TopicPartitions, layout: Layout = LEGACY
+) -> list[PartitionDescription]:
     """Return the partitions of a group, in order: those in its znodes, and all partitions of subscribed topics."""
     partitions = {partition.at: partition for partition in group.partitions}
-    for at in _subscribed(group, known) | set(_unreadable(group)):
+    for at in _subscribed(group, known) | {place.at for place in _unreadable(group, layout) if place.at is not None}:
         partitions.setdefault(at, PartitionDescription(at, (), None, None))
     return [partitions[at] for at in sorted(partitions)]
 
 
-def group_lag(group: GroupDescription, partitions: Iterable[PartitionDescription], logs: LogRanges) -> GroupLag:
+def group_lag(
+    group: GroupDescription, partitions: Iterable[PartitionDescription], logs: LogRanges, layout: Layout = LEGACY
+) -> GroupLag:
     """Return the lag of the group in each of these partitions."""
-    paths, unreadable = GroupPaths(group.group), {node.path for node in group.unreadable}
-    return GroupLag(group.group, tuple(_partition_lag(paths, each, logs, unreadable) for each in partitions))
+    unreadable = {(place.topic, place.partition) for place in _unreadable(group, layout)}
+    return GroupLag(group.group, tuple(_partition_lag(each, logs, unreadable) for each in partitions))
 
 
 def _partition_lag(
-    paths: GroupPaths, partition: PartitionDescription, logs: LogRanges, unreadable: Set[str]
+    partition: PartitionDescription, logs: LogRanges, unreadable: Set[tuple[str | None, int | None]]
 ) -> PartitionLag:
     at, log, committed = partition.at, logs.get(partition.at), partition.offset
     messages, note = lag(None if committed is None else committed.offset, log)
-    if committed is None and not unreadable.isdisjoint((paths.offset(at), paths.offset_topic(at.topic), paths.offsets)):
+    if committed is None and not unreadable.isdisjoint(((at.topic, at.partition), (at.topic, None), (None, None))):
         note = LagNote.CANNOT_BE_READ
     return PartitionLag(partition, log, messages, note)
 
@@ -126,13 +130,10 @@ def _subscribed(group: GroupDescription, known: TopicPartitions) -> set[TopicPar
     return {TopicPartition(topic, number) for topic in topics for number in known.get(topic, ())}
 
 
-def _unreadable(group: GroupDescription) -> Iterator[TopicPartition]:
-    """Yield the partitions whose offset node exists but cannot be read."""
-    directory = GroupPaths(group.group).offsets + "/"
-    for node in group.unreadable:
-        topic, slash, name = node.path.removeprefix(directory).partition("/")
-        if node.path.startswith(directory) and slash and (at := decode_offset_path(topic, name)) is not None:
-            yield at
+def _unreadable(group: GroupDescription, layout: Layout) -> Iterator[OffsetPlace]:
+    """Yield the places of the offset nodes, and of their directories, that exist but cannot be read."""
+    places = (layout.place(node.path) for node in group.unreadable)
+    return (place for place in places if place and place.group == group.group and not place.is_misnamed)
 
 
 def _registrations(group: GroupDescription) -> Iterator[Registration]:

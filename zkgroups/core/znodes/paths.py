@@ -6,6 +6,7 @@
     /consumers/<group>/migration                      persistent   zkgroups only: migration mark (`migration_mark.py`)
     /consumers/<group>/details/<topic>/<partition>    persistent   zkgroups only: details of a commit through a gateway
     /zkgroups/targets/<cluster>:<target>              ephemeral    zkgroups only: lock of a migration target
+    /zkgroups/moved/<layout>/<group>                  persistent   zkgroups only: mark of a group outside of /consumers
     /zkgroups/coordinators/<group>                    ephemeral    zkgroups only: the gateway that coordinates a group
     /zkgroups/routes/<group>                          persistent   zkgroups only: the group is on the brokers
     /zkgroups/routes/<group>/<gateway>                ephemeral    zkgroups only: a gateway that forwards the group
@@ -29,6 +30,7 @@ CONSUMERS: Final = "/consumers"
 BROKER_TOPICS: Final = "/brokers/topics"
 BROKER_IDS: Final = "/brokers/ids"
 TARGETS: Final = "/zkgroups/targets"
+MOVED: Final = "/zkgroups/moved"
 COORDINATORS: Final = "/zkgroups/coordinators"
 ROUTES: Final = "/zkgroups/routes"
 
@@ -62,6 +64,15 @@ def parent(path: str) -> str:
 def mark_path(group: str) -> str:
     """Return the path of the migration mark of a group. Faster than `GroupPaths`, for thousands of groups."""
     return join(CONSUMERS, check_group(group), MIGRATION)
+
+
+def layout_mark_path(layout: str, group: str) -> str:
+    """Return the path of the mark of a group whose offsets have another layout, at this location.
+
+    >>> layout_mark_path("storm:/kafkastorm", "orders")
+    '/zkgroups/moved/storm:%2Fkafkastorm/orders'
+    """
+    return join(MOVED, check_name("layout", layout.replace("%", "%25").replace("/", "%2F")), check_group(group))
 
 
 class GroupPaths:

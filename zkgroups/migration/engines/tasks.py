@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ...core.layouts.parse_layout import parse_layout
 from ...core.migration.group_status import GroupStatus
 from ...core.migration.plan_rows import MatchRow, PlanRow, ReportRow
 from ...core.migration.tally import Tally
@@ -73,7 +74,8 @@ class PlanGroups:
                 if registry is None:  # a task without rows does not connect
                     registry = stack.enter_context(self.zookeeper.connect())
                     registry.sync()
-                for chunk in source_chunks(registry, groups, self.settings.topics):
+                layout = parse_layout(self.settings.layout)
+                for chunk in source_chunks(registry, groups, self.settings.topics, layout):
                     yield from planner.batches(chunk)
 
 
@@ -153,11 +155,12 @@ class ApplyOperation:
     """`apply_groups` with its options."""
 
     execute: bool
+    writers_stopped: bool
 
     kind = ReportRow
 
     def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[ReportRow]:
-        return apply_groups(rows, brokers, registry, execute=self.execute)
+        return apply_groups(rows, brokers, registry, execute=self.execute, writers_stopped=self.writers_stopped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +170,20 @@ class RollbackOperation:
     execute: bool
     force: bool
     to_zookeeper: bool
+    writers_stopped: bool
 
     kind = ReportRow
 
     def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[ReportRow]:
-        options = {"execute": self.execute, "force": self.force, "to_zookeeper": self.to_zookeeper}
-        return rollback_groups(rows, brokers, registry, **options)
+        return rollback_groups(
+            rows,
+            brokers,
+            registry,
+            execute=self.execute,
+            force=self.force,
+            to_zookeeper=self.to_zookeeper,
+            writers_stopped=self.writers_stopped,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ...core.layouts.legacy import LEGACY
 from ...core.migration.follow_rules import FollowedGroup, FollowPass
 from ...core.migration.offset_decision import Rule
 from ...core.migration.plan_rows import PlanRow
@@ -41,6 +42,7 @@ def follow(
     *,
     execute: bool,
     to_zookeeper: bool = False,
+    writers_stopped: bool = False,
     rule: Rule | None = None,
     every: float = 1.0,
     rate: float = 20_000.0,
@@ -52,6 +54,9 @@ def follow(
     Without `execute`, run one pass that only reads. Follow from ZooKeeper to Kafka while legacy instances are
     registered; with `to_zookeeper`, back while native members are active, for groups that this plan has moved.
 
+    Nothing in ZooKeeper shows whether the jobs of other systems still run. So their groups are followed until `stop` is
+    set, or cut over at once if `writers_stopped` declares that the jobs do not run.
+
     `every` is the time between passes in seconds, and `rate` the most offsets to write per second. `on_progress` is
     called with a `FollowPass` after each pass. Passes are retried while a server is unavailable.
     """
@@ -62,8 +67,12 @@ def follow(
         if not 0 < number < float("inf"):
             raise InvalidOptionError(option, number, "it must be more than 0")
     groups = tracked_groups(rows, to_zookeeper=to_zookeeper)
+    if to_zookeeper and (other := next((group.layout for group in groups if group.layout != LEGACY), None)):
+        reason = f"offsets of layout {other.location} cannot be followed back: use `migrate rollback --to-zookeeper`"
+        raise InvalidOptionError("to_zookeeper", True, reason)
     kind = FollowToZooKeeper if to_zookeeper else FollowToKafka
-    follower = kind(groups, brokers, registry, rule or Rule(), stop or threading.Event(), execute=execute)
+    options = {"execute": execute, "writers_stopped": writers_stopped}
+    follower = kind(groups, brokers, registry, rule or Rule(), stop or threading.Event(), **options)
     try:
         _run_passes(follower, every, max(1, int(rate * every)), on_progress)
     finally:

@@ -111,6 +111,8 @@ class FollowToKafka(Follower):
         group.obstacles = list(group.forbidden)
         if source.unreadable:
             group.obstacles.insert(0, Obstacle(ObstacleKind.UNREADABLE, detail=source.unreadable))
+        if not self.writers_are_known:
+            group.obstacles.append(Obstacle(ObstacleKind.WRITERS_UNKNOWN, detail=self.layout.location))
         group.due_since = (group.due_since or self.number) if group.offsets.due else 0
         return changed
 
@@ -192,7 +194,8 @@ class FollowToKafka(Follower):
 
     def _mark_as_moving(self, groups: Sequence[TrackedGroup]) -> list[TrackedGroup]:
         targets = {group.group: group.target for group in groups if group.group not in self.marked_as_moved}
-        errors = marks.put(context_of(self.registry), targets, plan=self.plan, state=MarkState.MOVING)
+        context, layout = context_of(self.registry), self.layout
+        errors = marks.put(context, targets, plan=self.plan, state=MarkState.MOVING, layout=layout)
         for group in groups:
             error = errors.get(group.group)
             if error is not None:
@@ -211,8 +214,8 @@ class FollowToKafka(Follower):
             if self._is_done(group, source, targets[group.target], logs):
                 done[group.group] = group
         put = {name: group.target for name, group in done.items()}
-        context = context_of(self.registry)
-        answers = marks.put(context, put, plan=self.plan, state=MarkState.MOVED, replace=True)
+        context, layout = context_of(self.registry), self.layout
+        answers = marks.put(context, put, plan=self.plan, state=MarkState.MOVED, replace=True, layout=layout)
         for name, error in answers.items():
             if error is None:
                 self.marked_as_moving.discard(name)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
+from ...core.layouts.legacy import LEGACY
 from ...core.migration.follow_rules import FollowedGroup
 from ...core.migration.obstacles import Obstacle, ObstacleKind, offset_refused
 from ...core.migration.offset_decision import Reason, Rule
@@ -40,9 +41,12 @@ class Follower:
         stop: threading.Event,
         *,
         execute: bool,
+        writers_stopped: bool = False,
     ) -> None:
         self.groups = groups
         self.plan = groups[0].plan if groups else ""
+        self.layout = groups[0].layout if groups else LEGACY
+        self.writers_are_known = writers_stopped or self.layout.has_registrations
         self.by_target = {group.target: group for group in groups}
         self.brokers = brokers
         self.registry = registry
@@ -95,10 +99,11 @@ class Follower:
         if self._marks_read:
             return
         groups = {group.group: group for group in self.following}
-        for name, mark in marks.read(context_of(self.registry), groups).items():
+        for name, mark in marks.read(context_of(self.registry), groups, self.layout).items():
             group = groups[name]
             if not isinstance(mark, Mark) or mark.plan != group.plan:
-                group.leave(Obstacle(ObstacleKind.OTHER_MARK, detail=str(marks.migrated(name, mark))))
+                error = marks.migrated(name, mark, self.layout)
+                group.leave(Obstacle(ObstacleKind.OTHER_MARK, detail=str(error)))
             elif mark.state is MarkState.MOVED:
                 self.marked_as_moved.add(name)
             else:  # an earlier run was killed
@@ -114,7 +119,7 @@ class Follower:
         """Remove the marks of groups that are not cut over after all."""
         if names := self.marked_as_moving & {group.group for group in groups}:
             context = context_of(self.registry)
-            answers = marks.remove(context, names, plan=self.plan, state=MarkState.MOVING)
+            answers = marks.remove(context, names, plan=self.plan, state=MarkState.MOVING, layout=self.layout)
             for name, error in answers.items():
                 if error is not None:
                     log.warning("could not remove the migration mark of group %r: %s; run migrate unmark", name, error)
@@ -187,5 +192,5 @@ class Follower:
         wanted = list(groups)
         for first in range(0, len(wanted), GROUPS_PER_READ):
             chunk = wanted[first : first + GROUPS_PER_READ]
-            states = read_sources(self.registry, (group.group for group in chunk))
+            states = read_sources(self.registry, (group.group for group in chunk), self.layout)
             yield from ((group, states[group.group]) for group in chunk)

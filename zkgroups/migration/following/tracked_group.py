@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from ...core.layouts.parse_layout import parse_layout
 from ...core.migration.changes_since_plan import by_target, is_of_source
 from ...core.migration.follow_rules import ARRIVED, FollowedGroup, FollowedOffsets, FollowState, LeadingOffset
 from ...core.migration.obstacles import Obstacle, ObstacleKind, some_texts
@@ -22,6 +23,7 @@ class TrackedGroup:
     def __init__(self, rows: Sequence[PlanRow], *, to_zookeeper: bool) -> None:
         self.group, self.target, self.plan = rows[0].group, rows[0].target, rows[0].plan
         self.cluster = rows[0].cluster
+        self.layout = parse_layout(rows[0].layout)
         self.state = FollowState.FOLLOWING
         self.obstacles: list[Obstacle] = []
         """Why the group was left, or why it cannot be cut over in this pass."""

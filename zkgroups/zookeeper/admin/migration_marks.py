@@ -11,12 +11,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
+from ...core.layouts.layout import Layout
+from ...core.layouts.legacy import LEGACY
 from ...core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
-from ...core.znodes.paths import GroupPaths, mark_path
+from ...core.znodes.paths import GroupPaths, layout_mark_path, mark_path, parent
 from ...core.znodes.values import ForbiddenNode, UnreadableNode
 from ...exceptions import (
     ConflictError,
@@ -26,6 +29,7 @@ from ...exceptions import (
     ZkgroupsException,
 )
 from ..requests import bulk_read
+from ..requests.ensure_paths import ensure_paths
 from ..requests.node import Node
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from ..requests.transaction_batches import Batch, in_batches
@@ -40,10 +44,19 @@ Decide = Callable[[str, Node | None], list[Operation]]
 """Returns the operations for the node of a group, carried out together; raises an error to leave it unchanged."""
 
 
-def read(context: RegistryContext, groups: Iterable[str]) -> dict[str, ReadMark]:
+def read(context: RegistryContext, groups: Iterable[str], layout: Layout = LEGACY) -> dict[str, ReadMark]:
     """Return the marks of these groups. Groups without a mark are left out."""
-    nodes = _nodes(context, groups)
-    return {group: _found(group, node) for group, node in nodes.items() if node is not None}
+    names = list(dict.fromkeys(groups))
+    nodes = zip(names, bulk_read.nodes(context, map(_places(layout), names)), strict=True)
+    return {group: _found(group, node) for group, node in nodes if node is not None}
+
+
+def _places(layout: Layout) -> Callable[[str], str]:
+    """Return the function for the paths of marks.
+
+    A group without registrations has its mark elsewhere: a group of the same name below `/consumers` may be another.
+    """
+    return mark_path if layout.has_registrations else partial(layout_mark_path, layout.location)
 
 
 def put(
@@ -54,6 +67,7 @@ def put(
     state: MarkState,
     replace: bool = False,
     unmarked: bool = False,
+    layout: Layout = LEGACY,
 ) -> Outcomes:
     """Mark these groups with their names on the target. Groups with the mark of another plan are refused.
 
@@ -61,20 +75,23 @@ def put(
     the groups had no mark just now: see `missing` of `change`.
     """
     since_ms = int(time.time() * 1000)
+    where = _places(layout)
+    if not layout.has_registrations:
+        ensure_paths(context, {parent(where(group)) for group in targets})
 
     def decide(group: str, node: Node | None) -> list[Operation]:
         mark = Mark(group, plan, targets[group], state, since_ms)
         if node is None:
             if replace:
                 raise ConflictError(f"the mark of group {group!r} was removed meanwhile: run `zkgroups migrate status`")
-            return [Create(mark_path(group), encode_mark(mark), acl=context.acls.directories)]
+            return [Create(where(group), encode_mark(mark), acl=context.acls.directories)]
         found = _found(group, node)
         if isinstance(found, UnreadableNode) or found.plan != plan:
-            raise migrated(group, found)
+            raise migrated(group, found, layout)
         unchanged = (found.target, found.state) == (mark.target, mark.state)
         return [] if unchanged else [Set(node.path, encode_mark(mark), node.version)]
 
-    return change(context, list(targets), mark_path, decide, missing=unmarked)
+    return change(context, list(targets), where, decide, missing=unmarked)
 
 
 def remove(
@@ -84,6 +101,7 @@ def remove(
     plan: str | None,
     state: MarkState | None = None,
     force: bool = False,
+    layout: Layout = LEGACY,
 ) -> Outcomes:
     """Delete the marks of this plan, or of any plan if None. Groups with the mark of another plan are refused.
 
@@ -95,20 +113,21 @@ def remove(
             return []
         found = _found(group, node)
         if not force and (isinstance(found, UnreadableNode) or plan not in (None, found.plan)):
-            raise migrated(group, found)
+            raise migrated(group, found, layout)
         if state is not None and isinstance(found, Mark) and found.state is not state:
             return []
         return [Delete(node.path, node.version)]
 
-    return change(context, list(dict.fromkeys(groups)), mark_path, decide)
+    return change(context, list(dict.fromkeys(groups)), _places(layout), decide)
 
 
-def migrated(group: str, found: ReadMark) -> GroupMigratedError:
-    """Return the error for an instance that may not register because of a mark."""
+def migrated(group: str, found: ReadMark, layout: Layout = LEGACY) -> GroupMigratedError:
+    """Return the error for an instance or a plan that a mark refuses."""
+    where = None if layout.has_registrations else layout.text
     if isinstance(found, UnreadableNode):
         what = f"has the mark of a migration that cannot be read, {found.path}: {found.reason} ({found.shown})"
-        return GroupMigratedError(group, what)
-    return GroupMigratedError(group, found.shown, plan=found.plan, target=found.target)
+        return GroupMigratedError(group, what, layout=where)
+    return GroupMigratedError(group, found.shown, plan=found.plan, target=found.target, layout=where)
 
 
 # For instances that register
@@ -127,11 +146,6 @@ def refuse_marked(paths: GroupPaths, context: RegistryContext) -> None:
 
 
 # In bulk
-
-
-def _nodes(context: RegistryContext, groups: Iterable[str]) -> dict[str, Node | ForbiddenNode | None]:
-    names = list(dict.fromkeys(groups))
-    return dict(zip(names, bulk_read.nodes(context, map(mark_path, names)), strict=True))
 
 
 def _found(group: str, node: Node | ForbiddenNode) -> ReadMark:

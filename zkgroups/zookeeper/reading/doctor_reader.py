@@ -7,7 +7,7 @@ registration. So such findings are reported only if a second read confirms them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -17,6 +17,8 @@ from kazoo.security import Permissions
 from ...core.doctor.all_checks import CHECKS, run_checks
 from ...core.doctor.findings import Checkup, Finding
 from ...core.doctor.group_nodes import Directory, GroupNodes
+from ...core.layouts import kafka_1_1_0
+from ...core.layouts.layout import LayoutOffset
 from ...core.times import to_ms
 from ...core.znodes.group_view import GroupView
 from ...core.znodes.paths import BROKER_TOPICS, GroupPaths, Part, join
@@ -26,7 +28,7 @@ from ..requests import bulk_read
 from ..requests.node import Node
 from ..session.registry_context import RegistryContext
 from ..session.session import PIPELINE
-from . import group_reader
+from . import group_reader, layout_reader
 
 GROUPS_AT_ONCE: Final = 64
 """How many groups to keep in memory at a time."""
@@ -68,6 +70,7 @@ def _read_and_examine(context: RegistryContext, groups: Sequence[str], *, stale_
     views = list(group_reader.read_groups(context, groups))
     existing = [view.group for view in views if view.exists]
     directories, open_to_all = _directories(context, existing), _open_to_all(context, existing)
+    singular = _singular(context, directories)
     nested = _nested(context, views)
     [topics] = bulk_read.children(context, [BROKER_TOPICS])
     now_ms = _now_ms(views)
@@ -78,6 +81,7 @@ def _read_and_examine(context: RegistryContext, groups: Sequence[str], *, stale_
             nested=nested[view.group],
             open_to_all=tuple(open_to_all.get(view.group, ())),
             topics=frozenset(topics) if isinstance(topics, list) else None,
+            singular=singular.get(view.group, ()),
             now_ms=now_ms,
             stale_ms=stale_ms,
         )
@@ -111,6 +115,16 @@ def _directories(context: RegistryContext, groups: Iterable[str]) -> dict[str, l
         if isinstance(node, Node):
             found.setdefault(group, []).append(Directory(path, tuple(sorted(names)), node.data, node.version))
     return found
+
+
+def _singular(
+    context: RegistryContext, directories: Mapping[str, Sequence[Directory]]
+) -> dict[str, tuple[LayoutOffset, ...]]:
+    """Read the offsets that Kafka 1.1.0 has committed, of groups with its directory. Hardly any group has it."""
+    roots = {group: found[0] for group, found in directories.items()}
+    groups = [group for group, root in roots.items() if kafka_1_1_0.DIRECTORY in root.names]
+    read = layout_reader.read_offsets(context, kafka_1_1_0.KAFKA_1_1_0, groups)
+    return {group: tuple(offsets) for group, offsets in read}
 
 
 _Listing = tuple[str, str, list[str]]

@@ -7,16 +7,19 @@ The nodes of some groups are in memory at a time, because a layout may need seve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
 from ...core.layouts.layout import Layout, LayoutNode, LayoutOffset, in_order, is_misnamed_in
 from ...core.layouts.path_template import Field, Fields, PathTemplate, Segment
-from ...core.znodes.values import ForbiddenNode
+from ...core.znodes.group_view import GroupView
+from ...core.znodes.values import CommittedOffset, ForbiddenNode, UnreadableNode
 from ...exceptions import NoPermissionError
 from ..requests import bulk_read
 from ..requests.node import Node
 from ..session.registry_context import RegistryContext
+from . import group_reader
 from .group_reader import GROUPS_AT_ONCE, MAX_GROUPS_AT_ONCE
 from .tree_walk import TopicFilter, all_topics
 
@@ -49,6 +52,23 @@ def read_offsets(
         for name in names:
             yield name, offsets_of(layout, name, nodes[name], wanted)
         count = min(2 * count, MAX_GROUPS_AT_ONCE)
+
+
+def read_groups(context: RegistryContext, layout: Layout, groups: Sequence[str]) -> Iterator[GroupView]:
+    """Read these groups, in order, with the offsets of a layout. Without registrations, they have only offsets."""
+    views = (
+        group_reader.read_groups(context, groups, with_offsets=False)
+        if layout.has_registrations
+        else map(GroupView, groups)
+    )
+    for view, (_group, offsets) in zip(views, read_offsets(context, layout, groups), strict=True):
+        found = [each.found for each in offsets]
+        yield replace(
+            view,
+            exists=view.exists if layout.has_registrations else bool(found),
+            offsets=tuple(each for each in found if isinstance(each, CommittedOffset)),
+            unreadable=(*view.unreadable, *(each for each in found if isinstance(each, UnreadableNode))),
+        )
 
 
 def offsets_of(layout: Layout, group: str, nodes: Sequence[LayoutNode], wanted: TopicFilter) -> list[LayoutOffset]:
