@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "release": (".claim.release:release", "Take partitions away from their owner."),
     "owners": (".claim.owners:owners", "List the owners of partitions."),
     "offsets": (".offsets.commands:offsets", "Read, set, reset, delete, compare, export and import offsets."),
+    "layouts": (".layouts:layouts", "Find offsets that other systems keep in ZooKeeper."),
     "lag": (".lag:lag", "Show how far groups are behind the log ends."),
     "watch": (".watch.watch:watch", "Print the changes in groups as they happen."),
     "doctor": (".doctor:doctor", "Check groups for problems, and repair them where that is safe."),

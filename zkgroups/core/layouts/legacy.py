@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from ..znodes.names import parse_partition
 from ..znodes.offset_codec import encode_offset, parse_offset
-from ..znodes.paths import CONSUMERS, Part
+from ..znodes.paths import CONSUMERS, DETAILS, MIGRATION, Part
 from .layout import OneOffsetPerNode
 from .path_template import Field, Fields, PathTemplate
 from .stored_number import Stored
@@ -34,3 +36,24 @@ class DecimalLayout(OneOffsetPerNode):
 
 LEGACY: Final = DecimalLayout("legacy", Part.OFFSETS)
 """The default."""
+
+
+def recognize(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return the chroot and the directory of the node of a partition below `consumers`; None for other paths.
+
+    >>> recognize(["kafka", "consumers", "billing", "offsets", "orders", "0"])
+    ('/kafka', 'offsets')
+    """
+    at = len(names) - 5
+    if at < 0 or names[at] != _CONSUMERS or parse_partition(names[-1]) is None:
+        return None
+    return "".join(f"/{each}" for each in names[:at]), names[at + 2]
+
+
+def is_other_node(names: Sequence[str]) -> bool:
+    """Return whether a path is that of a registration, an owner, or a node of zkgroups in a group."""
+    return any(name == _CONSUMERS and below in _OTHERS for name, below in zip(names, names[2:], strict=False))
+
+
+_CONSUMERS: Final = CONSUMERS.strip("/")
+_OTHERS: Final = frozenset({Part.IDS.value, Part.OWNERS.value, DETAILS, MIGRATION})

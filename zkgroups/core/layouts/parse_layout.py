@@ -37,9 +37,9 @@ FORMS: Final = (
 )
 """What the text of a layout may be, for messages."""
 
-_STORED: Final = r"(?: --stored (?P<{name}>\S+))?"
 _TEXT: Final = re.compile(
-    f"(?P<where>.*?){_STORED.format(name='before')}(?: --value (?P<value>.*?))?{_STORED.format(name='after')}",
+    r"(?P<where>.*?)(?: --stored (?P<before>\S+))?"
+    rf"(?: --value (?P<value>.*?)(?: --stored (?P<after>{'|'.join(Stored)}))?)?",
     re.DOTALL,
 )
 

@@ -14,6 +14,7 @@ All partitions of a node are written together, so zkgroups never writes a part o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -74,3 +75,16 @@ class SparkLayout(Layout):
         if known is None:
             raise DecodingError("it names no topic")
         return known, partition, next_message(parse_offset(offset.encode()), self.stored)
+
+
+def recognize(names: Sequence[str], data: bytes) -> str | None:
+    """Return the root of the layout, if the data of a node looks like the offsets of a job.
+
+    >>> recognize(["spark", "offsets"], b"orders:0:41,orders:1:17"), recognize(["spark", "orders"], b"0:41,1:17")
+    ('/spark/offsets', '/spark')
+    """
+    entry = rb"(?:[A-Za-z0-9._-]+:)?[0-9]+:[0-9]+"
+    if not re.fullmatch(rb"%b(?: ?, ?%b)*" % (entry, entry), data) or not names:
+        return None
+    has_topics = data.split(b",")[0].count(b":") == 2
+    return "/" + "/".join(names if has_topics else names[:-1])

@@ -12,15 +12,19 @@ the first that is not acknowledged, or the one after the last that was emitted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ..znodes.decoding import DecodingError, is_text
 from .layout import OneOffsetPerNode
-from .path_template import Field, Fields, PathTemplate
+from .path_template import Field, Fields, PathTemplate, Segment
 from .stored_number import Stored, next_message
-from .value_format import JsonField, decode_object, json_number
+from .value_format import JsonField, decode_object, json_number, object_or_none
 
 _OFFSET: Final = JsonField("offset")
+_OTHERS: Final = frozenset({"broker", "topic", "topology"})
+"""Fields beside the offset, by which the node of a spout is recognized."""
+_PARTITION: Final = Segment.parse("partition_{partition}")
 
 
 class StormLayout(OneOffsetPerNode):
@@ -52,3 +56,21 @@ def topic_of(values: dict[str, object], fields: Fields) -> str:
     if in_path not in (None, topic):
         raise DecodingError(f"it is in the directory of another topic than {topic!r}, which it names")
     return topic
+
+
+def recognize(names: Sequence[str], data: bytes) -> str | None:
+    """Return the root of the layout, if a node looks like one of a spout.
+
+    >>> recognize(["kafkastorm", "spout", "partition_3"], b'{"offset":41,"broker":{"host":"a"},"topic":"orders"}')
+    '/kafkastorm'
+    """
+    values = object_or_none(data)
+    if values is None or not is_partition(names) or "offset" not in values or not _OTHERS & values.keys():
+        return None
+    above = 3 if len(names) > 2 and names[-2] == values.get("topic") else 2
+    return "/" + "/".join(names[:-above]) if len(names) >= above else None
+
+
+def is_partition(names: Sequence[str]) -> bool:
+    """Return whether the last name is that of a partition, as Storm writes it."""
+    return bool(names) and _PARTITION.match(names[-1]) is not None

@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import Final
+
 from ...input_errors import InvalidOptionError
-from ..znodes.decoding import DecodingError
+from ..znodes.decoding import DecodingError, is_int
+from ..znodes.names import parse_partition
 from .layout import OneOffsetPerNode
 from .path_template import Field, Fields, PathTemplate
 from .stored_number import Stored, next_message, stored_number
-from .value_format import Decimal, ValueFormat
+from .value_format import Decimal, ValueFormat, object_or_none
 
 
 class TemplateLayout(OneOffsetPerNode):
@@ -50,3 +56,37 @@ def _check(template: PathTemplate, location: str, stored: Stored) -> None:
         )
     if stored not in (Stored.NEXT, Stored.LAST):
         raise InvalidOptionError("layout", location, "its numbers are --stored next or --stored last")
+
+
+def recognize(names: Sequence[str], data: bytes, topics: Collection[str]) -> tuple[str, str] | None:
+    """Return a path with fields and a format of values, if a node may hold the offset of a partition.
+
+    Without a name of `topics` in the path, the name above the partition is taken for the topic; but only if no topics
+    are known.
+
+    >>> recognize(["x", "billing", "orders", "3"], b"41", ["orders"])
+    ('/x/billing/{topic}/{partition}', 'decimal')
+    """
+    value, found = _recognize_value(data), re.fullmatch("(.*?)([0-9]+)", names[-1] if names else "", re.DOTALL)
+    if value is None or found is None or parse_partition(found[2]) is None or set("{}") & set("".join(names)):
+        return None
+    *above, _name = names
+    if found[1][:-1] in topics and found[1]:
+        return "/" + "/".join([*above, f"{{topic}}{found[1][-1]}{{partition}}"]), value
+    places = [number for number, name in enumerate(above) if name in topics] or ([len(above) - 1] if not topics else [])
+    if not places or places[-1] < 0:
+        return None
+    above[places[-1]] = "{topic}"
+    return "/" + "/".join([*above, f"{found[1]}{{partition}}"]), value
+
+
+_LIKELY: Final = ("offset", "nextOffset", "untilOffset", "position", "committed")
+"""Names of JSON fields that hold an offset, the likeliest first."""
+
+
+def _recognize_value(data: bytes) -> str | None:
+    with suppress(DecodingError):
+        Decimal().number(data)
+        return Decimal.text
+    values = object_or_none(data) or {}
+    return next((f"json:{name}" for name in _LIKELY if is_int(values.get(name))), None)

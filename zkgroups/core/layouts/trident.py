@@ -26,8 +26,8 @@ from ..znodes.decoding import DecodingError, is_int, parse_json
 from .layout import Layout, LayoutNode, LayoutOffset, committed, latest, malformed, partition_of
 from .path_template import Field, PathTemplate
 from .stored_number import Stored, next_message
-from .storm import topic_of
-from .value_format import decode_object, json_number
+from .storm import is_partition, topic_of
+from .value_format import decode_object, json_number, object_or_none
 
 _BATCH, _COORDINATOR, _CURRENT = range(3)
 """The numbers of the templates."""
@@ -111,3 +111,16 @@ def _offset(group: str, batches: Sequence[LayoutNode], current: int | None) -> L
 
 def _transaction(node: LayoutNode) -> int:
     return int(node.fields[Field.TRANSACTION])
+
+
+def recognize(names: Sequence[str], data: bytes) -> str | None:
+    """Return the root of the layout, if a node looks like a batch of Trident.
+
+    >>> recognize(["transactional", "orders", "user", "partition_3", "17"], b'{"offset":41,"nextOffset":55}')
+    '/transactional'
+    """
+    values = object_or_none(data)
+    if values is None or not {"offset", "nextOffset"} <= values.keys() or not is_partition(names[:-1]):
+        return None
+    at = next((at for at in (-3, -4) if len(names) >= 1 - at and names[at] == "user"), None)
+    return None if at is None else "/" + "/".join(names[: at - 1])

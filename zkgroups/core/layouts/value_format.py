@@ -144,6 +144,14 @@ def decode_object(data: bytes) -> dict[str, Any]:
     return found
 
 
+def object_or_none(data: bytes) -> dict[str, Any] | None:
+    """Return a value that is a JSON object, and None for others."""
+    try:
+        return decode_object(data)
+    except DecodingError:
+        return None
+
+
 def json_number(fields: dict[str, Any], name: str) -> int:
     """Return a field that is a whole number, or the text of one. Raise DecodingError for others."""
     found = fields.get(name)

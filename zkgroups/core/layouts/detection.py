@@ -1,0 +1,137 @@
+"""Guess which layouts a tree has, from some of its nodes.
+
+A node that looks like an offset of a known system names its layout. Other nodes with a number become a path with
+fields. Two paths that differ in one name belong to two groups, so that name becomes `{group}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ...input_errors import InvalidOptionError
+from ..znodes.paths import CONSUMERS, Part
+from . import kafka_1_1_0, legacy, spark, storm, template, trident
+from .layout import Layout
+from .parse_layout import layout_of
+from .stored_number import Stored
+
+
+class SampledNode(NamedTuple):
+    """A node of the tree."""
+
+    path: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DetectedLayout:
+    """A layout that some nodes have.
+
+    - `layout`: the layout, for reading with this connection.
+    - `name`: the layout as the options have it.
+    - `options`: the options to give, after `-z` with the chroot.
+    - `chroot`: the chroot below that of the connection, for groups of Kafka.
+    - `example`: a node that has it.
+    - `note`: what to check, or to choose.
+    """
+
+    layout: Layout
+    name: str
+    options: tuple[str, ...]
+    example: SampledNode
+    chroot: str = ""
+    note: str = ""
+
+
+_CHOOSE: Final = "choose the end of a batch that the job stores: from or until"
+_CHECK: Final = "a guess: check the fields of the path, and whether the number is the next message or the last one"
+
+
+class _Guess(NamedTuple):
+    """A layout before its groups are known: a kind with a path, and a format of values."""
+
+    kind: str
+    path: str
+    value: str = ""
+
+
+def detect(nodes: Iterable[SampledNode], topics: Collection[str]) -> list[DetectedLayout]:
+    """Return the layouts of these nodes, each once. `topics` are the names of Kafka's topics, as far as known."""
+    guesses: dict[_Guess, SampledNode] = {}
+    for node in nodes:
+        guess = _guess(node.path.strip("/").split("/"), node.data, topics)
+        if guess is not None:
+            guesses.setdefault(guess, node)
+    systems = tuple(f"{guess.path}/" for guess in guesses if guess.kind in ("storm", "trident") and guess.path != "/")
+    for guess, node in list(guesses.items()):
+        if guess.kind == "template" and node.path.startswith(systems):
+            del guesses[guess]  # a node that belongs to them, but holds no offset
+    found = []
+    for guess, node in sorted(_with_groups(guesses).items()):
+        with suppress(InvalidOptionError):  # a path that does not say which group it belongs to
+            found.append(_detected(guess, node))
+    return found
+
+
+def _guess(names: list[str], data: bytes, topics: Collection[str]) -> _Guess | None:
+    if (of_kafka := legacy.recognize(names)) is not None:
+        chroot, directory = of_kafka
+        is_known = directory in (Part.OFFSETS, kafka_1_1_0.DIRECTORY)
+        return _Guess(directory, chroot) if is_known else None
+    if legacy.is_other_node(names):
+        return None
+    if (root := trident.recognize(names, data)) is not None:
+        return _Guess("trident", root)
+    if (root := storm.recognize(names, data)) is not None:
+        return _Guess("storm", root)
+    if (root := spark.recognize(names, data)) is not None and root != "/":
+        return _Guess("spark", root)
+    found = template.recognize(names, data, topics)
+    return None if found is None else _Guess("template", *found)
+
+
+def _with_groups(guesses: Mapping[_Guess, SampledNode]) -> dict[_Guess, SampledNode]:
+    """Replace paths that differ in one name by a path with `{group}` in its place."""
+    found: dict[_Guess, SampledNode] = {}
+    for guess, node in guesses.items():
+        others = (other for other in guesses if other != guess and guess.kind in ("spark", "template"))
+        places = (_only_difference(guess, other) for other in others)
+        place = next((place for place in places if place is not None), None)
+        names = guess.path.split("/")
+        if place is not None:
+            names[place] = "{group}"
+        found.setdefault(guess._replace(path="/".join(names)), node)
+    return found
+
+
+def _only_difference(guess: _Guess, other: _Guess) -> int | None:
+    """Return the place of the only name that differs, if it is no field."""
+    names, other_names = guess.path.split("/"), other.path.split("/")
+    if (guess.kind, guess.value, len(names)) != (other.kind, other.value, len(other_names)):
+        return None
+    places = [n for n, pair in enumerate(zip(names, other_names, strict=True)) if pair[0] != pair[1]]
+    is_name = len(places) == 1 and "{" not in names[places[0]] + other_names[places[0]]
+    return places[0] if is_name else None
+
+
+def _detected(guess: _Guess, node: SampledNode) -> DetectedLayout:
+    match guess.kind:
+        case Part.OFFSETS | kafka_1_1_0.DIRECTORY:
+            known = legacy.LEGACY if guess.kind == Part.OFFSETS else kafka_1_1_0.KAFKA_1_1_0
+            path = f"{guess.path}{CONSUMERS}/{{group}}/{guess.kind}/{{topic}}/{{partition}}"
+            layout = layout_of(path) if guess.path else known
+            options = () if known == legacy.LEGACY else ("--layout", known.text)
+            return DetectedLayout(layout, known.text, options, node, guess.path)
+        case "spark":
+            layout = layout_of(f"spark:{guess.path}", stored=Stored.UNTIL)
+            words = ("--layout", layout.location, "--stored", "from|until")
+            return DetectedLayout(layout, layout.location, words, node, note=_CHOOSE)
+        case "template":
+            layout = layout_of(guess.path, value=guess.value)
+            value = () if guess.value == "decimal" else ("--value", guess.value)
+            return DetectedLayout(layout, layout.location, ("--layout", layout.location, *value), node, note=_CHECK)
+    layout = layout_of(f"{guess.kind}:{guess.path}")
+    return DetectedLayout(layout, layout.text, ("--layout", layout.text), node)
