@@ -1,0 +1,140 @@
+"""A real broker of Kafka 1.1.0, which commits old clients' offsets to a directory that no other release reads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.cli.running import Ended, run
+from tests.consumer.scala import Message
+from tests.migration.native import NativeReader, NumberedProducer, judge
+from zkgroups import Registry, TopicPartition
+from zkgroups.testing import KafkaBroker, Server, fresh_chroot
+
+from .old_commits import commit, fetch
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.timeout(1000)]
+
+PARTITIONS = 2
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker(zookeeper: Server) -> Iterator[KafkaBroker]:
+    with fresh_chroot(zookeeper) as hosts, KafkaBroker(release="1.1.0", zookeeper=hosts) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(broker: KafkaBroker) -> str:
+    name = f"old-{next(_numbers)}"
+    broker.create_topic(name, PARTITIONS)
+    return name
+
+
+def zkgroups(broker: KafkaBroker, *arguments: Any) -> Ended:
+    return run("-z", broker.zookeeper, "-b", broker.address, *arguments)
+
+
+def half(producer: NumberedProducer) -> tuple[list[Message], dict[TopicPartition, int]]:
+    """The first half of all messages, and the next message of each partition after them."""
+    first = producer.written[: len(producer.written) // 2]
+    return first, {message.at: message.offset + 1 for message in first}
+
+
+def test_a_kafka_consumer_continues_where_the_old_client_has_stopped(
+    broker: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    producer = NumberedProducer(topic, PARTITIONS, broker.address)
+    producer.write(60)
+    first, ends = half(producer)
+    group = f"old-client-{topic}"
+    commit(broker.address, group, ends)
+
+    with Registry.connect(broker.zookeeper) as registry:
+        assert list(registry.offsets([group])) == []
+        found = {each.at: each.offset for each in registry.offsets([group], layout="kafka-1.1.0")}  # type: ignore[union-attr]
+        assert found == ends
+        assert registry.groups("kafka-1.1.0") == [group]
+
+    chosen = ("--layout", "kafka-1.1.0", "--execute")
+    moved = zkgroups(broker, "migrate", "group", group, tmp_path / "plan", *chosen)
+    assert moved.code == 0, moved
+    assert zkgroups(broker, "migrate", "verify", tmp_path / "plan").code == 0
+    with NativeReader(broker.address, group, topic, PARTITIONS) as native:
+        judge(producer.written, first, native.do_all())
+
+
+def test_members_of_the_group_prevent_the_move_and_its_mark_keeps_them_out(
+    broker: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    """It is the same group below /consumers, so its registrations count."""
+    group = f"with-members-{topic}"
+    commit(broker.address, group, {TopicPartition(topic, 0): 0})
+    move = ("migrate", "group", group, tmp_path / "plan", "--layout", "kafka-1.1.0", "--execute")
+    with Registry.connect(broker.zookeeper) as registry:
+        with registry.group(group).instance("anna") as anna:
+            anna.register([topic])
+            refused = zkgroups(broker, *move)
+            assert refused.code == 4
+            assert "legacy instances are registered: anna" in refused.out
+        assert zkgroups(broker, *move).code == 0
+        assert registry.group(group).describe().mark is not None
+        registered = run("-z", broker.zookeeper, "claim", group, topic, "0", "--timeout", "5", "--", "true")
+        assert (registered.code, "was moved to Kafka's own offsets" in registered.err) == (4, True)
+
+
+def test_offsets_that_are_adopted_are_those_of_any_other_release(
+    broker: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    group = f"adopted-{topic}"
+    with Registry.connect(broker.zookeeper) as registry:
+        registry.group(group).offsets.set_many({zero: 3, one: 9})  # before 1.1.0 was installed
+        commit(broker.address, group, {zero: 7, one: 8})
+
+        [finding] = [
+            each
+            for each in zkgroups(broker, "doctor", group, "-o", "json").json["findings"]
+            if "singular" in each["code"]
+        ]
+        assert (finding["severity"], finding["path"]) == ("warning", f"/consumers/{group}/offset/{topic}")
+        assert finding["fix"] == f"zkgroups offsets adopt --topic={topic} {group}"
+
+        shown = zkgroups(broker, "offsets", "adopt", group, "-o", "json")
+        assert (shown.code, shown.err.count("would go back; --backward allows it")) == (9, 1)
+        undo = tmp_path / "undo.json"
+        done = zkgroups(broker, "offsets", "adopt", group, "--execute", "--undo-file", undo, "-o", "json")
+        assert [(row["partition"], row["old"], row["new"], row["done"]) for row in done.json["changes"]] == [
+            (0, 3, 7, True),
+            (1, 9, 8, False),
+        ]
+        assert {each.at: each.offset for each in registry.group(group).offsets} == {zero: 7, one: 9}  # type: ignore[union-attr]
+        assert fetch(broker.address, group, one) == 8, "the broker still has its own"
+
+        restored = zkgroups(broker, "offsets", "import", undo, "--backward", "--execute")
+        assert restored.code == 0
+        assert {each.at: each.offset for each in registry.group(group).offsets} == {zero: 3, one: 9}  # type: ignore[union-attr]
+        assert zkgroups(broker, "offsets", "adopt", group, "--backward", "--execute").code == 0
+        assert {each.at: each.offset for each in registry.group(group).offsets} == {zero: 7, one: 8}  # type: ignore[union-attr]
+
+
+def test_the_release_after_it_does_not_read_its_offsets(legacy_kafka: KafkaBroker) -> None:
+    at = TopicPartition("elsewhere", 0)
+    legacy_kafka.create_topic("elsewhere")
+    client = KazooClient(legacy_kafka.zookeeper)
+    client.start()
+    try:
+        client.create("/consumers/of-1.1.0/offset/elsewhere/0", b"7", makepath=True)
+        assert fetch(legacy_kafka.address, "of-1.1.0", at) == -1
+        client.create("/consumers/of-1.1.0/offsets/elsewhere/0", b"5", makepath=True)
+        assert fetch(legacy_kafka.address, "of-1.1.0", at) == 5
+    finally:
+        client.stop()
+        client.close()

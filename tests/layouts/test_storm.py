@@ -1,0 +1,70 @@
+"""Storm's own classes write offsets, which zkgroups moves to Kafka: no message is lost or read twice.
+
+The last message, or batch, was emitted but not processed, as when a topology is killed. In ZooKeeper it looks different
+for each kind of spout.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import run
+from tests.migration.native import NativeReader, NumberedProducer, judge
+from zkgroups import CommittedOffset, Registry
+from zkgroups.testing import KafkaBroker, ZooKeeperServer
+
+from .storm import StormJob
+
+PARTITIONS = 3
+GROUP = "orders-spout"
+
+_numbers = itertools.count()
+
+
+@pytest.mark.parametrize(
+    ("kind", "layout", "topic_in_paths", "work"),
+    [
+        ("spout", "storm", False, 7),
+        ("spout", "storm", True, 7),
+        ("opaque", "trident", False, 3),
+        # With topics in the paths, an opaque spout of this release fails.
+        ("transactional", "trident", True, 3),
+    ],
+)
+def test_a_kafka_consumer_continues_where_storm_has_stopped(
+    kind: str,
+    layout: str,
+    topic_in_paths: bool,
+    work: int,
+    legacy_kafka: KafkaBroker,
+    legacy_zookeeper: ZooKeeperServer,
+    tmp_path: Path,
+) -> None:
+    number = next(_numbers)
+    topic, root, target = f"storm-{number}", f"/storm/{number}", f"{GROUP}-{number}"
+    legacy_kafka.create_topic(topic, PARTITIONS)
+    producer = NumberedProducer(topic, PARTITIONS, legacy_kafka.address)
+    producer.write(120)
+    paths = {"partitions": PARTITIONS, "topic_in_paths": topic_in_paths}
+    address = legacy_zookeeper.address
+    with StormJob(kind, address, root, GROUP, legacy_kafka.address, topic, work=work, **paths) as job:
+        first = job.processed()
+    assert len({message.at for message in first}) == PARTITIONS
+
+    ends = {message.at: message.offset + 1 for message in first}
+    with Registry.connect(address) as registry:
+        found = list(registry.offsets(layout=f"{layout}:{root}"))
+    assert {each.at: each.offset for each in found if isinstance(each, CommittedOffset)} == ends
+
+    both = ("-z", address, "-b", legacy_kafka.address)
+    chosen = ("--layout", f"{layout}:{root}", "--as", target)
+    moved = run(*both, "migrate", "group", GROUP, tmp_path / "plan", *chosen, "--writers-stopped", "--execute")
+    assert moved.code == 0, moved
+    verified = run(*both, "migrate", "verify", tmp_path / "plan")
+    assert (verified.code, verified.lines[1:]) == (0, []), verified
+
+    with NativeReader(legacy_kafka.address, target, topic, PARTITIONS) as native:
+        judge(producer.written, first, native.do_all())
