@@ -1,0 +1,294 @@
+"""Groups of other systems are moved to Kafka: which message comes next, what is marked, and what is never written."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.core.layouts.written import WRITERS, json_bytes, storm_value
+from tests.migration.native import NativeReader, NumberedProducer, judge
+from tests.zookeeper.tree import dump_all
+from zkgroups import Registry, TopicPartition
+from zkgroups.core.migration.follow_rules import FollowState
+from zkgroups.core.migration.group_status import MigrationStage
+from zkgroups.core.migration.plan_rows import Outcome
+from zkgroups.core.znodes.paths import layout_mark_path
+from zkgroups.exceptions import InvalidOptionError
+from zkgroups.kafka import BrokerOptions, Brokers
+from zkgroups.migration import follow, local
+from zkgroups.migration.local import ZooKeeperSource
+from zkgroups.testing import KafkaBroker
+
+pytestmark = pytest.mark.zookeeper
+
+PARTITIONS = 2
+STORM = "storm:/kafkastorm"
+
+_numbers = itertools.count()
+
+
+class Job:
+    """A job of another system, which keeps offsets in ZooKeeper, and a plan to move it."""
+
+    def __init__(self, registry: Registry, hosts: str, broker: KafkaBroker, folder: Path, layout: str) -> None:
+        self.registry, self.layout, self.folder = registry, layout, str(folder)
+        self.topic = f"job-{next(_numbers)}"
+        self.group = f"group-{self.topic}"
+        broker.create_topic(self.topic, PARTITIONS)
+        self.producer = NumberedProducer(self.topic, PARTITIONS, broker.address)
+        self.address = broker.address
+        self.source = ZooKeeperSource(zookeeper=hosts, layout=layout, topics=self.topic)
+        self.options = BrokerOptions(broker.address)
+
+    def at(self, number: int) -> TopicPartition:
+        return TopicPartition(self.topic, number)
+
+    def commit(self, *offsets: int, write: Callable[..., Mapping[str, bytes]] | None = None) -> None:
+        """Write the next message of each partition, in the format of the layout."""
+        client, known = self.registry.client, {self.at(number): offset for number, offset in enumerate(offsets)}
+        for path, data in (write or WRITERS[self.layout])(self.group, known).items():
+            if client.exists(path):
+                client.set(path, data)
+            else:
+                client.create(path, data, makepath=True)
+
+    def plan(self) -> local.PlanSummary:
+        return local.plan(self.folder, self.source, self.options)
+
+    def apply(self, **chosen: Any) -> Any:
+        return local.apply(self.folder, self.options, self.source, **{"execute": True, **chosen}).counts
+
+    def rollback(self, **chosen: Any) -> Any:
+        return local.rollback(self.folder, self.options, self.source, execute=True, **chosen).counts
+
+    def stage(self) -> MigrationStage:
+        [status] = local.status(self.folder, self.options, self.source)
+        return status.stage
+
+    def differences(self) -> dict[str, int]:
+        return dict(local.verify(self.folder, self.options, self.source).counts)
+
+    def details(self) -> set[str]:
+        return {row.detail for row in local.report_rows(self.folder)}
+
+    def native(self) -> NativeReader:
+        return NativeReader(self.address, self.group, self.topic, PARTITIONS)
+
+    def on_target(self, brokers: Brokers) -> dict[int, int]:
+        return {at.partition: it.offset for at, it in brokers.committed([self.group])[self.group].items()}
+
+    def nodes(self) -> dict[str, Any]:
+        """The nodes outside of zkgroups' own directory."""
+        return {path: node for path, node in dump_all(self.registry.client).items() if not path.startswith("/zkgroups")}
+
+
+@pytest.fixture
+def make(registry: Registry, zookeeper_hosts: str, kafka_broker: KafkaBroker, tmp_path: Path) -> Callable[[str], Job]:
+    return lambda layout: Job(registry, zookeeper_hosts, kafka_broker, tmp_path / "plan", layout)
+
+
+@pytest.fixture
+def job(make: Callable[[str], Job]) -> Job:
+    """A Storm spout."""
+    job = make(STORM)
+    job.producer.write(40)
+    job.commit(10, 7)
+    return job
+
+
+@pytest.fixture
+def brokers(kafka: str) -> Iterator[Brokers]:
+    with Brokers.connect(kafka) as found:
+        yield found
+
+
+@pytest.mark.parametrize("layout", [text for text in WRITERS if text not in ("legacy", "kafka-1.1.0")])
+def test_a_kafka_consumer_continues_with_the_next_message(make: Callable[[str], Job], layout: str) -> None:
+    """`from` of Spark is the same number, but the job itself would read its last batch again, and so does Kafka."""
+    job = make(layout)
+    job.producer.write(40)
+    half = job.producer.written[:20]
+    ends = {message.at: message.offset + 1 for message in half}
+    job.commit(*(ends[job.at(number)] for number in range(PARTITIONS)))
+    before = job.nodes()
+    assert job.plan().counts["commit"] == PARTITIONS
+    assert job.apply(writers_stopped=True) == {Outcome.WRITTEN: PARTITIONS}
+    assert job.differences() == {"equal": PARTITIONS}
+    assert job.stage() is MigrationStage.DONE
+    assert job.nodes() == before
+    with job.native() as native:
+        judge(job.producer.written, half, native.do_all())
+
+
+def test_the_last_processed_message_of_a_partition_is_not_read_again(make: Callable[[str], Job]) -> None:
+    """Its number is written by hand here: off by one would be seen, on either side."""
+    job = make("/app/{group}/{topic}-{partition} --stored last --value json:at")
+    job.producer.write(10)
+    last = {message.at: message for message in job.producer.written[:6]}
+    for at, message in last.items():
+        path = f"/app/{job.group}/{at.topic}-{at.partition}"
+        job.registry.client.create(path, json_bytes({"at": message.offset}), makepath=True)
+    job.plan()
+    job.apply(writers_stopped=True)
+    with job.native() as native:
+        judge(job.producer.written, job.producer.written[:6], native.do_all())
+
+
+# Jobs that may still run
+
+
+def test_nothing_is_written_until_the_writers_are_declared_stopped(job: Job, brokers: Brokers) -> None:
+    """Nothing in ZooKeeper shows whether a topology runs."""
+    job.plan()
+    assert job.apply(execute=False) == {Outcome.WOULD_WRITE: PARTITIONS}
+    assert job.apply() == {Outcome.LEFT: PARTITIONS}
+    assert job.details() == {
+        "nothing in ZooKeeper shows whether the offsets of layout storm:/kafkastorm are still written"
+    }
+    assert (job.on_target(brokers), job.registry.client.exists("/zkgroups/moved")) == ({}, None)
+    assert job.apply(writers_stopped=True) == {Outcome.WRITTEN: PARTITIONS}
+    assert job.on_target(brokers) == {0: 10, 1: 7}
+
+
+def test_a_group_whose_offsets_were_written_since_the_plan_is_left(job: Job, brokers: Brokers) -> None:
+    job.plan()
+    job.commit(10, 8)
+    assert job.apply(writers_stopped=True) == {Outcome.LEFT: PARTITIONS}
+    assert any("offsets in ZooKeeper were written since the plan" in detail for detail in job.details())
+    assert job.on_target(brokers) == {}
+
+
+def test_a_group_with_a_new_or_deleted_offset_is_left(make: Callable[[str], Job], brokers: Brokers) -> None:
+    job = make("spark:/spark/{group} --stored until")
+    job.producer.write(20)
+    job.commit(3, 4)
+    job.plan()
+    job.commit(3)
+    assert job.apply(writers_stopped=True) == {Outcome.LEFT: PARTITIONS}
+    assert job.on_target(brokers) == {}
+
+
+# Marks
+
+
+def test_the_mark_of_a_group_outside_of_consumers_is_no_mark_of_a_legacy_group(
+    job: Job, registry: Registry, brokers: Brokers
+) -> None:
+    """A legacy group with the same name is another group: its members neither prevent the move nor notice it."""
+    with registry.group(job.group).instance("anna") as anna:
+        anna.register([job.topic])
+        job.plan()
+        job.apply(writers_stopped=True)
+        assert registry.group(job.group).describe().mark is None
+        assert registry.client.exists(layout_mark_path(STORM, job.group))
+        assert job.on_target(brokers) == {0: 10, 1: 7}
+
+
+def test_a_group_that_another_plan_has_moved_is_left(
+    job: Job, make: Callable[[str], Job], tmp_path: Path, brokers: Brokers
+) -> None:
+    job.plan()
+    job.apply(writers_stopped=True)
+    job.folder = str(tmp_path / "other")
+    brokers.delete_groups([job.group])
+    job.plan()
+    assert job.apply(writers_stopped=True) == {Outcome.LEFT: PARTITIONS}
+    assert all("the group was moved to Kafka's own offsets" in detail for detail in job.details())
+
+
+def test_a_rollback_restores_the_target_and_removes_the_mark_and_nothing_else(job: Job, brokers: Brokers) -> None:
+    before = job.nodes()
+    job.plan()
+    job.apply(writers_stopped=True)
+    assert Outcome.LEFT not in job.rollback()
+    assert (job.on_target(brokers), job.nodes()) == ({}, before)
+    assert job.registry.client.exists(layout_mark_path(STORM, job.group)) is None
+    assert job.stage() is MigrationStage.ROLLED_BACK
+
+
+# The way back
+
+
+def moved_on(job: Job) -> None:
+    """Move the job, and let a Kafka consumer read a few more messages."""
+    job.plan()
+    job.apply(writers_stopped=True)
+    with job.native() as native:
+        native.do(5)
+
+
+def test_progress_is_written_back_only_when_asked_and_only_if_the_writers_are_stopped(
+    job: Job, brokers: Brokers
+) -> None:
+    moved_on(job)
+    before, target = job.nodes(), job.on_target(brokers)
+    assert Outcome.LEFT in job.rollback()
+    assert Outcome.LEFT in job.rollback(to_zookeeper=True)
+    assert (job.nodes(), job.on_target(brokers)) == (before, target)
+
+    assert Outcome.LEFT not in job.rollback(to_zookeeper=True, writers_stopped=True)
+    found = {each.at.partition: each.offset for each in job.registry.offsets([job.group], layout=STORM)}  # type: ignore[union-attr]
+    assert found == target
+    [path] = [path for path in before if path.endswith("partition_0")]
+    assert json.loads(job.registry.client.get(path)[0]) == storm_value(job.at(0), target[0])
+
+
+@pytest.mark.parametrize("layout", ["spark:/spark/{group} --stored until", "trident:/transactional"])
+def test_progress_is_never_written_back_to_nodes_that_belong_together(make: Callable[[str], Job], layout: str) -> None:
+    job = make(layout)
+    job.producer.write(40)
+    job.commit(10, 7)
+    moved_on(job)
+    before = job.nodes()
+    with pytest.raises(InvalidOptionError, match="cannot be written back"):
+        job.rollback(to_zookeeper=True, writers_stopped=True)
+    assert job.nodes() == before
+
+
+def test_an_offset_that_a_job_writes_during_the_way_back_is_kept(job: Job, brokers: Brokers) -> None:
+    moved_on(job)
+    job.commit(99, 99)
+    job.rollback(to_zookeeper=True, writers_stopped=True, force=True)
+    found = {each.offset for each in job.registry.offsets([job.group], layout=STORM)}  # type: ignore[union-attr]
+    assert found == {99}
+
+
+# Following
+
+
+def test_a_running_job_is_followed_until_it_is_declared_stopped(job: Job, brokers: Brokers) -> None:
+    job.plan()
+    rows = list(local.plan_rows(job.folder))
+    seen: list[dict[int, int]] = []
+
+    def progress(_pass: object) -> None:
+        seen.append(job.on_target(brokers))
+        if len(seen) == 1:
+            job.commit(12, 7)
+        elif seen[-1].get(0) == 12:
+            stop.set()
+
+    stop = threading.Event()
+    [group] = follow(rows, brokers, job.registry, execute=True, every=0.1, on_progress=progress, stop=stop)
+    assert group.state is FollowState.FOLLOWING
+    assert "nothing in ZooKeeper shows" in group.detail
+    assert seen[0] == {0: 10, 1: 7}
+    assert job.registry.client.exists(layout_mark_path(STORM, job.group)) is None
+
+    job.commit(13, 8)
+    [group] = follow(rows, brokers, job.registry, execute=True, every=0.1, writers_stopped=True)
+    assert (group.state, job.on_target(brokers)) == (FollowState.DONE, {0: 13, 1: 8})
+    assert job.registry.client.exists(layout_mark_path(STORM, job.group))
+
+
+def test_offsets_of_other_systems_are_not_followed_back(job: Job, brokers: Brokers) -> None:
+    job.plan()
+    rows = list(local.plan_rows(job.folder))
+    with pytest.raises(InvalidOptionError, match="cannot be followed back"):
+        follow(rows, brokers, job.registry, execute=True, to_zookeeper=True)

@@ -1,0 +1,174 @@
+"""Reading real trees in any layout: complete, in bulk, and with bad nodes beside good ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+
+from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, TopicPartition
+from zkgroups.core.layouts.legacy import LEGACY
+from zkgroups.exceptions import InvalidNameError, InvalidOptionError, NoPermissionError, NoRegistryError
+from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper.reading import layout_reader
+
+from ..core.layouts.written import WRITERS, Tree, storm_of_one_topic
+from ..releases import needs_multiread
+from .bulk_reads import plant as plant_nodes
+from .sick import Tree as SickTree
+from .sick import plant
+
+pytestmark = pytest.mark.zookeeper
+
+ALICE = [make_digest_acl("alice", "secret", all=True)]
+TEMPLATE = "/x/{group}/{topic}/{partition}"
+
+ORDERS = {TopicPartition("orders", number): 40 + number for number in (0, 2, 10)}
+REFUNDS = {TopicPartition("refunds", 7): 1}
+
+
+def put(client: KazooClient, tree: Tree, **options: Any) -> None:
+    for path, data in tree.items():
+        if client.exists(path):
+            client.set(path, data)
+        else:
+            client.create(path, data, makepath=True, **options)
+
+
+def found(registry: Registry, text: str, *groups: str) -> list[tuple[str, TopicPartition, int]]:
+    """The offsets of some or all groups, all of which must be valid."""
+    offsets = [*registry.offsets(groups or None, layout=text)]
+    assert all(isinstance(each, CommittedOffset) for each in offsets), offsets
+    return [(each.group, each.at, each.offset) for each in offsets if isinstance(each, CommittedOffset)]
+
+
+def rows(group: str, offsets: Mapping[TopicPartition, int]) -> list[tuple[str, TopicPartition, int]]:
+    return [(group, at, offset) for at, offset in sorted(offsets.items())]
+
+
+@pytest.mark.oldest
+@pytest.mark.parametrize("text", WRITERS)
+def test_all_offsets_are_read_group_by_group_in_order(text: str, registry: Registry, raw: Any) -> None:
+    groups = {"billing": {**ORDERS, **REFUNDS}, "accounts": REFUNDS, "ä b": ORDERS}
+    for group, offsets in groups.items():
+        put(raw, WRITERS[text](group, offsets))
+    assert registry.groups(text) == sorted(groups)
+    assert found(registry, text) == [row for group in sorted(groups) for row in rows(group, groups[group])]
+    assert found(registry, text, "billing", "missing") == rows("billing", groups["billing"])
+    described = {each.group: each for each in registry.describe(layout=text)}
+    assert {name: each.offsets for name, each in described.items()} == {name: len(o) for name, o in groups.items()}
+
+
+def test_an_offset_has_the_time_and_the_transaction_of_its_node(registry: Registry, raw: Any) -> None:
+    put(raw, WRITERS["storm:/kafkastorm"]("a", REFUNDS))
+    put(raw, WRITERS["storm:/kafkastorm"]("a", REFUNDS))
+    [offset] = registry.offsets(layout="storm:/kafkastorm")
+    _data, stat = raw.get("/kafkastorm/a/refunds/partition_7")
+    assert isinstance(offset, CommittedOffset)
+    assert offset.committed_at is not None
+    assert (offset.version, offset.zxid, offset.committed_at.timestamp()) == (1, stat.mzxid, stat.mtime / 1000)
+
+
+def test_a_layout_without_groups_has_one_named_after_its_root(registry: Registry, raw: Any) -> None:
+    raw.create("/jobs/orders", b"orders:0:5", makepath=True)
+    raw.create("/jobs/orders/refunds", b"7:1")
+    text = "spark:/jobs/orders --stored from"
+    assert registry.groups(text) == ["orders"]
+    assert found(registry, text) == [("orders", TopicPartition("orders", 0), 5), *rows("orders", REFUNDS)]
+    assert found(registry, text, "other") == []
+    assert registry.groups("spark:/nowhere --stored from") == []
+
+
+def test_names_that_do_not_match_are_not_read(registry: Registry, raw: Any) -> None:
+    put(raw, storm_of_one_topic("spout", ORDERS))
+    put(raw, {"/kafkastorm/spout/lock": b"x", "/kafkastorm/README": b"", "/kafkastorm/spout/partition_x": b""})
+    assert registry.groups("storm:/kafkastorm") == ["README", "spout"]
+    assert found(registry, "storm:/kafkastorm") == rows("spout", ORDERS)
+
+
+def test_a_misnamed_partition_is_malformed_like_in_a_legacy_group(registry: Registry, raw: Any) -> None:
+    put(raw, {"/consumers/a/offset/orders/01": b"5", "/consumers/a/offset/orders/1": b"6"})
+    bad, good = registry.offsets(layout="kafka-1.1.0")
+    assert (bad, isinstance(good, CommittedOffset)) == (
+        MalformedNode("/consumers/a/offset/orders/01", b"5", "its name is not a partition"),
+        True,
+    )
+
+
+def test_only_groups_with_the_directory_of_a_layout_are_its_groups(registry: Registry, raw: Any) -> None:
+    put(raw, {"/consumers/a/offset": b"", "/consumers/b/offsets/orders/0": b"5", "/t/a/user": b"", "/t/b/other": b""})
+    assert registry.groups("kafka-1.1.0") == ["a"]
+    assert registry.groups("trident:/t") == ["a"]
+    assert registry.groups() == ["a", "b"]
+
+
+# As fast and as careful as the reader of legacy groups
+
+
+def test_both_readers_read_the_same_from_damaged_legacy_groups(registry: Registry, raw: Any) -> None:
+    plant(SickTree(raw))
+    names = registry.groups()
+    read = layout_reader.read_offsets(registry._context, LEGACY, names)
+    assert {repr(each.found) for _group, some in read for each in some} == {*map(repr, registry.offsets())}
+    assert sum(len(some) for _group, some in layout_reader.read_offsets(registry._context, LEGACY, names)) > 20
+
+
+@needs_multiread
+@pytest.mark.parametrize(("text", "path"), [("kafka-1.1.0", "/consumers/{}/offset/{}"), (TEMPLATE, "/x/{}/{}")])
+def test_many_groups_are_read_in_few_requests(
+    text: str, path: str, proxied: Registry, proxy: TcpProxy, raw: Any
+) -> None:
+    places = [f"t{topic}/{number}" for topic in range(3) for number in range(10)]
+    plant_nodes(raw, [path.format(f"g{group:02}", place) for group in range(40) for place in places])
+    list(proxied.offsets(layout=text))
+    before = proxy.requests
+    assert len(found(proxied, text)) == 1200
+    assert proxy.requests - before <= 20
+
+
+# Permissions
+
+
+def test_a_forbidden_node_does_not_hide_others(registry: Registry, raw: Any) -> None:
+    put(raw, {"/x/a/orders/0": b"5"})
+    put(raw, {"/x/a/orders/1": b"6"}, acl=ALICE)
+    put(raw, {"/x/a/secret/0": b"7"})
+    raw.set_acls("/x/a/secret", ALICE)
+    found = list(registry.offsets(layout=TEMPLATE))
+    assert [each.path for each in found if isinstance(each, ForbiddenNode)] == ["/x/a/orders/1", "/x/a/secret"]
+    assert [each.offset for each in found if isinstance(each, CommittedOffset)] == [5]
+
+
+def test_a_forbidden_group_does_not_hide_others(registry: Registry, raw: Any) -> None:
+    put(raw, {"/x/a/orders/0": b"5", "/x/b/orders/0": b"6"})
+    raw.set_acls("/x/a", ALICE)
+    hidden, good = registry.offsets(layout=TEMPLATE)
+    assert (hidden, isinstance(good, CommittedOffset)) == (ForbiddenNode("/x/a"), True)
+
+
+@pytest.mark.parametrize("text", [TEMPLATE, "/x/{topic}/{group}/{partition}"])
+def test_a_forbidden_directory_above_the_groups_is_an_error(text: str, registry: Registry, raw: Any) -> None:
+    """Its groups are unknown, so an empty result would be wrong."""
+    put(raw, {"/x/a/orders/0": b"5"})
+    raw.set_acls("/x/a" if "{topic}/{group}" in text else "/x", ALICE)
+    with pytest.raises(NoPermissionError):
+        list(registry.offsets(layout=text))
+
+
+# Mistakes
+
+
+def test_a_missing_root_is_reported_and_a_bad_name_is_refused(registry: Registry, raw: Any) -> None:
+    with pytest.raises(NoRegistryError, match=r"/nowhere does not exist below the chroot /.* check the path and the"):
+        registry.require_root("storm:/nowhere")
+    put(raw, {"/kafkastorm": b""})
+    registry.require_root("storm:/kafkastorm")
+    with pytest.raises(NoRegistryError, match="neither /consumers nor /brokers"):
+        registry.require_root("kafka-1.1.0")
+    with pytest.raises(InvalidNameError):
+        registry.offsets(["a/b"], layout="storm:/kafkastorm")
+    with pytest.raises(InvalidOptionError):
+        registry.offsets(layout="strom:/kafkastorm")
