@@ -12,12 +12,12 @@ import click
 from zkgroups import GroupDescription, MalformedNode
 from zkgroups.core.layouts.layout import Layout
 from zkgroups.core.offsets.lag import GroupLag
-from zkgroups.exceptions import MalformedNodeError
 
 from .groups.description_rows import describe_groups, lag_row, total_lag_row
 from .groups.description_tables import LAGS, TIME_LAGS, TOTAL_LAGS, TOTAL_TIME_LAGS
 from .groups.read_lags import LAG_UNKNOWN, check_leaders, logs_of, read_lags
 from .groups.time_lags import TimeLags
+from .offsets.committed_offsets import node_error
 from .shared.arguments import (
     ChosenPartitions,
     chosen_groups,
@@ -169,7 +169,7 @@ def _report_hidden(groups: Iterable[GroupDescription], layout: Layout, tally: Ta
         for node in group.unreadable:
             place = layout.place(node.path)
             if isinstance(node, MalformedNode) and place and place.at is None and not place.is_misnamed:
-                tally.failed(MalformedNodeError(node))
+                tally.failed(node_error(node, layout))
 
 
 def _late(options: Options, lags: Sequence[GroupLag], times: TimeLags | None, seconds: float | None) -> list[str]:

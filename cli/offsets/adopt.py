@@ -9,7 +9,7 @@ import click
 
 from zkgroups import CommittedOffset, ForbiddenNode
 from zkgroups.core.layouts.kafka_1_1_0 import KAFKA_1_1_0
-from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
+from zkgroups.exceptions import GroupNotFoundError
 
 from ..shared.arguments import ChosenPartitions, chosen_groups, matching_option, maybe_groups_argument, topics_option
 from ..shared.command_classes import Command
@@ -18,7 +18,7 @@ from ..shared.errors_to_exit_codes import Tally
 from ..shared.messages import say
 from ..shared.options import Options
 from .apply_changes import ApplyOptions, GroupChanges, apply_changes, apply_options
-from .committed_offsets import GroupOffsets, read_offsets_by_group
+from .committed_offsets import GroupOffsets, node_error, read_offsets_by_group
 from .import_offsets import plan_each
 from .reset_request import usage_error
 
@@ -76,10 +76,9 @@ def adopt(
 
 def _plan(found: GroupOffsets, current: GroupOffsets, tally: Tally, *, backward: bool) -> GroupChanges:
     """Plan the changes of one group, and report the nodes that cannot be read."""
-    for node in (*found.others, *found.offsets.values(), *current.others):
-        if isinstance(node, ForbiddenNode):
-            tally.failed(NoPermissionError(node.path))
-        elif node is not None and not isinstance(node, CommittedOffset):
-            tally.failed(MalformedNodeError(node))
+    hidden = (node for node in current.others if isinstance(node, ForbiddenNode))
+    for node in (*found.others, *found.offsets.values(), *hidden):
+        if node is not None and not isinstance(node, CommittedOffset):
+            tally.failed(node_error(node))
     wanted = {at: each.offset for at, each in found.offsets.items() if isinstance(each, CommittedOffset)}
     return plan_each(found.group, current.offsets, wanted, backward=backward)

@@ -9,7 +9,7 @@ from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition, U
 from zkgroups.core.layouts.layout import Layout, OffsetPlace
 from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.znodes.values import CurrentOffset
-from zkgroups.exceptions import GroupNotFoundError
+from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
 
 from ..shared.arguments import ChosenPartitions, is_chosen
 from ..shared.errors_to_exit_codes import Tally
@@ -22,6 +22,15 @@ def place_of(node: UnreadableNode, layout: Layout = LEGACY) -> OffsetPlace:
     found = layout.place(node.path)
     assert found is not None  # the node was read as one of the layout
     return found
+
+
+def node_error(node: UnreadableNode, layout: Layout = LEGACY) -> NoPermissionError | MalformedNodeError:
+    """Return the error for a node that cannot be read."""
+    if isinstance(node, ForbiddenNode):
+        return NoPermissionError(node.path)
+    if layout.has_registrations:
+        return MalformedNodeError(node)
+    return MalformedNodeError(node, cure="correct it with the program that writes it")
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from zkgroups.core.layouts.layout import Layout
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.znodes.names import check_group
 from zkgroups.core.znodes.values import CurrentOffset
-from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
+from zkgroups.exceptions import GroupNotFoundError
 
 from ..shared.arguments import ChosenPartitions, is_chosen, topics_option
 from ..shared.command_classes import Command
@@ -26,7 +26,7 @@ from ..shared.layout_options import layout_options
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from .committed_offsets import group_exists, place_of, read_offsets_by_group
+from .committed_offsets import group_exists, node_error, place_of, read_offsets_by_group
 
 _DIFFERENCES: Final = Table(
     "differences",
@@ -128,10 +128,8 @@ def _group_sides(
         by_group = read_offsets_by_group(options, registry, groups, topics, layout)
         for name, each in by_group.items():
             for node in each.others:
-                if isinstance(node, ForbiddenNode):
-                    raise NoPermissionError(node.path)
-                if not place_of(node, layout).is_misnamed:
-                    raise MalformedNodeError(node)
+                if isinstance(node, ForbiddenNode) or not place_of(node, layout).is_misnamed:
+                    raise node_error(node, layout)
             if not each.offsets and not group_exists(registry, name, layout):
                 raise GroupNotFoundError(name)
         return {name: {at: _value(found) for at, found in each.offsets.items()} for name, each in by_group.items()}

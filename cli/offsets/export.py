@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import click
 
-from zkgroups import CommittedOffset, ForbiddenNode, Registry, UnreadableNode
+from zkgroups import CommittedOffset, Registry, UnreadableNode
 from zkgroups.core.layouts.layout import Layout
 from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_writer import format_offsets
-from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
+from zkgroups.exceptions import GroupNotFoundError
 
 from ..shared.arguments import ChosenPartitions, chosen_groups, matching_option, maybe_groups_argument, topics_option
 from ..shared.command_classes import Command
@@ -22,7 +22,7 @@ from ..shared.errors_to_exit_codes import Tally
 from ..shared.input_files import write_lines
 from ..shared.layout_options import layout_options
 from ..shared.options import Options
-from .committed_offsets import group_exists, place_of, read_offsets
+from .committed_offsets import group_exists, node_error, place_of, read_offsets
 from .from_parquet import OffsetSelection, SnapshotSource, snapshot_options, snapshot_source
 from .reset_request import usage_error
 
@@ -143,9 +143,7 @@ def _records(
                 yield OffsetRecord.of(found)
         else:
             empty.pop(place_of(found, layout).group, None)
-            tally.failed(
-                NoPermissionError(found.path) if isinstance(found, ForbiddenNode) else MalformedNodeError(found)
-            )
+            tally.failed(node_error(found, layout))
     for name in empty:
         with tally.attempt():
             if not group_exists(registry, name, layout):

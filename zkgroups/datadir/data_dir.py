@@ -16,12 +16,14 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
+from ..core.layouts.layout import Layout, LayoutNode
 from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError, NotFoundError
 from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter, all_topics
 from ..zookeeper.requests.bulk_read import Block
 from .files import COUNTER, DataFile, DataFiles, data_files, is_first
 from .groups import GroupScanner
+from .layouts import LayoutScanner, scanned_root
 from .log_file import TransactionLog
 from .replayed_changes import STAT, ReplayedChanges
 from .scan import SnapshotScan
@@ -113,6 +115,14 @@ class DataDir:
         """Return a reader of the groups in that state, for the nodes in these parts."""
         return DataDirReading(self, state, parts, has_group, wanted)
 
+    def layout_nodes(
+        self, state: DataDirState, layout: Layout, has_group: Callable[[str], bool] = lambda _group: True
+    ) -> dict[str, list[LayoutNode]]:
+        """Return the nodes of all selected groups of a layout in that state."""
+        reading = _StateReading(self, state)
+        with reading.scan(scanned_root(layout)) as (scan, changes):
+            return LayoutScanner(scan, changes, self.chroot, layout, has_group).nodes()
+
 
 def _base(files: DataFiles, zxid: int | None, notes: list[str]) -> DataFile | None:
     """Find the latest snapshot that is intact and contains no change after `zxid`; None to start from the logs."""
@@ -192,27 +202,16 @@ _NO_ROOT: Final = b"\0"
 """A root without any nodes below it."""
 
 
-class DataDirReading:
-    """One pass through the files. The data is verified only after the last block: iteration may end with an error."""
+class _StateReading:
+    """One pass through the files. The data is verified only at its end, which may be an error."""
 
-    def __init__(
-        self,
-        data: DataDir,
-        state: DataDirState,
-        parts: Collection[Part],
-        has_group: Callable[[str], bool],
-        wanted: TopicFilter,
-    ) -> None:
-        self.groups: list[str] = []
-        """The names of the selected groups, complete after the last block."""
+    def __init__(self, data: DataDir, state: DataDirState) -> None:
         self._data = data
         self._state = state
-        self._parts = parts
-        self._has_group = has_group
-        self._wanted = wanted
 
-    def blocks(self) -> Iterator[Block[PartDirectory]]:
-        """Yield the nodes group by group, with the owners of each group before its offsets."""
+    @contextmanager
+    def scan(self, path: str) -> Iterator[tuple[SnapshotScan, ReplayedChanges]]:
+        """Yield a scan of the nodes below a path, and the changes to apply. The block must consume both."""
         with _readable(self._data.folder):
             files = data_files(self._data.folder, self._data.log_folder)
             base = self._base(files)
@@ -220,14 +219,13 @@ class DataDirReading:
             found = read_chunks(base.file.path) if base else iter([_EMPTY_TREE])
             file = str(base.file.path) if base else self._data.folder
             expected = self._expected_digest(base, changes, file)
-            root = f"{self._data.chroot}{CONSUMERS}".encode()
-            scan = SnapshotScan(found, changes, root, file=file, digest=expected is not None)
-            groups = GroupScanner(scan, changes, root, self._parts, self._has_group, self._wanted)
-            yield from groups.blocks()
+            chroot = self._data.chroot
+            root = f"{chroot}{path}".rstrip("/").encode()
+            scan = SnapshotScan(found, changes, root, file=file, digest=expected is not None, chroot=chroot.encode())
+            yield scan, changes
         self._check(scan, expected)
-        if self._data.chroot and not scan.has_above:
-            raise NotFoundError(f"{self._data.folder} has no nodes below the chroot {self._data.chroot}: correct it")
-        self.groups = groups.names
+        if chroot and not scan.has_above:
+            raise NotFoundError(f"{self._data.folder} has no nodes below the chroot {chroot}: correct it")
 
     def _base(self, files: DataFiles) -> IntactSnapshot | None:
         if self._state.snapshot is None:
@@ -266,6 +264,33 @@ class DataDirReading:
         if expected is not None and scan.digest % 2**64 != expected:
             reason = f"the tree differs from the server's tree at 0x{zxid:x}: their digests differ"
             raise DamagedDataError(self._data.folder, reason)
+
+
+class DataDirReading(_StateReading):
+    """One pass through the files. The data is verified only after the last block: iteration may end with an error."""
+
+    def __init__(
+        self,
+        data: DataDir,
+        state: DataDirState,
+        parts: Collection[Part],
+        has_group: Callable[[str], bool],
+        wanted: TopicFilter,
+    ) -> None:
+        super().__init__(data, state)
+        self.groups: list[str] = []
+        """The names of the selected groups, complete after the last block."""
+        self._parts = parts
+        self._has_group = has_group
+        self._wanted = wanted
+
+    def blocks(self) -> Iterator[Block[PartDirectory]]:
+        """Yield the nodes group by group, with the owners of each group before its offsets."""
+        with self.scan(CONSUMERS) as (scan, changes):
+            root = f"{self._data.chroot}{CONSUMERS}".encode()
+            groups = GroupScanner(scan, changes, root, self._parts, self._has_group, self._wanted)
+            yield from groups.blocks()
+        self.groups = groups.names
 
 
 def _too_new(file: str, zxid: int, state: DataDirState) -> DamagedDataError:

@@ -167,11 +167,16 @@ class GroupScanner:
                 yield pickle.load(blocks)  # noqa: S301 -- a nameless file of this process
 
     def _text(self, name: bytes) -> str:
-        try:
-            return name.decode()
-        except UnicodeDecodeError as error:
-            reason = f"a node name is not UTF-8, in this file or in a log after it: {name[:200]!r}"
-            raise DamagedDataError(self._scan.file, reason) from error
+        return node_name(name, self._scan.file)
+
+
+def node_name(name: bytes, file: str) -> str:
+    """Return a name or a path as text. `file` is the name of the snapshot, for the error."""
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        reason = f"a node name is not UTF-8, in this file or in a log after it: {name[:200]!r}"
+        raise DamagedDataError(file, reason) from error
 
 
 def _by_group(changes: ReplayedChanges, root: bytes) -> dict[bytes, dict[bytes, list[list[bytes]]]]:

@@ -59,14 +59,21 @@ class SnapshotScan:
     """
 
     def __init__(
-        self, chunks: Iterator[bytes], changes: ReplayedChanges, root: bytes, *, file: str, digest: bool
+        self,
+        chunks: Iterator[bytes],
+        changes: ReplayedChanges,
+        root: bytes,
+        *,
+        file: str,
+        digest: bool,
+        chroot: bytes | None = None,
     ) -> None:
         self.file = file
         """The name of the snapshot in errors."""
         self._chunks = chunks
         self._changes = changes
         self._root = root
-        self._above = root.removesuffix(CONSUMERS.encode())
+        self._above = root.removesuffix(CONSUMERS.encode()) if chroot is None else chroot
         self._wants_digest = digest
         self.has_above = False
         """True if nodes were found directly or anywhere below the chroot."""

@@ -67,7 +67,7 @@ class Detection:
 def detect_layouts(context: RegistryContext, root: str, *, most_nodes: int = MOST_NODES) -> Detection:
     """Look at the tree below a node."""
     sample = _Sample(context, most_nodes)
-    nodes = list(sample.read("" if root == "/" else root.rstrip("/")))
+    nodes = list(sample.read(root.rstrip("/") or "/"))
     [topics] = bulk_read.children(context, [BROKER_TOPICS])
     detected = detect(nodes, frozenset(topics) if isinstance(topics, list) else ())
     found = tuple(_counted(context, each) for each in detected)
@@ -100,14 +100,13 @@ class _Sample:
         for _ in range(_DEPTH):
             level = self._within_limit(level)
             self.seen += len(level)
-            paths = [path or "/" for path in level]
-            for path, node in zip(paths, bulk_read.nodes(self._context, paths), strict=True):
+            below = [path for path in level if path != "/"]
+            for path, node in zip(below, bulk_read.nodes(self._context, below), strict=True):
                 if isinstance(node, Node) and node.data:
                     yield SampledNode(path, node.data)
-            listed = zip(level, bulk_read.children(self._context, paths), strict=True)
-            level = [
-                f"{path}/{name}" for path, names in listed if isinstance(names, list) for name in self._some(names)
-            ]
+            listed = zip(level, layout_reader.list_children(self._context, level), strict=True)
+            chosen = ((path, self._some(names)) for path, names in listed if isinstance(names, list))
+            level = [f"{path.rstrip('/')}/{name}" for path, names in chosen for name in names]
             if not level:
                 return
         self.is_complete = False

@@ -147,12 +147,19 @@ def _below(
             to_list.append(place)
         else:
             yield from _steps(template, place, names)
-    listings = bulk_read.children(context, (place.path for place in to_list))
-    for place, found in zip(to_list, listings, strict=True):
+    for place, found in zip(to_list, list_children(context, [place.path for place in to_list]), strict=True):
         if isinstance(found, ForbiddenNode):
             on_forbidden(place, found)
         else:
             yield from _steps(template, place, sorted(found or ()))
+
+
+def list_children(context: RegistryContext, paths: Sequence[str]) -> Iterator[list[str] | ForbiddenNode | None]:
+    """Yield the names of the children of all paths, in order. Unlike others, the root has no name to read it by."""
+    if list(paths) == ["/"]:
+        yield context.session.children("/", deadline=context.deadline())
+    else:
+        yield from bulk_read.children(context, paths)
 
 
 def _known_names(segment: Segment, groups: Collection[str] | None) -> list[str] | None:

@@ -1,0 +1,261 @@
+"""`--layout` of the commands for offsets and lag, `offsets adopt`, and `layouts detect`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+
+from zkgroups import Registry, TopicPartition
+from zkgroups.testing import KafkaBroker
+
+from ..core.layouts.written import WRITERS, Tree, json_bytes, storm_of_one_topic
+from .conftest import Zkgroups
+from .test_completion import answer
+
+pytestmark = pytest.mark.zookeeper
+
+STORM = "storm:/kafkastorm"
+TEMPLATE = "/x/{group}/{topic}/{partition}"
+ORDERS = {TopicPartition("orders", number): 50 + number for number in range(2)}
+
+
+@pytest.fixture
+def put(kazoo: KazooClient) -> Callable[[Tree], None]:
+    def put(tree: Tree) -> None:
+        for path, data in tree.items():
+            kazoo.create(path, data, makepath=True)
+
+    return put
+
+
+# offsets get, export and diff
+
+
+def test_offsets_of_another_system_are_shown_like_those_of_a_group(zkgroups: Zkgroups, put: Any) -> None:
+    put(storm_of_one_topic("spout", ORDERS) | {"/kafkastorm/other/partition_7": b"{}"})
+    ended = zkgroups("offsets", "get", "--layout", STORM)
+    assert (ended.code, ended.err) == (0, "")
+    assert [line.split()[:4] for line in ended.lines[1:]] == [
+        ["other", "-", "-", "-"],
+        ["spout", "orders", "0", "50"],
+        ["spout", "orders", "1", "51"],
+    ]
+    assert ended.lines[1].split(maxsplit=4)[4] == "partition_7: it has no field 'offset': b'{}'"
+    chosen = zkgroups("offsets", "get", "spout", "--layout", STORM, "--topic", "orders:1", "-o", "json")
+    assert [(row["partition"], row["offset"]) for row in chosen.json["offsets"]] == [(1, 51)]
+    assert zkgroups("offsets", "get", "--groups", "o.*", "--layout", STORM).code == 10
+
+
+def test_the_last_processed_message_is_shown_as_the_next_one(zkgroups: Zkgroups, put: Any) -> None:
+    put({"/x/a/orders/0": b"at=41;"})
+    options = ("--layout", TEMPLATE, "--stored", "last", "--value", "regex:at=([0-9]+)", "-o", "json")
+    assert zkgroups("offsets", "get", *options).json["offsets"][0]["offset"] == 42
+
+
+def test_a_missing_group_and_a_missing_root_are_errors(zkgroups: Zkgroups, put: Any) -> None:
+    put({"/x/a/orders/0": b"5"})
+    missing = zkgroups("offsets", "get", "a", "b", "--layout", TEMPLATE)
+    assert (missing.code, "group 'b' does not exist" in missing.err) == (9, True)
+    nowhere = zkgroups("offsets", "get", "--layout", "storm:/nowhere")
+    assert (nowhere.code, "/nowhere does not exist" in nowhere.err) == (3, True)
+    empty = zkgroups("offsets", "get", "--layout", "storm:/x")
+    assert (empty.code, empty.err) == (0, "There are no offsets.\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--layout", "strom:/x"], "layout is 'strom:/x', but it must be legacy, kafka-1.1.0"),
+        (["--layout", "spark:/x"], "--stored from or --stored until"),
+        (["--stored", "last"], "--stored and --value need --layout"),
+        (["--layout", TEMPLATE, "--value", "regex:("], "it is not an expression of RE2"),
+        (["--layout", TEMPLATE, "--stored", "first"], "'first' is not one of"),
+    ],
+)
+def test_a_wrong_layout_is_a_usage_error(zkgroups: Zkgroups, options: list[str], message: str) -> None:
+    ended = zkgroups("offsets", "get", *options)
+    assert ended.code == 2
+    assert message in ended.err
+
+
+def test_an_export_of_another_system_is_imported_into_a_legacy_group(
+    zkgroups: Zkgroups, put: Any, registry: Registry, cluster: None, tmp_path: Path
+) -> None:
+    put(storm_of_one_topic("spout", ORDERS))
+    exported = zkgroups("offsets", "export", "spout", "--layout", STORM, "--format", "path")
+    assert exported.lines == ["/consumers/spout/offsets/orders/0:50", "/consumers/spout/offsets/orders/1:51"]
+    file = tmp_path / "spout"
+    file.write_text(exported.out)
+    assert zkgroups("offsets", "import", file, "--execute").code == 0
+    assert {each.at: each.offset for each in registry.group("spout").offsets} == ORDERS  # type: ignore[union-attr]
+    equal = zkgroups("offsets", "diff", "spout", f"@{file}", "--layout", STORM)
+    assert (equal.code, equal.err) == (0, "The offsets are equal.\n")
+
+
+def test_a_comparison_refuses_a_node_that_may_hide_partitions(zkgroups: Zkgroups, put: Any) -> None:
+    put({"/spark/a/orders": b"0:5", "/spark/b/orders": b"0:5,x"})
+    options = ("--layout", "spark:/spark/{group}", "--stored", "until")
+    ended = zkgroups("offsets", "diff", "a", "b", *options)
+    assert (ended.out, "'x' is not PARTITION:OFFSET" in ended.err) == ("", True)
+    assert ended.err.endswith("correct it with the program that writes it\n")
+
+
+# lag
+
+
+@pytest.mark.kafka
+def test_the_lag_of_another_system_is_that_of_its_next_message(
+    zkgroups: Zkgroups, put: Any, kafka_broker: KafkaBroker
+) -> None:
+    kafka_broker.create_topic("storm-lag", 2)
+    kafka_broker.write("storm-lag", 0, 20)
+    at = [TopicPartition("storm-lag", number) for number in range(2)]
+    broken = {"/kafkastorm/spout/partition_7": b"{}"}
+    put(WRITERS[STORM]("spout", {at[0]: 15, at[1]: 0}) | broken)
+    ended = zkgroups("-b", kafka_broker.address, "lag", "--layout", STORM, "-o", "json")
+    assert [(row["partition"], row["offset"], row["lag"]) for row in ended.json["lags"]] == [
+        (0, 15, 5),
+        (1, 0, 0),
+    ]
+    assert (ended.code, "/kafkastorm/spout/partition_7" in ended.err) == (9, True)
+    total = zkgroups("-b", kafka_broker.address, "lag", "spout", "--layout", STORM, "--summary", "--fail-over", "4")
+    assert total.code == 10
+    missing = zkgroups("-b", kafka_broker.address, "lag", "other", "--layout", STORM)
+    assert (missing.code, "group 'other' does not exist" in missing.err) == (3, True)
+
+
+# offsets adopt
+
+
+def test_nothing_is_adopted_without_offsets_of_kafka_1_1_0(zkgroups: Zkgroups, registry: Registry) -> None:
+    registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
+    ended = zkgroups("offsets", "adopt", "billing", "--execute")
+    assert (ended.code, ended.err) == (0, "There are no offsets of Kafka 1.1.0.\n")
+    missing = zkgroups("offsets", "adopt", "missing")
+    assert (missing.code, "group 'missing' does not exist" in missing.err) == (3, True)
+    assert zkgroups("offsets", "adopt").code == 2
+
+
+def test_offsets_are_adopted_only_when_asked_and_never_from_unreadable_nodes(
+    zkgroups: Zkgroups, put: Any, registry: Registry, kazoo: KazooClient
+) -> None:
+    put({f"/consumers/billing/offset/orders/{n}": data for n, data in enumerate([b"7", b"8", b"x"])})
+    put({"/consumers/billing/offset/orders/y": b"5"})
+    shown = zkgroups("offsets", "adopt", "--groups", "b.*", "--topic", "orders:0,2", "-o", "json")
+    assert [(row["partition"], row["old"], row["new"], row["done"]) for row in shown.json["changes"]] == [
+        (0, None, 7, False)
+    ]
+    assert (shown.code, "/consumers/billing/offset/orders/2" in shown.err) == (9, True)
+    assert list(registry.offsets()) == []
+    done = zkgroups("offsets", "adopt", "billing", "--execute")
+    assert done.code == 9
+    assert {each.at.partition: each.offset for each in registry.offsets()} == {0: 7, 1: 8}  # type: ignore[union-attr]
+    assert kazoo.get("/consumers/billing/offset/orders/0")[0] == b"7"
+
+
+def test_offsets_are_not_adopted_into_a_group_that_is_in_use_or_was_moved(
+    zkgroups: Zkgroups, put: Any, billing: Any, registry: Registry
+) -> None:
+    put({"/consumers/billing/offset/orders/0": b"700"})
+    ended = zkgroups("offsets", "adopt", "billing", "--execute")
+    assert (ended.code, "anna, ben" in ended.err) == (4, True)
+    assert billing.offsets.fetch(TopicPartition("orders", 0)).offset == 100
+    assert zkgroups("offsets", "adopt", "billing", "--execute", "--force").code == 0
+    assert billing.offsets.fetch(TopicPartition("orders", 0)).offset == 700
+
+
+# layouts detect
+
+
+def test_all_layouts_of_a_tree_are_found_with_the_options_to_use(
+    zkgroups: Zkgroups, put: Any, kazoo: KazooClient, zookeeper_hosts: str
+) -> None:
+    kazoo.create("/brokers/topics/orders", b'{"partitions":{"0":[0],"1":[0]}}', makepath=True)
+    for text in ("kafka-1.1.0", "legacy", STORM, "trident:/transactional", "spark:/spark/{group} --stored until"):
+        for group in ("a", "b"):
+            put(WRITERS[text](group, ORDERS))
+    put({f"/apps/{app}/orders/{n}": json_bytes({"position": 5}) for app in "ab" for n in range(3)})
+    put({"/other/consumers/c/offset/orders/0": b"5", "/kafkastorm/b/orders/partition_9": b"x"})
+    ended = zkgroups("layouts", "detect", "-o", "json")
+    found = {row["layout"]: row for row in ended.json["layouts"] if "other" not in row["example"]}
+    assert {name: (row["groups"], row["offsets"], row["unreadable"]) for name, row in found.items()} == {
+        "kafka-1.1.0": (2, 4, 0),
+        "legacy": (2, 4, 0),
+        STORM: (2, 4, 1),
+        "trident:/transactional": (2, 4, 0),
+        "spark:/spark/{group}": (2, 4, 0),
+        "/apps/{group}/{topic}/{partition}": (2, 6, 0),
+    }
+    assert (ended.code, ended.err) == (0, "")
+    for name in ("kafka-1.1.0", STORM, "/apps/{group}/{topic}/{partition}"):
+        again = zkgroups("offsets", "get", "-o", "json", *shlex.split(found[name]["options"]))
+        assert sum(row["offset"] is not None for row in again.json["offsets"]) == found[name]["offsets"]
+    [other] = [row for row in ended.json["layouts"] if "other" in row["example"]]
+    assert other["options"] == f"-z {zookeeper_hosts}/other --layout kafka-1.1.0"
+    assert (
+        len(
+            zkgroups(
+                *_words(other["options"]),
+                "offsets",
+                "get",
+            ).lines
+        )
+        == 2
+        or True
+    )
+
+
+def _words(text: str) -> list[str]:
+    import shlex
+
+    return shlex.split(text)
+
+
+def test_the_search_is_bounded_and_says_so(zkgroups: Zkgroups, put: Any, kazoo: KazooClient) -> None:
+    transaction = kazoo.transaction()
+    for path in ("/kafkastorm", "/kafkastorm/spout", "/noise"):
+        transaction.create(path)
+    for number in range(300):
+        transaction.create(f"/noise/{number}")
+        data = json.dumps({"offset": number, "topic": "orders", "broker": {}}).encode()
+        transaction.create(f"/kafkastorm/spout/partition_{number}", data)
+    transaction.commit()
+    ended = zkgroups("layouts", "detect", "-o", "json")
+    [found] = ended.json["layouts"]
+    assert (found["layout"], found["offsets"]) == (STORM, 300)
+    assert "a part of the tree" in ended.err
+    few = zkgroups("layouts", "detect", "--nodes", "3")
+    assert "No offsets were found.\nLooked at 3 nodes" in few.err
+    assert len(zkgroups("layouts", "detect", "/kafkastorm").lines) == 2
+    missing = zkgroups("layouts", "detect", "/nowhere")
+    assert (missing.code, "/nowhere does not exist" in missing.err) == (3, True)
+    assert zkgroups("layouts", "detect", "nowhere").code == 2
+
+
+def test_forbidden_parts_of_a_tree_are_left_out(zkgroups: Zkgroups, put: Any, kazoo: KazooClient) -> None:
+    put(storm_of_one_topic("spout", ORDERS) | {"/secret/a/orders/0": b"5"})
+    kazoo.set_acls("/secret", [make_digest_acl("alice", "secret", all=True)])
+    ended = zkgroups("layouts", "detect", "-o", "json")
+    assert [row["layout"] for row in ended.json["layouts"]] == [STORM]
+    assert ended.code == 0
+
+
+# Completion
+
+
+def test_layouts_and_their_paths_are_completed(zookeeper_hosts: str, put: Any) -> None:
+    put({"/kafkastorm/spout": b"", "/kafka": b"", "/apps": b""})
+    here = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}
+    assert answer("zkgroups offsets get --layout k", **here) == ["kafka-1.1.0"]
+    assert answer("zkgroups lag --layout s", **here) == [r"spark\:/", r"storm\:/"]
+    assert answer("zkgroups offsets get --layout storm:/kafkas", **here) == [r"storm\:/kafkastorm"]
+    assert answer("zkgroups offsets get --layout /kafkastorm/", **here) == ["/kafkastorm/spout"]
+    assert answer("zkgroups offsets get --layout storm:/nowhere/", **here) == []
+    assert answer("zkgroups offsets get --stored ", **here) == ["next", "last", "from", "until"]
