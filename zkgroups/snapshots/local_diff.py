@@ -17,7 +17,8 @@ from ..core.selection import Selection
 from ..core.tables import Table
 from ..exceptions import InvalidOptionError
 from ..storage.choose_snapshot import LATEST, PREVIOUS
-from .arrow_layout import ArrowLayout, arrow_errors
+from ..tables.parquet_files import arrow_errors
+from .arrow_layout import ArrowLayout
 from .clusters import ChosenSnapshot, SnapshotPair
 
 KEY: Final = ("group", "topic", "partition")

@@ -6,34 +6,28 @@ See `layout.py` for the files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as parquet
 
 from ..core.selection import Selection
-from ..core.table_columns import columns_json
+from ..core.table_columns import COLUMNS, columns_json
 from ..core.tables import Table
-from ..storage.files import LocalFiles, join, local_path
+from ..storage.files import LocalFiles, join
 from ..storage.snapshot_folder import IN_ORDER
 from ..tables import data_dir_reader
-from ..tables.arrow_schema import arrow_schema
+from ..tables.parquet_files import FILE_NAME, parquet_writer
 from ..tables.source_options import SourceOptions
 from ..tables.table_reader import TableReader
 from .digest import digest
 from .layout import SnapshotLayout, UnfinishedSnapshot
 from .snapshot import Snapshot, WrittenTable, as_options, begin, begin_connected, write_snapshot
 
-_FILE: Final = "part-00000.snappy.parquet"
 _ROWS: Final = 250_000
 """The rows of a row group, which are in memory together."""
-
-_SPARK_COLUMNS: Final = "org.apache.spark.sql.parquet.row.metadata"
-"""The key under which Spark looks for the comments of the columns."""
 
 Batches: TypeAlias = Callable[[SourceOptions], Iterable[Any]]
 """Reads a table as Arrow batches."""
@@ -69,18 +63,16 @@ def _write_all(source: SourceOptions, read: Batches, unfinished: UnfinishedSnaps
         path = unfinished.table(table)
         with files.translated(f"the table {table} could not be written"):
             files.make_folder(path)
-            written[table] = write_table(table, read(replace(source, table=table)), join(path, _FILE))
+            written[table] = write_table(table, read(replace(source, table=table)), join(path, FILE_NAME.format(0)))
     return written
 
 
 def write_table(table: Table, batches: Iterable[Any], path: str) -> WrittenTable:
     """Write a table to one file, and count its rows."""
-    columns = columns_json(table)
-    schema = arrow_schema(table)
+    columns = COLUMNS[table]
     rows = problems = forbidden = 0
     digests = 0
-    options = {"compression": "snappy", "store_schema": False, "write_page_checksum": True}
-    with closing(parquet.ParquetWriter(str(local_path(path)), schema, **options)) as file:
+    with parquet_writer(path, columns) as file:
         for each in _row_groups(batches):
             file.write_table(each)
             problem = each.column("problem")
@@ -88,8 +80,7 @@ def write_table(table: Table, batches: Iterable[Any], path: str) -> WrittenTable
             problems += len(each) - problem.null_count
             forbidden += pc.sum(pc.and_(pc.is_valid(problem), pc.is_null(each.column("raw")))).as_py() or 0
             digests ^= int(digest(each.to_batches()), 16)
-        file.add_key_value_metadata({_SPARK_COLUMNS: columns})
-    return WrittenTable(rows, problems, forbidden, f"{digests:X}", columns)
+    return WrittenTable(rows, problems, forbidden, f"{digests:X}", columns_json(columns))
 
 
 def _row_groups(batches: Iterable[Any]) -> Iterator[Any]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.selection import Selection
+from ..core.table_columns import COLUMNS
 from ..core.tables import Table
 from ..core.times import LATEST_MS
 from ..core.znodes.names import is_topic, parse_partition
@@ -166,7 +167,7 @@ def _plain_batch(blocks: Sequence[Block[PartDirectory]], plain: list[Any], owner
     read_at = pa.repeat(pa.scalar(_now(), TIMESTAMP), rows)
     columns = [pa.repeat(cluster, rows), group, topic, partition]
     columns += [offset, count, committed, created, zxid, owner, raw, problem, read_at]
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(Table.OFFSETS))
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(COLUMNS[Table.OFFSETS]))
 
 
 _GROUP, _TOPIC = attrgetter("group"), attrgetter("topic")
@@ -312,5 +313,5 @@ def _batches(
 def _batch(table: Table, rows: Iterable[RowValues], cluster: str) -> Any:
     now = _now()
     return pa.RecordBatch.from_pylist(
-        [row | {"cluster": cluster, "read_at": now} for row in rows], schema=arrow_schema(table)
+        [row | {"cluster": cluster, "read_at": now} for row in rows], schema=arrow_schema(COLUMNS[table])
     )
