@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from zkgroups.core.times import utc
+from zkgroups.exceptions import ZkgroupsException
 
 from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.durations import seconds_option
+from ..shared.engine_options import EngineKind, EngineOptions, arrow_installed, engine_option
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FolderUri
 from ..shared.messages import say
@@ -24,7 +29,11 @@ from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
 from ..shared.spark_options import SparkOptions, spark_installed, writing_options
 
 if TYPE_CHECKING:
-    from zkgroups.spark import AuditStep, SourceOptions
+    from zkgroups.audit.audit import AuditResult, AuditStep
+    from zkgroups.tables.source_options import SourceOptions
+
+_FEW_COMMITS: Final = 200_000
+"""Up to this many commits, `--show` does not start Spark."""
 
 _AUDITED: Final = Table(
     "audits",
@@ -72,19 +81,14 @@ _COMMITS: Final = Table(
 @click.option(
     "--parallelism", type=click.IntRange(1, 1024), help="The number of tasks that read; one per core by default."
 )
+@engine_option(
+    EngineKind.AUTO,
+    "Where to do the work. local is this process: it starts no Spark, and DEST is on this machine. auto records with "
+    f"Spark, and shows up to {_FEW_COMMITS:,} commits on this machine without.",
+)
 @writing_options
 @click.pass_obj
-def audit(
-    options: Options,
-    /,
-    destination: str,
-    every: float,
-    once: bool,
-    show: bool,
-    master: str | None,
-    settings: dict[str, str],
-    **chosen: Any,
-) -> None:
+def audit(options: Options, /, destination: str, every: float, once: bool, show: bool, **chosen: Any) -> None:
     """Record every commit as Parquet: the previous and the new offset, the time and the transaction.
 
     The command reads all offsets every ten seconds, and records changed ones. The first run records all of them. If a
@@ -95,6 +99,9 @@ def audit(
     the same --groups and --topics in each run. After any interruption, the next run continues where the last one
     stopped. Without a connection to ZooKeeper it retries, unless --once is given.
 
+    Starting Spark takes seconds, and many times the processor time of a small audit. --engine local works in this
+    process, so that cron can run --once every minute. Each engine continues an audit of the other.
+
     If nodes are forbidden, the command reports how many, and --once exits with code 9. The last commit of such a node
     is recorded once the node can be read. If ZooKeeper was replaced or wiped, the command refuses to continue. After
     ZooKeeper was restored from its own backup, use a new DEST: the command may not detect the restore, and would then
@@ -103,39 +110,53 @@ def audit(
     \b
     Example:
       zkgroups -z zk1:2181/kafka audit /data/audit
-      zkgroups -z zk1:2181/kafka audit /data/audit --once
+      zkgroups -z zk1:2181/kafka audit /data/audit --once --engine local
       zkgroups audit /data/audit --show --groups billing -o csv
     """
-    with spark_installed():
-        from zkgroups import spark
-    own = SparkOptions(master, settings)
+    engine = EngineOptions.of(chosen)
     if show:
-        _show(options, destination, own, chosen["groups"], chosen["topics"])
+        with _found(options, engine, destination, groups=chosen["groups"], topics=chosen["topics"]) as rows:
+            Output(options).write(_COMMITS, map(_shown, rows))
         return
-    own.check_writes_to(destination)
-    source = spark.SourceOptions(**for_workers(options), **chosen)
-    with source.connect() as registry:
-        registry.require_root()  # fails fast: starting Spark takes seconds
+    local = engine.kind is EngineKind.LOCAL and engine.is_on_this_machine(destination)
+    if local and chosen["parallelism"] is not None:
+        raise click.UsageError("--parallelism needs --engine spark", click.get_current_context())
+    with _recorder(options, engine.spark, destination, chosen, local=local) as record:
+        _audit(options, partial(record, every=every, once=once))
+
+
+@contextmanager
+def _recorder(
+    options: Options, spark: SparkOptions, destination: str, chosen: dict[str, Any], *, local: bool
+) -> Iterator[Callable[..., AuditResult]]:
+    """Start the engine, and yield the function that records."""
+    if local:
+        with arrow_installed("snapshots"):
+            from zkgroups.audit.local_audit import run_audit as record_here
+        yield partial(record_here, destination, _source(options, chosen))
+        return
+    with spark_installed():
+        from zkgroups.spark import run_audit
+    spark.check_writes_to(destination)
+    source = _source(options, chosen)
     say(options, f"Starting Spark to record the commits of {source.shown_cluster} in {destination}.")
-    _audit(options, destination, source, own, every=every, once=once)
+    with spark.session(options) as session:
+        yield partial(run_audit, session, destination, source)
 
 
-def _audit(
-    options: Options, destination: str, source: SourceOptions, spark: SparkOptions, *, every: float, once: bool
-) -> None:
-    from zkgroups.spark import run_audit
+def _source(options: Options, chosen: dict[str, Any]) -> SourceOptions:
+    """Return the groups to read. Report a wrong address now, because starting Spark takes seconds."""
+    from zkgroups.tables.source_options import SourceOptions
 
-    with spark.session(options) as session, recorded_signals() as recorded, status_line(options) as line:
-        stop = SignalEvent(recorded)
-        done = run_audit(
-            session,
-            destination,
-            source,
-            every=every,
-            once=once,
-            on_progress=_ProgressReporter(options, line),
-            stop=stop,
-        )
+    source = SourceOptions(**for_workers(options), **chosen)
+    with source.connect() as registry:
+        registry.require_root()
+    return source
+
+
+def _audit(options: Options, record: Callable[..., AuditResult]) -> None:
+    with recorded_signals() as recorded, status_line(options) as line:
+        done = record(on_progress=_ProgressReporter(options, line), stop=SignalEvent(recorded))
     Output(options).write(_AUDITED, [dataclasses.asdict(done)])
     raise_recorded(recorded)
     if done.forbidden:
@@ -171,13 +192,34 @@ class _ProgressReporter:
         say(self._options, f"{utc(time.time_ns() // 1_000_000)} {text}")
 
 
-def _show(options: Options, destination: str, spark: SparkOptions, groups: str | None, topics: str | None) -> None:
-    """Print the recorded commits, oldest first."""
-    from zkgroups.spark.audit.ledger import find_commits
+@contextmanager
+def _found(
+    options: Options, engine: EngineOptions, destination: str, **selection: str | None
+) -> Iterator[Iterator[dict[str, Any]]]:
+    """Start the engine, and yield the recorded commits, oldest first."""
+    if engine.kind is EngineKind.LOCAL:
+        local = engine.is_on_this_machine(destination)
+    else:
+        local = engine.is_local(destination, is_small=partial(_has_few_commits, destination))
+    if local:
+        with arrow_installed("snapshots"):
+            from zkgroups.audit.local_audit import find_commits as find_here
+        yield find_here(destination, **selection)
+        return
+    with spark_installed():
+        from zkgroups.spark.audit.read_audit import find_commits
+    say(options, f"Starting Spark to read the audit in {destination}.")
+    with engine.spark.session(options) as session:
+        yield find_commits(session, destination, **selection)
 
-    with spark.session(options) as session:
-        rows = find_commits(session, destination, groups=groups, topics=topics)
-        Output(options).write(_COMMITS, map(_shown, rows))
+
+def _has_few_commits(destination: str) -> bool:
+    """Return whether an audit is small. A missing or damaged one counts as small: reading it fails anyway."""
+    with arrow_installed("snapshots"):
+        from zkgroups.audit.local_audit import count_commits
+    with suppress(ZkgroupsException):
+        return count_commits(destination) <= _FEW_COMMITS
+    return True
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

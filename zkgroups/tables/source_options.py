@@ -43,7 +43,9 @@ class SourceOptions(ZooKeeperSource):
         topics         a regular expression that must match the whole name of a topic; the row that reports a group
                        whose topics may not be listed is always included
         parallelism    the number of tasks, each with its own session; 4 by default, 1 for a data directory
-        startingZxid   streams: start after this transaction: a number, latest, or earliest (default)
+        withOwners     offsets: if false, leave the column `owner` null, and do not read the owners
+        startingZxid   offsets: only rows written after this transaction, and rows of forbidden nodes; a number, or
+                       earliest (default); for streams also latest
         startOver      streams: if true, continue when ZooKeeper was replaced or wiped
         timeout, sessionTimeout     in seconds, as for `Registry.connect`
         readOnly                    if true, accept a server without quorum, whose data may be stale
@@ -69,6 +71,7 @@ class SourceOptions(ZooKeeperSource):
     zxid: int | None = None
     table: Table = Table.OFFSETS
     cluster: str | None = None
+    with_owners: bool = True
     starting_zxid: int | Starting = Starting.EARLIEST
     start_over: bool = False
 
@@ -202,6 +205,7 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "starting_zxid": _starting,
     "zxid": _zxid,
     "start_over": _flag,
+    "with_owners": _flag,
     "timeout": _seconds,
     "session_timeout": _seconds,
     "read_only": _flag,
