@@ -74,8 +74,8 @@ _COMMITS: Final = Table(
 @click.option(
     "--start-over",
     is_flag=True,
-    help="Continue although ZooKeeper was replaced or wiped: record all of its offsets. --show still prints the "
-    "earlier commits, but `offsets reset --from-audit` does not use them.",
+    help="Continue although ZooKeeper was replaced, wiped or restored: compare all of its offsets with the audit. "
+    "After a replacement, --show still prints the earlier commits, but `offsets reset --from-audit` does not use them.",
 )
 @click.option("--show", is_flag=True, help="Print the recorded commits, and exit.")
 @click.option(
@@ -104,8 +104,8 @@ def audit(options: Options, /, destination: str, every: float, once: bool, show:
 
     If nodes are forbidden, the command reports how many, and --once exits with code 9. The last commit of such a node
     is recorded once the node can be read. If ZooKeeper was replaced or wiped, the command refuses to continue. After
-    ZooKeeper was restored from its own backup, use a new DEST: the command may not detect the restore, and would then
-    miss commits.
+    ZooKeeper was restored from its own backup, run it once with --start-over: it may not detect the restore, and would
+    then miss the offsets that went back.
 
     \b
     Example:

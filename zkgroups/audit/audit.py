@@ -178,7 +178,7 @@ class Recording:
             last = None  # of the ZooKeeper before
         if last is not None and last.position == now:
             return
-        after = 0 if last is None or not self._continues(last.position, now) else last.position.zxid
+        after = 0 if last is None else self._start(last.position, now)
         self._previous = number = self.journal.claim_batch(self._previous)
         counts = self.ledger.add(registry, Batch(number, after, () if last is None else last.forbidden, first))
         self.journal.write_finished_batch(FinishedBatch(number, now, began_ms, tuple(sorted(counts.forbidden))))
@@ -228,16 +228,22 @@ class Recording:
                 "another folder, or --start-over (in Python `start_over`) to record all of its offsets here"
             )
 
-    def _continues(self, before: EnsemblePosition, now: EnsemblePosition) -> bool:
-        """Return whether ZooKeeper went on from a position. If not, raise RefusedError unless the audit starts over."""
-        continues = before.may_precede(now)
-        if not continues and not self.source.start_over:
-            raise RefusedError(
-                f"the audit in {self.journal} has read {self.source.shown_cluster} up to transaction "
-                f"{before.zxid:#x}, but it is now at {now.zxid:#x}: it was restored, replaced or wiped; use another "
-                "folder, or --start-over (in Python `start_over`) to record all of its offsets here"
-            )
-        return continues
+    def _start(self, before: EnsemblePosition, now: EnsemblePosition) -> int:
+        """Return the transaction after which to read. Raise RefusedError unless ZooKeeper went on from a position.
+
+        To start over, read all offsets once: the position does not show that ZooKeeper was restored from a backup if it
+        has processed as many transactions since.
+        """
+        continues, begins = before.may_precede(now), self._previous is None
+        if self.source.start_over:
+            return before.zxid if continues and not begins else 0
+        if continues:
+            return before.zxid
+        raise RefusedError(
+            f"the audit in {self.journal} has read {self.source.shown_cluster} up to transaction {before.zxid:#x}, but "
+            f"it is now at {now.zxid:#x}: it was restored, replaced or wiped; use another folder, or --start-over (in "
+            "Python `start_over`) to record all of its offsets here"
+        )
 
 
 @contextmanager
