@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from zkgroups import GroupDescription
 from zkgroups.core.offsets.lag import GroupLag, LogRanges, group_lag, partitions_of_group, subscribes_by_pattern
@@ -13,9 +13,6 @@ from ..shared.arguments import ChosenPartitions, is_chosen
 
 if TYPE_CHECKING:
     from zkgroups.kafka import Brokers
-
-LAG_UNKNOWN: Final = "log ends and lag are unknown"
-"""What is missing without brokers."""
 
 
 def read_lags(

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from zkgroups.core.kafka_values import OffsetRange
+from zkgroups.core.offsets.lag import lag
 from zkgroups.core.times import utc
 from zkgroups.exceptions import ZkgroupsException
 
+from ..shared.brokers import LAG_UNKNOWN, brokers_for_workers
 from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.durations import seconds_option
@@ -56,10 +59,13 @@ _COMMITS: Final = Table(
         Column("PARTITION", "partition", right=True),
         Column("BEFORE", "before", right=True),
         Column("OFFSET", "offset", right=True),
+        Column("LAG", "lag", right=True),
         Column("ZXID", "zxid", right=True, show=hex),
         Column("COUNT", "commit_count", right=True, wide=True),
         Column("READ", "read_at", wide=True),
         Column("BATCH", "batch", right=True, wide=True),
+        Column("LOG-START", "log_start", right=True, wide=True),
+        Column("LOG-END", "log_end", right=True, wide=True),
         Column("PROBLEM", "problem", wide=True),
     ),
 )
@@ -98,6 +104,9 @@ def audit(options: Options, /, destination: str, every: float, once: bool, show:
     DEST is a folder or any other location that Spark can write to. It contains the audit of one ZooKeeper cluster. Give
     the same --groups and --topics in each run. After any interruption, the next run continues where the last one
     stopped. Without a connection to ZooKeeper it retries, unless --once is given.
+
+    With -b, each commit has the log start and log end of its partition, which are read after the offset. --show then
+    shows the lag that it left. If no broker answers, --once exits with code 9.
 
     Starting Spark takes seconds, and many times the processor time of a small audit. --engine local works in this
     process, so that cron can run --once every minute. Each engine continues an audit of the other.
@@ -148,7 +157,7 @@ def _source(options: Options, chosen: dict[str, Any]) -> SourceOptions:
     """Return the groups to read. Report a wrong address now, because starting Spark takes seconds."""
     from zkgroups.tables.source_options import SourceOptions
 
-    source = SourceOptions(**for_workers(options), **chosen)
+    source = SourceOptions(**for_workers(options), **brokers_for_workers(options), **chosen)
     with source.connect() as registry:
         registry.require_root()
     return source
@@ -159,7 +168,7 @@ def _audit(options: Options, record: Callable[..., AuditResult]) -> None:
         done = record(on_progress=_ProgressReporter(options, line), stop=SignalEvent(recorded))
     Output(options).write(_AUDITED, [dataclasses.asdict(done)])
     raise_recorded(recorded)
-    if done.forbidden:
+    if done.forbidden or done.log_ends_problem:
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
@@ -172,6 +181,7 @@ class _ProgressReporter:
         self._trouble = ""
         self._commits = 0
         self._forbidden = 0
+        self._log_ends_problem: str | None = None
 
     def __call__(self, step: AuditStep) -> None:
         if step.trouble != self._trouble:
@@ -182,11 +192,19 @@ class _ProgressReporter:
             self._say(
                 f"batch {step.batch}: {step.problems} of {step.commits} commits are malformed, see the column PROBLEM"
             )
+        if step.log_ends_problem != self._log_ends_problem and not step.trouble:
+            self._log_ends_problem = step.log_ends_problem
+            self._say(f"batch {step.batch}: {self._log_ends_text}")
         if not step.trouble and step.forbidden != self._forbidden:
             self._forbidden = step.forbidden
             self._say(f"batch {step.batch}: {step.forbidden or 'no more'} forbidden nodes")
         now = f"error: {step.trouble}" if step.trouble else f"batch {step.batch}: {step.commits} commits"
         self._line(f"{now}, {self._commits} since the start")
+
+    @property
+    def _log_ends_text(self) -> str:
+        problem = self._log_ends_problem
+        return "brokers answer again" if problem is None else f"{LAG_UNKNOWN}: {problem}"
 
     def _say(self, text: str) -> None:
         say(self._options, f"{utc(time.time_ns() // 1_000_000)} {text}")
@@ -223,7 +241,9 @@ def _has_few_commits(destination: str) -> bool:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {
+    shown = {
         name: utc(round(value.timestamp() * 1000)) if isinstance(value, datetime) else value
         for name, value in row.items()
     }
+    log = None if row["log_end"] is None else OffsetRange(row["log_start"], row["log_end"])
+    return shown | {"lag": lag(row["offset"], log)[0]}

@@ -27,6 +27,7 @@ from typing import Protocol
 
 from ..core.ensemble_position import EnsemblePosition
 from ..exceptions import InvalidOptionError, RefusedError, UnavailableError, ZkgroupsException
+from ..tables.log_ends import check_brokers
 from ..tables.source_options import SourceOptions
 from ..zookeeper.reading.ensemble_position import ensemble_position
 from ..zookeeper.registry import Registry
@@ -44,6 +45,7 @@ class AuditStep:
     - `commits`, `problems`: the number of commits in the batch, and how many of them are malformed.
     - `forbidden`: the number of forbidden nodes. Their commits are recorded in the first batch after they become
       readable.
+    - `log_ends_problem`: why the commits have no log ends, although brokers were given.
     - `trouble`: the message of the error.
     """
 
@@ -51,6 +53,7 @@ class AuditStep:
     commits: int = 0
     problems: int = 0
     forbidden: int = 0
+    log_ends_problem: str | None = None
     trouble: str = ""
 
 
@@ -62,6 +65,7 @@ class AuditResult:
     - `batches`, `commits`: the numbers of batches and of commits that it has recorded.
     - `problems`: how many of these commits are malformed.
     - `forbidden`: the number of forbidden nodes in the last batch.
+    - `log_ends_problem`: why the last batch has no log ends, although brokers were given.
     """
 
     destination: str
@@ -69,6 +73,7 @@ class AuditResult:
     commits: int
     problems: int
     forbidden: int
+    log_ends_problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,7 @@ class Batch:
     were_forbidden: tuple[str, ...]
     first: int
     """The first batch of this ZooKeeper. Commits of earlier batches do not count."""
+    with_log_ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,7 @@ class Recording:
     _commits: int = 0
     _problems: int = 0
     _forbidden: int = 0
+    _log_ends_problem: str | None = None
 
     @property
     def journal(self) -> Journal:
@@ -151,7 +158,8 @@ class Recording:
                         raise
                     self._report(AuditStep(trouble=str(error)))
                     self.stop.wait(max(self.every, 1.0))
-        return AuditResult(str(self.journal), self._batches, self._commits, self._problems, self._forbidden)
+        counts = self._batches, self._commits, self._problems, self._forbidden
+        return AuditResult(str(self.journal), *counts, self._log_ends_problem)
 
     def _follow(self) -> None:
         """Record batches over one connection."""
@@ -180,7 +188,11 @@ class Recording:
             return
         after = 0 if last is None else self._start(last.position, now)
         self._previous = number = self.journal.claim_batch(self._previous)
-        counts = self.ledger.add(registry, Batch(number, after, () if last is None else last.forbidden, first))
+        self._log_ends_problem = check_brokers(self.source)
+        were_forbidden = () if last is None else last.forbidden
+        counts = self.ledger.add(
+            registry, Batch(number, after, were_forbidden, first, with_log_ends=self._log_ends_problem is None)
+        )
         self.journal.write_finished_batch(FinishedBatch(number, now, began_ms, tuple(sorted(counts.forbidden))))
         self._count(number, counts)
         self._merge(first)
@@ -190,7 +202,7 @@ class Recording:
         self._commits += counts.commits
         self._problems += counts.problems
         self._forbidden = sum(counts.forbidden.values())
-        self._report(AuditStep(number, counts.commits, counts.problems, self._forbidden))
+        self._report(AuditStep(number, counts.commits, counts.problems, self._forbidden, self._log_ends_problem))
 
     def _report(self, step: AuditStep) -> None:
         if self.on_progress is not None:

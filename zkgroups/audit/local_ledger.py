@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 
 from ..core.audit_columns import COMMITS, KEY, READ, STANDING
 from ..core.selection import Selection
+from ..core.tables import Table
 from ..tables.arrow_schema import arrow_schema
+from ..tables.log_ends import with_log_ends
 from ..tables.source_options import SourceOptions
 from ..tables.table_reader import read_selected, written_after
 from ..zookeeper.registry import Registry
@@ -32,11 +34,12 @@ class LocalLedger:
 
     def __init__(self, destination: str, source: SourceOptions, stop: Event) -> None:
         self.journal = ArrowJournal.at(destination)
-        self._source = replace(source, with_owners=False)
+        self._source = replace(source, with_owners=False, table=Table.OFFSETS)
         self._stop = stop
 
     def add(self, registry: Registry, batch: Batch) -> Counts:
-        read = _table(self._read(registry, batch))
+        source = self._source if batch.with_log_ends else self._source.without_brokers()
+        read = _table(batch.select(READ) for batch in with_log_ends(self._read(registry, batch), source))
         forbidden = _forbidden(read)
         new = self._new(read.filter(_is_commit(read)), batch)
         if len(new):
@@ -49,7 +52,7 @@ class LocalLedger:
         for found in read_selected(registry, self._source, selection):
             if self._stop.is_set():
                 raise Interrupted
-            yield written_after(found, batch.after, or_in=batch.were_forbidden).select(READ)
+            yield written_after(found, batch.after, or_in=batch.were_forbidden)
 
     def _new(self, commits: Any, batch: Batch) -> Any:
         """Return the commits that are not in the audit yet, with the previous offset of each partition."""

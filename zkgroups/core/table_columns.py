@@ -50,6 +50,11 @@ _CLUSTER: Final = _text("cluster", "the hosts string with its chroot, or the nam
 _GROUP: Final = _text("group", "the group", nullable=False)
 _TOPIC: Final = _text("topic", "the topic; null where a group's topics may not be listed")
 _PARTITION: Final = TableColumn("partition", ColumnType.INTEGER, "the partition; null where they may not be listed")
+LOG_COLUMNS: Final = (
+    TableColumn("log_start", ColumnType.LONG, "the log start after the offset was read; null if unknown"),
+    TableColumn("log_end", ColumnType.LONG, "the log end after the offset was read; null if unknown"),
+)
+"""From the brokers, if they are given."""
 _LAST: Final = (
     TableColumn("raw", ColumnType.BINARY, "the bytes of a malformed node"),
     _text("problem", "the reason why the node cannot be read; null if it can"),
@@ -68,6 +73,7 @@ COLUMNS: Final[Mapping[Table, Sequence[TableColumn]]] = {
         _time("created_at", "when the node was created, by the server's clock"),
         TableColumn("zxid", ColumnType.LONG, "the transaction that wrote it last"),
         _text("owner", "the data of the owner node (the first, if there are two); null without one"),
+        *LOG_COLUMNS,
         *_LAST,
     ),
     Table.OWNERS: (

@@ -18,7 +18,9 @@ from ..core.table_columns import COLUMNS, columns_json
 from ..core.tables import Table
 from ..storage.files import LocalFiles, join
 from ..storage.snapshot_folder import IN_ORDER
+from ..storage.snapshot_summary import LagSummary
 from ..tables import data_dir_reader
+from ..tables.log_ends import lags, with_log_ends
 from ..tables.parquet_files import FILE_NAME, parquet_writer
 from ..tables.source_options import SourceOptions
 from ..tables.table_reader import TableReader
@@ -45,7 +47,7 @@ def take_snapshot(
             registry.sync()
             start = begin_connected(registry, source)
             reader = TableReader(registry, Selection(source.groups, source.topics))
-            return write_snapshot(layout, start, partial(_write_all, source, reader.read), told)
+            return write_snapshot(layout, start, partial(_write_all, start.source, reader.read), told)
     start = begin(source)
     return write_snapshot(layout, start, partial(_write_all, start.source, _from_files), told)
 
@@ -63,15 +65,18 @@ def _write_all(source: SourceOptions, read: Batches, unfinished: UnfinishedSnaps
         path = unfinished.table(table)
         with files.translated(f"the table {table} could not be written"):
             files.make_folder(path)
-            written[table] = write_table(table, read(replace(source, table=table)), join(path, FILE_NAME.format(0)))
+            of_table = replace(source, table=table)
+            batches = with_log_ends(iter(read(of_table)), of_table)
+            written[table] = write_table(of_table, batches, join(path, FILE_NAME.format(0)))
     return written
 
 
-def write_table(table: Table, batches: Iterable[Any], path: str) -> WrittenTable:
+def write_table(source: SourceOptions, batches: Iterable[Any], path: str) -> WrittenTable:
     """Write a table to one file, and count its rows."""
-    columns = COLUMNS[table]
+    columns = COLUMNS[source.table]
     rows = problems = forbidden = 0
     digests = 0
+    lag = None if source.brokers is None or source.table is not Table.OFFSETS else LagSummary(None, 0)
     with parquet_writer(path, columns) as file:
         for each in _row_groups(batches):
             file.write_table(each)
@@ -80,7 +85,21 @@ def write_table(table: Table, batches: Iterable[Any], path: str) -> WrittenTable
             problems += len(each) - problem.null_count
             forbidden += pc.sum(pc.and_(pc.is_valid(problem), pc.is_null(each.column("raw")))).as_py() or 0
             digests ^= int(digest(each.to_batches()), 16)
-    return WrittenTable(rows, problems, forbidden, f"{digests:X}", columns_json(columns))
+            lag = None if lag is None else _added(lag, each)
+    if lag is not None and lag.total is not None and lag.total >= 2**63:
+        lag = replace(lag, total=None)
+    return WrittenTable(rows, problems, forbidden, f"{digests:X}", columns_json(columns), lag)
+
+
+def _added(lag: LagSummary, rows: Any) -> LagSummary:
+    """Add the lags of some rows."""
+    offsets = rows.column("offset")
+    found = lags(offsets, rows.column("log_end"))
+    unknown = found.null_count - offsets.null_count
+    total = pc.sum(found.cast(pa.decimal128(38))).as_py()
+    if total is not None:
+        total = int(total) + (lag.total or 0)
+    return LagSummary(lag.total if total is None else total, lag.unknown + unknown)
 
 
 def _row_groups(batches: Iterable[Any]) -> Iterator[Any]:

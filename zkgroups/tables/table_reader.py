@@ -187,10 +187,10 @@ def _plain_batch(blocks: Sequence[Block[PartDirectory]], plain: list[Any], owner
     partition, offset, count, committed, created, zxid = plain
     rows = len(partition)
     owner = _owner_column(parts, owners, rows)
-    raw, problem = pa.nulls(rows, pa.binary()), pa.nulls(rows, pa.string())
+    raw, problem, unknown = (pa.nulls(rows, kind) for kind in (pa.binary(), pa.string(), pa.int64()))
     read_at = pa.repeat(pa.scalar(_now(), TIMESTAMP), rows)
     columns = [pa.repeat(cluster, rows), group, topic, partition]
-    columns += [offset, count, committed, created, zxid, owner, raw, problem, read_at]
+    columns += [offset, count, committed, created, zxid, owner, unknown, unknown, raw, problem, read_at]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(COLUMNS[Table.OFFSETS]))
 
 

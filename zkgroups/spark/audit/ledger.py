@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,9 +39,11 @@ class SparkLedger:
 
     def add(self, _registry: Registry, batch: Batch) -> Counts:
         with translated(f"batch {batch.number} could not be written to {self.journal}"), active_session(self._spark):
-            rows = self._read(starting_zxid=batch.after)
+            source = self._source if batch.with_log_ends else self._source.without_brokers()
+            rows = self._read(replace(source, starting_zxid=batch.after))
             if batch.were_forbidden:
-                rows = rows.unionByName(self._read(groups="|".join(map(re.escape, batch.were_forbidden))))
+                groups = "|".join(map(re.escape, batch.were_forbidden))
+                rows = rows.unionByName(self._read(replace(source, groups=groups)))
             with _cached(rows.select(*READ)) as (read, found):
                 forbidden = _forbidden(read) if found.forbidden else {}
                 if not found.commits:
@@ -50,8 +52,7 @@ class SparkLedger:
                 new = self._write_new(commits, batch, few=found.commits <= _FEW)
                 return Counts(new.commits, new.problems, forbidden)
 
-    def _read(self, **options: Any) -> DataFrame:
-        source = replace(self._source, **options)
+    def _read(self, source: SourceOptions) -> DataFrame:
         return self._spark.read.format(NAME).options(**source.as_text()).load()
 
     def _write_new(self, read: DataFrame, batch: Batch, *, few: bool) -> _RowCounts:

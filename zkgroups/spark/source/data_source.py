@@ -26,6 +26,7 @@ from ...core.tables import Table
 from ...datadir.data_dir import DataDirState
 from ...exceptions import InvalidOptionError
 from ...tables import data_dir_reader
+from ...tables.log_ends import with_log_ends
 from ...tables.source_options import DEFAULT_PARALLELISM, SourceOptions, Starting
 from ...tables.table_reader import read_batches, written_after
 from ..pyspark_internals import active_session, driver_interpreter
@@ -110,7 +111,9 @@ class Reader(DataSourceReader):
         else:
             found = read_batches(self._options, partition.selection)
         start = self._options.starting_zxid
-        return found if isinstance(start, Starting) else (written_after(batch, start) for batch in found)
+        if not isinstance(start, Starting):
+            found = (written_after(batch, start) for batch in found)
+        return with_log_ends(found, self._options)
 
 
 def register(spark: SparkSession) -> None:

@@ -44,6 +44,7 @@ from ...core.selection import Selection
 from ...core.tables import Table
 from ...exceptions import InvalidOptionError, NotConnectedError, RefusedError, UnavailableError
 from ...storage.saved_position import decode_position, encode_position
+from ...tables.log_ends import with_log_ends
 from ...tables.source_options import DEFAULT_PARALLELISM, SourceOptions, Starting
 from ...tables.table_reader import read_selected, written_after
 from ...zookeeper.reading.ensemble_position import ensemble_position
@@ -162,6 +163,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{partition.until.zxid:#x}: "
                     "start the stream again when the server has caught up"
                 )
-            for batch in read_selected(registry, self._options, partition.selection):
-                if (rows := written_after(batch, partition.after)).num_rows:
-                    yield rows
+            read = read_selected(registry, self._options, partition.selection)
+            new = (rows for batch in read if (rows := written_after(batch, partition.after)).num_rows)
+            yield from with_log_ends(new, self._options)
