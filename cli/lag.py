@@ -15,7 +15,7 @@ from zkgroups.core.offsets.lag import GroupLag
 
 from .groups.description_rows import describe_groups, lag_row, total_lag_row
 from .groups.description_tables import LAGS, TIME_LAGS, TOTAL_LAGS, TOTAL_TIME_LAGS
-from .groups.read_lags import LAG_UNKNOWN, check_leaders, logs_of, read_lags
+from .groups.read_lags import check_leaders, logs_of, read_lags
 from .groups.time_lags import TimeLags
 from .offsets.committed_offsets import node_error
 from .shared.arguments import (
@@ -25,7 +25,7 @@ from .shared.arguments import (
     maybe_groups_argument,
     topics_option,
 )
-from .shared.brokers import brokers, reported_as
+from .shared.brokers import LAG_UNKNOWN, brokers, reported_as
 from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.durations import duration_option, duration_text

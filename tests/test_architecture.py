@@ -25,19 +25,20 @@ ORDER = (
     "storage",
     "zookeeper",
     "datadir",
-    "tables",
-    "snapshots",
     "consumer",
     "messages",
     "aio",
     "kafka",
+    "tables",
+    "snapshots",
+    "audit",
     "migration",
     "spark",
     "gateway",
     "cli",
 )
 # The broker layer stands alone: it works without ZooKeeper.
-MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "tables", "snapshots", "consumer", "messages"}}
+MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer", "messages"}}
 # For users with an event loop: the library itself does not use it.
 FOR_USERS_ONLY = {"aio"}
 # Uses the public API of the library, and the workers of a consumer. Only these modules use it.
@@ -54,7 +55,7 @@ HOMES = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
     # `datadir` decompresses snappy with it.
-    "pyarrow": {"migration", "spark", "datadir", "tables", "snapshots"},
+    "pyarrow": {"migration", "spark", "datadir", "tables", "snapshots", "audit"},
     "matplotlib": {"spark"},
     "click": {"cli"},
     "yaml": {"cli"},
@@ -126,6 +127,8 @@ MAY_READ_WALL_CLOCK = (
     "cli/offsets/reset_time.py",
     "cli/snapshots/audit.py",
     "cli/watch/events.py",
+    "zkgroups/audit/audit.py",
+    "zkgroups/audit/journal.py",
     "zkgroups/consumer/member.py",
     "zkgroups/gateway/groups/coordinator_host.py",
     "zkgroups/gateway/zookeeper_storage/members.py",

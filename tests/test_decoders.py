@@ -11,7 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from zkgroups.audit.followed_ensemble import FollowedEnsemble
+from zkgroups.audit.state import AuditDescription, FinishedBatch
 from zkgroups.core.doctor.scala_blockers import ScalaBlocker, scala_blocker
+from zkgroups.core.ensemble_position import EnsemblePosition
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.file_writer import format_offsets
@@ -120,6 +123,16 @@ DECODERS: dict[str, Decoder] = {
         lambda data: decode_details(data, offset=17, version=2),
         (CommitDetails,),
         encode_details(CommitDetails("half of the file", 3), offset=17, version=2),
+    ),
+    "description of an audit": Decoder(
+        _of_text(AuditDescription.from_json),
+        (AuditDescription, NONE),
+        AuditDescription("bill.*", None, FollowedEnsemble("zk1", EnsemblePosition(7, 3, 5)), 2).to_json().encode(),
+    ),
+    "finished batch of an audit": Decoder(
+        _of_text(FinishedBatch.from_json),
+        (FinishedBatch, NONE),
+        FinishedBatch(3, EnsemblePosition(7, 3, 5), 9, ("billing",)).to_json().encode(),
     ),
     "list of files": Decoder(
         _of_text(FileList.from_json), (FileList,), b'{"rows":3,"files":{"part-0.parquet":4}}', (ValueError,)

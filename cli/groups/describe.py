@@ -13,7 +13,7 @@ from zkgroups import Registry
 from zkgroups.core.offsets.lag import LogRanges
 
 from ..shared.arguments import groups_argument
-from ..shared.brokers import brokers, reported_as
+from ..shared.brokers import LAG_UNKNOWN, brokers, reported_as
 from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.durations import in_seconds
@@ -23,7 +23,7 @@ from ..shared.options import Format, Options
 from ..shared.output import Output, Row, Table, wait_while_read
 from .description_rows import describe_groups, description_row
 from .description_tables import DESCRIPTIONS, DESCRIPTIONS_WITH_LAG
-from .read_lags import LAG_UNKNOWN, check_leaders
+from .read_lags import check_leaders
 
 
 @click.command(cls=Command)

@@ -70,9 +70,9 @@ def list_groups(options: Options, matching: re.Pattern[str] | None, state: str |
 
 
 def _with_lag(options: Options, groups: Sequence[GroupDescription], tally: Tally) -> Iterator[Row]:
-    from ..shared.brokers import brokers, reported_as
+    from ..shared.brokers import LAG_UNKNOWN, brokers, reported_as
     from .description_rows import summary_row
-    from .read_lags import LAG_UNKNOWN, check_leaders, logs_of, read_lags
+    from .read_lags import check_leaders, logs_of, read_lags
 
     lags: Sequence[GroupLag | None] = [None] * len(groups)
     if groups:

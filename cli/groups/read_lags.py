@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from zkgroups import GroupDescription
 from zkgroups.core.layouts.layout import Layout
@@ -15,9 +15,6 @@ from ..shared.arguments import ChosenPartitions, is_chosen
 
 if TYPE_CHECKING:
     from zkgroups.kafka import Brokers
-
-LAG_UNKNOWN: Final = "log ends and lag are unknown"
-"""What is missing without brokers."""
 
 
 def read_lags(

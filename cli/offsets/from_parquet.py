@@ -151,11 +151,11 @@ class AuditSource:
 
     def _check_cluster(self, options: Options, session: Any) -> None:
         """Refuse an audit of another ZooKeeper cluster, unless `--cluster` names that cluster."""
-        from zkgroups.spark.audit.journal import Journal
+        from zkgroups.spark.audit.journal import SparkJournal
 
-        journal = Journal(session, self.destination)
+        journal = SparkJournal(session, self.destination)
         journal.check_exists()
-        if (ensemble := journal.followed_ensemble()) is None:
+        if (ensemble := journal.description().ensemble) is None:
             raise RefusedError(
                 f"the audit in {journal} does not name its cluster: run `zkgroups audit` once to record it"
             )

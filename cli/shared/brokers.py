@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,6 +16,9 @@ from .options import Options
 
 if TYPE_CHECKING:
     from zkgroups.kafka import Brokers
+
+LAG_UNKNOWN: Final = "log ends and lag are unknown"
+"""What is missing without brokers."""
 
 
 @contextmanager
@@ -39,6 +42,15 @@ def brokers(options: Options, *, what_for: str = "this", patient: bool = False) 
             if not getattr(error, "__notes__", None):  # one about ZooKeeper has a note
                 error.add_note("use --timeout SECONDS to wait for brokers that are starting")
             raise
+
+
+def brokers_for_workers(options: Options) -> dict[str, Any]:
+    """Return the brokers of the options, if any, as options of a table. They contain no secret."""
+    if options.bootstrap_server is None:
+        return {}
+    file = options.command_config
+    config = {} if file is None else {"command_config": str(file.absolute())}
+    return {"bootstrap_servers": options.bootstrap_server, **config}
 
 
 @contextmanager

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from zkgroups.core.kafka_values import OffsetRange
+from zkgroups.core.offsets.lag import lag
 from zkgroups.core.times import utc
+from zkgroups.exceptions import ZkgroupsException
 
+from ..shared.brokers import LAG_UNKNOWN, brokers_for_workers
 from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.durations import seconds_option
+from ..shared.engine_options import EngineKind, EngineOptions, arrow_installed, engine_option
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FolderUri
 from ..shared.messages import say
@@ -24,7 +32,11 @@ from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
 from ..shared.spark_options import SparkOptions, spark_installed, writing_options
 
 if TYPE_CHECKING:
-    from zkgroups.spark import AuditStep, SourceOptions
+    from zkgroups.audit.audit import AuditResult, AuditStep
+    from zkgroups.tables.source_options import SourceOptions
+
+_FEW_COMMITS: Final = 200_000
+"""Up to this many commits, `--show` does not start Spark."""
 
 _AUDITED: Final = Table(
     "audits",
@@ -47,10 +59,13 @@ _COMMITS: Final = Table(
         Column("PARTITION", "partition", right=True),
         Column("BEFORE", "before", right=True),
         Column("OFFSET", "offset", right=True),
+        Column("LAG", "lag", right=True),
         Column("ZXID", "zxid", right=True, show=hex),
         Column("COUNT", "commit_count", right=True, wide=True),
         Column("READ", "read_at", wide=True),
         Column("BATCH", "batch", right=True, wide=True),
+        Column("LOG-START", "log_start", right=True, wide=True),
+        Column("LOG-END", "log_end", right=True, wide=True),
         Column("PROBLEM", "problem", wide=True),
     ),
 )
@@ -65,26 +80,21 @@ _COMMITS: Final = Table(
 @click.option(
     "--start-over",
     is_flag=True,
-    help="Continue although ZooKeeper was replaced or wiped: record all of its offsets. --show still prints the "
-    "earlier commits, but `offsets reset --from-audit` does not use them.",
+    help="Continue although ZooKeeper was replaced, wiped or restored: compare all of its offsets with the audit. "
+    "After a replacement, --show still prints the earlier commits, but `offsets reset --from-audit` does not use them.",
 )
 @click.option("--show", is_flag=True, help="Print the recorded commits, and exit.")
 @click.option(
     "--parallelism", type=click.IntRange(1, 1024), help="The number of tasks that read; one per core by default."
 )
+@engine_option(
+    EngineKind.AUTO,
+    "Where to do the work. local is this process: it starts no Spark, and DEST is on this machine. auto records with "
+    f"Spark, and shows up to {_FEW_COMMITS:,} commits on this machine without.",
+)
 @writing_options
 @click.pass_obj
-def audit(
-    options: Options,
-    /,
-    destination: str,
-    every: float,
-    once: bool,
-    show: bool,
-    master: str | None,
-    settings: dict[str, str],
-    **chosen: Any,
-) -> None:
+def audit(options: Options, /, destination: str, every: float, once: bool, show: bool, **chosen: Any) -> None:
     """Record every commit as Parquet: the previous and the new offset, the time and the transaction.
 
     The command reads all offsets every ten seconds, and records changed ones. The first run records all of them. If a
@@ -95,50 +105,70 @@ def audit(
     the same --groups and --topics in each run. After any interruption, the next run continues where the last one
     stopped. Without a connection to ZooKeeper it retries, unless --once is given.
 
+    With -b, each commit has the log start and log end of its partition, which are read after the offset. --show then
+    shows the lag that it left. If no broker answers, --once exits with code 9.
+
+    Starting Spark takes seconds, and many times the processor time of a small audit. --engine local works in this
+    process, so that cron can run --once every minute. Each engine continues an audit of the other.
+
     If nodes are forbidden, the command reports how many, and --once exits with code 9. The last commit of such a node
     is recorded once the node can be read. If ZooKeeper was replaced or wiped, the command refuses to continue. After
-    ZooKeeper was restored from its own backup, use a new DEST: the command may not detect the restore, and would then
-    miss commits.
+    ZooKeeper was restored from its own backup, run it once with --start-over: it may not detect the restore, and would
+    then miss the offsets that went back.
 
     \b
     Example:
       zkgroups -z zk1:2181/kafka audit /data/audit
-      zkgroups -z zk1:2181/kafka audit /data/audit --once
+      zkgroups -z zk1:2181/kafka audit /data/audit --once --engine local
       zkgroups audit /data/audit --show --groups billing -o csv
     """
-    with spark_installed():
-        from zkgroups import spark
-    own = SparkOptions(master, settings)
+    engine = EngineOptions.of(chosen)
     if show:
-        _show(options, destination, own, chosen["groups"], chosen["topics"])
+        with _found(options, engine, destination, groups=chosen["groups"], topics=chosen["topics"]) as rows:
+            Output(options).write(_COMMITS, map(_shown, rows))
         return
-    own.check_writes_to(destination)
-    source = spark.SourceOptions(**for_workers(options), **chosen)
-    with source.connect() as registry:
-        registry.require_root()  # fails fast: starting Spark takes seconds
+    local = engine.kind is EngineKind.LOCAL and engine.is_on_this_machine(destination)
+    if local and chosen["parallelism"] is not None:
+        raise click.UsageError("--parallelism needs --engine spark", click.get_current_context())
+    with _recorder(options, engine.spark, destination, chosen, local=local) as record:
+        _audit(options, partial(record, every=every, once=once))
+
+
+@contextmanager
+def _recorder(
+    options: Options, spark: SparkOptions, destination: str, chosen: dict[str, Any], *, local: bool
+) -> Iterator[Callable[..., AuditResult]]:
+    """Start the engine, and yield the function that records."""
+    if local:
+        with arrow_installed("snapshots"):
+            from zkgroups.audit.local_audit import run_audit as record_here
+        yield partial(record_here, destination, _source(options, chosen))
+        return
+    with spark_installed():
+        from zkgroups.spark import run_audit
+    spark.check_writes_to(destination)
+    source = _source(options, chosen)
     say(options, f"Starting Spark to record the commits of {source.shown_cluster} in {destination}.")
-    _audit(options, destination, source, own, every=every, once=once)
+    with spark.session(options) as session:
+        yield partial(run_audit, session, destination, source)
 
 
-def _audit(
-    options: Options, destination: str, source: SourceOptions, spark: SparkOptions, *, every: float, once: bool
-) -> None:
-    from zkgroups.spark import run_audit
+def _source(options: Options, chosen: dict[str, Any]) -> SourceOptions:
+    """Return the groups to read. Report a wrong address now, because starting Spark takes seconds."""
+    from zkgroups.tables.source_options import SourceOptions
 
-    with spark.session(options) as session, recorded_signals() as recorded, status_line(options) as line:
-        stop = SignalEvent(recorded)
-        done = run_audit(
-            session,
-            destination,
-            source,
-            every=every,
-            once=once,
-            on_progress=_ProgressReporter(options, line),
-            stop=stop,
-        )
+    source = SourceOptions(**for_workers(options), **brokers_for_workers(options), **chosen)
+    with source.connect() as registry:
+        registry.require_root()
+    return source
+
+
+def _audit(options: Options, record: Callable[..., AuditResult]) -> None:
+    with recorded_signals() as recorded, status_line(options) as line:
+        done = record(on_progress=_ProgressReporter(options, line), stop=SignalEvent(recorded))
     Output(options).write(_AUDITED, [dataclasses.asdict(done)])
     raise_recorded(recorded)
-    if done.forbidden:
+    if done.forbidden or done.log_ends_problem:
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
@@ -151,6 +181,7 @@ class _ProgressReporter:
         self._trouble = ""
         self._commits = 0
         self._forbidden = 0
+        self._log_ends_problem: str | None = None
 
     def __call__(self, step: AuditStep) -> None:
         if step.trouble != self._trouble:
@@ -161,27 +192,58 @@ class _ProgressReporter:
             self._say(
                 f"batch {step.batch}: {step.problems} of {step.commits} commits are malformed, see the column PROBLEM"
             )
+        if step.log_ends_problem != self._log_ends_problem and not step.trouble:
+            self._log_ends_problem = step.log_ends_problem
+            self._say(f"batch {step.batch}: {self._log_ends_text}")
         if not step.trouble and step.forbidden != self._forbidden:
             self._forbidden = step.forbidden
             self._say(f"batch {step.batch}: {step.forbidden or 'no more'} forbidden nodes")
         now = f"error: {step.trouble}" if step.trouble else f"batch {step.batch}: {step.commits} commits"
         self._line(f"{now}, {self._commits} since the start")
 
+    @property
+    def _log_ends_text(self) -> str:
+        problem = self._log_ends_problem
+        return "brokers answer again" if problem is None else f"{LAG_UNKNOWN}: {problem}"
+
     def _say(self, text: str) -> None:
         say(self._options, f"{utc(time.time_ns() // 1_000_000)} {text}")
 
 
-def _show(options: Options, destination: str, spark: SparkOptions, groups: str | None, topics: str | None) -> None:
-    """Print the recorded commits, oldest first."""
-    from zkgroups.spark.audit.ledger import find_commits
+@contextmanager
+def _found(
+    options: Options, engine: EngineOptions, destination: str, **selection: str | None
+) -> Iterator[Iterator[dict[str, Any]]]:
+    """Start the engine, and yield the recorded commits, oldest first."""
+    if engine.kind is EngineKind.LOCAL:
+        local = engine.is_on_this_machine(destination)
+    else:
+        local = engine.is_local(destination, is_small=partial(_has_few_commits, destination))
+    if local:
+        with arrow_installed("snapshots"):
+            from zkgroups.audit.local_audit import find_commits as find_here
+        yield find_here(destination, **selection)
+        return
+    with spark_installed():
+        from zkgroups.spark.audit.read_audit import find_commits
+    say(options, f"Starting Spark to read the audit in {destination}.")
+    with engine.spark.session(options) as session:
+        yield find_commits(session, destination, **selection)
 
-    with spark.session(options) as session:
-        rows = find_commits(session, destination, groups=groups, topics=topics)
-        Output(options).write(_COMMITS, map(_shown, rows))
+
+def _has_few_commits(destination: str) -> bool:
+    """Return whether an audit is small. A missing or damaged one counts as small: reading it fails anyway."""
+    with arrow_installed("snapshots"):
+        from zkgroups.audit.local_audit import count_commits
+    with suppress(ZkgroupsException):
+        return count_commits(destination) <= _FEW_COMMITS
+    return True
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {
+    shown = {
         name: utc(round(value.timestamp() * 1000)) if isinstance(value, datetime) else value
         for name, value in row.items()
     }
+    log = None if row["log_end"] is None else OffsetRange(row["log_start"], row["log_end"])
+    return shown | {"lag": lag(row["offset"], log)[0]}

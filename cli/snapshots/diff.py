@@ -12,12 +12,14 @@ import click
 
 from zkgroups.core.offsets.snapshot_changes import (
     CHANGE_FILTERS,
+    STALLED,
     UNCHANGED_HELD,
     SnapshotChange,
     SummaryLevel,
     count_column,
 )
 from zkgroups.core.times import utc
+from zkgroups.exceptions import RefusedError
 
 from ..offsets.from_parquet import cluster_address, warn_if_in_future
 from ..shared.command_classes import Command
@@ -45,6 +47,10 @@ _MOVED_BY: Final = (
     Column("DELTA", "delta", right=True, show="{:+d}".format),
     Column("RATE", "rate", right=True, show="{:.1f}".format),
 )
+_LAG: Final = (
+    Column("LAG", "lag", right=True),
+    Column("LAG-DELTA", "lag_delta", right=True, show="{:+d}".format),
+)
 _COMMITTED: Final = Column("COMMITTED", "committed_at")
 
 
@@ -63,13 +69,16 @@ def _table(by: SummaryLevel) -> Table:
             Column("COMMITS", "commits", right=True, wide=True),
             Column("RECREATED", "recreated", wide=True, show=_yes_or_no),
             Column("HELD", "held", show=_yes_or_no),
+            Column("STALLED", STALLED, show=_yes_or_no),
+            *_LAG,
         )
         return Table("partitions", key="group", columns=(*names, *details, _COMMITTED))
     counts = [Column(state.upper(), count_column(state), right=True) for state in SnapshotChange]
-    counts.insert(2, Column(UNCHANGED_HELD.upper(), count_column(UNCHANGED_HELD), right=True))
+    counts[2:2] = (Column(name.upper(), count_column(name), right=True) for name in (UNCHANGED_HELD, STALLED))
     all_of_them = Column("PARTITIONS", "partitions", right=True)
     recreated = Column("RECREATED", "recreated", right=True, wide=True)
-    return Table(f"{by}s", key="group", columns=(*names, all_of_them, *counts, recreated, *_MOVED_BY, _COMMITTED))
+    sums = (*_MOVED_BY, *_LAG)
+    return Table(f"{by}s", key="group", columns=(*names, all_of_them, *counts, recreated, *sums, _COMMITTED))
 
 
 def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
@@ -125,13 +134,15 @@ def diff(
     moved           the offset in B is higher than in A
     unchanged       the offset is the same in A and B
     unchanged-held  the offset is unchanged, and an instance owns the partition, in A or in B
+    stalled         the offset is unchanged, although it was behind the log end in A and in B
     went-back       the offset in B is lower than in A
     new             the offset is only in B
     gone            the offset is only in A
     unreadable      the node is malformed or forbidden, in A or in B
 
-    The column UNCHANGED includes the offsets of UNCHANGED-HELD. Snapshots do not contain log ends. So an unchanged
-    offset does not show whether the group is idle or stuck.
+    The column UNCHANGED includes the offsets of UNCHANGED-HELD and STALLED. Only snapshots that were taken with -b have
+    log ends. Without them, STALLED, LAG (in B) and LAG-DELTA are unknown, and an unchanged offset does not show whether
+    the group is idle or stuck.
 
     RATE is in messages per second between the last commits in A and B. RECREATED nodes were deleted and created again.
 
@@ -140,11 +151,16 @@ def diff(
       zkgroups snapshots diff /data/groups
       zkgroups snapshots diff /data/groups 2026-01-31T22:00:00 latest --only gone,went-back --by partition
       zkgroups snapshots diff /data/groups --engine local --groups 'billing.*' --fail-on went-back,gone
+      zkgroups snapshots diff /data/groups --by partition --only stalled --fail-on stalled
     """
     with _history(options, EngineOptions.of(chosen), destination) as (history, session):
         two = history.choose_pair(
             *session, destination, before, after, cluster=cluster, address=cluster_address(options)
         )
+        if STALLED in {*only, *fail_on} and two.without_log_ends:
+            raise RefusedError(
+                f"{two.without_log_ends[0]} has no log ends, so `{STALLED}` is unknown: take snapshots with -b"
+            )
         warn_if_in_future(two.after.name)
         say(options, f"From snapshot {two.before.name} to {two.after.name} of {two.after.cluster or 'no cluster'}:")
         rows = history.diff(*session, two, by=SummaryLevel(by), **chosen)
@@ -152,7 +168,8 @@ def diff(
         shown = history.with_states(rows, only) if only else rows
         each = history.iterate(shown)
         Output(options).write(_table(SummaryLevel(by)), map(_shown, each if only else _counted(each, found)))
-    say(options, f"Offsets: {', '.join(f'{found[state]} {state}' for state in CHANGE_FILTERS)}.")
+        known = [state for state in CHANGE_FILTERS if state != STALLED or not two.without_log_ends]
+    say(options, f"Offsets: {', '.join(f'{found[state]} {state}' for state in known)}.")
     if any(found[state] for state in fail_on):
         raise click.exceptions.Exit(ExitCode.FINDINGS)
 
@@ -178,8 +195,9 @@ def _counted(rows: Iterable[dict[str, Any]], found: Counter[str]) -> Iterator[di
         if "state" in row:
             found[row["state"]] += 1
             found[UNCHANGED_HELD] += row["state"] == SnapshotChange.UNCHANGED and row["held"]
+            found[STALLED] += row[STALLED] or 0
         else:
-            found.update({state: row[count_column(state)] for state in CHANGE_FILTERS})
+            found.update({state: row[count_column(state)] or 0 for state in CHANGE_FILTERS})
         yield row
 
 

@@ -30,6 +30,8 @@ _SNAPSHOTS: Final = Table(
         Column("OWNERS", "owners", right=True),
         Column("MEMBERS", "members", right=True),
         Column("PROBLEMS", "problems", right=True),
+        Column("LAG", "lag", right=True),
+        Column("UNKNOWN-LAGS", "unknown_lags", right=True, wide=True),
         Column("BYTES", "size", right=True),
         Column("ZXID", "zxid", right=True, show=hex),
     ),
@@ -48,8 +50,8 @@ def list_(options: Options, /, destination: str, **given: Any) -> None:
     """List the snapshots in DEST, oldest first, with the number of groups, offsets, owners and members.
 
     The numbers come from the summary of each snapshot; `snapshots verify` checks them. Snapshots of earlier versions
-    have no summary: their rows are counted, and the number of groups is unknown. ZXID is the last transaction in a
-    snapshot that was read from a data directory.
+    have no summary: their rows are counted, and the number of groups is unknown. LAG is the sum of all known lags, if
+    the snapshot was taken with -b. ZXID is the last transaction in a snapshot that was read from a data directory.
 
     \b
     Example:

@@ -67,12 +67,13 @@ def plot(
     topics: ChosenPartitions | None,
     **chosen: Any,
 ) -> None:
-    """Plot a group's offsets, messages read per second, and commits per second.
+    """Plot a group's offsets, messages read per second, and commits per second; and its lag, if it is known.
 
     The command reads all snapshots in DEST. The picture suits light and dark backgrounds. If there are many lines, the
     plot shows only unusual ones: offsets that went back, and offsets that moved unlike the rest. A shaded area shows
     the range of all other lines. A gap means that the value is unknown: an offset is missing, or went back. A rate is
-    computed from two snapshots and the times of their reads. `snapshots diff` shows rates between commits.
+    computed from two snapshots and the times of their reads. `snapshots diff` shows rates between commits. Snapshots
+    that were taken with -b have the lag.
 
     \b
     Example:

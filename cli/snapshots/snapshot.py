@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..shared.brokers import LAG_UNKNOWN, brokers_for_workers
 from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.engine_options import LOCAL_OR_SPARK, EngineKind, EngineOptions, arrow_installed, engine_option
@@ -37,6 +38,8 @@ _TAKEN: Final = Table(
         *_COUNTS,
         Column("PROBLEMS", "problems", right=True),
         Column("FORBIDDEN", "forbidden", right=True),
+        Column("LAG", "lag", right=True),
+        Column("UNKNOWN-LAGS", "unknown_lags", right=True, wide=True),
         Column("SECONDS", "seconds", right=True, show="{:.1f}".format),
         Column("DESTINATION", "destination"),
     ),
@@ -97,6 +100,9 @@ def snapshot(options: Options, /, destination: str, dry_run: bool, **chosen: Any
     exists; readers never see an incomplete one. A node that cannot be read has a row with the problem. If any node is
     forbidden, the exit code is 9.
 
+    With -b, each offset has its log start and log end, which are read after the offset. So `snapshots list`, `diff` and
+    `plot` show the lag. If no broker answers, the snapshot is taken without log ends, and the exit code is 9.
+
     Starting Spark takes seconds, and many times the processor time of a small snapshot. --engine local works in this
     process, so that cron can take a snapshot every minute. Both engines write the same files, and can share one DEST.
 
@@ -111,6 +117,7 @@ def snapshot(options: Options, /, destination: str, dry_run: bool, **chosen: Any
     Example:
       zkgroups -z zk1:2181/kafka snapshot /data/groups
       zkgroups -z zk1:2181/kafka snapshot /data/groups --engine local
+      zkgroups -z zk1:2181/kafka snapshot /data/groups -b kafka1:9092
       zkgroups -z zk1:2181/kafka snapshot hdfs:///data/groups --groups 'billing.*' --master yarn
       zkgroups -z zk1:2181/kafka snapshot /data/groups --dry-run
       zkgroups snapshot /data/groups --from-data-dir /backup/zookeeper --chroot /kafka
@@ -121,12 +128,12 @@ def snapshot(options: Options, /, destination: str, dry_run: bool, **chosen: Any
         raise click.UsageError("--parallelism needs --engine spark", click.get_current_context())
     source = _source(options, chosen)
     if dry_run:
-        forbidden = _show_survey(options, source)
+        is_partial = _show_survey(options, source)
     elif local:
-        forbidden = _take_here(options, source, destination)
+        is_partial = _take_here(options, source, destination)
     else:
-        forbidden = _take_with_spark(options, source, destination, engine.spark)
-    if forbidden:
+        is_partial = _take_with_spark(options, source, destination, engine.spark)
+    if is_partial:
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
@@ -134,7 +141,8 @@ def _source(options: Options, chosen: dict[str, Any]) -> SourceOptions:
     from zkgroups.tables.source_options import SourceOptions
 
     folders = {name: str(chosen.pop(name).absolute()) for name in ("data_dir", "data_log_dir") if chosen[name]}
-    address = folders if "data_dir" in folders else {**for_workers(options), **folders}
+    servers = {**for_workers(options), **brokers_for_workers(options)} if "data_dir" not in folders else {}
+    address = servers | folders
     return _with_fixed_state(options, SourceOptions(**address, **chosen))
 
 
@@ -159,14 +167,14 @@ def _zxid(text: str | None) -> int | None:
         ) from error
 
 
-def _show_survey(options: Options, source: SourceOptions) -> int:
+def _show_survey(options: Options, source: SourceOptions) -> bool:
     with arrow_installed("snapshots"):
         from zkgroups.snapshots.snapshot import survey
     _check_root(source)
     found = survey(source)
     row = {"zookeeper": source.shown_cluster, **dataclasses.asdict(found)}
     Output(options).write(_SURVEY, [row])
-    return found.forbidden
+    return found.forbidden > 0
 
 
 def _check_root(source: SourceOptions) -> None:
@@ -176,7 +184,7 @@ def _check_root(source: SourceOptions) -> None:
             registry.require_root()
 
 
-def _take_here(options: Options, source: SourceOptions, destination: str) -> int:
+def _take_here(options: Options, source: SourceOptions, destination: str) -> bool:
     with arrow_installed("snapshots"):
         from zkgroups.snapshots.local_snapshot import take_snapshot
         from zkgroups.snapshots.snapshot import STEPS
@@ -186,7 +194,7 @@ def _take_here(options: Options, source: SourceOptions, destination: str) -> int
     return _show(options, source, taken)
 
 
-def _take_with_spark(options: Options, source: SourceOptions, destination: str, spark: SparkOptions) -> int:
+def _take_with_spark(options: Options, source: SourceOptions, destination: str, spark: SparkOptions) -> bool:
     with spark_installed():
         from zkgroups.snapshots.snapshot import STEPS
         from zkgroups.spark import take_snapshot
@@ -198,8 +206,8 @@ def _take_with_spark(options: Options, source: SourceOptions, destination: str, 
     return _show(options, source, taken)
 
 
-def _show(options: Options, source: SourceOptions, taken: Snapshot) -> int:
-    """Print the counts and warnings, and return the number of forbidden nodes."""
+def _show(options: Options, source: SourceOptions, taken: Snapshot) -> bool:
+    """Print the counts and warnings. Return whether nodes are forbidden, or log ends are missing."""
     Output(options).write(_TAKEN, [dataclasses.asdict(taken)])
     if not taken.groups:
         complain("the snapshot has no groups: if they are below a chroot, add it to the address")
@@ -211,4 +219,13 @@ def _show(options: Options, source: SourceOptions, taken: Snapshot) -> int:
     if taken.forbidden:
         nodes = "1 node is" if taken.forbidden == 1 else f"{taken.forbidden} nodes are"
         say(options, f"{nodes} forbidden: the column `problem` names the path. Log in as a user who may read it.")
-    return taken.forbidden
+    if taken.unknown_lags:
+        offsets = "1 offset" if taken.unknown_lags == 1 else f"{taken.unknown_lags} offsets"
+        say(
+            options,
+            f"The lag of {offsets} is unknown: the partition is not on these brokers or has no leader, or the log ends "
+            "before the offset.",
+        )
+    if taken.log_ends_problem:
+        complain(f"{LAG_UNKNOWN}: {taken.log_ends_problem}")
+    return taken.forbidden > 0 or taken.log_ends_problem is not None

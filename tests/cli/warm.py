@@ -31,6 +31,7 @@ from typing import Any, BinaryIO, NoReturn
 # They import Spark or Arrow, which start threads, or tools of tests.
 _LEFT_OUT = {
     "zkgroups.spark",
+    "zkgroups.audit",
     "zkgroups.migration",
     "zkgroups.snapshots",
     "zkgroups.tables",

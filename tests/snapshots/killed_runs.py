@@ -40,22 +40,28 @@ def killed_before(number: int, usual: Callable[..., Any], done: list[str]) -> Ca
     return change
 
 
-def run(number: int, zookeeper: str, folder: Path) -> None:
-    done: list[str] = []
-    for owner, name in CHANGES:
-        setattr(owner, name, killed_before(number, getattr(owner, name), done))
-    take_snapshot(str(folder / str(number)), zookeeper)
-
-
-def main(zookeeper: str, folder: Path) -> None:
+def until_one_ends(work: Callable[[int], object], prepare: Callable[[int], object] = lambda _number: None) -> None:
+    """Do some work again and again, each time in a process that is killed before its next change of the disk."""
     for number in count():
+        prepare(number)
         if not (child := os.fork()):
-            run(number, zookeeper, folder)
+            _run(number, work)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status == 0:
             return
         assert os.WTERMSIG(status) == signal.SIGKILL, status
+
+
+def _run(number: int, work: Callable[[int], object]) -> None:
+    done: list[str] = []
+    for owner, name in CHANGES:
+        setattr(owner, name, killed_before(number, getattr(owner, name), done))
+    work(number)
+
+
+def main(zookeeper: str, folder: Path) -> None:
+    until_one_ends(lambda number: take_snapshot(str(folder / str(number)), zookeeper))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import zkgroups
+from zkgroups.core.table_columns import COLUMNS
 from zkgroups.core.tables import Table
 from zkgroups.exceptions import DamagedFileError, InvalidOptionError, NotFoundError
 from zkgroups.snapshots.local_snapshot import take_snapshot
@@ -41,7 +42,7 @@ def test_the_latest_complete_snapshot_is_read_unless_another_one_is_chosen(
     (tmp_path / "table=offsets" / f"snapshot={incomplete}" / "_SUCCESS").unlink()
     found = zkgroups.read_snapshot(str(tmp_path))
     assert [(each.name, each.type) for each in found.schema] == [
-        (each.name, each.type) for each in arrow_schema(Table.OFFSETS)
+        (each.name, each.type) for each in arrow_schema(COLUMNS[Table.OFFSETS])
     ]
     assert (offset(tmp_path), offset(tmp_path, "previous"), offset(tmp_path, first)) == (13, 12, 11)
     assert (offset(tmp_path, cluster=zookeeper_hosts), offset(tmp_path, "2999-01-01 12:00")) == (12, 13)
@@ -62,7 +63,7 @@ def test_a_snapshot_of_an_earlier_version_has_the_columns_of_this_one(
     pq.write_table(older.append_column("colour", pa.nulls(len(whole), pa.string())), file)
     (file.parent / "_SUMMARY.json").unlink()
     found = zkgroups.read_snapshot(str(tmp_path))
-    assert found.column_names == arrow_schema(Table.OFFSETS).names
+    assert found.column_names == arrow_schema(COLUMNS[Table.OFFSETS]).names
     assert (found["owner"].null_count, str(found["commit_count"].type)) == (len(whole), "int64")
     pq.write_table(whole.set_column(4, "offset", whole["offset"].cast(pa.string())), file)
     with pytest.raises(DamagedFileError, match=f"snapshot {name} in .* has a column offset of type string, not int64"):

@@ -24,7 +24,8 @@ REGISTERED: Row = {"subscription": list(SUBSCRIPTION.items()), "pattern": "stati
 REGISTERED |= dict.fromkeys(["client_id", "client_host"])
 
 COLUMNS = {
-    Table.OFFSETS: "group topic partition offset commit_count committed_at created_at zxid owner raw problem",
+    Table.OFFSETS: "group topic partition offset commit_count committed_at created_at zxid owner log_start log_end "
+    "raw problem",
     Table.OWNERS: "group topic partition owner session claimed_at zxid raw problem",
     Table.MEMBERS: "group instance session registered_at subscription pattern dialect client_id client_host "
     "raw problem",

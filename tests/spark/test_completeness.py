@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from zkgroups.core.migration.plan_rows import MigrationStep
-from zkgroups.exceptions import DamagedFileError, RefusedError
+from zkgroups.exceptions import DamagedFileError
 from zkgroups.spark import SourceOptions, Table, read_audit, read_snapshot, run_audit, take_snapshot
-from zkgroups.spark.audit.journal import Journal
+from zkgroups.spark.audit.journal import SparkJournal
 from zkgroups.spark.migration import SnapshotSource, plan, read_plan, summary
 from zkgroups.spark.migration.engine import SparkEngine
 from zkgroups.spark.storage.writing import write_and_list
@@ -159,6 +159,7 @@ def test_a_plan_with_a_wrong_number_of_rows_is_an_error(spark: SparkSession, hos
 def test_an_audit_with_a_missing_file_is_neither_read_nor_continued(
     spark: SparkSession, hosts: str, raw: Any, zkgroups: Command, tmp_path: Path
 ) -> None:
+    """By no engine."""
     for offset in (b"10", b"55"):
         raw.set("/consumers/g0/offsets/t0/0", offset)
         run_audit(spark, str(tmp_path), hosts, once=True)
@@ -168,102 +169,14 @@ def test_an_audit_with_a_missing_file_is_neither_read_nor_continued(
 
     with pytest.raises(DamagedFileError, match=r"part-\S+ is missing: restore it from a backup, or start a new"):
         read_audit(spark, str(tmp_path))
-    looked = Journal(spark, str(tmp_path)).last_read_ms()
-    assert looked is not None
-    at = datetime.fromtimestamp(looked / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
-    commands = (
-        ("audit", tmp_path, "--show"),
-        ("audit", tmp_path, "--once"),
-        ("offsets", "reset", "g0", "--all-topics", "--from-audit", tmp_path, "--to-datetime", at),
-    )
+    finished = SparkJournal(spark, str(tmp_path)).finished_batch()
+    assert finished is not None
+    at = datetime.fromtimestamp(finished.read_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
     raw.set("/consumers/g0/offsets/t0/0", b"60")
-    for command in commands:
+    engines = [("--engine", engine) for engine in ("spark", "local")]
+    commands = [("audit", tmp_path, what, *engine) for what in ("--show", "--once") for engine in engines]
+    reset = ("offsets", "reset", "g0", "--all-topics", "--from-audit", tmp_path, "--to-datetime", at)
+    for command in [*commands, reset]:
         ended = zkgroups(*command)
         assert (ended.code, ended.out) == (10, ""), command
         assert "is missing" in ended.err
-
-
-NOTES = {
-    "_audit.json": ("\0{", "[]", '{"groups": 5, "topics": null}', '{"groups": null, "topics": null, "cluster": "c"}'),
-    "denied/000000000000": ("{", "7", "[7]"),
-    "_looked": ("abc", "[]"),
-}
-
-
-@pytest.mark.parametrize("note", NOTES)
-def test_damaged_small_files_of_an_audit_are_errors_that_name_the_file(
-    spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path, note: str
-) -> None:
-    run_audit(spark, str(tmp_path), hosts, once=True)
-    at = "1970-01-01T00:00:00.000"
-    reset = ("offsets", "reset", "g0", "--all-topics", "--from-audit", tmp_path, "--to-datetime", at)
-    for text in NOTES[note]:
-        text_of(tmp_path, note, text)
-        ended = zkgroups(*reset) if note == "_looked" else zkgroups("audit", tmp_path, "--once")
-        assert (ended.code, ended.out) == (10, ""), text
-        assert f"{tmp_path}/{note} was changed after the audit wrote it" in ended.err
-
-
-def test_an_audit_without_its_description_refuses_other_groups(
-    spark: SparkSession, hosts: str, zkgroups: Command, tmp_path: Path
-) -> None:
-    run_audit(spark, str(tmp_path), hosts, once=True)
-    about = (tmp_path / "_audit.json").read_bytes()
-    (tmp_path / "_audit.json").unlink()
-
-    for arguments in (("--once", "--groups", "g1"), ("--once",), ("--show",)):
-        ended = zkgroups("audit", tmp_path, *arguments)
-        assert (ended.code, ended.out) == (10, "")
-        assert "has lost its _audit.json" in ended.err
-
-    # A run was killed before it renamed the new file.
-    (tmp_path / "_audit.json.new").write_bytes(about)
-    with pytest.raises(RefusedError, match=r"is of groups \.\*, topics \.\*, not of groups g1"):
-        run_audit(spark, str(tmp_path), SourceOptions(zookeeper=hosts, groups="g1"), once=True)
-    assert run_audit(spark, str(tmp_path), hosts, once=True).commits == 0
-    Journal(spark, str(tmp_path)).write_last_read(1)
-    assert {file.name for file in tmp_path.glob("_[al]*")} == {"_audit.json.new", "_lock", "_looked"}
-
-
-def test_a_small_file_of_an_audit_can_be_read_at_every_step_of_its_replacement(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    journal = Journal(spark, str(tmp_path))
-    journal.write_last_read(1)
-    looked: list[int | None] = []
-    journal._files = Steps(journal._files, lambda: looked.append(Journal(spark, str(tmp_path)).last_read_ms()))
-
-    journal.write_last_read(2)
-
-    assert looked == [1, 1, 2, 2]
-
-
-class Steps:
-    """A file system that calls `after` after each rename or deletion."""
-
-    def __init__(self, files: Any, after: Callable[[], None]) -> None:
-        self._files = files
-        self._after = after
-
-    def __getattr__(self, name: str) -> Any:
-        done = getattr(self._files, name)
-        if name not in {"move", "delete"}:
-            return done
-
-        def followed(*arguments: Any) -> Any:
-            found = done(*arguments)
-            self._after()
-            return found
-
-        return followed
-
-
-def test_an_audit_whose_first_batch_was_interrupted_starts_again(
-    spark: SparkSession, hosts: str, tmp_path: Path
-) -> None:
-    Journal(spark, str(tmp_path)).begin(None, None)
-    offsets = tmp_path / "_checkpoint" / "offsets"
-    offsets.mkdir(parents=True)
-    (offsets / ".0.8f1b2c3d-aaaa-bbbb-cccc-000000000000.tmp").write_text("v1")
-
-    assert run_audit(spark, str(tmp_path), hosts, once=True).commits == 8

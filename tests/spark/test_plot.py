@@ -81,6 +81,19 @@ def test_a_topic_sums_its_partitions_and_a_missing_one_causes_no_dip() -> None:
     assert line == [(105, None, None), (115, 1.0, 0.2), (145, 1.0, 0.2)]
 
 
+def test_the_lag_of_a_topic_is_unknown_if_that_of_a_partition_is() -> None:
+    def at(*lags: int | None) -> dict[float, RecordedOffset]:
+        return {START + number: RecordedOffset(5, 0, "a", lag) for number, lag in enumerate(lags)}
+
+    found = {P0: at(1, 2, 3, None), P1: at(10, None, 30, None)}
+    for by, wanted in (
+        (LineKind.TOPIC, [[11, None, 33, None]]),
+        (LineKind.PARTITION, [[1, 2, 3, None], [10, None, 30, None]]),
+    ):
+        times = sorted(found[P0])
+        assert [[point.lag for point in line.points] for line in lines(found, times, by)] == wanted
+
+
 def test_a_line_stands_for_a_partition_if_they_are_few_or_of_one_topic() -> None:
     few = {TopicPartition(f"t{number}", 0): {} for number in range(FEW)}
     assert default_line_kind(few) is LineKind.PARTITION
@@ -183,6 +196,14 @@ def test_a_plot_of_few_points_is_drawn(offsets: list[int | None]) -> None:
     for form in ("svg", "png"):
         assert draw(of({P0: seen(offsets)}), form)
     assert draw(Timeline("g", "c", LineKind.TOPIC, 1, [START], [Line("t", [Point(5)])]), "svg")
+
+
+def test_the_lag_is_drawn_if_it_is_known() -> None:
+    known = {P0: {START + number: RecordedOffset(5, 0, "a", number) for number in range(3)}}
+    assert ("Lag" in words(draw(of(known), "svg")), "Lag" in words(draw(of({P0: seen([1, 2])}), "svg"))) == (
+        True,
+        False,
+    )
 
 
 def test_equal_data_gives_an_equal_plot() -> None:

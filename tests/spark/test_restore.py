@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError, NotFoundError, RefusedError
 from zkgroups.spark import SourceOptions, Table, read_snapshot, run_audit, take_snapshot
-from zkgroups.spark.audit.journal import Journal
+from zkgroups.spark.audit.journal import SparkJournal
 from zkgroups.spark.snapshots.clusters import choose_in_cluster, offsets_of
 from zkgroups.spark.snapshots.restore import RestorableTopic, restorable_topics
 from zkgroups.storage.timestamps import parse_timestamp
@@ -412,7 +412,7 @@ def test_the_audit_of_another_zookeeper_is_used_only_if_named(
     assert (named.code, registry.client.get("/other/consumers/billing/offsets/orders/0")[0]) == (0, b"50")
 
     def followed_ensemble() -> str:
-        known = Journal(spark, str(tmp_path)).followed_ensemble()
+        known = SparkJournal(spark, str(tmp_path)).description().ensemble
         assert known is not None
         return known.cluster
 

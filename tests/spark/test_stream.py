@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from zkgroups import Registry
 from zkgroups.exceptions import InvalidOptionError, NotConnectedError, RefusedError, ZkgroupsException
 from zkgroups.spark.errors import translated
-from zkgroups.spark.source.saved_position import decode_position
 from zkgroups.spark.source.stream import StreamReader
+from zkgroups.storage.saved_position import decode_position
 from zkgroups.tables.source_options import SourceOptions
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 from zkgroups.zookeeper.reading.ensemble_position import ensemble_position

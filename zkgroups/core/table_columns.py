@@ -50,6 +50,11 @@ _CLUSTER: Final = _text("cluster", "the hosts string with its chroot, or the nam
 _GROUP: Final = _text("group", "the group", nullable=False)
 _TOPIC: Final = _text("topic", "the topic; null where a group's topics may not be listed")
 _PARTITION: Final = TableColumn("partition", ColumnType.INTEGER, "the partition; null where they may not be listed")
+LOG_COLUMNS: Final = (
+    TableColumn("log_start", ColumnType.LONG, "the log start after the offset was read; null if unknown"),
+    TableColumn("log_end", ColumnType.LONG, "the log end after the offset was read; null if unknown"),
+)
+"""From the brokers, if they are given."""
 _LAST: Final = (
     TableColumn("raw", ColumnType.BINARY, "the bytes of a malformed node"),
     _text("problem", "the reason why the node cannot be read; null if it can"),
@@ -68,6 +73,7 @@ COLUMNS: Final[Mapping[Table, Sequence[TableColumn]]] = {
         _time("created_at", "when the node was created, by the server's clock"),
         TableColumn("zxid", ColumnType.LONG, "the transaction that wrote it last"),
         _text("owner", "the data of the owner node (the first, if there are two); null without one"),
+        *LOG_COLUMNS,
         *_LAST,
     ),
     Table.OWNERS: (
@@ -97,11 +103,11 @@ COLUMNS: Final[Mapping[Table, Sequence[TableColumn]]] = {
 }
 
 
-def columns_json(table: Table) -> str:
-    """Encode the columns of a table as Spark does, for summaries and for the footers of files."""
+def columns_json(columns: Sequence[TableColumn]) -> str:
+    """Encode columns as Spark does, for summaries and for the footers of files."""
     fields = [
         {"metadata": {"comment": c.about}, "name": c.name, "nullable": c.nullable, "type": _type_json(c.type)}
-        for c in COLUMNS[table]
+        for c in columns
     ]
     return json.dumps({"fields": fields, "type": "struct"}, separators=(",", ":"), sort_keys=True)
 
@@ -115,8 +121,8 @@ def _type_json(kind: ColumnType) -> Any:
 def column_types(text: str) -> dict[str, str]:
     """Return the types of encoded columns by name, as Spark shows them. Raise ValueError for other texts.
 
-    >>> column_types(columns_json(Table.MEMBERS))["subscription"], column_types(columns_json(Table.OFFSETS))["zxid"]
-    ('map<string,int>', 'bigint')
+    >>> column_types(columns_json(COLUMNS[Table.MEMBERS]))["subscription"]
+    'map<string,int>'
     """
     try:
         return {each["name"]: _shown_type(each["type"]) for each in json.loads(text)["fields"]}

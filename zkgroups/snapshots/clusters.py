@@ -20,6 +20,7 @@ class ChosenSnapshot:
     cluster: str | None
     zxid: int | None = None
     """The zxid of the state, if it was read from files."""
+    has_log_ends: bool = False
 
     def __str__(self) -> str:
         return f"snapshot {self.name} in {self.destination}"
@@ -31,6 +32,11 @@ class SnapshotPair:
 
     before: ChosenSnapshot
     after: ChosenSnapshot
+
+    @property
+    def without_log_ends(self) -> list[ChosenSnapshot]:
+        """Those of the two without log ends, so that no lag is known."""
+        return [each for each in (self.before, self.after) if not each.has_log_ends]
 
 
 def choose_in_cluster(
@@ -66,4 +72,6 @@ def choose_in_cluster(
 
 def _choice(layout: SnapshotFolder, name: str, cluster: str | None) -> ChosenSnapshot:
     summary = layout.summary(name)
-    return ChosenSnapshot(str(layout), name, cluster, None if summary is None else summary.zxid)
+    if summary is None:
+        return ChosenSnapshot(str(layout), name, cluster)
+    return ChosenSnapshot(str(layout), name, cluster, summary.zxid, summary.lag is not None)

@@ -24,7 +24,8 @@ from ..storage.timestamps import parse_timestamp
 class ListedSnapshot:
     """A snapshot with its start time, cluster and counts; None if unknown.
 
-    `problems` is the number of rows for unreadable nodes. `size` is the size of the files in bytes.
+    `problems` is the number of rows for unreadable nodes. `size` is the size of the files in bytes. `lag` is the sum of
+    the known lags, and `unknown_lags` the number of offsets whose lag is unknown; None for a snapshot without log ends.
     """
 
     name: str
@@ -38,6 +39,8 @@ class ListedSnapshot:
     size: int
     zxid: int | None = None
     """The zxid of the state, if it was read from files."""
+    lag: int | None = None
+    unknown_lags: int | None = None
 
 
 RowCounts: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -99,6 +102,8 @@ def _with_summary(name: str, summary: Summary) -> ListedSnapshot:
         problems=sum(each.problems for each in tables.values()),
         size=sum(sum(each.files.values()) for each in tables.values()),
         zxid=summary.zxid,
+        lag=None if summary.lag is None else summary.lag.total,
+        unknown_lags=None if summary.lag is None else summary.lag.unknown,
     )
 
 

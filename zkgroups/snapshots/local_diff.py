@@ -12,12 +12,21 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.offsets.snapshot_changes import CHANGE_FILTERS, UNCHANGED_HELD, SnapshotChange, SummaryLevel, count_column
+from ..core.offsets.snapshot_changes import (
+    CHANGE_FILTERS,
+    STALLED,
+    UNCHANGED_HELD,
+    SnapshotChange,
+    SummaryLevel,
+    count_column,
+)
 from ..core.selection import Selection
 from ..core.tables import Table
 from ..exceptions import InvalidOptionError
 from ..storage.choose_snapshot import LATEST, PREVIOUS
-from .arrow_layout import ArrowLayout, arrow_errors
+from ..tables.log_ends import lags
+from ..tables.parquet_files import arrow_errors
+from .arrow_layout import ArrowLayout
 from .clusters import ChosenSnapshot, SnapshotPair
 
 KEY: Final = ("group", "topic", "partition")
@@ -78,7 +87,7 @@ def with_states(rows: Any, states: Collection[str]) -> Any:
 
 
 def totals(rows: Any) -> Mapping[str, int]:
-    """Count the offsets of a diff by state, and unchanged-held offsets."""
+    """Count the offsets of a diff by state, and the unchanged-held and stalled ones."""
     if "state" in rows.column_names:
         return {state: pc.sum(_is_in(rows, state)).as_py() or 0 for state in CHANGE_FILTERS}
     return {state: pc.sum(rows.column(count_column(state))).as_py() or 0 for state in CHANGE_FILTERS}
@@ -96,7 +105,7 @@ def _is_in(rows: Any, state: str) -> Any:
         return pc.greater(rows.column(count_column(state)), 0)
     if state == UNCHANGED_HELD:
         return pc.and_(pc.equal(rows.column("state"), SnapshotChange.UNCHANGED.value), rows.column("held"))
-    return pc.equal(rows.column("state"), str(state))
+    return rows.column(STALLED) if state == STALLED else pc.equal(rows.column("state"), str(state))
 
 
 # Reading
@@ -124,6 +133,7 @@ def _side(rows: Any, prefix: str) -> Any:
         "committed": rows.column("committed_at"),
         "created": rows.column("created_at"),
         "held": pc.is_valid(rows.column("owner")),
+        "end": rows.column("log_end"),
     }
     keys = {name: rows.column(name) for name in KEY}
     return pa.table(keys | {f"{prefix}{name}": value for name, value in values.items()})
@@ -175,6 +185,7 @@ def _rows(both: Any, cluster: str | None) -> Any:
     recreated = pc.fill_null(pc.not_equal(both.column("a_created"), both.column("b_created")), False)
     commits = pc.subtract(both.column("b_count"), both.column("a_count"))
     held = (pc.fill_null(both.column(f"{prefix}held"), False) for prefix in ("a_", "b_"))
+    a_lag, b_lag = (lags(both.column(f"{prefix}offset"), both.column(f"{prefix}end")) for prefix in ("a_", "b_"))
     columns = {
         "cluster": pa.repeat(pa.scalar(cluster, pa.string()), len(both)),
         **{name: both.column(name) for name in KEY},
@@ -186,9 +197,20 @@ def _rows(both: Any, cluster: str | None) -> Any:
         "commits": pc.if_else(recreated, pa.scalar(None, pa.int64()), commits),
         "recreated": recreated,
         "held": pc.or_(*held),
+        STALLED: _stalled(both),
+        "lag": b_lag,
+        "lag_delta": pc.subtract(b_lag, a_lag),
         "committed_at": pc.coalesce(b_committed, a_committed),
     }
     return pa.table(columns)
+
+
+def _stalled(both: Any) -> Any:
+    """Return whether each offset is unchanged although behind the log end; null if a log end is unknown."""
+    behind = [pc.greater(both.column(f"{prefix}end"), both.column(f"{prefix}offset")) for prefix in ("a_", "b_")]
+    stalled = pc.and_(pc.equal(both.column("state"), SnapshotChange.UNCHANGED.value), pc.and_(*behind))
+    known = pc.and_(*(pc.is_valid(both.column(f"{prefix}end")) for prefix in ("a_", "b_")))
+    return pc.if_else(known, pc.fill_null(stalled, False), pa.scalar(None, pa.bool_()))
 
 
 def _rate(state: Any, delta: Any, micros: Any) -> Any:
@@ -207,13 +229,15 @@ def _grouped(rows: Any, by: SummaryLevel) -> Any:
     names = ["cluster", "group"] if by is SummaryLevel.GROUP else ["cluster", "group", "topic"]
     counted = {count_column(state): _is_in(rows, state).cast(pa.int64()) for state in CHANGE_FILTERS}
     counted["recreated"] = rows.column("recreated").cast(pa.int64())
-    sums = counted | {"delta": rows.column("delta").cast(pa.decimal128(38)), "rate": rows.column("rate")}
+    sums = counted | {name: rows.column(name) for name in ("delta", "rate", "lag", "lag_delta")}
+    sums |= {name: sums[name].cast(pa.decimal128(38)) for name in _LONG_SUMS}
     plain = pa.table({name: rows.column(name) for name in names} | sums | {"committed_at": rows.column("committed_at")})
     how = [([], "count_all"), *((name, "sum") for name in sums), ("committed_at", "max")]
     found = plain.group_by(names).aggregate(how)
     columns = {name: found.column(name) for name in names} | {"partitions": found.column("count_all")}
     columns |= {name: found.column(f"{name}_sum") for name in sums}
-    return pa.table(columns | {"delta": _as_long(columns["delta"]), "committed_at": found.column("committed_at_max")})
+    columns |= {name: _as_long(columns[name]) for name in _LONG_SUMS}
+    return pa.table(columns | {"committed_at": found.column("committed_at_max")})
 
 
 def _as_long(sums: Any) -> Any:
@@ -221,4 +245,5 @@ def _as_long(sums: Any) -> Any:
     return pc.if_else(fits, sums, pa.scalar(None, sums.type)).cast(pa.int64())
 
 
+_LONG_SUMS: Final = ("delta", "lag", "lag_delta")
 _LIMIT: Final = pa.scalar(2**63, pa.decimal128(38))

@@ -6,34 +6,30 @@ See `layout.py` for the files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as parquet
 
 from ..core.selection import Selection
-from ..core.table_columns import columns_json
+from ..core.table_columns import COLUMNS, columns_json
 from ..core.tables import Table
-from ..storage.files import LocalFiles, join, local_path
+from ..storage.files import LocalFiles, join
 from ..storage.snapshot_folder import IN_ORDER
+from ..storage.snapshot_summary import LagSummary
 from ..tables import data_dir_reader
-from ..tables.arrow_schema import arrow_schema
+from ..tables.log_ends import lags, with_log_ends
+from ..tables.parquet_files import FILE_NAME, parquet_writer
 from ..tables.source_options import SourceOptions
 from ..tables.table_reader import TableReader
 from .digest import digest
 from .layout import SnapshotLayout, UnfinishedSnapshot
 from .snapshot import Snapshot, WrittenTable, as_options, begin, begin_connected, write_snapshot
 
-_FILE: Final = "part-00000.snappy.parquet"
 _ROWS: Final = 250_000
 """The rows of a row group, which are in memory together."""
-
-_SPARK_COLUMNS: Final = "org.apache.spark.sql.parquet.row.metadata"
-"""The key under which Spark looks for the comments of the columns."""
 
 Batches: TypeAlias = Callable[[SourceOptions], Iterable[Any]]
 """Reads a table as Arrow batches."""
@@ -51,7 +47,7 @@ def take_snapshot(
             registry.sync()
             start = begin_connected(registry, source)
             reader = TableReader(registry, Selection(source.groups, source.topics))
-            return write_snapshot(layout, start, partial(_write_all, source, reader.read), told)
+            return write_snapshot(layout, start, partial(_write_all, start.source, reader.read), told)
     start = begin(source)
     return write_snapshot(layout, start, partial(_write_all, start.source, _from_files), told)
 
@@ -69,18 +65,19 @@ def _write_all(source: SourceOptions, read: Batches, unfinished: UnfinishedSnaps
         path = unfinished.table(table)
         with files.translated(f"the table {table} could not be written"):
             files.make_folder(path)
-            written[table] = write_table(table, read(replace(source, table=table)), join(path, _FILE))
+            of_table = replace(source, table=table)
+            batches = with_log_ends(iter(read(of_table)), of_table)
+            written[table] = write_table(of_table, batches, join(path, FILE_NAME.format(0)))
     return written
 
 
-def write_table(table: Table, batches: Iterable[Any], path: str) -> WrittenTable:
+def write_table(source: SourceOptions, batches: Iterable[Any], path: str) -> WrittenTable:
     """Write a table to one file, and count its rows."""
-    columns = columns_json(table)
-    schema = arrow_schema(table)
+    columns = COLUMNS[source.table]
     rows = problems = forbidden = 0
     digests = 0
-    options = {"compression": "snappy", "store_schema": False, "write_page_checksum": True}
-    with closing(parquet.ParquetWriter(str(local_path(path)), schema, **options)) as file:
+    lag = None if source.brokers is None or source.table is not Table.OFFSETS else LagSummary(None, 0)
+    with parquet_writer(path, columns) as file:
         for each in _row_groups(batches):
             file.write_table(each)
             problem = each.column("problem")
@@ -88,8 +85,21 @@ def write_table(table: Table, batches: Iterable[Any], path: str) -> WrittenTable
             problems += len(each) - problem.null_count
             forbidden += pc.sum(pc.and_(pc.is_valid(problem), pc.is_null(each.column("raw")))).as_py() or 0
             digests ^= int(digest(each.to_batches()), 16)
-        file.add_key_value_metadata({_SPARK_COLUMNS: columns})
-    return WrittenTable(rows, problems, forbidden, f"{digests:X}", columns)
+            lag = None if lag is None else _added(lag, each)
+    if lag is not None and lag.total is not None and lag.total >= 2**63:
+        lag = replace(lag, total=None)
+    return WrittenTable(rows, problems, forbidden, f"{digests:X}", columns_json(columns), lag)
+
+
+def _added(lag: LagSummary, rows: Any) -> LagSummary:
+    """Add the lags of some rows."""
+    offsets = rows.column("offset")
+    found = lags(offsets, rows.column("log_end"))
+    unknown = found.null_count - offsets.null_count
+    total = pc.sum(found.cast(pa.decimal128(38))).as_py()
+    if total is not None:
+        total = int(total) + (lag.total or 0)
+    return LagSummary(lag.total if total is None else total, lag.unknown + unknown)
 
 
 def _row_groups(batches: Iterable[Any]) -> Iterator[Any]:

@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.table_columns import COLUMNS
 from ..core.tables import Table
-from .arrow_layout import ArrowLayout, to_current_columns
+from ..tables.parquet_files import to_columns
+from .arrow_layout import ArrowLayout
 from .digest import digest
 from .verify import KEY, VerifiedSnapshot
 from .verify import verify as verify_with
@@ -33,7 +35,7 @@ class _ArrowTable:
         return {field.name: _in_spark(field.type) for field in self._rows.schema}
 
     def check_types(self) -> None:
-        to_current_columns(self._rows, self._table, "the table")
+        to_columns(self._rows, COLUMNS[self._table], "the table")
 
     def counts(self, columns: Sequence[str], cluster: str | None) -> Mapping[str, Any]:
         problems = len(self._rows) - self._rows.column("problem").null_count if "problem" in self.columns else 0
@@ -44,7 +46,7 @@ class _ArrowTable:
         return {"rows": len(self._rows), "problems": problems, "others": others, "digest": found}
 
     def duplicates(self) -> tuple[int, Mapping[str, Any]]:
-        rows = to_current_columns(self._rows, self._table, "the table")
+        rows = to_columns(self._rows, COLUMNS[self._table], "the table")
         rows = rows.filter(pc.is_valid(rows.column("partition")))
         counted = rows.select(KEY).group_by(KEY).aggregate([([], "count_all")])
         found = counted.filter(pc.greater(counted.column("count_all"), 1)).sort_by(

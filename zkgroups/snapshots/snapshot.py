@@ -18,8 +18,9 @@ from ..core.selection import Selection
 from ..core.tables import Table
 from ..core.znodes.paths import Part
 from ..exceptions import ZkgroupsException
-from ..storage.snapshot_summary import Summary, TableSummary
+from ..storage.snapshot_summary import LagSummary, Summary, TableSummary
 from ..tables import data_dir_reader
+from ..tables.log_ends import check_brokers
 from ..tables.source_options import SourceOptions
 from ..zookeeper.reading import tree_walk
 from ..zookeeper.reading.ensemble_position import ensemble_position
@@ -38,6 +39,8 @@ class Snapshot:
     - `name`, `destination`: its name, which is the time of its start, and its folder.
     - `groups`, `offsets`, `owners`, `members`: how many it has of each.
     - `problems`, `forbidden`: the number of rows for unreadable nodes, and how many of them are forbidden.
+    - `lag`, `unknown_lags`: the sum of the known lags, and the number of offsets whose lag is unknown. None if no
+      brokers were given, or if they did not answer: `log_ends_problem` is the reason.
     - `seconds`: how long it took.
     - `restored_since`: the name of the previous snapshot of this ZooKeeper in the destination, if ZooKeeper was
       restored from a backup, wiped or replaced since then. Not always detected; None if not.
@@ -53,6 +56,9 @@ class Snapshot:
     forbidden: int
     seconds: float
     restored_since: str | None = None
+    lag: int | None = None
+    unknown_lags: int | None = None
+    log_ends_problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +82,14 @@ STEPS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class WrittenTable:
-    """The counts of a written table, the digest of its rows, and its columns."""
+    """The counts of a written table, the digest of its rows, and its columns. Offsets with log ends have a lag."""
 
     rows: int
     problems: int
     forbidden: int
     digest: str
     columns: str
+    lag: LagSummary | None = None
 
 
 TableWriter: TypeAlias = Callable[[UnfinishedSnapshot], Mapping[Table, WrittenTable]]
@@ -97,6 +104,8 @@ class SnapshotBegin:
     groups: int
     position: EnsemblePosition | None = None
     """None with a data directory, and without a quorum."""
+    log_ends_problem: str | None = None
+    """Why the brokers did not answer. Then the source has none."""
 
 
 def begin(source: SourceOptions) -> SnapshotBegin:
@@ -110,9 +119,12 @@ def begin(source: SourceOptions) -> SnapshotBegin:
 
 
 def begin_connected(registry: Registry, source: SourceOptions) -> SnapshotBegin:
-    """Count the groups of a server."""
+    """Count the groups of a server, and leave out brokers that do not answer."""
+    problem = check_brokers(source)
+    if problem is not None:
+        source = source.without_brokers()
     position = None if registry.server_is_read_only else ensemble_position(registry)
-    return SnapshotBegin(source, len(_chosen(registry.groups(), source)), position)
+    return SnapshotBegin(source, len(_chosen(registry.groups(), source)), position, problem)
 
 
 def write_snapshot(
@@ -131,6 +143,7 @@ def write_snapshot(
     except BaseException:
         unfinished.discard()
         raise
+    lag = written[Table.OFFSETS].lag
     return Snapshot(
         name=unfinished.name,
         destination=str(layout),
@@ -142,6 +155,9 @@ def write_snapshot(
         forbidden=sum(each.forbidden for each in written.values()),
         seconds=time.monotonic() - began,
         restored_since=restored_since,
+        lag=None if lag is None else lag.total,
+        unknown_lags=None if lag is None else lag.unknown,
+        log_ends_problem=start.log_ends_problem,
     )
 
 
@@ -168,8 +184,9 @@ def _summary(start: SnapshotBegin, written: Mapping[Table, WrittenTable], unfini
         )
         for table, each in written.items()
     }
-    source = start.source
-    return Summary(source.shown_cluster, start.groups, tables, source.parallelism or 0, source.zxid, start.position)
+    source, lag = start.source, written[Table.OFFSETS].lag
+    shares = source.parallelism or 0
+    return Summary(source.shown_cluster, start.groups, tables, shares, source.zxid, start.position, lag)
 
 
 def survey(source: SourceOptions | str) -> Survey:

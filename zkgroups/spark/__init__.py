@@ -13,11 +13,12 @@ Needs the extra `zkgroups[spark]`.
     zkgroups.spark.read_audit(spark, "/data/audit").where("offset < before").show()
 """
 
+from ..audit.audit import AuditResult, AuditStep
 from ..core.tables import Table
 from ..snapshots.snapshot import Snapshot, Survey, survey
 from ..tables.source_options import SourceOptions
-from .audit.audit import AuditResult, AuditStep, run_audit
-from .audit.ledger import offsets_at, read_audit
+from .audit.audit import run_audit
+from .audit.read_audit import offsets_at, read_audit
 from .snapshots.diff import diff_snapshots
 from .snapshots.listing import list_snapshots
 from .snapshots.snapshot import read_snapshot, snapshot_names, take_snapshot

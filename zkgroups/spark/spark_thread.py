@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import Final, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
 
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext, inheritable_thread_target
@@ -28,11 +28,53 @@ from .pyspark_internals import threads_are_pinned
 T = TypeVar("T")
 
 _CANCEL_INTERVAL: Final = 0.2
+_STOP_INTERVAL: Final = 0.2
 """In seconds."""
 
 
 class Cancelled(Exception):
     """Raised in the work to stop it."""
+
+
+class _Background(Generic[T]):
+    """Work that runs on a thread of its own."""
+
+    def __init__(self, spark: SparkSession, work: Callable[[], T]) -> None:
+        self._context = spark.sparkContext
+        self._tag = f"zkgroups-{uuid.uuid4().hex}"
+        self._outcome: Future[T] = Future()
+        # It inherits the caller's job group and pool.
+        self._thread = InheritableThread(target=self._run, args=(work,), daemon=True)
+
+    def _run(self, work: Callable[[], T]) -> None:
+        try:
+            self._context.addJobTag(self._tag)
+            self._outcome.set_result(work())
+        except BaseException as error:
+            self._outcome.set_exception(error)
+        finally:
+            with suppress(Py4JError, OSError):
+                self._context.removeJobTag(self._tag)  # other code may use the same Java thread later
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def has_ended(self, timeout: float) -> bool:
+        """Wait until the work has ended, at most for a time. Return whether it has."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def result(self) -> T:
+        """Wait until the work has ended, and return or raise its outcome."""
+        self._thread.join()
+        return self._outcome.result()
+
+    def cancel(self) -> None:
+        """Cancel the jobs of the work until it has ended."""
+        until = (self._context, self._tag, lambda: not self._thread.is_alive())
+        helper = Thread(target=_cancel_until, args=until, daemon=True)
+        helper.start()
+        helper.join()
 
 
 def interruptible(
@@ -43,9 +85,7 @@ def interruptible(
     `work` receives a function to call with the name of its next step. `on_progress`, if given, is called with that name
     on the caller's thread.
     """
-    context, tag = spark.sparkContext, f"zkgroups-{uuid.uuid4().hex}"
     steps: SimpleQueue[str | None] = SimpleQueue()
-    outcome: Future[T] = Future()
     cancelled = Event()
 
     def step(name: str) -> None:
@@ -53,31 +93,43 @@ def interruptible(
             raise Cancelled
         steps.put(name)
 
-    def run() -> None:
+    def run() -> T:
         try:
-            context.addJobTag(tag)
-            outcome.set_result(work(step))
-        except BaseException as error:
-            outcome.set_exception(error)
+            return work(step)
         finally:
-            with suppress(Py4JError, OSError):
-                context.removeJobTag(tag)  # other code may use the same Java thread later
             steps.put(None)
 
-    thread = InheritableThread(target=run, daemon=True)  # inherits the caller's job group and pool
+    background = _Background(spark, run)
     try:
-        thread.start()
+        background.start()
         for name in iter(steps.get, None):
             if on_progress is not None:
                 on_progress(name)
     except BaseException:
         cancelled.set()
-        helper = Thread(target=_cancel_until, args=(context, tag, lambda: not thread.is_alive()), daemon=True)
-        helper.start()
-        helper.join()
+        background.cancel()
         raise
-    thread.join()
-    return outcome.result()
+    return background.result()
+
+
+def stoppable(spark: SparkSession, work: Callable[[Event], T], stop: Event | None) -> T:
+    """Run `work` on a separate thread until it ends or `stop` is set, and return or raise its outcome.
+
+    `work` receives an event that is set when it has to end. Then its jobs are cancelled.
+    """
+    ended = Event()
+    background = _Background(spark, lambda: work(ended))
+    try:
+        background.start()
+        while not background.has_ended(_STOP_INTERVAL):
+            if stop is not None and stop.is_set():
+                ended.set()
+                background.cancel()
+    except BaseException:
+        ended.set()
+        background.cancel()
+        raise
+    return background.result()
 
 
 def run_in_parallel(spark: SparkSession, calls: Sequence[Callable[[], T]]) -> list[T]:

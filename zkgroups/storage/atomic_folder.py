@@ -58,6 +58,10 @@ class AtomicFolder:
         """Return the full path of a file or folder."""
         return join(self._root, *names) if names else self._root
 
+    def local_path(self) -> str | None:
+        """Return the path on the local disk; None on another file system."""
+        return self._files.local_path(self._root)
+
     def translated(self, failure: str) -> AbstractContextManager[None]:
         """Convert errors of the file system; `failure` begins the new message."""
         return self._files.translated(failure)

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import Final, Protocol
@@ -28,6 +28,9 @@ class Files(Protocol):
     def resolve(self, destination: str) -> str:
         """Return the full path of a destination."""
 
+    def local_path(self, path: str) -> str | None:
+        """Return a path on the local disk without its scheme; None on another file system."""
+
     def is_folder(self, path: str) -> bool:
         """Return whether a folder exists."""
 
@@ -44,7 +47,7 @@ class Files(Protocol):
         """Read a small text file."""
 
     def write_text(self, path: str, text: str) -> None:
-        """Write a small text file; fail if it exists."""
+        """Write a small text file; fail if it exists. Creates the folders above it."""
 
     def make_folder(self, path: str) -> None:
         """Create a folder, with those above it."""
@@ -89,7 +92,11 @@ def local_path(destination: str) -> Path | None:
 
 
 class LocalFiles:
-    """The disk of this machine. Paths begin with `file:`, as Spark shows them. `Files` describes the methods."""
+    """The disk of this machine. Paths begin with `file:`, as Spark shows them. `Files` describes the methods.
+
+    Hadoop writes a checksum beside each file on a local disk, and refuses a file that does not fit its checksum. So a
+    checksum is moved and deleted with its file.
+    """
 
     errors: tuple[type[Exception], ...] = (OSError,)
 
@@ -105,6 +112,9 @@ class LocalFiles:
         if path is None:
             raise InvalidOptionError("destination", destination, "it must be the name of a folder on this machine")
         return f"{_FILE}{path.absolute()}"
+
+    def local_path(self, path: str) -> str | None:
+        return str(_path(path))
 
     def is_folder(self, path: str) -> bool:
         return _path(path).is_dir()
@@ -127,24 +137,36 @@ class LocalFiles:
         return data.decode()
 
     def write_text(self, path: str, text: str) -> None:
-        with _path(path).open("x", encoding="utf-8") as file:
+        found = _path(path)
+        found.parent.mkdir(parents=True, exist_ok=True)
+        if not found.exists():
+            _checksum(found).unlink(missing_ok=True)
+        with found.open("x", encoding="utf-8") as file:
             file.write(text)
 
     def make_folder(self, path: str) -> None:
         _path(path).mkdir(parents=True, exist_ok=True)
 
     def move(self, here: str, there: str) -> None:
-        target = _path(there)
+        found, target = _path(here), _path(there)
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
             raise FileExistsError(f"{there} already exists")
-        _path(here).rename(target)
+        _checksum(target).unlink(missing_ok=True)
+        found.rename(target)
+        with suppress(FileNotFoundError):
+            _checksum(found).rename(_checksum(target))
 
     def delete(self, path: str) -> None:
         if (found := _path(path)).is_dir() and not found.is_symlink():
             rmtree(found)
         else:
             found.unlink(missing_ok=True)
+            _checksum(found).unlink(missing_ok=True)
+
+
+def _checksum(file: Path) -> Path:
+    return file.with_name(f".{file.name}.crc")
 
 
 def _path(path: str) -> Path:

@@ -32,6 +32,16 @@ class TableSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class LagSummary:
+    """The lag of all offsets."""
+
+    total: int | None
+    """The sum of the known lags; None if none is known, or if the sum does not fit into 64 bits."""
+    unknown: int
+    """The number of offsets whose lag is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """The contents of a snapshot."""
 
@@ -45,6 +55,8 @@ class Summary:
     """The last transaction in the snapshot, if it was read from a data directory."""
     position: EnsemblePosition | None = None
     """The position of ZooKeeper before the snapshot, if it was read from servers with a quorum."""
+    lag: LagSummary | None = None
+    """None if the brokers were not asked, or did not answer."""
 
     def to_json(self) -> str:
         return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2)
@@ -56,7 +68,7 @@ class Summary:
             fields: dict[str, Any] = json.loads(text)
             tables = {Table(name): _table(found) for name, found in fields["tables"].items() if name in set(Table)}
             complete = {table: tables[table] for table in Table}
-            zxid, position = fields.get("zxid"), fields.get("position")
+            zxid, position, lag = (fields.get(name) for name in ("zxid", "position", "lag"))
             return cls(
                 str(fields["cluster"]),
                 int(fields["groups"]),
@@ -64,9 +76,15 @@ class Summary:
                 int(fields.get("shares", 0)),
                 None if zxid is None else int(zxid),
                 None if position is None else EnsemblePosition(**{name: int(position[name]) for name in position}),
+                None if lag is None else _lag(lag),
             )
         except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a summary of a snapshot: {error!r}") from error
+
+
+def _lag(fields: Mapping[str, Any]) -> LagSummary:
+    total = fields["total"]
+    return LagSummary(None if total is None else int(total), int(fields["unknown"]))
 
 
 def _table(fields: Mapping[str, Any]) -> TableSummary:

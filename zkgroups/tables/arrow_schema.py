@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from ..core.table_columns import COLUMNS, ColumnType
-from ..core.tables import Table
+from ..core.table_columns import ColumnType, TableColumn
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 """Arrow's type for Spark's TIMESTAMP."""
@@ -23,6 +22,6 @@ _IN_ARROW: Final[Mapping[ColumnType, Any]] = {
 }
 
 
-def arrow_schema(table: Table) -> Any:
-    """Return the Arrow schema of a table."""
-    return pa.schema([pa.field(each.name, _IN_ARROW[each.type], each.nullable) for each in COLUMNS[table]])
+def arrow_schema(columns: Sequence[TableColumn]) -> Any:
+    """Return the Arrow schema of columns."""
+    return pa.schema([pa.field(each.name, _IN_ARROW[each.type], each.nullable) for each in columns])

@@ -26,7 +26,7 @@ from .table_reader import member_batches, offset_batches, owner_batches
 
 log = logging.getLogger("zkgroups.spark")
 
-_PARTS: Final = {
+_PARTS: Final[Mapping[Table, tuple[Part, ...]]] = {
     Table.OFFSETS: (Part.OWNERS, Part.OFFSETS),
     Table.OWNERS: (Part.OWNERS,),
     Table.MEMBERS: (Part.IDS,),
@@ -55,7 +55,10 @@ def find_state(files: DataDir, zxid: int | None) -> DataDirState:
 def read_batches(options: SourceOptions, selection: Selection, state: DataDirState) -> Iterator[Any]:
     """Return the selected rows of the table in that state, as Arrow batches."""
     assert options.files is not None
-    reading = options.files.groups(state, _PARTS[options.table], selection.has_group, selection.has_topic)
+    parts = _PARTS[options.table]
+    if options.table is Table.OFFSETS and not options.with_owners:
+        parts = (Part.OFFSETS,)
+    reading = options.files.groups(state, parts, selection.has_group, selection.has_topic)
     blocks, cluster = reading.blocks(), options.shown_cluster
     if options.table is Table.OWNERS:
         return owner_batches(blocks, cluster)

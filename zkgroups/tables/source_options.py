@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..core.tables import Table
 from ..datadir.data_dir import DataDir
@@ -16,7 +16,13 @@ from ..zookeeper.session.options import check_hosts
 from ..zookeeper.zookeeper_source import MAX_PARALLELISM as MAX_PARALLELISM
 from ..zookeeper.zookeeper_source import ZooKeeperSource
 
+if TYPE_CHECKING:
+    from ..kafka import BrokerOptions
+
 DEFAULT_PARALLELISM: Final = 4
+
+_UNREACHABLE_TIMEOUT: Final = 1.0
+"""In seconds."""
 
 _NO_ZXID: Final = "it must be earliest, latest, or a transaction number, decimal or with 0x in hexadecimal"
 
@@ -43,7 +49,11 @@ class SourceOptions(ZooKeeperSource):
         topics         a regular expression that must match the whole name of a topic; the row that reports a group
                        whose topics may not be listed is always included
         parallelism    the number of tasks, each with its own session; 4 by default, 1 for a data directory
-        startingZxid   streams: start after this transaction: a number, latest, or earliest (default)
+        bootstrapServers   offsets: the brokers, host:port,host:port, to fill in `log_start` and `log_end`
+        commandConfig      the settings of a Kafka client for them, a file that each worker reads; e.g. for TLS and SASL
+        withOwners     offsets: if false, leave the column `owner` null, and do not read the owners
+        startingZxid   offsets: only rows written after this transaction, and rows of forbidden nodes; a number, or
+                       earliest (default); for streams also latest
         startOver      streams: if true, continue when ZooKeeper was replaced or wiped
         timeout, sessionTimeout     in seconds, as for `Registry.connect`
         readOnly                    if true, accept a server without quorum, whose data may be stale
@@ -69,6 +79,9 @@ class SourceOptions(ZooKeeperSource):
     zxid: int | None = None
     table: Table = Table.OFFSETS
     cluster: str | None = None
+    bootstrap_servers: str | None = None
+    command_config: str | None = None
+    with_owners: bool = True
     starting_zxid: int | Starting = Starting.EARLIEST
     start_over: bool = False
 
@@ -76,6 +89,16 @@ class SourceOptions(ZooKeeperSource):
         ZooKeeperSource.__post_init__(self)  # `super()` does not work in a dataclass with slots
         if isinstance(self.starting_zxid, int) and not 0 <= self.starting_zxid < 2**63:
             raise InvalidOptionError("startingZxid", self.starting_zxid, _NO_ZXID)
+        self._check_brokers()
+
+    def _check_brokers(self) -> None:
+        if self.bootstrap_servers is None:
+            if self.command_config is not None:
+                raise InvalidOptionError("commandConfig", self.command_config, "it needs bootstrapServers")
+        elif self.data_dir is not None:
+            raise InvalidOptionError(
+                "bootstrapServers", self.bootstrap_servers, "a data directory may be older than the log ends of brokers"
+            )
 
     def _check_address(self) -> None:
         if self.data_dir is None:
@@ -135,6 +158,19 @@ class SourceOptions(ZooKeeperSource):
         if self.data_dir is None:
             return None
         return DataDir(self.data_dir, log_folder=self.data_log_dir, chroot=(self.chroot or "").rstrip("/"))
+
+    @property
+    def brokers(self) -> BrokerOptions | None:
+        """How to connect to the brokers, if any. It is not worth waiting for brokers that refuse connections."""
+        if self.bootstrap_servers is None:
+            return None
+        from ..kafka import BrokerOptions  # only if needed, because it takes long to import
+
+        return BrokerOptions(self.bootstrap_servers, self.command_config, self.timeout, _UNREACHABLE_TIMEOUT)
+
+    def without_brokers(self) -> Self:
+        """Return the options without brokers."""
+        return replace(self, bootstrap_servers=None, command_config=None)
 
     def connect(self, *, unreachable_timeout: float | None = None) -> Registry:
         """Open a session to ZooKeeper."""
@@ -202,6 +238,7 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "starting_zxid": _starting,
     "zxid": _zxid,
     "start_over": _flag,
+    "with_owners": _flag,
     "timeout": _seconds,
     "session_timeout": _seconds,
     "read_only": _flag,

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.selection import Selection
+from ..core.table_columns import COLUMNS
 from ..core.tables import Table
 from ..core.times import LATEST_MS
 from ..core.znodes.names import is_topic, parse_partition
@@ -56,6 +57,17 @@ def read_batches(options: SourceOptions, selection: Selection) -> Iterator[Any]:
         yield from read_selected(registry, options, selection)
 
 
+def written_after(batch: Any, zxid: int, *, or_in: Sequence[str] = ()) -> Any:
+    """Select the rows written after a transaction, and all rows of some groups.
+
+    Rows of forbidden nodes have no zxid, and are always selected.
+    """
+    wanted = pc.fill_null(pc.greater(batch.column("zxid"), zxid), True)
+    if or_in:
+        wanted = pc.or_(wanted, pc.is_in(batch.column("group"), value_set=pa.array(or_in, pa.string())))
+    return batch.filter(wanted)
+
+
 class TableReader:
     """Reads the owners, then the other tables, with one session. Owners are read only once, but kept in memory."""
 
@@ -91,8 +103,12 @@ class TableReader:
 def read_selected(registry: Registry, options: SourceOptions, selection: Selection) -> Iterator[Any]:
     """Read the selected rows of the table with an open session that is up to date."""
     groups = [group for group in registry.groups() if selection.has_group(group)]
-    read = {Table.OFFSETS: _offsets, Table.OWNERS: _owners, Table.MEMBERS: _members}[options.table]
-    yield from read(context_of(registry), groups, selection, options.shown_cluster)
+    context, cluster = context_of(registry), options.shown_cluster
+    if options.table is Table.OFFSETS:
+        yield from _offsets(context, groups, selection, cluster, with_owners=options.with_owners)
+    else:
+        read = _owners if options.table is Table.OWNERS else _members
+        yield from read(context, groups, selection, cluster)
 
 
 # Offsets
@@ -102,10 +118,19 @@ OwnersOf: TypeAlias = Callable[[str, str], Mapping[str, str]]
 """Returns the owners of a topic's partitions, by partition name, for a group and a topic."""
 
 
-def _offsets(context: RegistryContext, groups: Sequence[str], selection: Selection, cluster: str) -> Iterator[Any]:
-    owners = _Owners(_owner_rows(tree_walk.leaves(context, groups, Part.OWNERS, selection.has_topic)), groups)
+def _offsets(
+    context: RegistryContext, groups: Sequence[str], selection: Selection, cluster: str, *, with_owners: bool
+) -> Iterator[Any]:
+    owners_of: OwnersOf = _no_owners
+    if with_owners:
+        owned = tree_walk.leaves(context, groups, Part.OWNERS, selection.has_topic)
+        owners_of = _Owners(_owner_rows(owned), groups).of
     blocks = tree_walk.leaves(context, groups, Part.OFFSETS, selection.has_topic)
-    yield from offset_batches(blocks, owners.of, cluster)
+    yield from offset_batches(blocks, owners_of, cluster)
+
+
+def _no_owners(_group: str, _topic: str) -> Mapping[str, str]:
+    return {}
 
 
 def offset_batches(blocks: Iterator[Block[PartDirectory]], owners: OwnersOf, cluster: str) -> Iterator[Any]:
@@ -162,11 +187,11 @@ def _plain_batch(blocks: Sequence[Block[PartDirectory]], plain: list[Any], owner
     partition, offset, count, committed, created, zxid = plain
     rows = len(partition)
     owner = _owner_column(parts, owners, rows)
-    raw, problem = pa.nulls(rows, pa.binary()), pa.nulls(rows, pa.string())
+    raw, problem, unknown = (pa.nulls(rows, kind) for kind in (pa.binary(), pa.string(), pa.int64()))
     read_at = pa.repeat(pa.scalar(_now(), TIMESTAMP), rows)
     columns = [pa.repeat(cluster, rows), group, topic, partition]
-    columns += [offset, count, committed, created, zxid, owner, raw, problem, read_at]
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(Table.OFFSETS))
+    columns += [offset, count, committed, created, zxid, owner, unknown, unknown, raw, problem, read_at]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(COLUMNS[Table.OFFSETS]))
 
 
 _GROUP, _TOPIC = attrgetter("group"), attrgetter("topic")
@@ -312,5 +337,5 @@ def _batches(
 def _batch(table: Table, rows: Iterable[RowValues], cluster: str) -> Any:
     now = _now()
     return pa.RecordBatch.from_pylist(
-        [row | {"cluster": cluster, "read_at": now} for row in rows], schema=arrow_schema(table)
+        [row | {"cluster": cluster, "read_at": now} for row in rows], schema=arrow_schema(COLUMNS[table])
     )

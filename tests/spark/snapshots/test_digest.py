@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from zkgroups.core.table_columns import COLUMNS
 from zkgroups.core.tables import Table
 from zkgroups.snapshots.digest import digest
 from zkgroups.spark.snapshots.digest import digest as digest_of
@@ -39,10 +40,10 @@ def values(field: pa.Field) -> Sequence[Any]:
 
 def rows(table: Table) -> pa.Table:
     columns = {}
-    for place, field in enumerate(arrow_schema(table)):
+    for place, field in enumerate(arrow_schema(COLUMNS[table])):
         each = values(field)
         columns[field.name] = pa.array([each[(place + row) % len(each)] for row in range(ROWS)], field.type)
-    return pa.table(columns, arrow_schema(table))
+    return pa.table(columns, arrow_schema(COLUMNS[table]))
 
 
 def test_the_digest_of_arrow_equals_that_of_spark(spark: SparkSession) -> None:

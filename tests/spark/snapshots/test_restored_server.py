@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from tests.restoring import restorable
 from zkgroups import Registry, TopicPartition
-from zkgroups.exceptions import RefusedError
-from zkgroups.spark import run_audit, snapshot_names
+from zkgroups.audit.local_audit import read_commits
+from zkgroups.spark import snapshot_names
 
 from ..commands import command_on
 from .conftest import Engine
@@ -31,13 +31,17 @@ def test_failure_19_a_snapshot_and_an_audit_report_that_zookeeper_was_restored(
         server.back_up()
         commit(9)
         assert zkgroups("snapshot", snapshots, "-q", *engine.options).err == ""
-        assert run_audit(spark, str(audit), server.address, once=True).commits == 1
+        once = ("audit", audit, "--once", "-q", "-o", "csv", "--no-headers", *engine.options)
+        assert zkgroups(*once).out == f"1,1,0,0,file:{audit}\n"
         server.restore()
         [name] = snapshot_names(spark, str(snapshots))
         ended = zkgroups("snapshot", snapshots, "-q", *engine.options)
         words = f"{server.address} was restored from a backup, wiped or replaced since snapshot {name}: offsets may"
         assert ended.code == 0
         assert ended.err.startswith(f"zkgroups: {words} have gone back; compare"), ended.err
-        with pytest.raises(RefusedError, match="was replaced or wiped: this stream has read up to zxid 0x"):
-            run_audit(spark, str(audit), server.address, once=True)
+        refused = zkgroups(*once)
+        assert (refused.code, refused.out) == (4, "")
+        assert f"the audit in file:{audit} has read {server.address} up to transaction 0x" in refused.err
+        assert zkgroups(*once, "--start-over").code == 0
+        assert [(row["before"], row["offset"]) for row in read_commits(str(audit)).to_pylist()] == [(None, 9), (9, 7)]
         assert zkgroups("snapshot", snapshots, "-q", *engine.options).err == "", "it follows the restored state"

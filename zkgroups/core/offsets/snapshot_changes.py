@@ -20,8 +20,11 @@ class SnapshotChange(StrEnum):
 UNCHANGED_HELD: Final = "unchanged-held"
 """Unchanged although owned, counted in addition to UNCHANGED. Only the log end shows whether such a group is stuck."""
 
+STALLED: Final = "stalled"
+"""Unchanged although behind the log end in both snapshots, counted in addition to UNCHANGED. Needs log ends."""
 
-CHANGE_FILTERS: Final = (*SnapshotChange, UNCHANGED_HELD)
+
+CHANGE_FILTERS: Final = (*SnapshotChange, UNCHANGED_HELD, STALLED)
 """The values by which differences can be filtered."""
 
 

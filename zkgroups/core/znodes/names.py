@@ -53,8 +53,17 @@ def check_topic(name: object) -> str:
 
 def is_topic(name: str) -> bool:
     """True if `name` is a valid topic name."""
+    return _is_name("topic", name)
+
+
+def is_group(name: str) -> bool:
+    """True if `name` is a valid group name."""
+    return _is_name("group", name)
+
+
+def _is_name(kind: str, name: str) -> bool:
     try:
-        check_topic(name)
+        check_name(kind, name)
     except InvalidNameError:
         return False
     return True

@@ -17,13 +17,20 @@ class BrokerOptions:
     - `properties`: the path of a Kafka client's properties file, for example with TLS and SASL settings. The file is
       read by `connect`, on the machine that connects. So its secrets are never in this value.
     - `timeout`: how long each call may take, in seconds.
+    - `unreachable_timeout`: a shorter time for brokers that refuse connections: see `Brokers`.
     """
 
     bootstrap: str
     properties: str | None = None
     timeout: float = 15.0
+    unreachable_timeout: float | None = None
 
     def connect(self) -> Brokers:
         """Return the brokers. Sends nothing yet."""
         settings = {} if self.properties is None else read_properties(self.properties)
-        return Brokers.connect(self.bootstrap, properties=settings, timeout=self.timeout)
+        return Brokers.connect(
+            self.bootstrap,
+            properties=settings,
+            timeout=self.timeout,
+            unreachable_timeout=self.unreachable_timeout,
+        )

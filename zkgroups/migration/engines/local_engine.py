@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
 from ...core.migration.tally import Tally
-from ...snapshots.arrow_layout import arrow_errors
 from ...storage.atomic_folder import write_list
 from ...storage.files import LocalFiles, join, local_path
+from ...tables.parquet_files import arrow_errors
 from ..plan_folder import PlanFolder
 from .arrow_rows import BATCH_ROWS, arrow_schema, located, table
 from .arrow_rows import rows as from_arrow

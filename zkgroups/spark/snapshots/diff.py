@@ -7,6 +7,9 @@ new         the offset is only in the second snapshot
 gone        the offset is only in the first snapshot
 unreadable  in one snapshot the node is malformed or forbidden
 
+`stalled` is true if the offset is unchanged, and was behind the log end in both snapshots, so that there were messages
+to read all the time. It and `lag` are null unless the snapshots have log ends.
+
 `recreated` is true if the node was deleted and recreated in between. `rate` is in messages per second, between the two
 commits that the snapshots found. Messages read after the last commit are not included.
 """
@@ -20,11 +23,19 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ...core.offsets.snapshot_changes import CHANGE_FILTERS, UNCHANGED_HELD, SnapshotChange, SummaryLevel, count_column
+from ...core.offsets.snapshot_changes import (
+    CHANGE_FILTERS,
+    STALLED,
+    UNCHANGED_HELD,
+    SnapshotChange,
+    SummaryLevel,
+    count_column,
+)
 from ...exceptions import InvalidOptionError
 from ...snapshots.clusters import SnapshotPair
 from ...storage.choose_snapshot import LATEST, PREVIOUS
 from ..errors import translated
+from ..lag import lag
 from .clusters import choose_in_cluster
 from .side_by_side import DiffSide, aligned_parts
 
@@ -66,7 +77,7 @@ def diff_snapshots(
     - `groups`, `topics`: regular expressions that must match the whole names.
 
     By partition, the columns are cluster, group, topic, partition, `state`, the offsets `before` and `after`, `delta`,
-    `rate`, `commits`, `recreated`, `held` and `committed_at`. The states are:
+    `rate`, `commits`, `recreated`, `held`, `stalled`, `lag`, `lag_delta` and `committed_at`. The states are:
 
         moved       the offset is higher, by `delta`
         unchanged   the offset is the same; `held` is true if the partition is owned
@@ -75,9 +86,13 @@ def diff_snapshots(
         gone        the offset is only in the first snapshot
         unreadable  in one snapshot the node is malformed or forbidden
 
+    `stalled` is true if the offset is unchanged, and was behind the log end in both snapshots. `lag` is that of the
+    second snapshot, and `lag_delta` its change. They are null if unknown, for example without log ends.
+
     By group and topic, the columns are the number of `partitions`, the numbers of them in each state (`moved`,
-    `unchanged`, `went_back`, `new`, `gone`, `unreadable`), `unchanged_held`, and `recreated`; then the sums `delta` and
-    `rate`, and the last `committed_at`. `rate` is in messages per second, between the two commits.
+    `unchanged`, `went_back`, `new`, `gone`, `unreadable`), `unchanged_held`, `stalled`, and `recreated`; then the sums
+    `delta`, `rate`, `lag` and `lag_delta`, and the last `committed_at`. `rate` is in messages per second, between the
+    two commits. Sums are of the known values, and null if none is known.
     """
     if by not in set(SummaryLevel):
         raise InvalidOptionError("by", by, f"it must be one of {', '.join(SummaryLevel)}")
@@ -125,11 +140,13 @@ def with_states(rows: DataFrame, states: Collection[str]) -> DataFrame:
 def _is_in(rows: DataFrame, state: str) -> str:
     if "state" not in rows.columns:
         return f"{count_column(state)} > 0"
+    if state == STALLED:
+        return STALLED
     return f"state = '{SnapshotChange.UNCHANGED}' and held" if state == UNCHANGED_HELD else f"state = '{state}'"
 
 
 def totals(rows: DataFrame) -> Mapping[str, int]:
-    """Count the offsets of a diff by state, and unchanged-held offsets."""
+    """Count the offsets of a diff by state, and the unchanged-held and stalled ones."""
     is_grouped = "state" not in rows.columns
     sums = [
         f"sum({count_column(state)})" if is_grouped else f"count_if({_is_in(rows, state)})" for state in CHANGE_FILTERS
@@ -166,6 +183,7 @@ def _side(rows: DataFrame, prefix: str) -> DataFrame:
         "committed": "committed_at",
         "created": "created_at",
         "held": "owner is not null",
+        "end": "log_end",
     }
     named = (f"{value} as {prefix}{name}" for name, value in values.items())
     return rows.where("partition is not null").selectExpr(f"{_HASH} as {prefix}hash", *_quoted(KEY), *named)
@@ -231,8 +249,11 @@ _NAMED: Final = f"array({', '.join(repr(state.value) for state in _NUMBERS)})[st
 _RECREATED: Final = "coalesce(a_created != b_created, false)"
 _DELTA: Final = "try_subtract(b_offset, a_offset)"
 _SECONDS: Final = "((unix_micros(b_committed) - unix_micros(a_committed)) / 1e6d)"
+_UNCHANGED: Final = f"state = {_NUMBERS[SnapshotChange.UNCHANGED]}"
+_BEHIND: Final = "a_end > a_offset and b_end > b_offset"
+_LAGS: Final = tuple(lag(f"{side}_offset", f"{side}_end") for side in ("a", "b"))
 _RATE: Final = f"""case
-    when state = {_NUMBERS[SnapshotChange.UNCHANGED]} then 0.0d
+    when {_UNCHANGED} then 0.0d
     when state = {_NUMBERS[SnapshotChange.MOVED]} and {_SECONDS} > 0 then {_DELTA} / {_SECONDS} end"""
 _COLUMNS: Final = (
     *(f"`{name}`" for name in KEY),
@@ -244,6 +265,9 @@ _COLUMNS: Final = (
     f"case when not {_RECREATED} then cast(b_count as bigint) - a_count end as commits",
     f"{_RECREATED} as recreated",
     "coalesce(a_held, false) or coalesce(b_held, false) as held",
+    f"case when a_end is not null and b_end is not null then {_UNCHANGED} and {_BEHIND} end as stalled",
+    f"{_LAGS[1]} as lag",
+    f"{_LAGS[1]} - {_LAGS[0]} as lag_delta",
     "coalesce(b_committed, a_committed) as committed_at",
 )
 
@@ -254,10 +278,13 @@ def _grouped(rows: DataFrame, by: SummaryLevel) -> DataFrame:
     counts = {
         "partitions": "count(1)",
         **{count_column(state): f"count_if(state = {number})" for state, number in _NUMBERS.items()},
-        count_column(UNCHANGED_HELD): f"count_if(state = {_NUMBERS[SnapshotChange.UNCHANGED]} and held)",
+        count_column(UNCHANGED_HELD): f"count_if({_UNCHANGED} and held)",
+        STALLED: "case when count(stalled) > 0 then count_if(stalled) end",
         "recreated": "count_if(recreated)",
         "delta": "try_sum(delta)",
         "rate": "sum(rate)",
+        "lag": "try_sum(lag)",
+        "lag_delta": "try_sum(lag_delta)",
         "committed_at": "max(committed_at)",
     }
     return rows.groupBy(*names).agg(*(f.expr(how).alias(name) for name, how in counts.items()))

@@ -31,7 +31,7 @@ SCHEMA: Final = StructType(
         StructField("cluster", StringType()),
         *(StructField(name, LongType()) for name in ("groups", "offsets", "owners", "members", "problems")),
         StructField("size", LongType(), False),
-        StructField("zxid", LongType()),
+        *(StructField(name, LongType()) for name in ("zxid", "lag", "unknown_lags")),
     ]
 )
 
@@ -40,7 +40,8 @@ def list_snapshots(spark: SparkSession, destination: str) -> DataFrame:
     """Return the snapshots of a destination, oldest first.
 
     The columns are name, `time` (of its start), cluster, the numbers of groups, offsets, owners, members and
-    `problems` (unreadable nodes), `size` in bytes, and `zxid` if it was read from a data directory.
+    `problems` (unreadable nodes), `size` in bytes, `zxid` if it was read from a data directory, and `lag` and
+    `unknown_lags` if it has log ends.
     """
     rows = [asdict(each) for each in listing(spark, destination)]
     return spark.createDataFrame(pa.Table.from_pylist(rows, arrow_schema(SCHEMA)), SCHEMA)

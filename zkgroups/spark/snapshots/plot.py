@@ -1,4 +1,4 @@
-"""Plot a group's offsets, messages read per second, and commits per second over time.
+"""Plot a group's offsets, messages read per second, commits per second, and lag if it is known, over time.
 
     picture = draw(timeline(spark, "/data/groups", "billing"), "svg")
 
@@ -101,17 +101,17 @@ def _fill(figure: Any, shown: Timeline) -> None:
 
     times = [datetime.fromtimestamp(time, UTC) for time in shown.times]
     drawn, others = select_lines(shown.lines)
-    axes = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 2))
+    has_lags = any(point.lag is not None for line in shown.lines for point in line.points)
+    charts = _CHARTS if has_lags else _CHARTS[:-1]
+    axes = figure.subplots(len(charts), 1, sharex=True, height_ratios=[3, *[2] * (len(charts) - 1)])
     together = ", sum of all partitions" if shown.by is LineKind.TOPIC else ""
-    titles = (f"Offset{together}", "Messages read per second", "Offsets committed per second")
-    for each, title, value in zip(axes, titles, _VALUES, strict=True):
-        each.set_title(title)
+    for each, (title, value, steps) in zip(axes, charts, strict=True):
+        each.set_title(title if steps else f"{title}{together}")
         each.yaxis.set_major_formatter(lambda number, _position: compact_number(number))
-        steps = value is not _VALUES[0]
         _draw_others(each, times, others, value, steps=steps)
         for colour, line in zip(COLOURS, drawn, strict=False):
             _draw_line(each, times, [value(point) for point in line.points], colour, steps=steps)
-        if steps:
+        if value is not _CHARTS[0][1]:
             known = [number for line in shown.lines for point in line.points if (number := value(point))]
             each.set_ylim(0, 1.08 * max(known, default=1.0))
     locator = AutoDateLocator(tz=UTC)
@@ -123,11 +123,13 @@ def _fill(figure: Any, shown: Timeline) -> None:
     _name_lines(figure, axes[0], drawn, others)
 
 
-_VALUES: Final[tuple[Callable[[Point], float | None], ...]] = (
-    lambda point: point.offset,
-    lambda point: point.messages,
-    lambda point: point.commits,
+_CHARTS: Final[tuple[tuple[str, Callable[[Point], float | None], bool], ...]] = (
+    ("Offset", lambda point: point.offset, False),
+    ("Messages read per second", lambda point: point.messages, True),
+    ("Offsets committed per second", lambda point: point.commits, True),
+    ("Lag", lambda point: point.lag, False),
 )
+"""The title and the values of each chart, and whether they hold for the time since the previous point."""
 
 
 def _title(shown: Timeline) -> str:

@@ -21,8 +21,10 @@ from ...exceptions import InvalidOptionError, SparkStoppedError
 from ...snapshots.layout import UnfinishedSnapshot
 from ...snapshots.snapshot import Snapshot, SnapshotBegin, WrittenTable, as_options, begin, write_snapshot
 from ...storage.snapshot_folder import IN_ORDER
+from ...storage.snapshot_summary import LagSummary
 from ...tables.source_options import MAX_PARALLELISM, SourceOptions
 from ..errors import translated
+from ..lag import lag
 from ..pyspark_internals import active_session, is_stopped
 from ..source.data_source import NAME, register
 from ..spark_thread import interruptible, run_in_parallel
@@ -34,6 +36,9 @@ _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 is deprecated, and takes twice as long
     "spark.sql.adaptive.enabled": "false",  # adaptive execution only slows down plain writes
 }
+
+_UNKNOWN: Final = f"count_if(offset is not null and {lag()} is null)"
+"""Counts the offsets whose lag is unknown."""
 
 
 def take_snapshot(
@@ -91,15 +96,17 @@ def _write(spark: SparkSession, source: SourceOptions, unfinished: UnfinishedSna
     """Write one table, and count its rows meanwhile."""
     with active_session(spark), translated(f"the table {source.table} could not be written"):
         rows = spark.read.format(NAME).options(**source.as_text()).load()
-        problem = f.col("problem").isNotNull()
+        has_lags = source.table is Table.OFFSETS and source.brokers is not None
         counts = write(
             rows,
             unfinished.table(source.table),
             f.count("problem").alias("problems"),
-            f.count_if(problem & f.col("raw").isNull()).alias("forbidden"),
+            f.count_if(f.col("problem").isNotNull() & f.col("raw").isNull()).alias("forbidden"),
             digest(rows.schema).alias("digest"),
+            *([f.expr(f"try_sum({lag()})").alias("total"), f.expr(_UNKNOWN).alias("unknown")] if has_lags else ()),
         )
-        return WrittenTable(**counts, columns=columns_of(rows))
+        lags = LagSummary(counts.pop("total"), counts.pop("unknown")) if has_lags else None
+        return WrittenTable(**counts, columns=columns_of(rows), lag=lags)
 
 
 def snapshot_names(spark: SparkSession, destination: str) -> list[str]:

@@ -22,6 +22,7 @@ from ...core.znodes.topic_partition import TopicPartition
 from ...exceptions import InvalidOptionError, NotFoundError
 from ...storage.timestamps import parse_timestamp, timestamp_text
 from ..errors import translated
+from ..lag import lag
 from ..pyspark_internals import literal_paths
 from ..source.tables import SCHEMAS
 from .layout import Layout
@@ -44,20 +45,22 @@ class LineKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordedOffset:
-    """The offset of a partition in a snapshot. `created` changes if the node is recreated."""
+    """The offset of a partition in a snapshot. `created` changes if the node is recreated. The lag may be unknown."""
 
     offset: int
     commit_count: int
     created: object = None
+    lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The offset at one time, and the rates per second since the previous point; None if unknown."""
+    """The offset and the lag at one time, and the rates per second since the previous point; None if unknown."""
 
     offset: int | None
     messages: float | None = None
     commits: float | None = None
+    lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,17 @@ def _cluster(there: set[str], group: str, wanted: str | None, address: str | Non
 
 # Reading
 
-_COLUMNS: Final = ("cluster", "group", "topic", "partition", "offset", "commit_count", "created_at", "read_at")
+_COLUMNS: Final = (
+    "cluster",
+    "group",
+    "topic",
+    "partition",
+    "offset",
+    "commit_count",
+    "created_at",
+    "log_end",
+    "read_at",
+)
 _SCHEMA: Final = StructType(
     [*(SCHEMAS[Table.OFFSETS][name] for name in _COLUMNS), StructField("snapshot", StringType())]
 )
@@ -176,15 +189,15 @@ def _of_group(rows: DataFrame, group: str, topics: Topics | None) -> DataFrame:
 def _recorded_offsets(rows: DataFrame) -> RecordedOffsets:
     """Collect the offsets. The time of a snapshot is the first time that it read the group."""
     names = ("snapshot", "topic", "partition", "offset", "commit_count", "created_at")
-    table = rows.select(*names, f.unix_micros("read_at")).toArrow()
+    table = rows.select(*names, f.expr(lag()), f.unix_micros("read_at")).toArrow()
     columns = [table.column(number).to_pylist() for number in range(table.num_columns)]
     times: dict[str, float] = {}
     for name, microseconds in zip(columns[0], columns[-1], strict=True):
         time = parse_timestamp(name).timestamp() if microseconds is None else microseconds / 1e6
         times[name] = min(time, times.get(name, time))
     found: defaultdict[TopicPartition, dict[float, RecordedOffset]] = defaultdict(dict)
-    for name, topic, partition, offset, count, created, _ in zip(*columns, strict=True):
-        found[TopicPartition(topic, partition)][times[name]] = RecordedOffset(offset, count or 0, created)
+    for name, topic, partition, offset, count, created, behind, _ in zip(*columns, strict=True):
+        found[TopicPartition(topic, partition)][times[name]] = RecordedOffset(offset, count or 0, created, behind)
     return found
 
 
@@ -227,13 +240,14 @@ def _partition(name: str, seen: Mapping[float, RecordedOffset], times: Sequence[
     for before, now in zip([None, *times], times, strict=False):
         found = seen.get(now)
         last = None if before is None else seen.get(before)
-        if found is None or last is None or before is None:
-            points.append(Point(None if found is None else found.offset))
+        if found is None:
+            points.append(Point(None))
+        elif last is None or before is None:
+            points.append(Point(found.offset, lag=found.lag))
         else:
             seconds = now - before
-            points.append(
-                Point(found.offset, _rate(found.offset - last.offset, seconds), _commits(last, found, seconds))
-            )
+            rate = _rate(found.offset - last.offset, seconds)
+            points.append(Point(found.offset, rate, _commits(last, found, seconds), found.lag))
     return Line(name, points)
 
 
@@ -249,7 +263,8 @@ def _rate(difference: int, seconds: float) -> float | None:
 
 
 def _topic(name: str, partitions: Sequence[Line]) -> Line:
-    return Line(name, [Point(*point) for point in zip(_offsets(partitions), *_rates(partitions), strict=True)])
+    points = zip(_offsets(partitions), *_rates(partitions), _lags(partitions), strict=True)
+    return Line(name, [Point(*point) for point in points])
 
 
 def _offsets(partitions: Sequence[Line]) -> Iterator[int | None]:
@@ -268,6 +283,14 @@ def _rates(partitions: Sequence[Line]) -> tuple[Iterable[float | None], Iterable
         [_sum(point.messages for point in points) for points in at_each],
         [_sum(point.commits for point in points) for points in at_each],
     )
+
+
+def _lags(partitions: Sequence[Line]) -> Iterator[int | None]:
+    """Return the sums of the lags. A sum without one of them would look like a group that has caught up."""
+    for points in zip(*(line.points for line in partitions), strict=True):
+        lags = [point.lag for point in points if point.offset is not None]
+        known = [lag for lag in lags if lag is not None]
+        yield sum(known) if known and len(known) == len(lags) else None
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:

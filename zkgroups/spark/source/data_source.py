@@ -22,11 +22,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from ...core.selection import Selection
+from ...core.tables import Table
 from ...datadir.data_dir import DataDirState
 from ...exceptions import InvalidOptionError
 from ...tables import data_dir_reader
+from ...tables.log_ends import with_log_ends
 from ...tables.source_options import DEFAULT_PARALLELISM, SourceOptions, Starting
-from ...tables.table_reader import read_batches
+from ...tables.table_reader import read_batches, written_after
 from ..pyspark_internals import active_session, driver_interpreter
 from .stream import StreamReader
 from .tables import SCHEMAS
@@ -53,8 +55,13 @@ class ZkgroupsSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader. Raise InvalidOptionError for a schema other than the table's own."""
         self._check_columns(schema)
-        if self._options.starting_zxid is not Starting.EARLIEST or self._options.start_over:
-            raise InvalidOptionError("startingZxid", self._options.starting_zxid, "it applies only to a stream")
+        start = self._options.starting_zxid
+        if start is Starting.LATEST:
+            raise InvalidOptionError("startingZxid", start, "it applies only to a stream")
+        if self._options.start_over:
+            raise InvalidOptionError("startOver", "true", "it applies only to a stream")
+        if start is not Starting.EARLIEST and self._options.table is not Table.OFFSETS:
+            raise InvalidOptionError("startingZxid", start, "it applies only to offsets")
         return Reader(self._options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -100,8 +107,13 @@ class Reader(DataSourceReader):
         """Read one share as Arrow batches, on a worker."""
         assert isinstance(partition, Share)
         if partition.state is not None:
-            return data_dir_reader.read_batches(self._options, partition.selection, partition.state)
-        return read_batches(self._options, partition.selection)
+            found = data_dir_reader.read_batches(self._options, partition.selection, partition.state)
+        else:
+            found = read_batches(self._options, partition.selection)
+        start = self._options.starting_zxid
+        if not isinstance(start, Starting):
+            found = (written_after(batch, start) for batch in found)
+        return with_log_ends(found, self._options)
 
 
 def register(spark: SparkSession) -> None:

@@ -37,18 +37,18 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ...core.ensemble_position import EnsemblePosition
 from ...core.selection import Selection
 from ...core.tables import Table
 from ...exceptions import InvalidOptionError, NotConnectedError, RefusedError, UnavailableError
+from ...storage.saved_position import decode_position, encode_position
+from ...tables.log_ends import with_log_ends
 from ...tables.source_options import DEFAULT_PARALLELISM, SourceOptions, Starting
-from ...tables.table_reader import read_selected
+from ...tables.table_reader import read_selected, written_after
 from ...zookeeper.reading.ensemble_position import ensemble_position
 from ...zookeeper.registry import Registry
-from .saved_position import decode_position, encode_position
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -163,8 +163,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{partition.until.zxid:#x}: "
                     "start the stream again when the server has caught up"
                 )
-            for batch in read_selected(registry, self._options, partition.selection):
-                later = pc.greater(batch.column("zxid"), partition.after)
-                rows = batch.filter(pc.fill_null(later, True))  # a forbidden node has no zxid
-                if rows.num_rows:
-                    yield rows
+            read = read_selected(registry, self._options, partition.selection)
+            new = (rows for batch in read if (rows := written_after(batch, partition.after)).num_rows)
+            yield from with_log_ends(new, self._options)

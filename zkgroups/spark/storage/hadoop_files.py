@@ -37,7 +37,6 @@ class HadoopFiles:
             return str(self._files.makeQualified(self._path(destination)).toString())
 
     def local_path(self, path: str) -> str | None:
-        """Return a path on the local disk without its scheme; None on another file system."""
         uri = self._path(path).toUri()
         return str(uri.getPath()) if uri.getScheme() == "file" else None
 

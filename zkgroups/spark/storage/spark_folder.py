@@ -18,12 +18,7 @@ class SparkFolder(AtomicFolder):
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
-        self._hadoop = HadoopFiles(spark, folder)
-        super().__init__(self._hadoop, folder)
-
-    def local_path(self) -> str | None:
-        """Return the path on the local file system, if the destination is there."""
-        return self._hadoop.local_path(str(self))
+        super().__init__(HadoopFiles(spark, folder), folder)
 
     def read_folders(self, folders: Sequence[Sequence[str]], schema: StructType, cure: str) -> DataFrame:
         """Check the files of complete folders, and read their rows."""

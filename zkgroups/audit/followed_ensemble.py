@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...core.ensemble_position import EnsemblePosition
+from ..core.ensemble_position import EnsemblePosition
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ...core.ensemble_position import EnsemblePosition
+from ..core.ensemble_position import EnsemblePosition
 
 FIELDS: Final = {"zxid": "zxid", "made_zxid": "created_zxid", "made_ms": "created_ms"}
 """The fields of a position by their names on disk."""

@@ -1,0 +1,1 @@
+"""The audit: a record of every commit, as Parquet."""

@@ -1,0 +1,84 @@
+"""Parquet files on the disk of this machine, as Spark writes and reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from ..core.table_columns import TableColumn, columns_json
+from ..exceptions import DamagedFileError, StorageError
+from ..storage.files import local_path
+from .arrow_schema import arrow_schema
+
+FILE_NAME: Final = "part-{:05d}.snappy.parquet"
+"""The name of a file in a folder, by its number."""
+
+_SPARK_COLUMNS: Final = "org.apache.spark.sql.parquet.row.metadata"
+"""The key under which Spark looks for the comments of the columns."""
+
+_RESTORE: Final = "restore it from a backup"
+
+
+@contextmanager
+def parquet_writer(path: str, columns: Sequence[TableColumn]) -> Iterator[Any]:
+    """Create a file with these columns, and yield its writer."""
+    options = {"compression": "snappy", "store_schema": False, "write_page_checksum": True}
+    with closing(parquet.ParquetWriter(str(local_path(path)), arrow_schema(columns), **options)) as writer:
+        yield writer
+        writer.add_key_value_metadata({_SPARK_COLUMNS: columns_json(columns)})
+
+
+@contextmanager
+def parquet_reader(path: str) -> Iterator[Any]:
+    """Open a file. An error of Arrow gets the name of the file as a note: see `arrow_errors`."""
+    file = str(local_path(path))
+    try:
+        with parquet.ParquetFile(file, page_checksum_verification=True) as opened:
+            yield opened
+    except (pa.ArrowException, OSError) as error:
+        error.add_note(file)
+        raise
+
+
+def read_parquet(path: str, columns: Collection[str] | None = None) -> Any:
+    """Return all rows of a file, with these columns as far as it has them, or with all."""
+    with parquet_reader(path) as file:
+        there = file.schema_arrow.names
+        wanted = None if columns is None else [name for name in there if name in columns]
+        return file.read(wanted).replace_schema_metadata(None)
+
+
+@contextmanager
+def arrow_errors(failure: str) -> Iterator[None]:
+    """Convert errors of the file system and of Arrow; `failure` begins the new message."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise StorageError(f"{failure}: {error}") from error
+        file = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))
+        raise DamagedFileError(f"{failure} because a file is damaged: {file}{error}; {_RESTORE}") from error
+
+
+def to_columns(found: Any, columns: Sequence[TableColumn], origin: str) -> Any:
+    """Convert a table to these columns: missing ones become null, others are dropped. Errors name the `origin`."""
+    return pa.table({field.name: _column(found, field, origin) for field in arrow_schema(columns)})
+
+
+def _column(found: Any, wanted: Any, origin: str) -> Any:
+    if wanted.name not in found.column_names:
+        return pa.nulls(len(found), wanted.type)
+    column = found.column(wanted.name)
+    kinds = (column.type, wanted.type)
+    if column.type == wanted.type or kinds == (pa.int64(), pa.int32()):
+        return column  # a later version may use a wider type
+    if kinds == (pa.int32(), pa.int64()) or all(map(pa.types.is_timestamp, kinds)) or all(map(pa.types.is_map, kinds)):
+        return column.cast(wanted.type)
+    raise DamagedFileError(
+        f"{origin} has a column {wanted.name} of type {column.type}, not {wanted.type}: the files were changed, or "
+        "written by a later version of zkgroups"
+    )
