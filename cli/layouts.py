@@ -30,6 +30,7 @@ _LAYOUTS: Final = Table(
         Column("GROUPS", "groups", right=True),
         Column("OFFSETS", "offsets", right=True),
         Column("UNREADABLE", "unreadable", right=True),
+        Column("CHROOT", "chroot"),
         Column("OPTIONS", "options"),
         Column("EXAMPLE", "example", wide=True),
         Column("VALUE", "value", wide=True),
@@ -63,8 +64,9 @@ def detect(options: Options, path: str, most_nodes: int) -> None:
     """Look at the tree below PATH, and show the layouts that it has, with the options to use for each.
 
     The command looks at some children of each node only, so it is fast on any tree. To find rare groups, give a PATH.
-    It starts at the root, or at the chroot of -z. OFFSETS are those that can be read with these options, counted up to
-    10,000. UNREADABLE nodes hold no valid offset. The example of -o wide is one of the nodes.
+    It starts at the root, or at the chroot of -z. Where a CHROOT is shown, add it to the address. OFFSETS are those that
+    can be read with the OPTIONS, counted up to 10,000. UNREADABLE nodes hold no valid offset. The example of -o wide is
+    one of the nodes.
 
     A layout with a path is a guess: check its fields and what the number means. For spark, only you know which end of a
     batch your job stores.
@@ -83,23 +85,23 @@ def detect(options: Options, path: str, most_nodes: int) -> None:
         if not context.session.exists(path, deadline=context.deadline()):
             raise NotFoundError(f"{path} does not exist: check the path and the chroot")
         found = detect_layouts(context, path, most_nodes=most_nodes)
-    Output(options).write(_LAYOUTS, [_row(options, each) for each in found.layouts])
+    Output(options).write(_LAYOUTS, [_row(each) for each in found.layouts])
     if not found.layouts:
         say(options, "No offsets were found.")
     if not found.is_complete:
         say(options, f"Looked at {found.nodes} nodes, a part of the tree. To look closer, give a PATH or more --nodes.")
 
 
-def _row(options: Options, found: LayoutFound) -> Row:
+def _row(found: LayoutFound) -> Row:
     detected = found.detected
-    address = ["-z", f"{options.zookeeper}{detected.chroot}"] if detected.chroot else []
     more = "" if found.is_complete else f"more than {found.offsets + found.unreadable} nodes"
     return {
         "layout": detected.name,
         "groups": found.groups,
         "offsets": found.offsets,
         "unreadable": found.unreadable,
-        "options": shlex.join([*address, *detected.options]) or None,
+        "chroot": detected.chroot or None,
+        "options": shlex.join(detected.options) or None,
         "example": detected.example.path,
         "value": detected.example.data[:_LONGEST_VALUE].decode(errors="replace"),
         "note": "; ".join(filter(None, [detected.note, more])) or None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from zkgroups.exceptions import InvalidNameError, InvalidOptionError, NoPermissi
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.reading import layout_reader
 
-from ..core.layouts.written import WRITERS, Tree, storm_of_one_topic
+from ..core.layouts.written import WRITERS, Tree, storm_of_one_topic, trident_batch
 from ..releases import needs_multiread
 from .bulk_reads import plant as plant_nodes
 from .sick import Tree as SickTree
@@ -70,6 +70,30 @@ def test_an_offset_has_the_time_and_the_transaction_of_its_node(registry: Regist
     assert isinstance(offset, CommittedOffset)
     assert offset.committed_at is not None
     assert (offset.version, offset.zxid, offset.committed_at.timestamp()) == (1, stat.mzxid, stat.mtime / 1000)
+
+
+def test_an_offset_of_trident_that_changes_while_it_is_read_has_a_later_zxid_afterwards(
+    registry: Registry, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise an audit, which compares zxids, would miss it."""
+    at, directory = TopicPartition("orders", 0), "/t/a/user/partition_0"
+    batch = {number: trident_batch(at, 10 * number, 10 * number + 10) for number in range(6, 9)}
+    put(raw, {f"{directory}/{number}": batch[number] for number in (6, 7)} | {"/t/a/coordinator/currtx": b"7"})
+    read = layout_reader._nodes
+
+    def commit_two_transactions(*arguments: Any) -> Iterator[Any]:
+        found = list(read(*arguments))
+        monkeypatch.setattr(layout_reader, "_nodes", read)
+        put(raw, {f"{directory}/8": batch[8], "/t/a/coordinator/currtx": b"9"})
+        return iter(found)
+
+    monkeypatch.setattr(layout_reader, "_nodes", commit_two_transactions)
+    meanwhile, afterwards = (list(registry.offsets(layout="trident:/t")) for _ in range(2))
+    [before], [after] = meanwhile, afterwards
+    assert isinstance(before, CommittedOffset)
+    assert isinstance(after, CommittedOffset)
+    assert (before.offset, after.offset) == (70, 90)
+    assert before.zxid < after.zxid
 
 
 def test_a_layout_without_groups_has_one_named_after_its_root(registry: Registry, raw: Any) -> None:

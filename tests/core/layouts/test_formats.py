@@ -194,6 +194,18 @@ def test_a_transaction_without_a_batch_is_malformed() -> None:
     assert reasons(read("trident:/t", tree, "a")) == {"/t/a/user/partition_0/9": "not a JSON object"}
 
 
+def test_a_partition_of_trident_with_a_forbidden_batch_has_no_offset() -> None:
+    layout, hidden = parse_layout("trident:/t"), "/t/a/user/partition_0/9"
+    other = {"/t/a/user/partition_1/9": trident_batch(TopicPartition("orders", 1), 0, 5)}
+    nodes = layout_nodes(layout, trident(b"10", (8, 0, 10), (9, 10, 20)) | other)["a"]
+    forbidden = ForbiddenNode(hidden)
+    nodes = [node._replace(forbidden=forbidden) if node.path == hidden else node for node in nodes]
+    assert [(each.partition, getattr(each.found, "offset", each.found)) for each in layout.offsets("a", nodes)] == [
+        (0, forbidden),
+        (1, 5),
+    ]
+
+
 # Spark
 
 

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroups import TopicPartition
+from zkgroups.core.layouts.layout import LayoutNode, LayoutOffset
+from zkgroups.core.layouts.parse_layout import parse_layout
 
-from .written import Tree, numbers, read, trident_batch
+from .written import Tree, layout_nodes, numbers, trident_batch
 
 ZERO = TopicPartition("orders", 0)
+TRIDENT = parse_layout("trident:/t")
 
 
 class Stream:
@@ -26,6 +29,9 @@ class Stream:
         self._current: int | None = None
         self.processed = 0
         """The next message after the last committed transaction."""
+        self.zxid = 0
+        self._written: dict[str, tuple[bytes, int]] = {}
+        """The data of each node, and the zxid of its last write."""
 
     @property
     def _next_to_commit(self) -> int:
@@ -52,12 +58,24 @@ class Stream:
                 if cleaned:
                     self._batches = {tx: ends for tx, ends in self._batches.items() if tx >= transaction}
 
-    def tree(self) -> Tree:
+    def read(self) -> list[LayoutOffset]:
+        """What zkgroups finds after the last step."""
+        tree = self._tree()
+        for path in tree:
+            if path not in self._written or self._written[path][0] != tree[path]:
+                self.zxid += 1
+                self._written[path] = tree[path], self.zxid
+        return list(TRIDENT.offsets("a", [self._with_zxid(node) for node in layout_nodes(TRIDENT, tree)["a"]]))
+
+    def _with_zxid(self, node: LayoutNode) -> LayoutNode:
+        return node._replace(zxid=self._written[node.path][1])
+
+    def _tree(self) -> Tree:
         tree = {"/t/a/coordinator": b""}
-        if self._current is not None:
-            tree["/t/a/coordinator/currtx"] = str(self._current).encode()
         for transaction, ends in self._batches.items():
             tree[f"/t/a/user/partition_0/{transaction}"] = trident_batch(ZERO, *ends)
+        if self._current is not None:  # noted last
+            tree["/t/a/coordinator/currtx"] = str(self._current).encode()
         return tree
 
 
@@ -69,15 +87,22 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, opaque=st.booleans(), pending=st.integers(1, 4))
-def test_the_offset_is_the_first_message_that_is_not_committed(
+def test_the_offset_is_the_first_message_that_is_not_committed_and_its_zxid_rises_with_it(
     steps: list[tuple[str, int, bool]], opaque: bool, pending: int
 ) -> None:
     stream = Stream(opaque=opaque, pending=pending)
+    before: tuple[dict[TopicPartition, int], int] = {}, 0
     for what, number, flag in steps:
         if what == "emit":
             stream.emit(number)
         else:
             stream.commit(acknowledged=bool(number), cleaned=flag)
-        found = numbers(read("trident:/t", stream.tree(), "a"))
+        seen = stream.zxid
+        offsets = stream.read()
+        found = numbers(offsets)
         assert found in ({}, {ZERO: stream.processed})
         assert found or not stream.processed
+        # Whoever asks for the offsets written since the last step gets all that have changed.
+        zxid = max((each.node.zxid for each in offsets if each.node is not None), default=0)
+        assert found == before[0] or zxid > seen
+        before = found, zxid

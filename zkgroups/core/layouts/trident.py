@@ -14,6 +14,8 @@ to read. A transactional spout also writes the batches that it has only emitted.
 starts, so they are not taken for committed. If no transaction is committed yet, the next message is the first of the
 lowest batch. Without a coordinator, as in a copy of `user`, the highest transaction counts.
 
+So an offset changes by a write to the node of its batch or to `currtx`, and its zxid and time are those of the later.
+
 A transaction cannot be written without the others that belong to it, so zkgroups never writes here.
 """
 
@@ -23,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..znodes.decoding import DecodingError, is_int, parse_json
+from ..znodes.paths import parent
 from .layout import Layout, LayoutNode, LayoutOffset, committed, latest, malformed, partition_of
 from .path_template import Field, PathTemplate
 from .stored_number import Stored, next_message
@@ -51,18 +54,23 @@ class TridentLayout(Layout):
         """Yield the offset of the transaction that counts, for each partition."""
         batches = [node for node in nodes if node.template == _BATCH]
         coordinator = [node for node in nodes if node.template != _BATCH]
+        current = next((node for node in coordinator if node.template == _CURRENT), None)
         try:
-            current = _current_transaction(coordinator)
+            next_transaction = _next_transaction(coordinator)
         except _UnreadableNode as unreadable:
             yield unreadable.in_place(group)
             return
         directories: dict[str, list[LayoutNode]] = {}
+        unknown = set()
         for node in batches:
+            directory = parent(node.path)
             if node.forbidden is None:
-                directories.setdefault(node.path.rpartition("/")[0], []).append(node)
-            else:
+                directories.setdefault(directory, []).append(node)
+            else:  # it may be the one that counts
                 yield LayoutOffset(group, node.fields.get(Field.TOPIC), partition_of(node.fields), node.forbidden, None)
-        yield from latest(_offset(group, siblings, current) for siblings in directories.values())
+                unknown.add(directory)
+        known = (siblings for directory, siblings in directories.items() if directory not in unknown)
+        yield from latest(_offset(group, siblings, next_transaction, current) for siblings in known)
 
 
 class _UnreadableNode(Exception):
@@ -80,7 +88,7 @@ class _UnreadableNode(Exception):
         return malformed(group, None, None, self._node, self._reason)
 
 
-def _current_transaction(nodes: Sequence[LayoutNode]) -> int | None:
+def _next_transaction(nodes: Sequence[LayoutNode]) -> int | None:
     """Return the next transaction to commit; None without a coordinator."""
     for node in nodes:
         if node.forbidden is not None:
@@ -93,11 +101,15 @@ def _current_transaction(nodes: Sequence[LayoutNode]) -> int | None:
     return _FIRST_TRANSACTION if nodes else None
 
 
-def _offset(group: str, batches: Sequence[LayoutNode], current: int | None) -> LayoutOffset:
+def _offset(
+    group: str, batches: Sequence[LayoutNode], next_transaction: int | None, current: LayoutNode | None
+) -> LayoutOffset:
     """Return the offset of a partition, given its batches."""
     ordered = sorted(batches, key=_transaction)
-    done = [node for node in ordered if current is None or _transaction(node) < current]
+    done = [node for node in ordered if next_transaction is None or _transaction(node) < next_transaction]
     node, name = (done[-1], "nextOffset") if done else (ordered[0], "offset")
+    if current is not None and current.zxid > node.zxid:
+        node = node._replace(zxid=current.zxid, modified_ms=current.modified_ms)
     topic, partition = node.fields.get(Field.TOPIC), partition_of(node.fields)
     try:
         if partition is None:
