@@ -105,7 +105,7 @@ def export(
 def _export_snapshot(
     options: Options, snapshot: SnapshotSource, selection: OffsetSelection, file_format: FileFormat, tally: Tally
 ) -> None:
-    with snapshot.records(options, selection, tally) as records:
+    with snapshot.records(options, selection, tally, restores=False) as records:
         if file_format is FileFormat.SPARK:
             records = iter(found := list(records))
             _check_one_group(file_format, {*selection.names, *(str(each.group) for each in found)})

@@ -6,6 +6,7 @@ A partition without a valid offset there is reported as an error, and does not s
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zkgroups import ForbiddenNode, UnreadableNode
+from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.offsets.file_formats import OffsetRecord
 from zkgroups.core.times import utc
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, NotFoundError, RefusedError
@@ -83,7 +85,9 @@ class SnapshotSource:
     choice: SnapshotChoice
 
     @contextmanager
-    def records(self, options: Options, selection: OffsetSelection, tally: Tally) -> Iterator[Iterator[OffsetRecord]]:
+    def records(
+        self, options: Options, selection: OffsetSelection, tally: Tally, *, restores: bool = True
+    ) -> Iterator[Iterator[OffsetRecord]]:
         """Open a Spark session, and yield an iterator over the chosen offsets that reads while it is consumed."""
         with spark_installed():
             from zkgroups.spark.snapshots.clusters import choose_in_cluster, offsets_of, unfinished_after
@@ -94,6 +98,8 @@ class SnapshotSource:
             at, cluster = self.choice.at, self.choice.cluster
             snapshot = choose_in_cluster(session, self.destination, at, cluster=cluster, address=address)
             say(options, _snapshot_text(snapshot, address))
+            if restores and cluster is None:
+                _check_is_legacy(f"snapshot {snapshot.name}", snapshot.layout, snapshot.cluster)
             if at in (None, "latest"):
                 warn_if_in_future(snapshot.name)
                 for name in unfinished_after(session, snapshot):
@@ -167,6 +173,7 @@ class AuditSource:
                     "choose another audit, or correct --cluster"
                 )
             return
+        _check_is_legacy(f"the audit in {journal}", journal.description().layout, name)
         address = cluster_address(options)
         with connected(options) as registry:
             now = ensemble_position(registry)
@@ -175,6 +182,15 @@ class AuditSource:
                 f"the audit in {journal} is of cluster {name}, not of the ZooKeeper now at {address}: "
                 f"to use it anyway, add --cluster {name}"
             )
+
+
+def _check_is_legacy(source: str, layout: str, cluster: str | None) -> None:
+    """Refuse offsets of another system: a legacy group may have the same name by chance."""
+    if layout != LEGACY.text:
+        raise RefusedError(
+            f"{source} has offsets of another system ({layout}): to set the offsets of legacy groups to them, add "
+            f"--cluster {shlex.quote(cluster or '')}"
+        )
 
 
 def _chosen_records(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from zkgroups.core.kafka_values import OffsetRange
+from zkgroups.core.layouts.layout import Layout
 from zkgroups.core.offsets.lag import lag
 from zkgroups.core.times import utc
 from zkgroups.exceptions import ZkgroupsException
@@ -24,6 +25,7 @@ from ..shared.durations import seconds_option
 from ..shared.engine_options import EngineKind, EngineOptions, arrow_installed, engine_option
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FolderUri
+from ..shared.layout_options import layout_options
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
@@ -64,6 +66,7 @@ _COMMITS: Final = Table(
         Column("COUNT", "commit_count", right=True, wide=True),
         Column("READ", "read_at", wide=True),
         Column("BATCH", "batch", right=True, wide=True),
+        Column("LAYOUT", "layout", wide=True),
         Column("LOG-START", "log_start", right=True, wide=True),
         Column("LOG-END", "log_end", right=True, wide=True),
         Column("PROBLEM", "problem", wide=True),
@@ -87,6 +90,7 @@ _COMMITS: Final = Table(
 @click.option(
     "--parallelism", type=click.IntRange(1, 1024), help="The number of tasks that read; one per core by default."
 )
+@layout_options
 @engine_option(
     EngineKind.AUTO,
     "Where to do the work. local is this process: it starts no Spark, and DEST is on this machine. auto records with "
@@ -94,7 +98,9 @@ _COMMITS: Final = Table(
 )
 @writing_options
 @click.pass_obj
-def audit(options: Options, /, destination: str, every: float, once: bool, show: bool, **chosen: Any) -> None:
+def audit(
+    options: Options, /, destination: str, every: float, once: bool, show: bool, layout: Layout, **chosen: Any
+) -> None:
     """Record every commit as Parquet: the previous and the new offset, the time and the transaction.
 
     The command reads all offsets every ten seconds, and records changed ones. The first run records all of them. If a
@@ -102,7 +108,8 @@ def audit(options: Options, /, destination: str, every: float, once: bool, show:
     of commits since the node was created, so it shows how many were missed. Deletions are not recorded.
 
     DEST is a folder or any other location that Spark can write to. It contains the audit of one ZooKeeper cluster. Give
-    the same --groups and --topics in each run. After any interruption, the next run continues where the last one
+    the same --groups, --topics and --layout in each run. With --layout, the offsets are those that another system keeps
+    in ZooKeeper. After any interruption, the next run continues where the last one
     stopped. Without a connection to ZooKeeper it retries, unless --once is given.
 
     With -b, each commit has the log start and log end of its partition, which are read after the offset. --show then
@@ -120,6 +127,7 @@ def audit(options: Options, /, destination: str, every: float, once: bool, show:
     Example:
       zkgroups -z zk1:2181/kafka audit /data/audit
       zkgroups -z zk1:2181/kafka audit /data/audit --once --engine local
+      zkgroups -z zk1:2181 audit /data/storm --layout storm:/kafkastorm
       zkgroups audit /data/audit --show --groups billing -o csv
     """
     engine = EngineOptions.of(chosen)
@@ -127,6 +135,7 @@ def audit(options: Options, /, destination: str, every: float, once: bool, show:
         with _found(options, engine, destination, groups=chosen["groups"], topics=chosen["topics"]) as rows:
             Output(options).write(_COMMITS, map(_shown, rows))
         return
+    chosen["layout"] = layout.text
     local = engine.kind is EngineKind.LOCAL and engine.is_on_this_machine(destination)
     if local and chosen["parallelism"] is not None:
         raise click.UsageError("--parallelism needs --engine spark", click.get_current_context())
@@ -159,7 +168,7 @@ def _source(options: Options, chosen: dict[str, Any]) -> SourceOptions:
 
     source = SourceOptions(**for_workers(options), **brokers_for_workers(options), **chosen)
     with source.connect() as registry:
-        registry.require_root()
+        registry.require_root(source.layout)
     return source
 
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from zkgroups.core.layouts.layout import Layout
+
 from ..shared.brokers import LAG_UNKNOWN, brokers_for_workers
 from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.engine_options import LOCAL_OR_SPARK, EngineKind, EngineOptions, arrow_installed, engine_option
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, FolderUri
+from ..shared.layout_options import layout_options
 from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
@@ -62,7 +65,9 @@ _SURVEY: Final = Table(
 @click.option("--groups", metavar="REGEX", help="Only groups whose whole name matches.")
 @click.option("--topics", metavar="REGEX", help="Only topics whose whole name matches.")
 @click.option(
-    "--cluster", metavar="NAME", help="The value of the column `cluster`; the address of ZooKeeper by default."
+    "--cluster",
+    metavar="NAME",
+    help="The value of the column `cluster`; the address of ZooKeeper by default. A --layout is added to it.",
 )
 @click.option(
     "--parallelism", type=click.IntRange(1, 1024), help="The number of tasks that read; one per core by default."
@@ -88,11 +93,12 @@ _SURVEY: Final = Table(
     callback=lambda _ctx, _param, text: _zxid(text),
     help="With --from-data-dir: read the state after this transaction; the last by default.",
 )
+@layout_options
 @engine_option(EngineKind.SPARK, LOCAL_OR_SPARK)
 @writing_options
 @click.option("--dry-run", is_flag=True, help="Only count what would be read. Does not start Spark.")
 @click.pass_obj
-def snapshot(options: Options, /, destination: str, dry_run: bool, **chosen: Any) -> None:
+def snapshot(options: Options, /, destination: str, dry_run: bool, layout: Layout, **chosen: Any) -> None:
     """Write all offsets, owners and members as Parquet, read within seconds of each other.
 
     DEST is a folder or any other location that Spark can write to. Each run adds one snapshot as
@@ -102,6 +108,9 @@ def snapshot(options: Options, /, destination: str, dry_run: bool, **chosen: Any
 
     With -b, each offset has its log start and log end, which are read after the offset. So `snapshots list`, `diff` and
     `plot` show the lag. If no broker answers, the snapshot is taken without log ends, and the exit code is 9.
+
+    With --layout, the offsets are those that another system keeps in ZooKeeper, as the next message to read. Its groups
+    have no owners and members. The snapshots of different layouts can share one DEST: each is a cluster of its own.
 
     Starting Spark takes seconds, and many times the processor time of a small snapshot. --engine local works in this
     process, so that cron can take a snapshot every minute. Both engines write the same files, and can share one DEST.
@@ -120,13 +129,14 @@ def snapshot(options: Options, /, destination: str, dry_run: bool, **chosen: Any
       zkgroups -z zk1:2181/kafka snapshot /data/groups -b kafka1:9092
       zkgroups -z zk1:2181/kafka snapshot hdfs:///data/groups --groups 'billing.*' --master yarn
       zkgroups -z zk1:2181/kafka snapshot /data/groups --dry-run
+      zkgroups -z zk1:2181 snapshot /data/groups --layout storm:/kafkastorm
       zkgroups snapshot /data/groups --from-data-dir /backup/zookeeper --chroot /kafka
     """
     engine = EngineOptions.of(chosen)
     local = engine.is_on_this_machine(destination)
     if local and chosen["parallelism"] is not None:
         raise click.UsageError("--parallelism needs --engine spark", click.get_current_context())
-    source = _source(options, chosen)
+    source = _source(options, layout, chosen)
     if dry_run:
         is_partial = _show_survey(options, source)
     elif local:
@@ -137,13 +147,13 @@ def snapshot(options: Options, /, destination: str, dry_run: bool, **chosen: Any
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
-def _source(options: Options, chosen: dict[str, Any]) -> SourceOptions:
+def _source(options: Options, layout: Layout, chosen: dict[str, Any]) -> SourceOptions:
     from zkgroups.tables.source_options import SourceOptions
 
     folders = {name: str(chosen.pop(name).absolute()) for name in ("data_dir", "data_log_dir") if chosen[name]}
     servers = {**for_workers(options), **brokers_for_workers(options)} if "data_dir" not in folders else {}
     address = servers | folders
-    return _with_fixed_state(options, SourceOptions(**address, **chosen))
+    return _with_fixed_state(options, SourceOptions(**address, **chosen, layout=layout.text))
 
 
 def _with_fixed_state(options: Options, source: SourceOptions) -> SourceOptions:
@@ -181,7 +191,7 @@ def _check_root(source: SourceOptions) -> None:
     """Report a wrong address before Spark starts, which takes seconds."""
     if source.files is None:
         with source.connect() as registry:
-            registry.require_root()
+            registry.require_root(source.layout)
 
 
 def _take_here(options: Options, source: SourceOptions, destination: str) -> bool:

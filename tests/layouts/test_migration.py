@@ -23,6 +23,9 @@ from zkgroups.exceptions import InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.migration import follow, local
 from zkgroups.migration.local import ZooKeeperSource
+from zkgroups.migration.snapshot_source import SnapshotSource
+from zkgroups.snapshots.local_snapshot import take_snapshot
+from zkgroups.tables.source_options import SourceOptions
 from zkgroups.testing import KafkaBroker
 
 pytestmark = pytest.mark.zookeeper
@@ -124,6 +127,22 @@ def test_a_kafka_consumer_continues_with_the_next_message(make: Callable[[str], 
     assert job.nodes() == before
     with job.native() as native:
         judge(job.producer.written, half, native.do_all())
+
+
+def test_a_plan_from_a_snapshot_has_the_layout_of_the_snapshot(job: Job, brokers: Brokers, tmp_path: Path) -> None:
+    """So the later steps read the same nodes, and refuse while writers may run."""
+    groups = str(tmp_path / "groups")
+    take_snapshot(groups, SourceOptions(zookeeper=job.source.zookeeper, layout=STORM, topics=job.topic))
+    planned = local.plan(job.folder, SnapshotSource(destination=groups), job.options)
+    assert (planned.layout, planned.groups, planned.counts) == (
+        STORM,
+        1,
+        {"commit": PARTITIONS, "unchanged": PARTITIONS},
+    )
+    assert local.summary(job.folder).layout == STORM
+    assert job.apply() == {Outcome.LEFT: PARTITIONS}
+    assert job.apply(writers_stopped=True) == {Outcome.WRITTEN: PARTITIONS}
+    assert job.on_target(brokers) == {0: 10, 1: 7}
 
 
 def test_the_last_processed_message_of_a_partition_is_not_read_again(make: Callable[[str], Job]) -> None:

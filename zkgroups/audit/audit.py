@@ -34,7 +34,7 @@ from ..zookeeper.registry import Registry
 from .followed_ensemble import FollowedEnsemble
 from .journal import LOCK, Journal
 from .pieces import MERGE_FACTOR, Piece
-from .state import FinishedBatch
+from .state import AuditDescription, FinishedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,8 @@ class Recording:
     def go(self) -> AuditResult:
         """Record, and return the totals. While ZooKeeper is unreachable it retries, unless `once` is set."""
         with locked(self.journal):
-            self.journal.begin(self.source.groups, self.source.topics)
+            source = self.source
+            self.journal.begin(AuditDescription(source.groups, source.topics, layout=source.layout))
             while not self.stop.is_set():
                 try:
                     self._follow()

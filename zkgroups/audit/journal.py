@@ -1,6 +1,6 @@
 """The files of an audit.
 
-    DEST/_audit.json                     the groups and topics of the audit, and its ZooKeeper: see `AuditDescription`
+    DEST/_audit.json                     the groups, topics and layout, and the ZooKeeper: see `AuditDescription`
     DEST/_position.json                  the last finished batch: see `FinishedBatch`
     DEST/_lock                           locked by the running audit
     DEST/batches/<batch>                 created by the run that records this batch
@@ -155,18 +155,18 @@ class Journal(AtomicFolder):
             self._refuse_without_description()
             raise NotFoundError(f"no audit in {self}: run `zkgroups audit` first")
 
-    def begin(self, groups: str | None, topics: str | None) -> None:
-        """Start an audit of these groups and topics, or check that the existing one has them; clean up."""
+    def begin(self, wanted: AuditDescription) -> None:
+        """Start an audit of these groups, topics and layout, or check that the existing one has them; clean up."""
         with self.translated(f"{self} cannot be written to"):
             if self.exists_replaceable(DESCRIPTION):
-                self._refuse_other_selection(groups, topics)
+                self._refuse_other_selection(wanted)
             else:
                 self._refuse_without_description()
-                self.replace_text(AuditDescription(groups, topics).to_json(), DESCRIPTION)
+                self.replace_text(wanted.to_json(), DESCRIPTION)
             self.delete(UNFINISHED)
 
     def description(self) -> AuditDescription:
-        """Return the groups and topics of the audit, and its ZooKeeper."""
+        """Return the groups, topics and layout of the audit, and its ZooKeeper."""
         found = AuditDescription.from_json(self.read_replaceable(DESCRIPTION))
         if found is None:
             raise self._damaged(DESCRIPTION)
@@ -186,8 +186,8 @@ class Journal(AtomicFolder):
             with self.translated(f"{self} cannot be written to"):
                 self.replace_text(description.to_json(), DESCRIPTION)
 
-    def _refuse_other_selection(self, groups: str | None, topics: str | None) -> None:
-        known, wanted = self.description(), AuditDescription(groups, topics)
+    def _refuse_other_selection(self, wanted: AuditDescription) -> None:
+        known = self.description()
         if known.selection != wanted.selection:
             raise RefusedError(
                 f"the audit in {self} is of {known.selection}, not of {wanted.selection}: choose the same ones, or "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeGuard
 
 from ..core.ensemble_position import EnsemblePosition
+from ..core.layouts.legacy import LEGACY
 from ..core.znodes.names import is_group
 from ..storage.saved_position import FIELDS, decode_position, encode_position
 from .followed_ensemble import FollowedEnsemble
@@ -22,24 +23,27 @@ class AuditDescription:
     - `groups`, `topics`: the expressions that select them; None for all.
     - `ensemble`: the ZooKeeper that it follows; None if it was killed before it connected.
     - `first_batch`: the first batch of this ZooKeeper. Earlier ones are of the ZooKeeper before.
+    - `layout`: where the offsets are, as text.
     """
 
     groups: str | None
     topics: str | None
     ensemble: FollowedEnsemble | None = None
     first_batch: int = 0
+    layout: str = LEGACY.text
 
     @property
     def selection(self) -> str:
-        """The groups and topics, for messages."""
-        return f"groups {self.groups or '.*'}, topics {self.topics or '.*'}"
+        """The groups, topics and layout, for messages."""
+        return f"groups {self.groups or '.*'}, topics {self.topics or '.*'}, layout {self.layout}"
 
     def following(self, ensemble: FollowedEnsemble, *, first_batch: int | None = None) -> AuditDescription:
         """Return the description with another ensemble."""
         return replace(self, ensemble=ensemble, first_batch=self.first_batch if first_batch is None else first_batch)
 
     def to_json(self) -> str:
-        fields: dict[str, Any] = {"groups": self.groups, "topics": self.topics, "first_batch": self.first_batch}
+        fields: dict[str, Any] = {"groups": self.groups, "topics": self.topics, "layout": self.layout}
+        fields["first_batch"] = self.first_batch
         if self.ensemble is not None:
             fields |= {"cluster": self.ensemble.cluster} | encode_position(self.ensemble.position)
         return json.dumps(fields)
@@ -49,18 +53,21 @@ class AuditDescription:
         """Decode a description; return None for another text.
 
         >>> AuditDescription.from_json(AuditDescription("bill.*", None).to_json())
-        AuditDescription(groups='bill.*', topics=None, ensemble=None, first_batch=0)
+        AuditDescription(groups='bill.*', topics=None, ensemble=None, first_batch=0, layout='legacy')
         """
         fields = _object(text)
         groups, topics, first = fields.get("groups", 0), fields.get("topics", 0), fields.get("first_batch")
-        if not (isinstance(groups, str | None) and isinstance(topics, str | None) and _is_number(first, _BATCHES)):
+        layout = fields.get("layout", LEGACY.text)
+        if not (isinstance(groups, str | None) and isinstance(topics, str | None) and isinstance(layout, str)):
+            return None
+        if not _is_number(first, _BATCHES):
             return None
         if "cluster" not in fields:
-            return cls(groups, topics, first_batch=first)
+            return cls(groups, topics, first_batch=first, layout=layout)
         cluster, position = fields["cluster"], _position(fields)
         if not isinstance(cluster, str) or position is None:
             return None
-        return cls(groups, topics, FollowedEnsemble(cluster, position), first)
+        return cls(groups, topics, FollowedEnsemble(cluster, position), first, layout)
 
 
 @dataclass(frozen=True, slots=True)

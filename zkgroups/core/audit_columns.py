@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from .table_columns import LOG_COLUMNS, ColumnType, TableColumn
+from .table_columns import LAYOUT_COLUMN, LOG_COLUMNS, ColumnType, TableColumn
 
 KEY: Final = ("group", "topic", "partition")
 """The columns that identify a partition of a group."""
@@ -27,6 +27,7 @@ COMMITS: Final[Sequence[TableColumn]] = (
     TableColumn("commit_count", ColumnType.INTEGER, "how often the node was written since its creation"),
     _COMMITTED_AT,
     _ZXID,
+    LAYOUT_COLUMN,
     *LOG_COLUMNS,
     TableColumn("problem", ColumnType.STRING, "the reason why the offset is malformed; null if it is not"),
     TableColumn("read_at", ColumnType.TIMESTAMP, "when it was read, by the clock of the reader"),

@@ -50,6 +50,7 @@ _CLUSTER: Final = _text("cluster", "the hosts string with its chroot, or the nam
 _GROUP: Final = _text("group", "the group", nullable=False)
 _TOPIC: Final = _text("topic", "the topic; null where a group's topics may not be listed")
 _PARTITION: Final = TableColumn("partition", ColumnType.INTEGER, "the partition; null where they may not be listed")
+LAYOUT_COLUMN: Final = _text("layout", "where the offset was found: `legacy`, or another layout; null if unknown")
 LOG_COLUMNS: Final = (
     TableColumn("log_start", ColumnType.LONG, "the log start after the offset was read; null if unknown"),
     TableColumn("log_end", ColumnType.LONG, "the log end after the offset was read; null if unknown"),
@@ -73,6 +74,7 @@ COLUMNS: Final[Mapping[Table, Sequence[TableColumn]]] = {
         _time("created_at", "when the node was created, by the server's clock"),
         TableColumn("zxid", ColumnType.LONG, "the transaction that wrote it last"),
         _text("owner", "the data of the owner node (the first, if there are two); null without one"),
+        LAYOUT_COLUMN,
         *LOG_COLUMNS,
         *_LAST,
     ),

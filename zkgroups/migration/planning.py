@@ -124,7 +124,6 @@ def _settings(
         stale_after=stale_after,
         topics=source.topics,
         topics_created=topics,
-        layout=source.layout,
     )
     return settings, names
 
@@ -170,7 +169,7 @@ class _PlanJob:
             cluster=self.settings.cluster,
             retention_seconds=self.settings.retention_seconds,
             rule=str(self.settings.rule),
-            layout=self.settings.layout,
+            layout=settings.layout,
             groups=counts.groups,
             blocked=counts.left,
             counts=counts.counts,
@@ -182,16 +181,16 @@ class _PlanJob:
     def _rows(self, counted: TallySum) -> tuple[PlanSettings, Rows]:
         """Return the settings with a description of the source, and the rows of the plan."""
         if isinstance(self.source, ZooKeeperSource):
-            settings = replace(self.settings, source=self.source.shown_cluster)
+            settings = replace(self.settings, source=self.source.shown_cluster, layout=self.source.layout)
             groups = [NamedGroup(group=name, target=self.renaming.target(name)) for name in self.names]
             count = _OFFSETS_OF_A_GROUP * len(groups)
             found = self.engine.rows(NamedGroup, groups).by_target(count=count, tasks=self.source.parallelism)
             read = PlanGroups(self.source.connection, self.brokers, settings, counted)
             return settings, found.map(read, PlanRow)
-        shown, nodes = self.source.nodes(self.engine, self.renaming)
-        settings = replace(self.settings, source=shown)
+        taken = self.source.nodes(self.engine, self.renaming)
+        settings = replace(self.settings, source=taken.description, layout=taken.layout)
         task = PlanNodes(self.brokers, settings, counted)
-        return settings, nodes.by_target().map(task, PlanRow)
+        return settings, taken.rows.by_target().map(task, PlanRow)
 
 
 def summary(engine: Engine, destination: str) -> PlanSummary:

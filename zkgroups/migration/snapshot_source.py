@@ -35,14 +35,13 @@ class SnapshotSource:
     at: str = LATEST
     groups: str | None = None
     topics: str | None = None
-    layout: str = LEGACY.text
 
     def __post_init__(self) -> None:
         check_expression("groups", self.groups)
         check_expression("topics", self.topics)
 
-    def nodes(self, engine: Engine, renaming: Renaming) -> tuple[str, Rows]:
-        """Return a description of the snapshot, and the rows of the selected groups as `SourceNode`s.
+    def nodes(self, engine: Engine, renaming: Renaming) -> SnapshotNodes:
+        """Return the rows of the selected groups as `SourceNode`s.
 
         Both tables are read from one snapshot, even if a newer one appears meanwhile.
         """
@@ -53,7 +52,8 @@ class SnapshotSource:
         naming = TargetNaming(renaming, self.groups, self.topics)
         offsets = engine.read(_Offset, folder.table(Table.OFFSETS, name)).map(OffsetNodes(naming), SourceNode)
         members = engine.read(_Member, folder.table(Table.MEMBERS, name)).map(MemberNodes(naming), SourceNode)
-        return f"snapshot {name} in {self.destination}", offsets.joined(members)
+        layout = LEGACY.text if summary is None else summary.layout
+        return SnapshotNodes(f"snapshot {name} in {self.destination}", layout, offsets.joined(members))
 
     def count(self, engine: Engine) -> int:
         """Return the number of offsets in the snapshot, of all groups."""
@@ -63,6 +63,14 @@ class SnapshotSource:
     def _chosen(self, engine: Engine) -> tuple[SnapshotFolder, str]:
         folder = SnapshotFolder(engine.files(self.destination), self.destination)
         return folder, folder.choose(self.at)
+
+
+class SnapshotNodes(NamedTuple):
+    """The rows of a snapshot, with its description, and the layout in which its offsets were found."""
+
+    description: str
+    layout: str
+    rows: Rows
 
 
 class _Offset(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from ..core.layouts.legacy import LEGACY
 from ..exceptions import InvalidOptionError
 from ..storage.choose_snapshot import LATEST, find_snapshot, is_name
 from ..storage.snapshot_folder import SnapshotFolder
@@ -21,6 +22,7 @@ class ChosenSnapshot:
     zxid: int | None = None
     """The zxid of the state, if it was read from files."""
     has_log_ends: bool = False
+    layout: str = LEGACY.text
 
     def __str__(self) -> str:
         return f"snapshot {self.name} in {self.destination}"
@@ -74,4 +76,4 @@ def _choice(layout: SnapshotFolder, name: str, cluster: str | None) -> ChosenSna
     summary = layout.summary(name)
     if summary is None:
         return ChosenSnapshot(str(layout), name, cluster)
-    return ChosenSnapshot(str(layout), name, cluster, summary.zxid, summary.lag is not None)
+    return ChosenSnapshot(str(layout), name, cluster, summary.zxid, summary.lag is not None, summary.layout)

@@ -14,9 +14,11 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from ..core.ensemble_position import EnsemblePosition
+from ..core.layouts.legacy import LEGACY
 from ..core.selection import Selection
 from ..core.tables import Table
 from ..core.znodes.paths import Part
+from ..core.znodes.values import ForbiddenNode
 from ..exceptions import ZkgroupsException
 from ..storage.snapshot_summary import LagSummary, Summary, TableSummary
 from ..tables import data_dir_reader
@@ -24,6 +26,7 @@ from ..tables.log_ends import check_brokers
 from ..tables.source_options import SourceOptions
 from ..zookeeper.reading import tree_walk
 from ..zookeeper.reading.ensemble_position import ensemble_position
+from ..zookeeper.reading.layout_reader import read_offsets
 from ..zookeeper.registry import Registry
 from ..zookeeper.session.registry_context import context_of
 from .layout import SnapshotLayout, UnfinishedSnapshot
@@ -124,7 +127,7 @@ def begin_connected(registry: Registry, source: SourceOptions) -> SnapshotBegin:
     if problem is not None:
         source = source.without_brokers()
     position = None if registry.server_is_read_only else ensemble_position(registry)
-    return SnapshotBegin(source, len(_chosen(registry.groups(), source)), position, problem)
+    return SnapshotBegin(source, len(source.selected_groups(registry)), position, problem)
 
 
 def write_snapshot(
@@ -186,38 +189,41 @@ def _summary(start: SnapshotBegin, written: Mapping[Table, WrittenTable], unfini
     }
     source, lag = start.source, written[Table.OFFSETS].lag
     shares = source.parallelism or 0
-    return Summary(source.shown_cluster, start.groups, tables, shares, source.zxid, start.position, lag)
+    return Summary(source.shown_cluster, start.groups, tables, shares, source.zxid, start.position, lag, source.layout)
 
 
 def survey(source: SourceOptions | str) -> Survey:
-    """Count what a snapshot of this source would read. From a server, only names are read."""
+    """Count what a snapshot of this source would read. From a server, only names are read, except in other layouts."""
     source = as_options(source)
     if source.files is not None:
         counts = data_dir_reader.count(source, data_dir_reader.find_state(source.files, source.zxid))
         return Survey(**asdict(counts), forbidden=0)
-    selection = Selection(source.groups, source.topics)
+    layout, has_topic = source.parsed_layout, Selection(topics=source.topics).has_topic
     with source.connect() as registry:
-        groups, context = _chosen(registry.groups(), source), context_of(registry)
-        offsets, owners = (
-            list(tree_walk.partitions(context, groups, part, selection.has_topic))
-            for part in (Part.OFFSETS, Part.OWNERS)
-        )
-        members = list(tree_walk.instances(context, groups))
-    found = (*offsets, *owners, *members)
+        groups, context = source.selected_groups(registry), context_of(registry)
+        registered = groups if layout.has_registrations else ()
+        owners = list(tree_walk.partitions(context, registered, Part.OWNERS, has_topic))
+        members = list(tree_walk.instances(context, registered))
+        if layout == LEGACY:
+            partitions = list(tree_walk.partitions(context, groups, Part.OFFSETS, has_topic))
+            topics = {(each.key.group, each.key.topic) for each in partitions if each.key.topic}
+            offsets = sum(len(each.names) for each in partitions)
+            forbidden = sum(each.key.forbidden is not None for each in partitions)
+        else:
+            rows = [each for _, found in read_offsets(context, layout, groups, has_topic) for each in found]
+            topics = {(each.group, each.topic) for each in rows if each.topic}
+            offsets = len(rows)
+            forbidden = sum(isinstance(each.found, ForbiddenNode) for each in rows)
     return Survey(
         groups=len(groups),
-        topics=len({(each.key.group, each.key.topic) for each in offsets if each.key.topic}),
-        offsets=sum(len(each.names) for each in offsets),
+        topics=len(topics),
+        offsets=offsets,
         owners=sum(len(each.names) for each in owners),
         members=sum(len(each.names) for each in members),
-        forbidden=sum(each.key.forbidden is not None for each in found),
+        forbidden=forbidden + sum(each.key.forbidden is not None for each in (*owners, *members)),
     )
 
 
 def as_options(source: SourceOptions | str) -> SourceOptions:
     """Return the options for a source, which may be an address."""
     return SourceOptions(zookeeper=source) if isinstance(source, str) else source
-
-
-def _chosen(groups: list[str], source: SourceOptions) -> list[str]:
-    return list(filter(Selection(source.groups, source.topics).has_group, groups))

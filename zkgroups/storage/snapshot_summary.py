@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ..core.ensemble_position import EnsemblePosition
+from ..core.layouts.legacy import LEGACY
 from ..core.tables import Table
 
 SCHEMA: Final = 1
@@ -57,6 +58,8 @@ class Summary:
     """The position of ZooKeeper before the snapshot, if it was read from servers with a quorum."""
     lag: LagSummary | None = None
     """None if the brokers were not asked, or did not answer."""
+    layout: str = LEGACY.text
+    """Where the offsets were found, as text."""
 
     def to_json(self) -> str:
         return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2)
@@ -77,6 +80,7 @@ class Summary:
                 None if zxid is None else int(zxid),
                 None if position is None else EnsemblePosition(**{name: int(position[name]) for name in position}),
                 None if lag is None else _lag(lag),
+                str(fields.get("layout", LEGACY.text)),
             )
         except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a summary of a snapshot: {error!r}") from error

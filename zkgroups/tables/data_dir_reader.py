@@ -6,10 +6,12 @@ ACLs are not checked, so no row reports a forbidden node.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from ..core.layouts.layout import LayoutOffset
+from ..core.layouts.legacy import LEGACY
 from ..core.selection import Selection
 from ..core.tables import Table
 from ..core.znodes.names import parse_partition
@@ -18,9 +20,11 @@ from ..core.znodes.paths import Part
 from ..core.znodes.values import Owner
 from ..datadir.data_dir import DataDir, DataDirState
 from ..zookeeper.reading import group_reader, tree_walk
+from ..zookeeper.reading.layout_reader import offsets_of
 from ..zookeeper.reading.tree_walk import PartDirectory
 from ..zookeeper.requests.bulk_read import Block
 from ..zookeeper.requests.node import Node
+from .layout_rows import layout_batches
 from .source_options import SourceOptions
 from .table_reader import member_batches, offset_batches, owner_batches
 
@@ -56,9 +60,17 @@ def read_batches(options: SourceOptions, selection: Selection, state: DataDirSta
     """Return the selected rows of the table in that state, as Arrow batches."""
     assert options.files is not None
     parts = _PARTS[options.table]
+    has_group: Callable[[str], bool] = selection.has_group
+    if options.parsed_layout != LEGACY:
+        groups = _groups_in_layout(options, selection, state)
+        if options.table is Table.OFFSETS:
+            return layout_batches(options.parsed_layout, groups.items(), options.shown_cluster)
+        if not options.parsed_layout.has_registrations:
+            return iter(())
+        has_group = groups.__contains__
     if options.table is Table.OFFSETS and not options.with_owners:
         parts = (Part.OFFSETS,)
-    reading = options.files.groups(state, parts, selection.has_group, selection.has_topic)
+    reading = options.files.groups(state, parts, has_group, selection.has_topic)
     blocks, cluster = reading.blocks(), options.shown_cluster
     if options.table is Table.OWNERS:
         return owner_batches(blocks, cluster)
@@ -68,11 +80,35 @@ def read_batches(options: SourceOptions, selection: Selection, state: DataDirSta
     return offset_batches(owners.collect(blocks), owners.of, cluster)
 
 
+def _groups_in_layout(
+    options: SourceOptions, selection: Selection, state: DataDirState
+) -> dict[str, list[LayoutOffset]]:
+    """Return the selected groups of another layout, with their selected offsets."""
+    assert options.files is not None
+    layout = options.parsed_layout
+    nodes = options.files.layout_nodes(state, layout, selection.has_group)
+    return {group: offsets_of(layout, group, nodes[group], selection.has_topic) for group in sorted(nodes)}
+
+
 def count(options: SourceOptions, state: DataDirState) -> DataDirCounts:
     """Count the selected nodes. This reads all files, and so detects any damage."""
-    assert options.files is not None
     selection = Selection(options.groups, options.topics)
-    reading = options.files.groups(state, set(Part), selection.has_group, selection.has_topic)
+    if options.parsed_layout == LEGACY:
+        return _counts(options, selection, state, selection.has_group)
+    groups = _groups_in_layout(options, selection, state)
+    topics = {(group, each.topic) for group, offsets in groups.items() for each in offsets if each.topic}
+    counts = DataDirCounts(len(groups), len(topics), sum(map(len, groups.values())), 0, 0)
+    if not options.parsed_layout.has_registrations:
+        return counts
+    registered = _counts(options, selection, state, groups.__contains__)
+    return replace(counts, owners=registered.owners, members=registered.members)
+
+
+def _counts(
+    options: SourceOptions, selection: Selection, state: DataDirState, has_group: Callable[[str], bool]
+) -> DataDirCounts:
+    assert options.files is not None
+    reading = options.files.groups(state, set(Part), has_group, selection.has_topic)
     rows = dict.fromkeys(Part, 0)
     topics: set[tuple[str, str]] = set()
     for block in reading.blocks():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ..core.layouts.legacy import LEGACY
 from ..core.tables import Table
 from ..datadir.data_dir import DataDir
 from ..exceptions import InvalidOptionError
@@ -44,10 +45,12 @@ class SourceOptions(ZooKeeperSource):
         dataLogDir     with dataDir: the directory of the transaction logs, if they are elsewhere
         chroot         with dataDir: the chroot of the groups
         zxid           with dataDir: read the state after this transaction; the last by default; 0x marks hexadecimal
-        cluster        the value of the column `cluster`; by default the hosts string with its chroot, or the directory
+        cluster        the value of the column `cluster`; by default the hosts string with its chroot, or the directory;
+                       another layout is added to it
         groups         a regular expression that must match the whole name of a group
         topics         a regular expression that must match the whole name of a topic; the row that reports a group
                        whose topics may not be listed is always included
+        layout         where the offsets are, as in `Registry.offsets`: legacy (default), storm:/kafkastorm, ...
         parallelism    the number of tasks, each with its own session; 4 by default, 1 for a data directory
         bootstrapServers   offsets: the brokers, host:port,host:port, to fill in `log_start` and `log_end`
         commandConfig      the settings of a Kafka client for them, a file that each worker reads; e.g. for TLS and SASL
@@ -149,8 +152,9 @@ class SourceOptions(ZooKeeperSource):
 
     @property
     def shown_cluster(self) -> str:
-        """The value of the column `cluster`."""
-        return self.cluster or (check_hosts(self.zookeeper) if self.files is None else str(self.files))
+        """The value of the column `cluster`. Another layout is a part of it, so that its offsets are kept apart."""
+        name = self.cluster or (check_hosts(self.zookeeper) if self.files is None else str(self.files))
+        return name if self.parsed_layout == LEGACY else f"{name} {self.parsed_layout.location}"
 
     @property
     def files(self) -> DataDir | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -13,10 +12,10 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.layouts.legacy import LEGACY
 from ..core.selection import Selection
 from ..core.table_columns import COLUMNS
 from ..core.tables import Table
-from ..core.times import LATEST_MS
 from ..core.znodes.names import is_topic, parse_partition
 from ..core.znodes.owner_codec import decode_owned_topic, decode_owner_path
 from ..core.znodes.paths import Part
@@ -28,9 +27,8 @@ from ..core.znodes.values import (
     ReadRegistration,
     Registration,
     UnevaluableRegistration,
-    UnreadableNode,
 )
-from ..zookeeper.reading import group_reader, tree_walk
+from ..zookeeper.reading import group_reader, layout_reader, tree_walk
 from ..zookeeper.reading.tree_walk import PartDirectory
 from ..zookeeper.registry import Registry
 from ..zookeeper.requests.bulk_read import Block, Siblings
@@ -38,13 +36,9 @@ from ..zookeeper.requests.node import Node
 from ..zookeeper.session.registry_context import RegistryContext, context_of
 from .arrow_columns import from_array, offset_columns
 from .arrow_schema import TIMESTAMP, arrow_schema
+from .layout_rows import layout_batches
+from .rows import ROWS, RowValues, batch_of, malformed_columns, now, stat_columns, time_column
 from .source_options import SourceOptions
-
-RowValues: TypeAlias = dict[str, Any]
-"""The known values of a row, by column name."""
-
-ROWS: Final = 10_000
-"""The approximate number of rows per batch. More rows are not faster."""
 
 BYTES: Final = 2**24
 """The approximate size of a batch, which bounds memory if nodes are large."""
@@ -78,7 +72,7 @@ class TableReader:
 
     def read(self, options: SourceOptions) -> Iterator[Any]:
         """Read the selected rows of the table as Arrow batches."""
-        if options.table is Table.MEMBERS:
+        if options.table is Table.MEMBERS or options.parsed_layout != LEGACY:
             return read_selected(self._registry, options, self._selection)
         context, has_topic = context_of(self._registry), self._selection.has_topic
         groups = [group for group in self._registry.groups() if self._selection.has_group(group)]
@@ -102,9 +96,15 @@ class TableReader:
 
 def read_selected(registry: Registry, options: SourceOptions, selection: Selection) -> Iterator[Any]:
     """Read the selected rows of the table with an open session that is up to date."""
-    groups = [group for group in registry.groups() if selection.has_group(group)]
+    layout = options.parsed_layout
+    if options.table is not Table.OFFSETS and not layout.has_registrations:
+        return
+    groups = [group for group in registry.groups(layout) if selection.has_group(group)]
     context, cluster = context_of(registry), options.shown_cluster
-    if options.table is Table.OFFSETS:
+    if options.table is Table.OFFSETS and layout != LEGACY:
+        read_offsets = layout_reader.read_offsets(context, layout, groups, selection.has_topic)
+        yield from layout_batches(layout, read_offsets, cluster)
+    elif options.table is Table.OFFSETS:
         yield from _offsets(context, groups, selection, cluster, with_owners=options.with_owners)
     else:
         read = _owners if options.table is Table.OWNERS else _members
@@ -140,7 +140,7 @@ def offset_batches(blocks: Iterator[Block[PartDirectory]], owners: OwnersOf, clu
         if plain is not None:
             yield _plain_batch(together, plain, owners, cluster)
         else:
-            yield _batch(Table.OFFSETS, _offset_rows(together, owners), cluster)
+            yield batch_of(Table.OFFSETS, _offset_rows(together, owners), cluster)
 
 
 def _next_blocks(blocks: Iterator[Block[PartDirectory]]) -> list[Block[PartDirectory]]:
@@ -188,9 +188,10 @@ def _plain_batch(blocks: Sequence[Block[PartDirectory]], plain: list[Any], owner
     rows = len(partition)
     owner = _owner_column(parts, owners, rows)
     raw, problem, unknown = (pa.nulls(rows, kind) for kind in (pa.binary(), pa.string(), pa.int64()))
-    read_at = pa.repeat(pa.scalar(_now(), TIMESTAMP), rows)
+    read_at = pa.repeat(pa.scalar(now(), TIMESTAMP), rows)
     columns = [pa.repeat(cluster, rows), group, topic, partition]
-    columns += [offset, count, committed, created, zxid, owner, unknown, unknown, raw, problem, read_at]
+    columns += [offset, count, committed, created, zxid, owner, pa.repeat(LEGACY.text, rows)]
+    columns += [unknown, unknown, raw, problem, read_at]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(COLUMNS[Table.OFFSETS]))
 
 
@@ -207,14 +208,13 @@ def _owner_column(parts: Sequence[Siblings[PartDirectory]], owners: OwnersOf, ro
 
 def _offset_rows(blocks: Iterable[Block[PartDirectory]], owners: OwnersOf) -> Iterator[RowValues]:
     for place, name, node in tree_walk.nodes(blocks):
-        row = _row_at(place, place.topic, parse_partition(name), node)
+        row = _row_at(place, place.topic, parse_partition(name), node) | {"layout": LEGACY.text}
         if name:
             row["owner"] = owners(place.group, place.topic).get(name)
         if isinstance(node, Node):
             found = group_reader.offset_named(place.group, place.topic, name, node)
-            row |= {"commit_count": node.version, "zxid": node.mzxid}
-            row |= {"committed_at": _time(node.modified_ms), "created_at": _time(node.created_ms)}
-            row |= {"offset": found.offset} if isinstance(found, CommittedOffset) else _malformed(found)
+            row |= stat_columns(node.version, node.mzxid, node.modified_ms, node.created_ms)
+            row |= {"offset": found.offset} if isinstance(found, CommittedOffset) else malformed_columns(found)
         yield row
 
 
@@ -262,8 +262,8 @@ def _owner_rows(blocks: Iterable[Block[PartDirectory]]) -> Iterator[RowValues]:
         at = found.at if isinstance(found, Owner) else decode_owner_path(place.topic, name)
         row = _row_at(place, decode_owned_topic(place.topic), None if at is None else at.partition, node)
         if isinstance(node, Node):
-            row |= {"session": _session(node.session), "claimed_at": _time(node.created_ms), "zxid": node.czxid}
-            row |= {"owner": found.id} if isinstance(found, Owner) else _malformed(found)
+            row |= {"session": _session(node.session), "claimed_at": time_column(node.created_ms), "zxid": node.czxid}
+            row |= {"owner": found.id} if isinstance(found, Owner) else malformed_columns(found)
         yield row
 
 
@@ -281,17 +281,17 @@ def _member_rows(blocks: Iterable[Block[PartDirectory]]) -> Iterator[RowValues]:
     for place, name, node in tree_walk.nodes(blocks):
         row: RowValues = {"group": place.group, "instance": name or None}
         if isinstance(node, ForbiddenNode):
-            row |= _malformed(node)
+            row |= malformed_columns(node)
         else:
             found = group_reader.registered_instance(name, node)
-            row |= {"session": _session(found.session), "registered_at": _time(node.created_ms)}
+            row |= {"session": _session(found.session), "registered_at": time_column(node.created_ms)}
             row |= _registration(found.registration)
         yield row
 
 
 def _registration(found: ReadRegistration) -> RowValues:
     if not isinstance(found, Registration):
-        return _malformed(found.node if isinstance(found, UnevaluableRegistration) else found)
+        return malformed_columns(found.node if isinstance(found, UnevaluableRegistration) else found)
     streams = list(found.streams.items())
     row: RowValues = {"subscription": streams, "pattern": found.pattern.value, "dialect": found.dialect.value}
     return row | {"client_id": found.client_id or None, "client_host": found.client_host or None}
@@ -302,26 +302,11 @@ def _registration(found: ReadRegistration) -> RowValues:
 
 def _row_at(place: PartDirectory, topic: str, partition: int | None, node: Node | ForbiddenNode) -> RowValues:
     row: RowValues = {"group": place.group, "topic": topic or None, "partition": partition}
-    return row | _malformed(node) if isinstance(node, ForbiddenNode) else row
-
-
-def _malformed(node: UnreadableNode) -> RowValues:
-    """Return the columns `raw` and `problem` of an unreadable node."""
-    raw = None if isinstance(node, ForbiddenNode) else node.data
-    return {"raw": raw, "problem": f"{node.path}: {node.reason}"}
+    return row | malformed_columns(node) if isinstance(node, ForbiddenNode) else row
 
 
 def _session(session: int) -> str | None:
     return session_hex(session) if session else None
-
-
-def _time(ms: int) -> int | None:
-    """Convert to microseconds; return None if out of range."""
-    return ms * 1000 if 0 <= ms <= LATEST_MS else None
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _batches(
@@ -331,11 +316,4 @@ def _batches(
     cluster: str,
 ) -> Iterator[Any]:
     while together := _next_blocks(blocks):
-        yield _batch(table, rows(together), cluster)
-
-
-def _batch(table: Table, rows: Iterable[RowValues], cluster: str) -> Any:
-    now = _now()
-    return pa.RecordBatch.from_pylist(
-        [row | {"cluster": cluster, "read_at": now} for row in rows], schema=arrow_schema(COLUMNS[table])
-    )
+        yield batch_of(table, rows(together), cluster)

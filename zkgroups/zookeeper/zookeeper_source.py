@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ..core.layouts.layout import Layout
 from ..core.layouts.legacy import LEGACY
 from ..core.layouts.parse_layout import parse_layout
 from ..core.selection import Selection, check_expression
@@ -48,13 +49,18 @@ class ZooKeeperSource(ConnectionOptions):
         if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:
             raise InvalidOptionError("parallelism", self.parallelism, f"it must be from 1 to {MAX_PARALLELISM}")
 
+    @property
+    def parsed_layout(self) -> Layout:
+        """The layout that the text describes."""
+        return parse_layout(self.layout)
+
     def has_group(self, group: str) -> bool:
         """Return whether the group is selected."""
         return Selection(self.groups).has_group(group)
 
     def selected_groups(self, registry: Registry) -> list[str]:
         """Return the names of the selected groups in this ZooKeeper."""
-        return list(filter(self.has_group, registry.groups(self.layout)))
+        return list(filter(self.has_group, registry.groups(self.parsed_layout)))
 
     @property
     def shown_cluster(self) -> str:

@@ -196,10 +196,14 @@ def test_a_transaction_without_a_batch_is_malformed() -> None:
 
 def test_a_partition_of_trident_with_a_forbidden_batch_has_no_offset() -> None:
     layout, hidden = parse_layout("trident:/t"), "/t/a/user/partition_0/9"
+    also_hidden = hidden.replace("9", "10")
     other = {"/t/a/user/partition_1/9": trident_batch(TopicPartition("orders", 1), 0, 5)}
-    nodes = layout_nodes(layout, trident(b"10", (8, 0, 10), (9, 10, 20)) | other)["a"]
+    nodes = layout_nodes(layout, trident(b"10", (8, 0, 10), (9, 10, 20), (10, 20, 30)) | other)["a"]
     forbidden = ForbiddenNode(hidden)
-    nodes = [node._replace(forbidden=forbidden) if node.path == hidden else node for node in nodes]
+    nodes = [
+        node._replace(forbidden=ForbiddenNode(node.path)) if node.path in (hidden, also_hidden) else node
+        for node in nodes
+    ]
     assert [(each.partition, getattr(each.found, "offset", each.found)) for each in layout.offsets("a", nodes)] == [
         (0, forbidden),
         (1, 5),

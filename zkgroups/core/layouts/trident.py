@@ -61,15 +61,16 @@ class TridentLayout(Layout):
             yield unreadable.in_place(group)
             return
         directories: dict[str, list[LayoutNode]] = {}
-        unknown = set()
+        hidden: dict[str, LayoutOffset] = {}
         for node in batches:
-            directory = parent(node.path)
             if node.forbidden is None:
-                directories.setdefault(directory, []).append(node)
-            else:  # it may be the one that counts
-                yield LayoutOffset(group, node.fields.get(Field.TOPIC), partition_of(node.fields), node.forbidden, None)
-                unknown.add(directory)
-        known = (siblings for directory, siblings in directories.items() if directory not in unknown)
+                directories.setdefault(parent(node.path), []).append(node)
+            else:  # a forbidden batch may be the one that counts
+                directory = parent(node.path) if Field.TRANSACTION in node.fields else node.path
+                topic, partition = node.fields.get(Field.TOPIC), partition_of(node.fields)
+                hidden.setdefault(directory, LayoutOffset(group, topic, partition, node.forbidden, None))
+        yield from hidden.values()
+        known = (siblings for directory, siblings in directories.items() if directory not in hidden)
         yield from latest(_offset(group, siblings, next_transaction, current) for siblings in known)
 
 

@@ -22,7 +22,8 @@ def read_audit(spark: SparkSession, destination: str) -> DataFrame:
     """Return every recorded commit of an audit.
 
     The columns are group, topic, partition, `before` (the previous offset in the audit), `offset` (null if malformed),
-    `commit_count`, `committed_at`, `zxid`, `problem` (why it is malformed), `read_at` and `batch`.
+    `commit_count`, `committed_at`, `zxid`, `layout`, `log_start`, `log_end`, `problem` (why it is malformed), `read_at`
+    and `batch`.
     """
     journal = SparkJournal(spark, destination)
     journal.check_exists()

@@ -46,8 +46,8 @@ def read_offsets(
     count = GROUPS_AT_ONCE
     while names := list(islice(remaining, count)):
         nodes: dict[str, list[LayoutNode]] = {name: [] for name in names}
-        # The nodes of offsets last. So they are at least as new as the nodes that say which of them count, and an offset
-        # that changes meanwhile gets a later zxid than is seen here.
+        # The nodes of offsets last. So they are at least as new as the nodes that say which of them count, and an
+        # offset that changes meanwhile gets a later zxid than is seen here.
         for number in reversed(range(len(layout.templates))):
             for node in _nodes(context, layout, number, nodes.keys(), wanted):
                 nodes[layout.group_of(node.fields) or ""].append(node)
