@@ -74,7 +74,7 @@ def detect(options: Options, path: str, most_nodes: int) -> None:
     \b
     Example:
       zkgroups -z zk1:2181 layouts detect
-      zkgroups -z zk1:2181 layouts detect /apps -o wide
+      zkgroups -z zk1:2181 layouts detect /kafkastorm -o wide
     """
     from zkgroups.zookeeper.reading.layout_detection import detect_layouts
 

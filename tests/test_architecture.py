@@ -137,7 +137,7 @@ MAY_READ_WALL_CLOCK = (
     "zkgroups/snapshots/snapshot.py",
     "zkgroups/spark/",
     "zkgroups/storage/choose_snapshot.py",
-    "zkgroups/tables/table_reader.py",
+    "zkgroups/tables/rows.py",
     "zkgroups/zookeeper/admin/migration_marks.py",
     "zkgroups/zookeeper/instance.py",
     "zkgroups/zookeeper/reading/doctor_reader.py",

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.migration.obstacles import NEXT_STEPS, Obstacle
 from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.migration.plan_rows import GroupPlan, GroupResult, Match, Outcome, PlanRow
@@ -109,6 +110,7 @@ def plan_summary(head: PlanRow, groups: Sequence[GroupPlan]) -> str:
     brokers = f"for {head.brokers}" if head.brokers else "without brokers: it can only be shown and exported"
     lines = [
         f"Plan {head.plan}, made at {utc(head.planned_ms)} from {head.source} {brokers}.",
+        *([f"Layout: {head.layout}."] if head.layout != LEGACY.text else []),
         *([f"Options: {head.rule}."] if head.rule else []),
         f"Groups: {counts_text({name: states[name] for name in _PLANNED_STATES})}. Offsets: {actions} ({reasons}).",
     ]

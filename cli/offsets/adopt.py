@@ -53,7 +53,7 @@ def adopt(
 
     \b
     Example:
-      zkgroups -z zk1:2181/kafka offsets adopt billing
+      zkgroups -z zk1:2181/kafka offsets adopt invoices
       zkgroups -z zk1:2181/kafka offsets adopt --groups '.*' --undo-file undo.json --execute
     """
     if not names and matching is None:

@@ -97,7 +97,6 @@ def diff(
       zkgroups -z zk1:2181/kafka offsets diff billing invoices
       zkgroups -z zk1:2181/kafka offsets export billing > billing.json
       zkgroups -z zk1:2181/kafka offsets diff billing @billing.json --topic orders
-      zkgroups -z zk1:2181/kafka offsets diff billing @billing.json --layout kafka-1.1.0
     """
     files = [_file_side(source.file, group) for source in (a, b) if source.file is not None]
     groups = [source.group for source in (a, b) if source.group is not None]

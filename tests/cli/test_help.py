@@ -21,10 +21,11 @@ from zkgroups_cli.migrate.commands import migrate
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import KafkaBroker
 
+from ..core.layouts.written import WRITERS, storm_of_one_topic
 from .running import environment
 
 ROOT = Path(__file__).parent.parent.parent
-ADDRESS = re.compile(r"zk1:2181(,zk2:2181)?/kafka")
+ADDRESS = re.compile(r"zk1:2181(,zk2:2181)?(/kafka)?\b")
 BROKERS = "kafka1:9092"
 
 ELSEWHERE = {
@@ -76,9 +77,13 @@ WITHOUT_BROKERS = [example for example in EXAMPLES if example not in WITH_BROKER
 
 @pytest.fixture
 def tree(registry: Registry, kazoo: KazooClient) -> Iterator[None]:
-    """`billing` has two live instances, `invoices` has none; both have offsets of `orders`."""
+    """`billing` has two live instances, `invoices` has none. Both have offsets of `orders`; so has a Storm spout."""
     kazoo.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0],"1":[0],"2":[0]}}', makepath=True)
     partitions = [TopicPartition("orders", number) for number in range(3)]
+    offsets = dict.fromkeys(partitions[:1], 5)
+    of_others = storm_of_one_topic("spout", offsets) | WRITERS["kafka-1.1.0"]("invoices", offsets)
+    for path, data in of_others.items():
+        kazoo.create(path, data, makepath=True)
     with ExitStack() as stack:
         for name in ("anna", "ben"):
             instance = stack.enter_context(registry.group("billing").instance(name))

@@ -34,7 +34,7 @@ GUIDES = sorted(
     if path not in GENERATED
 )
 
-ON_ZOOKEEPER = ("docs/consumers.md", "docs/operations.md", "docs/python.md", "docs/shell.md")
+ON_ZOOKEEPER = ("docs/consumers.md", "docs/layouts.md", "docs/operations.md", "docs/python.md", "docs/shell.md")
 """Guides that `tests/docs/test_guides.py` runs."""
 ON_SPARK = ("README.md", "docs/migration.md", "docs/spark.md", "docs/tutorial.md")
 """Guides that `tests/spark/test_guides.py` runs, with brokers."""

@@ -62,6 +62,15 @@ def test_a_name_that_differs_is_the_group() -> None:
     assert options({"/apps/a/state/orders/0": b"5"}) == ["--layout /apps/a/state/{topic}/{partition}"]
 
 
+def test_a_field_with_any_name_is_taken_only_if_it_is_the_only_number_and_the_topic_is_known() -> None:
+    one, two = b'{"last":40,"at":"2026-01-31"}', b'{"last":40,"port":9092}'
+    assert options({"/jobs/nightly/orders/0": one}, ("orders",)) == [
+        "--layout /jobs/nightly/{topic}/{partition} --value json:last"
+    ]
+    assert options({"/jobs/nightly/orders/0": two}, ("orders",)) == []
+    assert options({"/jobs/nightly/orders/0": one}) == []
+
+
 def test_known_topics_are_found_anywhere_in_the_path() -> None:
     tree = {f"/apps/orders/{group}/p{number}": b'{"position":5}' for group in "ab" for number in range(2)}
     assert options(tree, ("orders",)) == ["--layout /apps/{topic}/{group}/p{partition} --value json:position"]

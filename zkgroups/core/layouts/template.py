@@ -67,7 +67,8 @@ def recognize(names: Sequence[str], data: bytes, topics: Collection[str]) -> tup
     >>> recognize(["x", "billing", "orders", "3"], b"41", ["orders"])
     ('/x/billing/{topic}/{partition}', 'decimal')
     """
-    value, found = _recognize_value(data), re.fullmatch("(.*?)([0-9]+)", names[-1] if names else "", re.DOTALL)
+    value = _recognize_value(data, is_sure=bool(topics))
+    found = re.fullmatch("(.*?)([0-9]+)", names[-1] if names else "", re.DOTALL)
     if value is None or found is None or parse_partition(found[2]) is None or set("{}") & set("".join(names)):
         return None
     *above, _name = names
@@ -84,9 +85,12 @@ _LIKELY: Final = ("offset", "nextOffset", "untilOffset", "position", "committed"
 """Names of JSON fields that hold an offset, the likeliest first."""
 
 
-def _recognize_value(data: bytes) -> str | None:
+def _recognize_value(data: bytes, *, is_sure: bool) -> str | None:
+    """Return the format of a value with a number. If the path is sure, any field may hold it, if it is the only one."""
     with suppress(DecodingError):
         Decimal().number(data)
         return Decimal.text
     values = object_or_none(data) or {}
-    return next((f"json:{name}" for name in _LIKELY if is_int(values.get(name))), None)
+    names = [name for name, value in values.items() if is_int(value)]
+    likely = [name for name in _LIKELY if name in names] or (names if is_sure and len(names) == 1 else [])
+    return f"json:{likely[0]}" if likely else None
