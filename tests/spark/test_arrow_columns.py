@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import TimestampType
 
+from zkgroups.core.table_columns import COLUMNS
 from zkgroups.core.times import LATEST_MS
 from zkgroups.core.znodes.offset_codec import MAX_OFFSET, decode_offset
 from zkgroups.core.znodes.paths import Part
@@ -166,7 +167,7 @@ def test_a_truncated_response_is_refused(answer: bytes, data: st.DataObject) -> 
 def test_columns_have_the_types_of_the_table() -> None:
     found = offset_columns([record(b"1", stat(1, 2, 3, 4, 5)) + END])
     assert found is not None
-    schema = arrow_schema(Table.OFFSETS)
+    schema = arrow_schema(COLUMNS[Table.OFFSETS])
     names = ["offset", "commit_count", "committed_at", "created_at", "zxid"]
     assert [each.type for each in found] == [schema.field(name).type for name in names]
 
@@ -174,7 +175,7 @@ def test_columns_have_the_types_of_the_table() -> None:
 @pytest.mark.parametrize("table", Table)
 def test_arrow_schemas_equal_the_spark_schemas(table: Table) -> None:
     """Spark compares the schemas, and refuses different ones."""
-    assert arrow_schema(table).equals(to_arrow_schema(SCHEMAS[table], timezone="UTC"))
+    assert arrow_schema(COLUMNS[table]).equals(to_arrow_schema(SCHEMAS[table], timezone="UTC"))
 
 
 # Rows
@@ -253,7 +254,7 @@ def test_members_and_owners_of_every_kind_make_rows_that_arrow_takes(some: list[
         batch = table_reader._batch(table, rows([there]), "zk1")
         batch.validate(full=True)
         assert batch.num_rows == len(some)
-        assert batch.schema.equals(arrow_schema(table))
+        assert batch.schema.equals(arrow_schema(COLUMNS[table]))
 
 
 @pytest.mark.parametrize("ms", [-1, -(2**63), LATEST_MS + 1, 10**15, 2**63 - 1])

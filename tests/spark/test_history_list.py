@@ -107,10 +107,10 @@ def test_the_command_prints_the_snapshots(
             (each.name, each.offsets) for each in taken
         ]
         header, *lines = (line.split() for line in zkgroups("snapshots", "list", tmp_path).lines)
-        assert " ".join(header) == "SNAPSHOT TIME CLUSTER GROUPS OFFSETS OWNERS MEMBERS PROBLEMS BYTES ZXID"
+        assert " ".join(header) == "SNAPSHOT TIME CLUSTER GROUPS OFFSETS OWNERS MEMBERS PROBLEMS LAG BYTES ZXID"
         time = f"{parse_timestamp(taken[2].name):%Y-%m-%dT%H:%M:%SZ}"
-        numbers = [str(number) for number in astuple(expected(taken[2], "blue", tmp_path))[3:-1]]
-        assert lines[2] == [taken[2].name, time, "blue", *numbers, "-"]
+        *numbers, size = (str(number) for number in astuple(expected(taken[2], "blue", tmp_path))[3:9])
+        assert lines[2] == [taken[2].name, time, "blue", *numbers, "-", size, "-"]
 
 
 def test_an_empty_folder_has_an_empty_list_and_a_missing_one_is_an_error(spark: SparkSession, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_forbidden_nodes_are_reported_with_exit_code_9(
         "3 nodes are forbidden: the column `problem` names the path. Log in as a user who may read it.",
     ]
     header, line = (line.split() for line in ended.lines)
-    assert " ".join(header) == "SNAPSHOT GROUPS OFFSETS OWNERS MEMBERS PROBLEMS FORBIDDEN SECONDS DESTINATION"
+    assert " ".join(header) == "SNAPSHOT GROUPS OFFSETS OWNERS MEMBERS PROBLEMS FORBIDDEN LAG SECONDS DESTINATION"
     taken = dict(zip(header, line, strict=True))
     assert {name.lower(): int(taken[name]) for name in header[1:7]} == model.counts()
     assert taken["DESTINATION"] == f"file:{tmp_path}"
@@ -121,7 +121,7 @@ def test_times_are_stored_as_microseconds_in_utc(
     assert {name: column.physical_type for name, column in kinds.items()} == {
         **dict.fromkeys(("cluster", "group", "topic", "owner", "raw", "problem"), "BYTE_ARRAY"),
         **dict.fromkeys(("partition", "commit_count"), "INT32"),
-        **dict.fromkeys(("offset", "zxid", "committed_at", "created_at", "read_at"), "INT64"),
+        **dict.fromkeys(("offset", "zxid", "committed_at", "created_at", "log_start", "log_end", "read_at"), "INT64"),
     }
     for name in ("committed_at", "created_at", "read_at"):
         assert "isAdjustedToUTC=true, timeUnit=microseconds" in str(kinds[name].logical_type)

@@ -90,6 +90,8 @@ root
  |-- created_at: timestamp (nullable = true)
  |-- zxid: long (nullable = true)
  |-- owner: string (nullable = true)
+ |-- log_start: long (nullable = true)
+ |-- log_end: long (nullable = true)
  |-- raw: binary (nullable = true)
  |-- problem: string (nullable = true)
  |-- read_at: timestamp (nullable = false)
