@@ -15,6 +15,8 @@ from zkgroups.audit.followed_ensemble import FollowedEnsemble
 from zkgroups.audit.state import AuditDescription, FinishedBatch
 from zkgroups.core.doctor.scala_blockers import ScalaBlocker, scala_blocker
 from zkgroups.core.ensemble_position import EnsemblePosition
+from zkgroups.core.layouts.layout import Layout
+from zkgroups.core.layouts.parse_layout import parse_layout
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_reader import parse_offsets
 from zkgroups.core.offsets.file_writer import format_offsets
@@ -32,13 +34,23 @@ from zkgroups.core.znodes.offset_codec import decode_offset
 from zkgroups.core.znodes.owner_codec import decode_owner, decode_owner_path
 from zkgroups.core.znodes.registration_codec import decode_registration, encode_registration
 from zkgroups.core.znodes.topic_partition import TopicPartition
-from zkgroups.core.znodes.values import Broker, MalformedNode, Owner, Registration, Topic, UnevaluableRegistration
-from zkgroups.exceptions import InvalidInputError
+from zkgroups.core.znodes.values import (
+    Broker,
+    CommittedOffset,
+    MalformedNode,
+    Owner,
+    Registration,
+    Topic,
+    UnevaluableRegistration,
+)
+from zkgroups.exceptions import InvalidInputError, InvalidOptionError
 from zkgroups.kafka.settings.properties import parse as parse_properties
 from zkgroups.storage.file_list import FileList
 from zkgroups.storage.snapshot_summary import Summary
 from zkgroups.zookeeper.session import session_record
 from zkgroups.zookeeper.session.credentials import SessionCredentials
+
+from .core.layouts.written import WRITERS, read, trident_batch
 
 AT = TopicPartition("orders", 3)
 
@@ -55,6 +67,11 @@ class Decoder:
 
 def _of_text(decode: Callable[[str], object]) -> Callable[[bytes], object]:
     return lambda data: decode(data.decode(errors="replace"))
+
+
+def _of_layout(text: str, path: str) -> Callable[[bytes], object]:
+    """Read the first offset of a node."""
+    return lambda data: next((each.found for each in read(text, {path: data}, "a")), None)
 
 
 def _read(form: FileFormat | None) -> Callable[[bytes], object]:
@@ -82,6 +99,7 @@ _SESSION = {
     "session": SessionCredentials(17, bytes(16)).dump(),
     "timeout": 30.0,
 }
+_BATCH = {"/t/a/user/partition_3/6": trident_batch(AT, 5, 9)}
 NONE = type(None)
 
 DECODERS: dict[str, Decoder] = {
@@ -110,6 +128,19 @@ DECODERS: dict[str, Decoder] = {
         lambda data: decode_mark("/m", "billing", data),
         (Mark, MalformedNode),
         encode_mark(Mark("billing", "p1", "accounts", MarkState.MOVED, 7)),
+    ),
+    **{
+        f"offset of {text}": Decoder(_of_layout(text, path), (CommittedOffset, MalformedNode, NONE), data)
+        for text in ("storm:/kafkastorm", "trident:/transactional", *list(WRITERS)[4:])
+        for path, data in list(WRITERS[text]("a", {AT: 5}).items())[-1:]
+    },
+    "current transaction of Trident": Decoder(
+        lambda data: read("trident:/t", _BATCH | {"/t/a/coordinator/currtx": data}, "a")[0].found,
+        (CommittedOffset, MalformedNode),
+        b"7",
+    ),
+    "layout": Decoder(
+        _of_text(parse_layout), (Layout,), b"/x/{group}/{topic}-{partition} --value json:at", (InvalidOptionError,)
     ),
     "route": Decoder(
         lambda data: decode_route("/r", data),

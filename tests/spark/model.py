@@ -24,8 +24,8 @@ REGISTERED: Row = {"subscription": list(SUBSCRIPTION.items()), "pattern": "stati
 REGISTERED |= dict.fromkeys(["client_id", "client_host"])
 
 COLUMNS = {
-    Table.OFFSETS: "group topic partition offset commit_count committed_at created_at zxid owner log_start log_end "
-    "raw problem",
+    Table.OFFSETS: "group topic partition offset commit_count committed_at created_at zxid owner layout log_start "
+    "log_end raw problem",
     Table.OWNERS: "group topic partition owner session claimed_at zxid raw problem",
     Table.MEMBERS: "group instance session registered_at subscription pattern dialect client_id client_host "
     "raw problem",
@@ -41,7 +41,8 @@ class Model:
     groups: int = 0
 
     def add(self, table: Table, **known: Any) -> None:
-        self.rows[table].append(dict.fromkeys(COLUMNS[table].split()) | known)
+        row = dict.fromkeys(COLUMNS[table].split()) | known
+        self.rows[table].append(row | {"layout": "legacy"} if table is Table.OFFSETS else row)
 
     def counts(self) -> Row:
         """The counts that a snapshot must report."""

@@ -341,7 +341,7 @@ def test_a_plan_with_another_format_is_refused_with_advice(
         (tmp_path / "plan" / "._VERSION.crc").unlink(missing_ok=True)
         replace_version()
         with pytest.raises(
-            RefusedError, match=f"has format {found}, but .* reads format 2: make a new plan in another"
+            RefusedError, match=f"has format {found}, but .* reads format {PLAN_VERSION}: make a new plan in another"
         ):
             read_plan(spark, str(tmp_path))
         assert folder_of(spark, tmp_path).has_plan()

@@ -1,4 +1,4 @@
-"""Reading real trees in any layout: complete, in bulk, and with bad nodes beside good ones."""
+"""Reading real trees in any layout: complete, in bulk, and with bad nodes beside good ones; and writing back."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, TopicPartition
+from zkgroups.core.layouts.layout import OneOffsetPerNode
 from zkgroups.core.layouts.legacy import LEGACY
-from zkgroups.exceptions import InvalidNameError, InvalidOptionError, NoPermissionError, NoRegistryError
+from zkgroups.core.layouts.parse_layout import parse_layout
+from zkgroups.exceptions import (
+    ConflictError,
+    InvalidNameError,
+    InvalidOptionError,
+    NoPermissionError,
+    NoRegistryError,
+)
 from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper.layout_writer import advance_offsets
 from zkgroups.zookeeper.reading import layout_reader
+from zkgroups.zookeeper.session.registry_context import context_of
 
 from ..core.layouts.written import WRITERS, Tree, storm_of_one_topic, trident_batch
 from ..releases import needs_multiread
@@ -196,3 +206,27 @@ def test_a_missing_root_is_reported_and_a_bad_name_is_refused(registry: Registry
         registry.offsets(["a/b"], layout="storm:/kafkastorm")
     with pytest.raises(InvalidOptionError):
         registry.offsets(layout="strom:/kafkastorm")
+
+
+# Writing back
+
+
+@pytest.mark.parametrize("meanwhile", [b"at=60", None])
+def test_an_offset_that_another_client_changes_meanwhile_is_not_overwritten(
+    registry: Registry, raw: Any, monkeypatch: pytest.MonkeyPatch, meanwhile: bytes | None
+) -> None:
+    layout = parse_layout(f"{TEMPLATE} --value regex:at=([0-9]+)")
+    assert isinstance(layout, OneOffsetPerNode)
+    put(raw, {f"/x/a/orders/{number}": b"at=40" for number in range(2)})
+    read = layout_reader.read_offsets
+
+    def change_after_the_read(*arguments: Any) -> Iterator[Any]:
+        yield from list(read(*arguments))
+        raw.delete("/x/a/orders/0") if meanwhile is None else raw.set("/x/a/orders/0", meanwhile)
+
+    monkeypatch.setattr(layout_reader, "read_offsets", change_after_the_read)
+    wanted = {TopicPartition("orders", number): 50 for number in range(2)}
+    answered = advance_offsets(context_of(registry), layout, "a", wanted)
+    assert [type(error) for error in answered.values()] == [ConflictError, type(None)]
+    assert (raw.get("/x/a/orders/0")[0] if raw.exists("/x/a/orders/0") else None) == meanwhile
+    assert raw.get("/x/a/orders/1")[0] == b"at=50"

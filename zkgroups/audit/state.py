@@ -35,7 +35,8 @@ class AuditDescription:
     @property
     def selection(self) -> str:
         """The groups, topics and layout, for messages."""
-        return f"groups {self.groups or '.*'}, topics {self.topics or '.*'}, layout {self.layout}"
+        layout = "" if self.layout == LEGACY.text else f", layout {self.layout}"
+        return f"groups {self.groups or '.*'}, topics {self.topics or '.*'}{layout}"
 
     def following(self, ensemble: FollowedEnsemble, *, first_batch: int | None = None) -> AuditDescription:
         """Return the description with another ensemble."""

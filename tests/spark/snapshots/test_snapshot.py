@@ -119,7 +119,7 @@ def test_times_are_stored_as_microseconds_in_utc(
     schema = pq.ParquetFile(files(tmp_path, Table.OFFSETS, taken.name)[0]).schema
     kinds = {schema.column(at).name: schema.column(at) for at in range(len(schema))}
     assert {name: column.physical_type for name, column in kinds.items()} == {
-        **dict.fromkeys(("cluster", "group", "topic", "owner", "raw", "problem"), "BYTE_ARRAY"),
+        **dict.fromkeys(("cluster", "group", "topic", "owner", "layout", "raw", "problem"), "BYTE_ARRAY"),
         **dict.fromkeys(("partition", "commit_count"), "INT32"),
         **dict.fromkeys(("offset", "zxid", "committed_at", "created_at", "log_start", "log_end", "read_at"), "INT64"),
     }

@@ -54,7 +54,7 @@ def offset_row(client: Any, hosts: str, path: str, /, **different: object) -> di
     group, _, topic, name = path.split("/")
     data, stat = client.get(f"/consumers/{path}")
     row: dict[str, Any] = {"cluster": hosts, "group": group, "topic": topic, "owner": None, "raw": None}
-    row |= {"log_start": None, "log_end": None}
+    row |= {"layout": "legacy", "log_start": None, "log_end": None}
     row |= {"commit_count": stat.version, "committed_at": stat.mtime, "created_at": stat.ctime, "zxid": stat.mzxid}
     if "problem" not in different:
         row |= {"partition": int(name), "offset": scala_offset(data), "problem": None}
@@ -65,7 +65,7 @@ def denied(hosts: str, group: str, path: str, **known: object) -> dict[str, Any]
     columns = ["topic", "partition", "offset", "commit_count", "committed_at", "created_at", "zxid", "owner", "raw"]
     columns += ["log_start", "log_end"]
     problem = f"/consumers/{path}: no permission to read it"
-    return dict.fromkeys(columns) | {"cluster": hosts, "group": group, "problem": problem} | known
+    return dict.fromkeys(columns) | {"cluster": hosts, "group": group, "layout": "legacy", "problem": problem} | known
 
 
 HUGE = 3 * 3_000 + 40 * 10

@@ -90,6 +90,7 @@ root
  |-- created_at: timestamp (nullable = true)
  |-- zxid: long (nullable = true)
  |-- owner: string (nullable = true)
+ |-- layout: string (nullable = true)
  |-- log_start: long (nullable = true)
  |-- log_end: long (nullable = true)
  |-- raw: binary (nullable = true)
