@@ -15,10 +15,13 @@ from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.layouts.parse_layout import parse_layout
 from zkgroups.exceptions import (
     ConflictError,
+    GroupInUseError,
     InvalidNameError,
     InvalidOptionError,
+    MalformedNodeError,
     NoPermissionError,
     NoRegistryError,
+    NotFoundError,
 )
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.layout_writer import advance_offsets
@@ -230,3 +233,41 @@ def test_an_offset_that_another_client_changes_meanwhile_is_not_overwritten(
     assert [type(error) for error in answered.values()] == [ConflictError, type(None)]
     assert (raw.get("/x/a/orders/0")[0] if raw.exists("/x/a/orders/0") else None) == meanwhile
     assert raw.get("/x/a/orders/1")[0] == b"at=50"
+
+
+def test_offsets_are_only_moved_forward_and_only_in_nodes_that_exist_and_can_be_read(
+    registry: Registry, raw: Any
+) -> None:
+    layout = parse_layout(f"{TEMPLATE} --stored last")
+    assert isinstance(layout, OneOffsetPerNode)
+    put(raw, {f"/x/a/orders/{number}": data for number, data in enumerate((b"49", b"50", b"48", b"x"))})
+    versions = {number: raw.get(f"/x/a/orders/{number}")[1].version for number in range(4)}
+    wanted = {TopicPartition("orders", number): 50 for number in range(5)}
+    answered = advance_offsets(context_of(registry), layout, "a", wanted)
+    assert [type(error) for error in answered.values()] == [
+        *[type(None)] * 3,
+        MalformedNodeError,
+        NotFoundError,
+    ]
+    assert [raw.get(f"/x/a/orders/{number}")[0] for number in range(4)] == [b"49", b"50", b"49", b"x"]
+    written = [number for number in range(4) if raw.get(f"/x/a/orders/{number}")[1].version != versions[number]]
+    assert written == [2]
+    assert raw.exists("/x/a/orders/4") is None
+
+
+def test_offsets_of_kafka_1_1_0_are_not_written_while_an_instance_is_registered(registry: Registry, raw: Any) -> None:
+    layout = parse_layout("kafka-1.1.0")
+    assert isinstance(layout, OneOffsetPerNode)
+    put(raw, WRITERS[layout.text]("billing", REFUNDS))
+    with registry.group("billing").instance("anna") as anna:
+        anna.register(["refunds"])
+        with pytest.raises(GroupInUseError, match="anna"):
+            advance_offsets(context_of(registry), layout, "billing", dict.fromkeys(REFUNDS, 50))
+    assert advance_offsets(context_of(registry), layout, "billing", dict.fromkeys(REFUNDS, 50)) == {
+        TopicPartition("refunds", 7): None
+    }
+    assert numbers_of(registry, "kafka-1.1.0") == [50]
+
+
+def numbers_of(registry: Registry, text: str) -> list[int]:
+    return [offset for _group, _at, offset in found(registry, text)]
