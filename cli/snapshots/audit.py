@@ -108,8 +108,8 @@ def audit(
     of commits since the node was created, so it shows how many were missed. Deletions are not recorded.
 
     DEST is a folder or any other location that Spark can write to. It contains the audit of one ZooKeeper cluster. Give
-    the same --groups, --topics and --layout in each run. With --layout, the offsets are those that another system keeps
-    in ZooKeeper. After any interruption, the next run continues where the last one
+    the same --groups, --topics and --layout in each run. With --layout, it records the offsets of another system in
+    ZooKeeper. After any interruption, the next run continues where the last one
     stopped. Without a connection to ZooKeeper it retries, unless --once is given.
 
     With -b, each commit has the log start and log end of its partition, which are read after the offset. --show then

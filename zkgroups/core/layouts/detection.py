@@ -108,7 +108,7 @@ def _with_groups(guesses: Mapping[_Guess, SampledNode]) -> dict[_Guess, SampledN
 
 
 def _only_difference(guess: _Guess, other: _Guess) -> int | None:
-    """Return the place of the only name that differs, if it is no field."""
+    """Return the place of the only name that differs, unless it is a field."""
     names, other_names = guess.path.split("/"), other.path.split("/")
     if (guess.kind, guess.value, len(names)) != (other.kind, other.value, len(other_names)):
         return None

@@ -160,8 +160,8 @@ def partition_of(fields: Fields) -> int | None:
 class OneOffsetPerNode(Layout):
     """A layout whose nodes hold one offset each.
 
-    If two nodes of a group hold an offset of the same partition, the one that was written last counts: its writer is
-    the one that works. An offset can be written back, because nothing else depends on the node.
+    If two nodes of a group hold an offset of the same partition, the node that was written last counts, because its
+    writer is still at work. An offset can be written back, because nothing else depends on the node.
     """
 
     @abstractmethod

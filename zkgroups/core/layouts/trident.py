@@ -65,7 +65,7 @@ class TridentLayout(Layout):
         for node in batches:
             if node.forbidden is None:
                 directories.setdefault(parent(node.path), []).append(node)
-            else:  # a forbidden batch may be the one that counts
+            else:  # it may be the batch that counts
                 directory = parent(node.path) if Field.TRANSACTION in node.fields else node.path
                 topic, partition = node.fields.get(Field.TOPIC), partition_of(node.fields)
                 hidden.setdefault(directory, LayoutOffset(group, topic, partition, node.forbidden, None))

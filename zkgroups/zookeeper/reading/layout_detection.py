@@ -1,7 +1,7 @@
 """Look at a part of a tree, and find out which layouts it has.
 
 Only some children of each directory are read, spread over all of them, and only so many nodes in total. So a tree of
-any size takes a few seconds. What was found is then read, up to a limit, to count its groups and offsets.
+any size takes a few seconds. The layouts found are then read, up to a limit, to count their groups and offsets.
 """
 
 from __future__ import annotations
