@@ -75,8 +75,8 @@ def export(
     Nodes without a valid offset are left out and reported; the exit code is then 9. With --from-snapshot, the offsets
     come from a snapshot, and ZooKeeper is not contacted. The latest snapshot is used unless --at chooses another.
 
-    With --layout, the command exports the offsets of another system in ZooKeeper. The file has the next message to read,
-    whatever that system stores.
+    With --layout, the command exports the offsets of another system in ZooKeeper. The file always has the next message
+    to read.
 
     \b
     Example:

@@ -109,8 +109,8 @@ def audit(
 
     DEST is a folder or any other location that Spark can write to. It contains the audit of one ZooKeeper cluster. Give
     the same --groups, --topics and --layout in each run. With --layout, it records the offsets of another system in
-    ZooKeeper. After any interruption, the next run continues where the last one
-    stopped. Without a connection to ZooKeeper it retries, unless --once is given.
+    ZooKeeper. After any interruption, the next run continues where the last one stopped. Without a connection to
+    ZooKeeper it retries, unless --once is given.
 
     With -b, each commit has the log start and log end of its partition, which are read after the offset. --show then
     shows the lag that it left. If no broker answers, --once exits with code 9.

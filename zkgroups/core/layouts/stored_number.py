@@ -1,4 +1,4 @@
-"""What the stored number is: the next message to read, or the last one that was processed.
+"""The meaning of a stored number: the next message to read, or the last one that was processed.
 
 Kafka and zkgroups store the next message. Some systems store the last processed one, which is one less. This module is
 the only place that adds or subtracts the one.
