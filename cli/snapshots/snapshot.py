@@ -110,7 +110,7 @@ def snapshot(options: Options, /, destination: str, dry_run: bool, layout: Layou
     `plot` show the lag. If no broker answers, the snapshot is taken without log ends, and the exit code is 9.
 
     With --layout, the command reads the offsets of another system in ZooKeeper, as the next message to read. Most of
-    its groups have no owners and members. Snapshots of several layouts can share one DEST: each is a cluster of its own.
+    its groups have no owners and members. Snapshots of several layouts can share one DEST, as if of several clusters.
 
     Starting Spark takes seconds, and many times the processor time of a small snapshot. --engine local works in this
     process, so that cron can take a snapshot every minute. Both engines write the same files, and can share one DEST.
