@@ -11,8 +11,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..core.layouts.legacy import LEGACY
-from ..core.layouts.parse_layout import parse_layout
 from ..core.znodes.names import check_group
 from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, join
 from ..deadline import Deadline
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
     from .session.credentials import SessionCredentials
     from .session.security import Digest, Sasl, Tls
 
+LEGACY: Final = "legacy"
+"""The layout of Kafka's own consumers."""
 STALE_AFTER: Final = 90 * 86_400.0
 """In seconds. Groups without a commit for that long are probably unused."""
 
@@ -175,10 +175,11 @@ class Registry:
         With a `layout`, raise it if the root of the layout is missing. Without this check, `groups()` and `describe()`
         return nothing in these cases.
         """
-        if (found := parse_layout(layout)).has_registrations:
+        other = _other_layout(layout)
+        if other is None or other.has_registrations:
             chroot_check.require_root(self._context.session, self._context.deadline())
         else:
-            chroot_check.require_node(self._context.session, found.root, self._context.deadline())
+            chroot_check.require_node(self._context.session, other.root, self._context.deadline())
 
     # Groups
 
@@ -193,10 +194,10 @@ class Registry:
 
         With a `layout`, return the groups that have offsets there.
         """
-        if (found := parse_layout(layout)) != LEGACY:
+        if (other := _other_layout(layout)) is not None:
             from .reading import layout_reader
 
-            return layout_reader.groups_of(self._context, found)
+            return layout_reader.groups_of(self._context, other)
         return sorted(self._context.session.children(CONSUMERS, deadline=self._context.deadline()) or [])
 
     def offsets(
@@ -210,14 +211,15 @@ class Registry:
         `layout` says where the offsets are, if not where Kafka's own consumers keep them: `storm:/kafkastorm`, or any
         other text that docs/layouts.md explains. Each offset is the next message to read, whatever is stored.
         """
-        from .reading import group_reader, layout_reader
+        names = self.groups(layout) if groups is None else [check_group(name) for name in groups]
+        if (other := _other_layout(layout)) is not None:
+            from .reading import layout_reader
 
-        found = parse_layout(layout)
-        names = self.groups(found) if groups is None else [check_group(name) for name in groups]
-        if found == LEGACY:
-            return group_reader.every_offset(self._context, names)
-        read = layout_reader.read_offsets(self._context, found, names)
-        return (each.found for _group, offsets in read for each in offsets)
+            read = layout_reader.read_offsets(self._context, other, names)
+            return (each.found for _group, offsets in read for each in offsets)
+        from .reading import group_reader
+
+        return group_reader.every_offset(self._context, names)
 
     def describe(
         self, groups: Iterable[str] | None = None, *, layout: Layout | str = LEGACY
@@ -228,13 +230,15 @@ class Registry:
         other than Kafka register no instances.
         """
         from ..core.znodes.describe_group import describe
-        from .reading import group_reader, layout_reader
 
-        found = parse_layout(layout)
-        names = self.groups(found) if groups is None else [check_group(name) for name in groups]
-        if found == LEGACY:
-            return map(describe, group_reader.read_groups(self._context, names))
-        return map(describe, layout_reader.read_groups(self._context, found, names))
+        names = self.groups(layout) if groups is None else [check_group(name) for name in groups]
+        if (other := _other_layout(layout)) is not None:
+            from .reading import layout_reader
+
+            return map(describe, layout_reader.read_groups(self._context, other, names))
+        from .reading import group_reader
+
+        return map(describe, group_reader.read_groups(self._context, names))
 
     def created_at(self, groups: Iterable[str]) -> dict[str, datetime]:
         """Return when each group was created. Missing and unreadable groups are left out."""
@@ -351,3 +355,14 @@ def _kazoo_acls(policy: AclPolicy | None) -> KazooAcls:
     from .session.acl import kazoo_acls
 
     return kazoo_acls(policy)
+
+
+def _other_layout(layout: Layout | str) -> Layout | None:
+    """Return a layout other than the legacy one; None for that, without importing the others."""
+    if layout == LEGACY:
+        return None
+    from ..core.layouts import legacy
+    from ..core.layouts.parse_layout import parse_layout
+
+    found = parse_layout(layout)
+    return None if found == legacy.LEGACY else found
