@@ -23,6 +23,7 @@ from zkgroups.core.znodes.values import ForbiddenNode
 from zkgroups.spark import Table
 from zkgroups.spark.source.tables import SCHEMAS
 from zkgroups.tables import table_reader
+from zkgroups.tables.rows import ROWS, batch_of
 from zkgroups.tables.arrow_columns import offset_columns
 from zkgroups.tables.arrow_schema import arrow_schema
 from zkgroups.zookeeper.reading.tree_walk import PartDirectory
@@ -195,7 +196,7 @@ def offsets(blocks: Iterable[Block[PartDirectory]], *, plain: bool) -> Any:
     if plain:
         found = table_reader._plain_columns(blocks)
         return None if found is None else table_reader._plain_batch(blocks, found, owners.of, "zk1")
-    return table_reader._batch(Table.OFFSETS, table_reader._offset_rows(blocks, owners.of), "zk1")
+    return batch_of(Table.OFFSETS, table_reader._offset_rows(blocks, owners.of), "zk1")
 
 
 def without_the_time(batch: Any) -> Any:
@@ -251,7 +252,7 @@ def test_members_and_owners_of_every_kind_make_rows_that_arrow_takes(some: list[
         (Table.OWNERS, table_reader._owner_rows, PartDirectory("g", Part.OWNERS, "b'orders'")),
     ):
         there = block(place, [name for name, _ in some], [each for _, each in some])
-        batch = table_reader._batch(table, rows([there]), "zk1")
+        batch = batch_of(table, rows([there]), "zk1")
         batch.validate(full=True)
         assert batch.num_rows == len(some)
         assert batch.schema.equals(arrow_schema(COLUMNS[table]))
@@ -290,7 +291,7 @@ def test_a_batch_has_about_the_configured_number_of_rows() -> None:
     sizes = []
     while some := table_reader._next_blocks(blocks):
         sizes.append(sum(each.count for each in some))
-    assert sizes == [table_reader.ROWS] * 5
+    assert sizes == [ROWS] * 5
 
 
 def test_large_nodes_make_batches_of_fewer_rows() -> None:
