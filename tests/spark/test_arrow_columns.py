@@ -23,9 +23,9 @@ from zkgroups.core.znodes.values import ForbiddenNode
 from zkgroups.spark import Table
 from zkgroups.spark.source.tables import SCHEMAS
 from zkgroups.tables import table_reader
-from zkgroups.tables.rows import ROWS, batch_of
 from zkgroups.tables.arrow_columns import offset_columns
 from zkgroups.tables.arrow_schema import arrow_schema
+from zkgroups.tables.rows import ROWS, batch_of
 from zkgroups.zookeeper.reading.tree_walk import PartDirectory
 from zkgroups.zookeeper.requests.bulk_read import Block, Siblings
 from zkgroups.zookeeper.requests.multiread_format import (
