@@ -204,6 +204,21 @@ def test_many_batches_are_merged_and_read_as_before(
     assert (description.groups, description.topics, description.ensemble.cluster) == (None, None, zookeeper_hosts)
 
 
+def test_without_its_last_commits_an_audit_finds_them_in_merged_pieces(
+    zookeeper_hosts: str, raw: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zkgroups.audit.audit.MERGE_FACTOR", 2)
+    plant(raw, {"g/offsets/t/0": b"5"})
+    for offset in (6, 7):
+        record(tmp_path, zookeeper_hosts)
+        raw.set("/consumers/g/offsets/t/0", b"%d" % offset)
+    [merged] = journal(tmp_path).pieces()
+    assert merged.level == 1
+    shutil.rmtree(tmp_path / "standing")
+    record(tmp_path, zookeeper_hosts)
+    assert [(row["before"], row["offset"]) for row in rows(tmp_path)] == [(None, 5), (5, 6), (6, 7)]
+
+
 def test_a_lost_position_costs_a_full_read_and_repeats_no_commit(
     zookeeper_hosts: str, raw: KazooClient, tmp_path: Path
 ) -> None:
