@@ -34,6 +34,7 @@ ORDER = (
     "migration",
     "spark",
     "gateway",
+    "serve",
     "cli",
 )
 # The broker layer stands alone: it works without ZooKeeper.
@@ -60,6 +61,8 @@ HOMES = {
     "yaml": {"cli"},
     "rich": {"cli"},
     "docker": {"testing"},
+    "starlette": {"serve", "cli"},
+    "uvicorn": {"serve", "cli"},
     # Its package has the name of one of our folders.
     "kafka-python": {"kafka"},
     "cryptography": {"kafka"},
@@ -131,6 +134,8 @@ MAY_READ_WALL_CLOCK = (
     "zkgroups/gateway/zookeeper_storage/members.py",
     "zkgroups/gateway/zookeeper_storage/storage.py",
     "zkgroups/migration/",
+    "zkgroups/serve/sweep/sweeper.py",
+    "zkgroups/serve/web/pages.py",
     "zkgroups/snapshots/snapshot.py",
     "zkgroups/spark/",
     "zkgroups/storage/choose_snapshot.py",
@@ -149,6 +154,7 @@ MAY_START_THREADS = (
     "zkgroups/kafka/wire/runner.py",
     "zkgroups/messages/",
     "zkgroups/migration/engines/local_threads.py",
+    "zkgroups/serve/sweep/sweeper.py",
     "zkgroups/spark/spark_thread.py",
     "zkgroups/testing/",
     "zkgroups/zookeeper/session/proof_sender.py",
@@ -165,6 +171,7 @@ LOGGERS = (
     "zkgroups.librdkafka",
     "zkgroups.member",
     "zkgroups.migration",
+    "zkgroups.serve",
     "zkgroups.session",
     "zkgroups.spark",
     "zkgroups.watch",

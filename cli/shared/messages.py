@@ -59,10 +59,10 @@ def set_up_logging(options: Options) -> None:
     warnings.showwarning = lambda message, *_: say(options, f"zkgroups: {message}")
 
 
-def show_gateway_warnings(options: Options) -> None:
-    """Show the warnings of the gateway without `-v` too, and also with `--quiet`, because it keeps running.
+def show_warnings(options: Options, logger: str) -> None:
+    """Show the warnings of a server without `-v` too, and also with `--quiet`, because it keeps running.
 
-    A warning is left out if stderr is a full pipe, because the gateway must go on.
+    A warning is left out if stderr is a full pipe, because the server must go on.
     """
     import logging
 
@@ -74,7 +74,7 @@ def show_gateway_warnings(options: Options) -> None:
             if stderr_is_writable(0):
                 complain(record.getMessage())
 
-    logging.getLogger("zkgroups.gateway").addHandler(Shown(logging.WARNING))
+    logging.getLogger(logger).addHandler(Shown(logging.WARNING))
 
 
 def stderr_is_writable(seconds: float = _LONGEST_WAIT) -> bool:

@@ -29,10 +29,10 @@ class ChangedGroups:
 class GroupChanges:
     """The groups that change, from now on. Make it with `registry.group_changes()`.
 
-    >>> changes = registry.group_changes()  # doctest: +SKIP
-    >>> while changes.begin():
-    ...     for group in changes.wait(timeout=60).groups:
-    ...         print(registry.group(group).describe().state)
+    >>> with registry.group_changes() as changes:  # doctest: +SKIP
+    ...     while changes.begin():
+    ...         for group in changes.wait(timeout=60).groups:
+    ...             print(registry.group(group).describe().state)
 
     Servers support it since ZooKeeper 3.6. `ignored` parts of groups are not reported: commits change `offsets`
     thousands of times a second in a large cluster.

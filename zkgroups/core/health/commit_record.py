@@ -75,7 +75,7 @@ def observe(
     """
     number = UNKNOWN_LAG if lag is None else lag
     behind = number > allowed_lag
-    if record is None or commit.version < record.commit.version or commit.created_ms != record.commit.created_ms:
+    if record is None or _is_recreated(record.commit, commit):
         return CommitRecord(
             commit,
             since_ms=commit.committed_ms,
@@ -91,6 +91,7 @@ def observe(
     is_late = 2 * (now_ms - record.late[0]) >= window_ms
     if commit == record.commit and number == record.lag and not is_late:
         return record
+    is_first_lag = record.lag == UNKNOWN_LAG
     moved, back = commit.offset != record.commit.offset, commit.offset < record.commit.offset
     # While it has not recovered, a second step back does not lower the offset to recover.
     was_behind_highest = record.commit.offset < record.highest
@@ -102,8 +103,18 @@ def observe(
         highest=highest,
         rewound_ms=now_ms if back else record.rewound_ms if commit.offset < highest else 0,
         lag=number if lag is not None else record.lag,
-        behind_ms=(record.behind_ms or now_ms) if behind or (lag is None and record.behind_ms) else 0,
-        rising_ms=now_ms if UNKNOWN_LAG < number < record.lag else record.rising_ms,
+        behind_ms=_behind_ms(record, commit, now_ms) if behind or (lag is None and record.behind_ms) else 0,
+        rising_ms=now_ms if UNKNOWN_LAG < number < record.lag or is_first_lag else record.rising_ms,
         early=record.late if is_late else record.early,
         late=(now_ms, commit.offset) if is_late else record.late,
     )
+
+
+def _is_recreated(before: Commit, now: Commit) -> bool:
+    """Return True if the znode was deleted and created again. An audit does not record when it was created."""
+    return now.version < before.version or (before.created_ms != now.created_ms and before.created_ms != 0)
+
+
+def _behind_ms(record: CommitRecord, commit: Commit, now_ms: int) -> int:
+    """Return since when it is behind. If no lag was known before, it may be since the last commit."""
+    return record.behind_ms or (commit.committed_ms if record.lag == UNKNOWN_LAG else now_ms)

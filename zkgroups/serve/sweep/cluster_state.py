@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from ...core.health.commit_record import Commit, observe
 from ...core.kafka_values import OffsetRange
 from ...core.offsets.lag import GroupLag, LogRanges, group_lag, partitions_of_group
 from ...core.times import to_ms
@@ -45,6 +46,12 @@ class ClusterState:
         self._rules = rules
         self._findings = Findings(stale_ms=rules.limits.stale_ms)
         self._checked_ms = 0
+
+    def add_past(self, group: str, at: TopicPartition, commit: Commit, seen_ms: int) -> None:
+        """Add a commit that was seen before the server started."""
+        records = self.past.setdefault(group, GroupHistory()).records
+        window_ms = self._rules.limits.window_ms
+        records[at] = observe(records.get(at), commit, None, now_ms=seen_ms, window_ms=window_ms)
 
     def replace_all(self, found: Sequence[ReadGroup], topics: Collection[str] | None, now_ms: int) -> None:
         """Replace all groups after a complete sweep."""

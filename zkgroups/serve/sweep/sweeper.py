@@ -47,13 +47,12 @@ class Sweeper:
         connect: Callable[[], Registry],
         brokers: Brokers | None,
         settings: SweepSettings,
-        *,
-        state: ClusterState | None = None,
     ) -> None:
         self._connect = connect
         self._settings = settings
-        self._state = state or ClusterState(Rules(settings.limits, asks_brokers=brokers is not None))
-        self._brokers = None if brokers is None else BrokerReader(brokers, self._state.ends)
+        self.state = ClusterState(Rules(settings.limits, asks_brokers=brokers is not None))
+        """All that is remembered between two sweeps. Change it only before `start`."""
+        self._brokers = None if brokers is None else BrokerReader(brokers, self.state.ends)
         self._zookeeper = SourceState()
         self._stats = SweepStats()
         self._ended = threading.Event()
@@ -145,7 +144,7 @@ class Sweeper:
         found = _read(context, registry.groups())
         read_ms = _now_ms()
         self._read_brokers(found, is_complete=True)
-        self._state.replace_all(found, topics, _now_ms())
+        self.state.replace_all(found, topics, _now_ms())
         requests = _sent_since(before, context.session.requests_sent)
         self._note_success(registry, read_ms)
         self._stats = replace(
@@ -176,7 +175,7 @@ class Sweeper:
         changed = changes.wait(timeout, pause=PAUSE)
         if not self._settings.live or not changed or self._ended.is_set():
             return False
-        if changed.everything or len(changed.groups) > max(10.0, MANY * len(self._state.groups)):
+        if changed.everything or len(changed.groups) > max(10.0, MANY * len(self.state.groups)):
             return True
         self._guarded(lambda: self._sweep_some(registry, changed.groups))
         return False
@@ -187,7 +186,7 @@ class Sweeper:
         before = context.session.requests_sent
         found = _read(context, sorted(names))
         self._read_brokers(found, is_complete=False)
-        self._state.replace_some(found, _now_ms())
+        self.state.replace_some(found, _now_ms())
         requests = _sent_since(before, context.session.requests_sent)
         self._stats = replace(self._stats, requests=self._stats.requests + requests)
         self._publish()
@@ -218,8 +217,8 @@ class Sweeper:
             zookeeper=self._zookeeper,
             brokers=None if self._brokers is None else self._brokers.state,
             live=self._settings.live and self._changes is not None and self._changes.is_live,
-            groups=self._state.groups,
-            topics=self._state.topics,
+            groups=self.state.groups,
+            topics=self.state.topics,
             stats=self._stats,
         )
 
