@@ -94,7 +94,7 @@ def judge(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
     >>> record = observe(None, commit, lag=7, now_ms=900_000, window_ms=225_000)
     >>> facts = PartitionFacts(Hold.OWNED, members=1, lag=7, note=None, record=record)
     >>> judge(facts, 900_000, Limits()).reason
-    'no commit for 13m, although 7 messages wait'
+    'no commit for 13m, 7 messages wait'
     """
     if facts.moved:
         return Verdict(Status.MOVED, Severity.INFO, facts.moved)
@@ -107,9 +107,9 @@ def _judge_hold(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict |
     since = f" for {_text(now_ms - facts.hold_since_ms)}" if facts.hold_since_ms else ""
     match facts.hold:
         case Hold.BLOCKED:
-            return Verdict(Status.BLOCKED, Severity.ERROR, f"held by {facts.holder}, which does not subscribe{since}")
+            return Verdict(Status.BLOCKED, Severity.ERROR, f"held{since} by {facts.holder}, which does not subscribe")
         case Hold.ORPHANED:
-            return Verdict(Status.ORPHANED, Severity.ERROR, f"held by {facts.holder}, which is not registered{since}")
+            return Verdict(Status.ORPHANED, Severity.ERROR, f"held{since} by {facts.holder}, which is not registered")
         case Hold.UNOWNED:
             lasting = now_ms - facts.hold_since_ms >= limits.rebalance_ms
             return Verdict(Status.UNOWNED, Severity.ERROR if lasting else Severity.WARNING, f"no member owns it{since}")
@@ -126,12 +126,9 @@ def _judge_lag(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
     if not facts.members and silent_ms > limits.stale_ms:
         return Verdict(Status.STALE, Severity.INFO, f"no member, and no commit for {_text(silent_ms)}")
     if silent_ms > patience_ms and _has_waited(facts, record, now_ms, patience_ms):
-        who = "" if facts.members else "no member, and "
-        return Verdict(
-            Status.STOP,
-            Severity.ERROR,
-            f"{who}no commit for {_text(silent_ms)}, although {_messages(facts.lag)}",
-        )
+        who = "" if facts.members else ", no member is registered"
+        reason = f"no commit for {_text(silent_ms)}, {messages_wait(facts.lag)}{who}"
+        return Verdict(Status.STOP, Severity.ERROR, reason)
     if record.rewound_ms and now_ms - record.rewound_ms <= limits.window_ms:
         back = record.highest - record.commit.offset
         return Verdict(Status.REWIND, Severity.ERROR, f"the offset went back, and {back} messages are read again")
@@ -142,7 +139,7 @@ def _judge_lag(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
         return Verdict(Status.WARN, Severity.WARNING, "messages were deleted before they were read")
     if min(now_ms - record.rising_ms, now_ms - record.behind_ms) >= limits.window_ms:
         return Verdict(Status.WARN, Severity.WARNING, f"the lag has not fallen for {_text(now_ms - record.rising_ms)}")
-    return Verdict(Status.OK, None, f"{_messages(facts.lag)}, and the group makes progress")
+    return Verdict(Status.OK, None, messages_wait(facts.lag))
 
 
 def _unknown_lag(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
@@ -181,8 +178,13 @@ def _stalls(record: CommitRecord, now_ms: int, limits: Limits) -> bool:
     return standing and record.commit.version > record.since_version
 
 
-def _messages(lag: int) -> str:
-    return f"{lag} messages wait" if lag != 1 else "1 message waits"
+def messages_wait(lag: int) -> str:
+    """Describe a lag.
+
+    >>> messages_wait(1), messages_wait(12345)
+    ('1 message waits', '12,345 messages wait')
+    """
+    return f"{lag:,} messages wait" if lag != 1 else "1 message waits"
 
 
 def _text(ms: int) -> str:

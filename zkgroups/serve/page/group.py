@@ -15,6 +15,7 @@ from .numbers import UNKNOWN, count, exact, moment, rate, seconds, since, time_o
 from .overview import catch_up
 from .parts import Heading, badge, cell, pager, severity_class, table
 from .queries import paged
+from .timeline import timeline
 
 PARTITIONS_PER_PAGE: Final = 200
 STRIP_CELLS: Final = 1000
@@ -43,6 +44,7 @@ def group_page(group: GroupPicture, page: int, now_ms: int) -> Html:
         _section("Lag and commits", _history(group)),
         _section("Partitions", _partitions(shown, owners, now_ms)),
         pager("Pages of partitions", page, pages, (before, after), numbers),
+        _timeline(group, owners, now_ms),
         _section("Recent events", _events(group.events)),
         _section("Findings of the doctor", _findings(group)),
     )
@@ -189,6 +191,7 @@ def _partitions(partitions: Sequence[PartitionPicture], owners: Owners, now_ms: 
     headings = [
         Heading("Status"),
         Heading("Partition"),
+        Heading("Reason"),
         Heading("Owner"),
         Heading("Offset", "number"),
         Heading("In the log", help="The committed offset between log start and log end"),
@@ -209,7 +212,7 @@ def _partition(each: PartitionPicture, owners: Owners, now_ms: int) -> Html:
         where = svg.position(log.start, log.end, each.offset, label)
     return element(
         "tr",
-        cell(badge(each.verdict), element("span", each.verdict.reason, class_="reason"), class_="status"),
+        cell(badge(each.verdict)),
         element(
             "th",
             element("a", each.at.topic, href=topic_path(each.at.topic)),
@@ -217,7 +220,8 @@ def _partition(each: PartitionPicture, owners: Owners, now_ms: int) -> Html:
             scope="row",
             class_="name",
         ),
-        cell(_swatch(owners, owner), " ", owner, class_="owner") if owner is not None else cell(UNKNOWN),
+        cell(each.verdict.reason, class_="reason", title=each.verdict.reason),
+        cell(_swatch(owners, owner), " ", owner, class_="owner", title=owner) if owner is not None else cell(UNKNOWN),
         cell(exact(each.offset), class_="number"),
         cell(where),
         cell(exact(None if log is None else log.end), class_="number"),
@@ -243,6 +247,11 @@ def _history(group: GroupPicture) -> Html:
 
 
 # Events and findings
+
+
+def _timeline(group: GroupPicture, owners: Owners, now_ms: int) -> Html | None:
+    drawn = timeline(group, lambda name: _color(owners.get(name, 0)), now_ms)
+    return None if drawn is None else _section("Owners over time", drawn)
 
 
 def _events(events: Sequence[GroupEvent]) -> Html:

@@ -15,8 +15,9 @@ from .parts import SHOWN, Heading, badge, cell, pager, severity_class, table
 from .queries import PER_PAGE, Query, paged
 
 _COLUMNS: Final = (
-    ("Status", "status", "", "The status of the worst partition, and why"),
+    ("Status", "status", "", "The status of the worst partition"),
     ("Group", "group", "", None),
+    ("Reason", "", "", None),
     ("Lag", "lag", "number", "Messages between the committed offsets and the log ends"),
     ("Time lag", "time-lag", "number", "Age of the oldest first unread message"),
     ("Trend", "", "trend", "Lag in the last sweeps"),
@@ -37,8 +38,7 @@ def overview(picture: Picture, query: Query, now_ms: int) -> Html:
     first = (page - 1) * PER_PAGE
     return joined(
         element("h1", "Consumer groups", class_="hidden"),
-        _filters(found, query),
-        _search(query),
+        element("div", _filters(found, query), _search(query), class_="tools"),
         table("Groups", _headings(query), _rows(shown, now_ms), class_="groups", empty=_empty(picture, query)),
         pager(
             "Pages of groups",
@@ -126,16 +126,22 @@ def _rows(groups: Iterable[GroupPicture], now_ms: int) -> Iterable[Html]:
         lags = [point.lag for point in group.trend]
         yield element(
             "tr",
-            cell(badge(group.verdict), element("span", group.verdict.reason, class_="reason"), class_="status"),
+            cell(badge(group.verdict)),
             element("th", element("a", group.name, href=group_path(group.name)), scope="row", class_="name"),
-            cell(count(group.lag), class_="number strong", title=exact(group.lag)),
-            cell(seconds(group.time_lag), class_="number"),
+            cell(group.verdict.reason, class_="reason", title=group.verdict.reason),
+            cell(count(group.lag), class_="number strong", title=exact(group.lag), label="Lag"),
+            cell(seconds(group.time_lag), class_="number", label="Time lag"),
             cell(svg.sparkline(lags, _trend(lags)), class_="trend"),
-            cell(rate(group.consumed), class_="number"),
-            cell(rate(group.produced), class_="number"),
-            cell(catch_up(group), class_="number"),
-            cell(exact(group.unowned) if group.unowned else UNKNOWN, class_="number"),
-            cell(since(group.last_commit_ms, now_ms), class_="number", title=moment(group.last_commit_ms)),
+            cell(rate(group.consumed), class_="number", label="Consumed"),
+            cell(rate(group.produced), class_="number", label="Produced"),
+            cell(catch_up(group), class_="number", label="Catch-up"),
+            cell(exact(group.unowned) if group.unowned else UNKNOWN, class_="number", label="Unowned"),
+            cell(
+                since(group.last_commit_ms, now_ms),
+                class_="number",
+                title=moment(group.last_commit_ms),
+                label="Last commit",
+            ),
             data_key=group.name,
             class_=severity_class(group.verdict.severity),
         )

@@ -63,9 +63,11 @@ def _heading(heading: Heading) -> Html:
     return element("th", text, scope="col", class_=heading.class_ or None, aria_sort=heading.sorted, title=heading.help)
 
 
-def cell(*children: Html | str | None, class_: str | None = None, title: str | None = None) -> Html:
-    """Return a cell of a table."""
-    return element("td", *children, class_=class_, title=title)
+def cell(
+    *children: Html | str | None, class_: str | None = None, title: str | None = None, label: str | None = None
+) -> Html:
+    """Return a cell of a table. On a narrow screen without headings, it has the label."""
+    return element("td", *children, class_=class_, title=title, data_label=label)
 
 
 def sources(picture: Picture, now_ms: int) -> Html:

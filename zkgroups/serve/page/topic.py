@@ -65,8 +65,9 @@ def _groups(groups: Sequence[GroupPicture], topic: str, now_ms: int) -> Html:
         rows.append(
             element(
                 "tr",
-                cell(badge(group.verdict), element("span", group.verdict.reason, class_="reason"), class_="status"),
+                cell(badge(group.verdict)),
                 element("th", element("a", group.name, href=group_path(group.name)), scope="row", class_="name"),
+                cell(group.verdict.reason, class_="reason", title=group.verdict.reason),
                 cell(exact(len(here)), class_="number"),
                 cell(count(sum(lags) if lags else None), class_="number strong"),
                 cell(seconds(max(times, default=None)), class_="number"),
@@ -78,6 +79,7 @@ def _groups(groups: Sequence[GroupPicture], topic: str, now_ms: int) -> Html:
     headings = [
         Heading("Status"),
         Heading("Group"),
+        Heading("Reason"),
         Heading("Partitions", "number"),
         Heading("Lag here", "number"),
         Heading("Time lag", "number"),

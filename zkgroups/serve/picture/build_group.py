@@ -45,7 +45,7 @@ def build_group(
     builder = _Builder(group, past, ends, rules, now_ms)
     partitions = tuple(builder.partition(each) for each in lag.partitions)
     builder.note_members(partitions)
-    verdict = judge_group(group.state, [each.verdict for each in partitions])
+    verdict = judge_group(group.state, [each.verdict for each in partitions], lag.total)
     past.see_verdict(verdict, now_ms)
     past.keep_only(each.at for each in partitions)
     if is_complete_sweep:

@@ -23,6 +23,10 @@ CHECK_EVERY_MS: Final = 60_000
 """How often the doctor's checks run on all groups. They take a third of the time of a sweep."""
 
 
+CONFIRMED_AFTER: Final = 2
+"""The number of checks after which all findings are shown: the first sweeps check, too."""
+
+
 class ReadGroup(NamedTuple):
     """A group as it was read, and its description."""
 
@@ -46,6 +50,7 @@ class ClusterState:
         self._rules = rules
         self._findings = Findings(stale_ms=rules.limits.stale_ms)
         self._checked_ms = 0
+        self._sweeps = 0
 
     def add_past(self, group: str, at: TopicPartition, commit: Commit, seen_ms: int) -> None:
         """Add a commit that was seen before the server started."""
@@ -56,7 +61,8 @@ class ClusterState:
     def replace_all(self, found: Sequence[ReadGroup], topics: Collection[str] | None, now_ms: int) -> None:
         """Replace all groups after a complete sweep."""
         now_ms = _not_before_commits(found, now_ms)
-        checks = now_ms - self._checked_ms >= CHECK_EVERY_MS
+        checks = self._sweeps < CONFIRMED_AFTER or now_ms - self._checked_ms >= CHECK_EVERY_MS
+        self._sweeps += 1
         if checks:
             self._checked_ms = now_ms
         names = {each.view.group for each in found}
