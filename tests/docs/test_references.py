@@ -318,8 +318,11 @@ def test_the_compose_file_publishes_on_loopback_only_and_has_health_checks() -> 
     for service in services.values():
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
         assert service["healthcheck"]["test"]
-    servers = services.keys() - {"kafka", "gateway"}
-    assert (set(services["kafka"]["depends_on"]), set(services["gateway"]["depends_on"])) == (servers, {"kafka"})
+    servers = {name for name in services if name.startswith("zookeeper")}
+    depends_on = {name: set(service.get("depends_on", ())) for name, service in services.items()}
+    assert depends_on["kafka"] == servers
+    assert depends_on["gateway"] == depends_on["serve"] == {"kafka"}
+    assert (depends_on["prometheus"], depends_on["grafana"]) == ({"serve"}, {"prometheus"})
 
 
 def test_the_gateway_in_the_compose_file_has_valid_options_and_all_files_that_it_needs() -> None:
