@@ -4,11 +4,11 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 # What a test needs and cannot have fails `make test`; to have it skipped instead: make test ZKGROUPS_REQUIRE=
-ZKGROUPS_REQUIRE ?= zookeeper,spark,kafka
+ZKGROUPS_REQUIRE ?= zookeeper,spark,kafka,web
 QUICK := not soak and not zookeeper and not spark and not kafka and not docker and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help install upgrade java demo lint check test servers pythons soak mutate proofs bench docs clean
+.PHONY: help install upgrade java web demo lint check test servers pythons soak mutate proofs bench docs clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-8s %s\n' "$$name" "$$text"; done
@@ -24,6 +24,9 @@ upgrade: $(INSTALLED) ## Install the newest packages that setup.cfg allows, and 
 java:
 	@scripts/setup java
 
+web: $(INSTALLED)
+	@scripts/setup web
+
 demo: java $(INSTALLED) ## Run the guided tour on a temporary ZooKeeper
 	@$(BIN)/zkgroups demo
 
@@ -36,7 +39,7 @@ check: lint ## Check style and types, and run the tests that need no server
 	$(BIN)/pytest -q -n auto -m "$(QUICK)"
 
 # Four processes begin with the tests of Spark, of Spark with brokers, of the new broker, and of the old broker.
-test: java $(INSTALLED) ## Run all tests, on real servers (ZKGROUPS_TEST_RELEASE: of this release of ZooKeeper)
+test: java web $(INSTALLED) ## Run all tests, on real servers (ZKGROUPS_TEST_RELEASE: of this release of ZooKeeper)
 	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 4
 
 # On a quiet machine this takes most of an hour.
