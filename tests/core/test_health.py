@@ -238,7 +238,8 @@ def test_a_message_older_than_all_observations_gets_the_time_that_a_broker_repor
     history.add_message(NOW - 100 * SECOND, 50)
     history.add_message(NOW - SECOND, 60)  # not older than the oldest point
     assert history.written_ms(49) is None
-    assert history.written_ms(74) == NOW - 50 * SECOND
+    assert history.written_ms(50) == NOW - 100 * SECOND
+    assert history.written_ms(75) == NOW - 100 * SECOND + 25 * 100 * SECOND // 49
     assert history.first_end == 50
 
 

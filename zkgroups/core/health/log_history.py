@@ -54,8 +54,8 @@ class LogHistory:
     def add_message(self, ms: int, offset: int) -> None:
         """Add the time of a message that is older than all points, as a broker reported it."""
         if self._ends and offset < self._ends[0] and ms <= self._times[0]:
-            self._times.insert(0, ms)
-            self._ends.insert(0, offset)
+            self._times = array("q", [ms, ms]) + self._times
+            self._ends = array("q", [offset, offset + 1]) + self._ends
 
     def written_ms(self, offset: int) -> int | None:
         """Return when the message at this offset was written. None if it does not exist yet, or is older than this."""
