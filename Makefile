@@ -61,11 +61,12 @@ proofs: java $(INSTALLED) ## Make the changes that docs/guarantees.md names, one
 bench: java $(INSTALLED) ## Run all benchmarks, one after the other
 	@set -e; for file in benchmarks/[!_]*.py; do $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done
 
-docs: java $(INSTALLED) ## Generate the references and pictures in docs from the code and the commands
+docs: java web $(INSTALLED) ## Generate the references and pictures in docs from the code and the commands
 	$(BIN)/python scripts/cli_reference.py
 	$(BIN)/python scripts/rebalance_reference.py
 	$(BIN)/python scripts/coordinator_reference.py
 	$(BIN)/python scripts/pictures.py
+	PYTHONPATH=. $(BIN)/python scripts/page_pictures.py
 
 clean: ## Delete .venv and all other generated files
 	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -110,7 +111,7 @@ def gateway(options: Options, /, **given: Any) -> None:
     with kept as (storage, config, routes):
         from zkgroups.gateway import Gateway
 
-        show_warnings(options, "zkgroups.gateway")
+        show_warnings(options, logging.getLogger("zkgroups.gateway"))
         running = banner(options, settings, memory=given["memory"])
         recorded = asyncio.run(_run(options, settings, Gateway(settings, config, storage, routes), running))
     raise_recorded(recorded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -117,7 +118,7 @@ def serve(options: Options, /, **given: Any) -> None:
     access = access_of(given["users_file"], given["token_file"], [*given["host_names"], listen.host])
     tls = listening_tls(given["listen_cert"], given["listen_key"], given["listen_client_ca"])
     check_exposure(listen.host, access, has_client_ca=given["listen_client_ca"] is not None, told=given["no_login"])
-    show_warnings(options, "zkgroups.serve")
+    show_warnings(options, logging.getLogger("zkgroups.serve"))
     with ExitStack() as stack:
         sweeper = stack.enter_context(_sweeper(options, given, stack))
         app = App(sweeper.publisher, _metric_settings(given), access)

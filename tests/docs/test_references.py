@@ -80,7 +80,18 @@ def test_every_dotted_name_exists(guide: str) -> None:
 
 LOGGERS = {
     f"zkgroups.{name}"
-    for name in ("claim", "consumer", "kafka", "librdkafka", "member", "migration", "session", "spark", "watch")
+    for name in (
+        "claim",
+        "consumer",
+        "kafka",
+        "librdkafka",
+        "member",
+        "migration",
+        "serve",
+        "session",
+        "spark",
+        "watch",
+    )
 }
 # Of dead letters: see zkgroups/messages/dead_letters.py.
 HEADERS = {f"zkgroups.{name}" for name in ("topic", "partition", "offset", "timestamp", "group", "attempts", "error")}
@@ -297,7 +308,7 @@ def test_the_properties_in_the_guides_can_be_parsed() -> None:
 
 
 def test_every_block_has_a_known_language() -> None:
-    known = {"console", "python", "text", "mermaid", "properties"}
+    known = {"console", "python", "text", "mermaid", "properties", "yaml"}
     assert {block.language for guide in GUIDES for block in blocks(guide)} <= known
     for guide in GUIDES:
         assert read(guide).count("\n```") == 2 * len(blocks(guide)), guide

@@ -220,7 +220,7 @@ def _partition(each: PartitionPicture, owners: Owners, now_ms: int) -> Html:
             scope="row",
             class_="name",
         ),
-        cell(each.verdict.reason, class_="reason", title=each.verdict.reason),
+        cell(each.verdict.reason, class_="reason"),
         cell(_swatch(owners, owner), " ", owner, class_="owner", title=owner) if owner is not None else cell(UNKNOWN),
         cell(exact(each.offset), class_="number"),
         cell(where),

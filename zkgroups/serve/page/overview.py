@@ -128,7 +128,7 @@ def _rows(groups: Iterable[GroupPicture], now_ms: int) -> Iterable[Html]:
             "tr",
             cell(badge(group.verdict)),
             element("th", element("a", group.name, href=group_path(group.name)), scope="row", class_="name"),
-            cell(group.verdict.reason, class_="reason", title=group.verdict.reason),
+            cell(group.verdict.reason, class_="reason"),
             cell(count(group.lag), class_="number strong", title=exact(group.lag), label="Lag"),
             cell(seconds(group.time_lag), class_="number", label="Time lag"),
             cell(svg.sparkline(lags, _trend(lags)), class_="trend"),

@@ -67,7 +67,7 @@ def _groups(groups: Sequence[GroupPicture], topic: str, now_ms: int) -> Html:
                 "tr",
                 cell(badge(group.verdict)),
                 element("th", element("a", group.name, href=group_path(group.name)), scope="row", class_="name"),
-                cell(group.verdict.reason, class_="reason", title=group.verdict.reason),
+                cell(group.verdict.reason, class_="reason"),
                 cell(exact(len(here)), class_="number"),
                 cell(count(sum(lags) if lags else None), class_="number strong"),
                 cell(seconds(max(times, default=None)), class_="number"),
