@@ -49,7 +49,7 @@ servers: java $(INSTALLED) ## Run the suites of registry, members, command and m
 pythons: java $(INSTALLED) ## Run `check`, and live tests of the core, on Python 3.12 and 3.13 (ZKGROUPS_PYTHONS)
 	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) scripts/pythons $(or $(ZKGROUPS_PYTHONS),3.12 3.13)
 
-soak: java $(INSTALLED) ## Long fault tests: kill snapshot runs (ZKGROUPS_SOAK_KILLS, 120) and members (ZKGROUPS_SOAK_ROUNDS, 30), cut off servers (ZKGROUPS_SOAK_CUTS, 20), break ensembles (ZKGROUPS_SOAK_ENSEMBLES, 10), run 200 members (ZKGROUPS_SOAK_MINUTES, 10), damage input (ZKGROUPS_SOAK_FUZZ, 600 seconds)
+soak: java $(INSTALLED) ## Long fault tests: kill snapshot runs (ZKGROUPS_SOAK_KILLS, 120) and members (ZKGROUPS_SOAK_ROUNDS, 30), cut off servers (ZKGROUPS_SOAK_CUTS, 20), break ensembles (ZKGROUPS_SOAK_ENSEMBLES, 10), run 200 members (ZKGROUPS_SOAK_MINUTES, 10), damage input (ZKGROUPS_SOAK_FUZZ, 600 seconds), serve for an hour (ZKGROUPS_SOAK_SERVE_MINUTES, 60)
 	ZKGROUPS_SEED=$${ZKGROUPS_SEED:-$$(date +%s)} ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -m soak -s
 
 mutate: java $(INSTALLED) ## Change the code at ZKGROUPS_MUTATIONS random places of each folder (100), one at a time, and print the changes that no test detects
