@@ -178,8 +178,8 @@ def readers(hosts: str, given: argparse.Namespace) -> dict[str, object]:
         threads += [threading.Thread(target=follow, args=(port, n, updates, ended)) for n in range(given.streams)]
         for thread in threads:
             thread.start()
-        for _ in range(4):
-            time.sleep(given.seconds / 4)
+        for _ in range(8):
+            time.sleep(given.seconds / 8)
             memories.append(memory(pid))
         ended.set()
         for thread in threads:

@@ -21,6 +21,7 @@ ORDER = (
     "core",
     "coordinator",
     "deadline",
+    "rare_collections",
     "secret_file",
     "storage",
     "zookeeper",

@@ -71,11 +71,12 @@ def recent_commits(destination: str) -> Iterator[PastSweep]:
 def _of_audit(folder: Path) -> Iterator[PastSweep]:
     """Yield the last commits of an audit, each as seen when it was written to ZooKeeper."""
     with arrow_errors(f"the audit in {folder} cannot be read"):
-        found = pa.concat_tables(
+        tables = [
             parquet.read_table(file, columns=_COLUMNS)
             for piece in _last_pieces(folder / "commits")
             for file in sorted((folder / "commits" / piece.name).glob("*.parquet"))
-        )
+        ]
+        found = pa.concat_tables(tables, promote_options="default")  # Spark's merged pieces differ in nullability
     if not len(found):
         return
     earliest = pc.subtract(pc.max(found.column("committed_at")), pa.scalar(KEPT))

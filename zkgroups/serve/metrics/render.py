@@ -25,11 +25,19 @@ _COARSER: Final = list(Granularity)
 
 
 class Rendered(NamedTuple):
-    """The metrics as bytes, without those that change with each scrape, and the numbers of series."""
+    """The metrics as bytes, without those that change with each scrape, and the numbers of series.
 
-    body: bytes
+    Each part has some families. They are not joined, because a hundred megabytes would be copied.
+    """
+
+    parts: tuple[bytes, ...]
     series: int
     left_out: int
+
+    @property
+    def body(self) -> bytes:
+        """All parts."""
+        return b"".join(self.parts)
 
 
 def render(picture: Picture, settings: MetricSettings, format: Format) -> Rendered:
@@ -37,12 +45,12 @@ def render(picture: Picture, settings: MetricSettings, format: Format) -> Render
     sets = (COMPATIBLE[settings.names], own.NAMES)
     wanted = _count(picture, sets, settings.granularity)
     chosen, count, most_groups = _within_limit(picture, sets, settings, wanted)
-    parts = [part for names in sets for part in _series(picture, names, chosen, format, most_groups)]
+    parts = [part.encode() for names in sets for part in _series(picture, names, chosen, format, most_groups)]
     if settings.names is MetricNames.KAFKA_EXPORTER:
         info = kafka_exporter.BUILD_INFO
-        parts += [info.header(format), lines(info, [(labels(version=VERSION), 1)])]
-    parts.append(own.of_server(picture, format, left_out=wanted - count))
-    return Rendered("".join(parts).encode(), count, wanted - count)
+        parts.append((info.header(format) + lines(info, [(labels(version=VERSION), 1)])).encode())
+    parts.append(own.of_server(picture, format, left_out=wanted - count).encode())
+    return Rendered(tuple(parts), count, wanted - count)
 
 
 def _within_limit(
@@ -106,7 +114,8 @@ def _of_partitions(cluster: str, names: SeriesNames, groups: Iterable[GroupPictu
         shown = names.partition_labels(cluster, group)
         for (family, value), part in zip(names.partitions, parts, strict=True):
             part.append(lines(family, zip(shown, map(value, group.partitions), strict=True)))
-    return ("".join(part) for part in parts)
+    while parts:
+        yield "".join(parts.pop(0))
 
 
 def _families(

@@ -16,6 +16,7 @@ from typing import Final, Self
 from ...deadline import Deadline, uptime
 from ...exceptions import AccessError, NotConnectedError, ZkgroupsException
 from ...kafka import Brokers
+from ...rare_collections import rare_collections
 from ...zookeeper.group_changes import GroupChanges
 from ...zookeeper.reading import group_reader
 from ...zookeeper.registry import Registry
@@ -128,6 +129,7 @@ class Sweeper:
         self._stats = replace(self._stats, failures=self._stats.failures + 1)
         self._publish()
 
+    @rare_collections()
     def _sweep(self) -> None:
         """Read everything."""
         if self._registry is None:

@@ -7,10 +7,10 @@ those of the picture before. Only the first scrape of a format waits.
 from __future__ import annotations
 
 import asyncio
-import gzip
-from collections.abc import AsyncIterator
+import zlib
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -27,6 +27,8 @@ CHUNK: Final = 256 * 1024
 """The bytes to send at once: a slow scraper holds no more than this in memory."""
 UNUSED_AFTER: Final = 10
 """A format that was not asked for during so many pictures is not made any more."""
+_GZIP: Final = 31
+"""For zlib: the format of gzip, with the largest window."""
 FAST: Final = 1
 """The level of compression: the best one takes ten times as long, and saves a third."""
 
@@ -39,9 +41,18 @@ class _Kind(NamedTuple):
 @dataclass(slots=True)
 class _Finished:
     picture: Picture
-    body: bytes
-    asked: int
+    parts: tuple[bytes, ...]
+    compressor: Any
+    """The state of the compression after these parts; None without compression."""
+    asked: int = 0
     """The number of the last picture during which it was asked for."""
+
+    def end(self, text: str) -> bytes:
+        """Return the end of an answer to one scrape."""
+        if self.compressor is None:
+            return text.encode()
+        continued = self.compressor.copy()
+        return bytes(continued.compress(text.encode()) + continued.flush())
 
 
 class Scrapes:
@@ -62,13 +73,12 @@ class Scrapes:
             async with self._lock:
                 found = self._finished.get(kind) or await self._make(kind, self._feed.picture)
         found.asked = max(found.asked, self._feed.picture.number)
-        end = own.of_scrape(found.picture, kind.format, now_ms()).encode()
-        if compressed:
-            end = gzip.compress(end, FAST)
-        headers = {"Content-Length": str(len(found.body) + len(end)), "Content-Type": kind.format.value}
+        end = found.end(own.of_scrape(found.picture, kind.format, now_ms()))
+        length = sum(map(len, found.parts)) + len(end)
+        headers = {"Content-Length": str(length), "Content-Type": kind.format.value}
         if compressed:
             headers["Content-Encoding"] = "gzip"
-        return StreamingResponse(_chunks(found.body, end), headers={**headers, "Vary": "Accept, Accept-Encoding"})
+        return StreamingResponse(_chunks((*found.parts, end)), headers={**headers, "Vary": "Accept, Accept-Encoding"})
 
     async def keep_up(self) -> None:
         """Make the formats in use again after each picture, until the feed is closed."""
@@ -84,17 +94,23 @@ class Scrapes:
                         await self._make(kind, picture, known.asked)
 
     async def _make(self, kind: _Kind, picture: Picture, asked: int = 0) -> _Finished:
-        body = await asyncio.to_thread(_body, picture, self._settings, kind)
-        found = self._finished[kind] = _Finished(picture, body, asked)
+        found = await asyncio.to_thread(_made, picture, self._settings, kind)
+        found.asked = asked
+        self._finished[kind] = found
         return found
 
 
-def _body(picture: Picture, settings: MetricSettings, kind: _Kind) -> bytes:
-    body = render(picture, settings, kind.format).body
-    return gzip.compress(body, FAST) if kind.is_compressed else body
+def _made(picture: Picture, settings: MetricSettings, kind: _Kind) -> _Finished:
+    """Write the metrics, and compress them up to the point where each scrape adds its end."""
+    parts = render(picture, settings, kind.format).parts
+    if not kind.is_compressed:
+        return _Finished(picture, parts, None)
+    compressor = zlib.compressobj(FAST, wbits=_GZIP)
+    compressed = (*(compressor.compress(part) for part in parts), compressor.flush(zlib.Z_SYNC_FLUSH))
+    return _Finished(picture, compressed, compressor)
 
 
-async def _chunks(body: bytes, end: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), CHUNK):
-        yield body[start : start + CHUNK]
-    yield end
+async def _chunks(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for part in parts:
+        for start in range(0, len(part), CHUNK):
+            yield part[start : start + CHUNK]
