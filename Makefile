@@ -7,6 +7,9 @@ INSTALLED := .venv/.installed
 ZKGROUPS_REQUIRE ?= zookeeper,spark,kafka,web
 QUICK := not soak and not zookeeper and not spark and not kafka and not docker and not slow
 
+# With it, each of the thousand processes that the tests start would compile everything that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install upgrade java web demo lint check test servers pythons soak mutate proofs bench docs clean
 
@@ -38,9 +41,10 @@ lint: $(INSTALLED) ## Check style and types
 check: lint ## Check style and types, and run the tests that need no server
 	$(BIN)/pytest -q -n auto -m "$(QUICK)"
 
-# Four processes begin with the tests of Spark, of Spark with brokers, of the new broker, and of the old broker.
+# Most tests wait most of the time, so there are more processes than cores. Five of them begin with the tests of Spark, of
+# Spark with brokers, of the gateway, of the old broker, and of other brokers.
 test: java web $(INSTALLED) ## Run all tests, on real servers (ZKGROUPS_TEST_RELEASE: of this release of ZooKeeper)
-	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 4
+	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 6
 
 # On a quiet machine this takes most of an hour.
 servers: java $(INSTALLED) ## Run the suites of registry, members, command and migration on all releases of ZooKeeper (ZKGROUPS_TEST_RELEASE: on one)
