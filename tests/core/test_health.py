@@ -14,7 +14,7 @@ from zkgroups.core.health import burrow
 from zkgroups.core.health.burrow import BurrowStatus
 from zkgroups.core.health.commit_record import Commit, CommitRecord, observe
 from zkgroups.core.health.group_health import FORBIDDEN, NO_PARTITIONS, judge_group
-from zkgroups.core.health.log_history import MOST_POINTS, LogHistory, catch_up_seconds
+from zkgroups.core.health.log_history import MOST_POINTS, RECENT_POINTS, LogHistory, catch_up_seconds
 from zkgroups.core.health.partition_health import Hold, Limits, PartitionFacts, judge, patience
 from zkgroups.core.health.verdicts import Status, Verdict, rank
 from zkgroups.core.offsets.lag import LagNote
@@ -49,62 +49,81 @@ def status(
 
 
 AT_FIRST_SIGHT = {
-    "caught up long ago": (Status.OK, None, status(0, rec=record(0, ago=2 * DAY))),
-    "behind, but committed a moment ago": (Status.OK, None, status(rec=record(ago=5 * SECOND))),
-    "behind, and silent for longer than its patience": (Status.STOP, Severity.ERROR, status(rec=record(ago=151_000))),
-    "behind, and silent for just its patience": (Status.OK, None, status(rec=record(ago=150_000))),
+    "caught up long ago": (Status.OK, None, lambda: status(0, rec=record(0, ago=2 * DAY))),
+    "behind, but committed a moment ago": (Status.OK, None, lambda: status(rec=record(ago=5 * SECOND))),
+    "behind, and silent for longer than its patience": (
+        Status.STOP,
+        Severity.ERROR,
+        lambda: status(rec=record(ago=151_000)),
+    ),
+    "behind, and silent for just its patience": (Status.OK, None, lambda: status(rec=record(ago=150_000))),
     "silent for long, but the message is new": (
         Status.OK,
         None,
-        status(rec=record(ago=2 * HOUR), unread_since_ms=NOW - SECOND),
+        lambda: status(rec=record(ago=2 * HOUR), unread_since_ms=NOW - SECOND),
     ),
     "silent for long, and the message is old": (
         Status.STOP,
         Severity.ERROR,
-        status(rec=record(ago=2 * HOUR), unread_since_ms=NOW - HOUR),
+        lambda: status(rec=record(ago=2 * HOUR), unread_since_ms=NOW - HOUR),
     ),
-    "unused": (Status.STALE, Severity.INFO, status(members=0, rec=record(ago=91 * DAY))),
-    "silent for months, but a member is there": (Status.STOP, Severity.ERROR, status(rec=record(ago=91 * DAY))),
-    "no member, and silent for hours": (Status.STOP, Severity.ERROR, status(members=0, rec=record(ago=2 * HOUR))),
-    "past the end": (Status.PAST_END, Severity.ERROR, status(None, LagNote.PAST_END, rec=record(None))),
-    "never committed": (Status.UNKNOWN, Severity.INFO, status(None, LagNote.NEVER_COMMITTED, rec=None)),
-    "an unreadable offset": (Status.UNKNOWN, Severity.WARNING, status(None, LagNote.CANNOT_BE_READ, rec=None)),
-    "an unknown log": (Status.UNKNOWN, Severity.WARNING, status(None, LagNote.LOG_UNKNOWN, rec=record(None))),
+    "silent for just 90 days": (
+        Status.STOP,
+        Severity.ERROR,
+        lambda: status(members=0, rec=record(ago=90 * DAY)),
+    ),
+    "no brokers, and silent for just its patience": (
+        Status.OK,
+        None,
+        lambda: status(None, LagNote.LOG_UNKNOWN, rec=record(None, ago=150_000), asks_brokers=False),
+    ),
+    "unused": (Status.STALE, Severity.INFO, lambda: status(members=0, rec=record(ago=91 * DAY))),
+    "silent for months, but a member is there": (Status.STOP, Severity.ERROR, lambda: status(rec=record(ago=91 * DAY))),
+    "no member, and silent for hours": (
+        Status.STOP,
+        Severity.ERROR,
+        lambda: status(members=0, rec=record(ago=2 * HOUR)),
+    ),
+    "past the end": (Status.PAST_END, Severity.ERROR, lambda: status(None, LagNote.PAST_END, rec=record(None))),
+    "never committed": (Status.UNKNOWN, Severity.INFO, lambda: status(None, LagNote.NEVER_COMMITTED, rec=None)),
+    "an unreadable offset": (Status.UNKNOWN, Severity.WARNING, lambda: status(None, LagNote.CANNOT_BE_READ, rec=None)),
+    "an unknown log": (Status.UNKNOWN, Severity.WARNING, lambda: status(None, LagNote.LOG_UNKNOWN, rec=record(None))),
     "no brokers, a recent commit": (
         Status.OK,
         None,
-        status(None, LagNote.LOG_UNKNOWN, rec=record(None, ago=MINUTE), asks_brokers=False),
+        lambda: status(None, LagNote.LOG_UNKNOWN, rec=record(None, ago=MINUTE), asks_brokers=False),
     ),
     "no brokers, no recent commit": (
         Status.UNKNOWN,
         Severity.INFO,
-        status(None, LagNote.LOG_UNKNOWN, rec=record(None, ago=HOUR), asks_brokers=False),
+        lambda: status(None, LagNote.LOG_UNKNOWN, rec=record(None, ago=HOUR), asks_brokers=False),
     ),
-    "deleted messages": (Status.WARN, Severity.WARNING, status(5, LagNote.BEFORE_START, rec=record())),
-    "blocked": (Status.BLOCKED, Severity.ERROR, status(0, hold=Hold.BLOCKED, holder="anna", rec=record(0))),
-    "orphaned": (Status.ORPHANED, Severity.ERROR, status(0, hold=Hold.ORPHANED, holder="anna", rec=record(0))),
+    "deleted messages": (Status.WARN, Severity.WARNING, lambda: status(5, LagNote.BEFORE_START, rec=record())),
+    "blocked": (Status.BLOCKED, Severity.ERROR, lambda: status(0, hold=Hold.BLOCKED, holder="anna", rec=record(0))),
+    "orphaned": (Status.ORPHANED, Severity.ERROR, lambda: status(0, hold=Hold.ORPHANED, holder="anna", rec=record(0))),
     "unowned during a rebalance": (
         Status.UNOWNED,
         Severity.WARNING,
-        status(0, hold=Hold.UNOWNED, hold_since_ms=NOW - 59 * SECOND, rec=record(0)),
+        lambda: status(0, hold=Hold.UNOWNED, hold_since_ms=NOW - 59 * SECOND, rec=record(0)),
     ),
     "unowned for a minute": (
         Status.UNOWNED,
         Severity.ERROR,
-        status(0, hold=Hold.UNOWNED, hold_since_ms=NOW - MINUTE, rec=record(0)),
+        lambda: status(0, hold=Hold.UNOWNED, hold_since_ms=NOW - MINUTE, rec=record(0)),
     ),
-    "free": (Status.OK, None, status(0, hold=Hold.FREE, members=0, rec=record(0))),
+    "free": (Status.OK, None, lambda: status(0, hold=Hold.FREE, members=0, rec=record(0))),
     "moved, whatever else": (
         Status.MOVED,
         Severity.INFO,
-        status(None, LagNote.PAST_END, hold=Hold.ORPHANED, rec=record(None), moved="was moved"),
+        lambda: status(None, LagNote.PAST_END, hold=Hold.ORPHANED, rec=record(None), moved="was moved"),
     ),
 }
 
 
 @pytest.mark.parametrize("name", AT_FIRST_SIGHT)
 def test_the_first_observation_gives_the_right_status(name: str) -> None:
-    wanted, severity, found = AT_FIRST_SIGHT[name]
+    wanted, severity, judged = AT_FIRST_SIGHT[name]
+    found = judged()
     assert (found.status, found.severity) == (wanted, severity), found.reason
     assert found.reason
 
@@ -171,10 +190,54 @@ def test_a_consumer_with_a_single_commit_gets_the_patience_of_the_window() -> No
     assert patience(record(version=0), LIMITS) == WINDOW
 
 
-def test_a_recreated_node_begins_a_new_record() -> None:
-    old = record()
-    anew = Commit(3, 0, NOW, NOW)
-    assert observe(old, anew, 5, now_ms=NOW, window_ms=WINDOW).rewound_ms == 0
+def test_a_past_without_lags_does_not_delay_the_first_verdict() -> None:
+    """As snapshots tell it."""
+    stopped = commit(ago=2 * HOUR)
+    past = observe(None, stopped, None, now_ms=NOW - HOUR, window_ms=WINDOW)
+    now = observe(past, stopped, 5, now_ms=NOW, window_ms=WINDOW)
+    assert status(rec=now).status is Status.STOP
+    moving = observe(past, commit(offset=101, version=1001), 5, now_ms=NOW, window_ms=WINDOW)
+    assert status(rec=moving).status is Status.OK, "whether the lag has risen since is unknown"
+
+
+@pytest.mark.parametrize("anew", [Commit(3, 0, NOW, NOW), Commit(3, 2000, NOW, NOW), commit(offset=3, version=0)])
+def test_a_recreated_node_begins_a_new_record(anew: Commit) -> None:
+    assert observe(record(), anew, 5, now_ms=NOW, window_ms=WINDOW).rewound_ms == 0
+
+
+def test_a_node_of_an_audit_whose_creation_is_unknown_is_not_recreated() -> None:
+    known = observe(None, Commit(100, 5, NOW - MINUTE, 0), None, now_ms=NOW - MINUTE, window_ms=WINDOW)
+    assert observe(known, commit(offset=40), 5, now_ms=NOW, window_ms=WINDOW).rewound_ms == NOW
+
+
+def test_the_consumption_rate_is_that_of_the_last_window() -> None:
+    rec, rates = None, []
+    for number in range(61):  # a minute of ten messages a second, then nothing
+        now, offset = NOW + number * 5 * SECOND, min(number, 12) * 50
+        rec = observe(rec, Commit(offset, min(number, 12), NOW, NOW - DAY), 1, now_ms=now, window_ms=MINUTE)
+        rates.append(rec.consumed_per_second(now))
+    assert rates[0] is None
+    assert rates[1:13] == [10.0] * 12
+    assert rates[15] == pytest.approx(300 / 45)
+    assert set(rates[18:]) == {0.0}
+    assert rec is not None
+    assert rec.consumed_per_second(rec.early[0] + 999) is None
+    assert rec.consumed_per_second(rec.early[0] + 1000) == 0.0
+
+
+def test_a_lag_of_one_is_behind_by_default() -> None:
+    assert record(1).behind_ms
+    assert not record(0).behind_ms
+
+
+def test_without_commits_a_standing_offset_is_no_stall() -> None:
+    """A consumer that seldom commits, and whose lag does not fall."""
+    created = NOW - 1000 * HOUR
+    rec = None
+    for ago in (300, 240, 0):
+        seldom = Commit(100, 1000, NOW - 10 * MINUTE, created)
+        rec = observe(rec, seldom, 5, now_ms=NOW - ago * SECOND, window_ms=WINDOW)
+    assert status(rec=rec).status is Status.WARN
 
 
 COMMITS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 30), st.none() | st.integers(0, 20)), max_size=30)
@@ -222,6 +285,25 @@ def test_times_of_messages_are_monotonic_and_within_what_was_seen(steps: list[tu
     assert len(history._ends) <= MOST_POINTS
 
 
+def test_a_long_history_is_thinned_out_and_stays_nearly_exact() -> None:
+    history = LogHistory()
+    for minute in range(1000):
+        history.add(NOW + minute * MINUTE, 60 * minute)
+    assert RECENT_POINTS < len(history._ends) == len(history._times) <= MOST_POINTS
+    assert history.written_ms(60 * 999 - 1) == NOW + 999 * MINUTE
+    assert history.written_ms(59) == NOW + MINUTE, "an even pace is exact, however few points are left"
+    assert history.first_end == 0
+
+
+def test_a_pause_takes_two_points() -> None:
+    history = LogHistory()
+    for second in range(5):
+        history.add(NOW + second * SECOND, 7)
+    assert list(history._times) == [NOW, NOW + 4 * SECOND]
+    assert history.produced_per_second(NOW + 999, window_ms=MINUTE) is None
+    assert history.produced_per_second(NOW + SECOND, window_ms=MINUTE) == 0.0
+
+
 def test_a_log_end_that_goes_back_begins_a_new_history() -> None:
     history = LogHistory()
     history.add(NOW, 100)
@@ -236,7 +318,8 @@ def test_a_message_older_than_all_observations_gets_the_time_that_a_broker_repor
     history.add(NOW, 100)
     history.add(NOW + 10 * SECOND, 110)
     history.add_message(NOW - 100 * SECOND, 50)
-    history.add_message(NOW - SECOND, 60)  # not older than the oldest point
+    for newer in (50, 60):
+        history.add_message(NOW - 200 * SECOND, newer)  # no older message than the oldest point
     assert history.written_ms(49) is None
     assert history.written_ms(50) == NOW - 100 * SECOND
     assert history.written_ms(75) == NOW - 100 * SECOND + 25 * 100 * SECOND // 49
@@ -262,6 +345,8 @@ def test_a_group_has_the_verdict_of_its_worst_partition() -> None:
     )
     assert judge_group(GroupState.STABLE, [ok, info, warning, error, error]).reason == "d, in 2 of 5 partitions"
     assert judge_group(GroupState.STABLE, [ok, ok]) is ok
+    assert judge_group(GroupState.STABLE, [ok, ok], 7).reason == "7 messages wait"
+    assert judge_group(GroupState.STABLE, [info], 7) is info
     assert judge_group(GroupState.STABLE, []) is NO_PARTITIONS
     assert judge_group(GroupState.UNKNOWN, [warning]) is FORBIDDEN
     assert judge_group(GroupState.UNKNOWN, [error]) == error

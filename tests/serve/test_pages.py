@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroups.core.health.verdicts import Status
@@ -74,6 +74,7 @@ def test_the_link_to_a_group_leads_to_its_page(name: str) -> None:
 
 
 @given(st.text(), st.text())
+@example("</a><b>", '"><b onload="x"')
 def test_text_and_attributes_are_escaped(text: str, value: str) -> None:
     tags = parsed(element("a", text, title=value))
     assert [tag for tag, _ in tags.tags if tag != "span"] == ["a"]
@@ -129,6 +130,14 @@ def test_a_group_page_shows_owners_reasons_and_commands() -> None:
     assert "no member owns it" in text
     assert "anna" in text
     assert "orders/1" in text
+
+
+def test_a_finding_that_can_disappear_is_shown_when_two_checks_have_found_it() -> None:
+    sweeps = Sweeps()
+    half = group_view("half", {at(0): 100}, members={"anna": [0]})
+    first, second = (sweeps.sweep(half, ends=log(100), now=NOW + number).groups["half"] for number in range(2))
+    assert [each.code.value for each in first.findings] == []
+    assert [each.code.value for each in second.findings] == ["unowned-partition"]
 
 
 def test_a_page_of_a_missing_group_says_so() -> None:

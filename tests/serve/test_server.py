@@ -60,7 +60,7 @@ def test_every_answer_protects_the_browser(site: Site, path: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", [*PATHS, "/nothing"])
 def test_no_method_that_writes_is_accepted(site: Site, method: str, path: str) -> None:
     assert site.get(path, method).status == 405
 
@@ -237,7 +237,8 @@ def test_streams_that_are_closed_are_forgotten(site: Site, publisher: Publisher)
     assert eventually(lambda: bool(newer(publisher)) and site.app.pages.streams == before)
 
 
-def test_a_server_stops_in_time_although_streams_are_open() -> None:
+def test_streams_end_before_the_server_does(caplog: pytest.LogCaptureFixture) -> None:
+    """uvicorn would otherwise wait, cancel them, and log an error."""
     with serving(Publisher(mixed())) as site:
         opened = threading.Event()
 
@@ -251,6 +252,7 @@ def test_a_server_stops_in_time_although_streams_are_open() -> None:
         assert opened.wait(30)
     thread.join(10)
     assert not thread.is_alive()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 # Logins and TLS

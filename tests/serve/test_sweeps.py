@@ -94,6 +94,21 @@ def test_a_connection_that_is_lost_and_restored_misses_no_change(
         until(sweeper, lambda picture: picture.zookeeper.answers and picture.live)
 
 
+def test_without_live_changes_a_restored_connection_brings_a_sweep_at_once(
+    registry: Registry, zookeeper: Any, zookeeper_hosts: str, sweeping: Sweep
+) -> None:
+    with TcpProxy(zookeeper.address) as proxy:
+        sweeper = sweeping(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", live=False)
+        until(sweeper, lambda picture: picture.is_ready)
+        proxy.refuse()
+        proxy.cut()
+        until(sweeper, lambda picture: picture.zookeeper.problem)
+        registry.group("billing").create()
+        proxy.heal()
+        until_group(sweeper, "billing")
+        assert sweeper.publisher.picture.zookeeper.answers
+
+
 def test_a_restart_of_the_server_leaves_the_last_picture_and_recovers() -> None:
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
         registry.group("billing").offsets.set(P0, 5)
@@ -154,6 +169,36 @@ def test_lag_is_never_negative_and_past_the_end_is_a_status(
     assert by_partition(group) == {0: 3, 1: None}
     assert [each.verdict.status for each in group.partitions] == [Status.OK, Status.PAST_END]
     assert (group.lag, group.unknown_lags) == (3, 1)
+
+
+class BusyTopic:
+    """Brokers whose topic grows, and whose consumer reads on, right after they were asked."""
+
+    def __init__(self, brokers: Brokers, goes_on: Callable[[], object]) -> None:
+        self._brokers, self._goes_on = brokers, goes_on
+
+    def ranges(self, partitions: Any) -> Any:
+        found = self._brokers.ranges(partitions)
+        self._goes_on()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._brokers, name)
+
+
+def test_offsets_are_read_before_log_ends(
+    registry: Registry, sweeping: Sweep, brokers: Brokers, kafka_broker: KafkaBroker, topic: str
+) -> None:
+    place, offsets = TopicPartition(topic, 0), registry.group("billing").offsets
+    offsets.set(place, 5)
+
+    def go_on() -> None:
+        kafka_broker.write(topic, 0, 5)
+        offsets.set(place, 10)
+
+    sweeper = sweeping(brokers=BusyTopic(brokers, go_on))
+    group = until_group(sweeper, "billing")
+    assert (group.partitions[0].offset, group.lag, group.verdict.status) == (5, 0, Status.OK)
 
 
 def test_the_age_of_old_messages_is_known_at_the_first_sweep(

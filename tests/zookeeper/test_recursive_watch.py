@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kazoo.exceptions import ConnectionLoss, UnimplementedError
 
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition, Watched
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.group_changes import ChangedGroups, GroupChanges
-from zkgroups.zookeeper.kazoo_compat.tcp_connection import endpoints
+from zkgroups.zookeeper.kazoo_compat.tcp_connection import Endpoints, endpoints
 from zkgroups.zookeeper.kazoo_compat.watch_events import report_events
 from zkgroups.zookeeper.requests import multiread_support
+from zkgroups.zookeeper.requests.recursive_watch import RecursiveWatch, _SentWatch
 from zkgroups.zookeeper.requests.recursive_watch_format import RecursiveWatchRequest
 
 from .conftest import Connect
@@ -128,6 +130,21 @@ def test_an_old_server_under_the_address_of_a_new_one_costs_some_reconnects_and_
     assert old_proxy.requests_by_type[106] <= 2
 
 
+def test_a_refusal_or_two_lost_connections_mark_the_server_as_old(registry: Registry) -> None:
+    """Either is enough. As after many reads in one request."""
+    watch = RecursiveWatch.of(registry._context.session)
+
+    def fail(error: Exception, port: int) -> bool | None:
+        sent = _SentWatch(watch)
+        sent._connection = Endpoints(("127.0.0.1", port), ("127.0.0.1", 1), None)
+        sent.set_exception(error)
+        return multiread_support._SERVERS.supports(sent._connection)
+
+    assert fail(UnimplementedError(), 1) is False
+    multiread_support._SERVERS.forget()
+    assert [fail(ConnectionLoss(), port) for port in (1, 1, 2)] == [None, None, False]
+
+
 def test_a_request_is_withheld_if_the_server_does_not_support_it() -> None:
     for zxid in (None, 7):
         withheld = RecursiveWatchRequest("/consumers", lambda: False, seen_zxid=zxid)
@@ -149,11 +166,11 @@ def test_while_it_is_active_a_watch_sets_no_watches_of_its_own(registry: Registr
         assert seen(told(offsets)) == ("vanished", "/consumers/billing/offsets/orders/1")
         group.offsets.set(TopicPartition("refunds", 0), 1)
         assert seen(told(offsets)) == ("appeared", "/consumers/billing/offsets/refunds/0")
+        assert not any(watching.client._data_watchers.values())
+        assert not any(watching.client._child_watchers.values())
         group.delete()
         found = {seen(change) for change in told_many(offsets, 3)}
         assert ("vanished", "/consumers/billing/offsets/orders/0") in found
-        assert not any(watching.client._data_watchers.values())
-        assert not any(watching.client._child_watchers.values())
 
 
 def test_several_users_of_one_session_share_the_watch(registry: Registry, connect: Connect) -> None:
