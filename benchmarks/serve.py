@@ -40,7 +40,7 @@ from benchmarks._served import sweeper
 from benchmarks._trees import seed
 from zkgroups import Registry, TopicPartition
 from zkgroups.serve.metrics.exposition import Format
-from zkgroups.serve.metrics.render import Rendered, render
+from zkgroups.serve.metrics.render import render
 from zkgroups.serve.picture.values import Picture
 from zkgroups.serve.settings import MetricSettings
 from zkgroups.testing import ZooKeeperServer
@@ -108,14 +108,15 @@ def sweeps(hosts: str, reads: int, rounds: int) -> dict[str, object]:
 def rendering(picture: Picture, rounds: int) -> dict[str, object]:
     """Measure our own rendering, and prometheus_client's of the same families."""
     rendered = render(picture, MetricSettings(), Format.TEXT)
+    text = b"".join(rendered.parts).decode()
     registry = CollectorRegistry()
-    registry.register(Collected(rendered))  # type: ignore[arg-type]
+    registry.register(Collected(text))  # type: ignore[arg-type]
     ours, theirs = [], []
     for _ in range(rounds):
-        ours.append(seconds(lambda: render(picture, MetricSettings(), Format.TEXT)))
+        ours.append(seconds(lambda: b"".join(render(picture, MetricSettings(), Format.TEXT).parts)))
         theirs.append(seconds(lambda: generate_latest(registry)))
     ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
-    size = len(rendered.body)
+    size = len(text)
     say(
         f"rendering: {rendered.series} series, {size >> 20} MB, {statistics.median(ours):.2f} s, "
         f"{ratio:.1f} times faster"
@@ -126,8 +127,8 @@ def rendering(picture: Picture, rounds: int) -> dict[str, object]:
 class Collected:
     """The values of a rendering, as a collector of prometheus_client that has them in memory already."""
 
-    def __init__(self, rendered: Rendered) -> None:
-        self._families = [_family(each) for each in text_string_to_metric_families(rendered.body.decode())]
+    def __init__(self, text: str) -> None:
+        self._families = [_family(each) for each in text_string_to_metric_families(text)]
 
     def collect(self) -> Iterator[Metric]:
         """Build the families from their values, as every collector does at each scrape."""

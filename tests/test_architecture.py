@@ -156,6 +156,7 @@ MAY_START_THREADS = (
     "zkgroups/messages/",
     "zkgroups/migration/engines/local_threads.py",
     "zkgroups/serve/sweep/sweeper.py",
+    "zkgroups/serve/web/app.py",
     "zkgroups/spark/spark_thread.py",
     "zkgroups/testing/",
     "zkgroups/zookeeper/session/proof_sender.py",

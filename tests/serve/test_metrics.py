@@ -31,7 +31,9 @@ Samples = dict[str, dict[frozenset[tuple[str, str]], float]]
 
 def text(picture: Picture, format: Format = Format.TEXT, **settings: object) -> str:
     chosen = MetricSettings(**settings)  # type: ignore[arg-type]
-    return render(picture, chosen, format).body.decode() + own.of_scrape(picture, format, NOW + 2000)
+    return b"".join(render(picture, chosen, format).parts).decode() + own.of_scrape(
+        picture.zookeeper.read_ms, format, NOW + 2000
+    )
 
 
 def families(picture: Picture, format: Format = Format.TEXT, **settings: object) -> Iterator[Metric]:
@@ -163,7 +165,7 @@ def test_the_number_of_series_is_that_of_the_lines() -> None:
     )
     rendered = render(full, MetricSettings(), Format.TEXT)
     missing_values = 7  # two time lags, two rates, the time to catch up, and no migration and no finding
-    lines = [line for line in rendered.body.decode().splitlines() if not line.startswith("#")]
+    lines = [line for line in b"".join(rendered.parts).decode().splitlines() if not line.startswith("#")]
     server = [
         line
         for line in lines

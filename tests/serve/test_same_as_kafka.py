@@ -40,7 +40,7 @@ def kafka_tool(broker: KafkaBroker, main: str, *arguments: str) -> list[list[str
 
 def series(picture: Picture, name: str) -> dict[tuple[str, str, int], int]:
     """Return the values of a metric by group, topic and partition."""
-    text = render(picture, MetricSettings(), Format.TEXT).body.decode()
+    text = b"".join(render(picture, MetricSettings(), Format.TEXT).parts).decode()
     found = re.findall(
         rf'^{name}{{(?:consumergroup="(.*?)",)?topic="(.*?)",partition="(\d+)"}} (\d+)$', text, re.MULTILINE
     )

@@ -142,8 +142,7 @@ def of_server(picture: Picture, format: Format, *, left_out: int) -> str:
 AGE: Final = _gauge("picture_age_seconds", "Age of these values.")
 
 
-def of_scrape(picture: Picture, format: Format, now_ms: int) -> str:
-    """Format the metrics that change with each scrape, and the end of the answer."""
-    age = picture.age(now_ms)
-    shown = "" if age is None else AGE.header(format) + lines(AGE, [(" ", age)])
-    return shown + format.end
+def of_scrape(read_ms: int | None, format: Format, now_ms: int) -> str:
+    """Format the metrics that change with each scrape, and the end of the answer. `read_ms`: see `SourceState`."""
+    age = None if read_ms is None else max(0, now_ms - read_ms) / 1000
+    return ("" if age is None else AGE.header(format) + lines(AGE, [(" ", age)])) + format.end

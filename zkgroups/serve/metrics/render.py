@@ -5,8 +5,8 @@ Millions of samples are formatted, so loops are over whole groups, and each part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 from ..._version import VERSION
@@ -25,19 +25,15 @@ _COARSER: Final = list(Granularity)
 
 
 class Rendered(NamedTuple):
-    """The metrics as bytes, without those that change with each scrape, and the numbers of series.
+    """The metrics without those that change with each scrape, and the numbers of series.
 
-    Each part has some families. They are not joined, because a hundred megabytes would be copied.
+    Each part has the samples of one family. It is formatted when it is needed, because all together take a hundred
+    megabytes.
     """
 
-    parts: tuple[bytes, ...]
+    parts: Iterator[bytes]
     series: int
     left_out: int
-
-    @property
-    def body(self) -> bytes:
-        """All parts."""
-        return b"".join(self.parts)
 
 
 def render(picture: Picture, settings: MetricSettings, format: Format) -> Rendered:
@@ -45,12 +41,12 @@ def render(picture: Picture, settings: MetricSettings, format: Format) -> Render
     sets = (COMPATIBLE[settings.names], own.NAMES)
     wanted = _count(picture, sets, settings.granularity)
     chosen, count, most_groups = _within_limit(picture, sets, settings, wanted)
-    parts = [part.encode() for names in sets for part in _series(picture, names, chosen, format, most_groups)]
-    if settings.names is MetricNames.KAFKA_EXPORTER:
-        info = kafka_exporter.BUILD_INFO
-        parts.append((info.header(format) + lines(info, [(labels(version=VERSION), 1)])).encode())
-    parts.append(own.of_server(picture, format, left_out=wanted - count).encode())
-    return Rendered(tuple(parts), count, wanted - count)
+    found = (_series(picture, names, chosen, format, most_groups) for names in sets)
+    info = kafka_exporter.BUILD_INFO if settings.names is MetricNames.KAFKA_EXPORTER else None
+    shown = "" if info is None else info.header(format) + lines(info, [(labels(version=VERSION), 1)])
+    last = shown + own.of_server(picture, format, left_out=wanted - count)
+    parts = (part.encode() for part in chain(chain.from_iterable(found), [last]))
+    return Rendered(parts, count, wanted - count)
 
 
 def _within_limit(
@@ -107,15 +103,15 @@ def _series(
     yield from _families(names.all_topics, all_topics if names.all_topics else [], format)
 
 
-def _of_partitions(cluster: str, names: SeriesNames, groups: Iterable[GroupPicture], format: Format) -> Iterator[str]:
-    """Format the samples of partitions group by group, and return them family by family."""
-    parts: list[list[str]] = [[family.header(format)] for family, _ in names.partitions]
-    for group in groups:
-        shown = names.partition_labels(cluster, group)
-        for (family, value), part in zip(names.partitions, parts, strict=True):
-            part.append(lines(family, zip(shown, map(value, group.partitions), strict=True)))
-    while parts:
-        yield "".join(parts.pop(0))
+def _of_partitions(cluster: str, names: SeriesNames, groups: Sequence[GroupPicture], format: Format) -> Iterator[str]:
+    """Format the samples of partitions, family by family, with labels that are formatted once."""
+    shown = [names.partition_labels(cluster, group) for group in groups] if names.partitions else []
+    for family, value in names.partitions:
+        samples = (
+            lines(family, zip(labels, map(value, group.partitions), strict=True))
+            for labels, group in zip(shown, groups, strict=True)
+        )
+        yield "".join([family.header(format), *samples])
 
 
 def _families(

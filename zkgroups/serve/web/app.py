@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Final
@@ -33,6 +34,10 @@ STATIC: Final = {
     "icon.svg": "image/svg+xml",
 }
 """The files of the page. No other file is handed out."""
+
+
+THREADS: Final = 2
+"""One for the metrics, which take long, and one for pages."""
 
 
 class App:
@@ -75,6 +80,8 @@ class App:
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         self.feed.open()
+        # Each thread keeps the memory that it has once used.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "zkgroups-serve"))
         keeping_up = asyncio.ensure_future(self._scrapes.keep_up())
         try:
             yield

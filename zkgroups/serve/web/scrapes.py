@@ -40,7 +40,10 @@ class _Kind(NamedTuple):
 
 @dataclass(slots=True)
 class _Finished:
-    picture: Picture
+    """The metrics of a picture. It does not keep the picture, which would stay in memory with the two after it."""
+
+    number: int
+    read_ms: int | None
     parts: tuple[bytes, ...]
     compressor: Any
     """The state of the compression after these parts; None without compression."""
@@ -73,7 +76,7 @@ class Scrapes:
             async with self._lock:
                 found = self._finished.get(kind) or await self._make(kind, self._feed.picture)
         found.asked = max(found.asked, self._feed.picture.number)
-        end = found.end(own.of_scrape(found.picture, kind.format, now_ms()))
+        end = found.end(own.of_scrape(found.read_ms, kind.format, now_ms()))
         length = sum(map(len, found.parts)) + len(end)
         headers = {"Content-Length": str(length), "Content-Type": kind.format.value}
         if compressed:
@@ -89,7 +92,7 @@ class Scrapes:
             for kind, known in list(self._finished.items()):
                 if known.asked + UNUSED_AFTER < number:
                     del self._finished[kind]
-                elif known.picture.number < number:
+                elif known.number < number:
                     async with self._lock:
                         await self._make(kind, picture, known.asked)
 
@@ -104,10 +107,10 @@ def _made(picture: Picture, settings: MetricSettings, kind: _Kind) -> _Finished:
     """Write the metrics, and compress them up to the point where each scrape adds its end."""
     parts = render(picture, settings, kind.format).parts
     if not kind.is_compressed:
-        return _Finished(picture, parts, None)
+        return _Finished(picture.number, picture.zookeeper.read_ms, tuple(parts), None)
     compressor = zlib.compressobj(FAST, wbits=_GZIP)
     compressed = (*(compressor.compress(part) for part in parts), compressor.flush(zlib.Z_SYNC_FLUSH))
-    return _Finished(picture, compressed, compressor)
+    return _Finished(picture.number, picture.zookeeper.read_ms, compressed, compressor)
 
 
 async def _chunks(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
