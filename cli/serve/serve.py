@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from zkgroups import Registry
 from zkgroups.serve import check_installed
 
 from ..shared.brokers import brokers
@@ -19,7 +20,7 @@ from ..shared.command_classes import Command
 from ..shared.connect import address, open_registry
 from ..shared.durations import seconds_option
 from ..shared.input_files import FilePath
-from ..shared.listening import listening_tls, one_address
+from ..shared.listening import file_limit, listening_tls, one_address
 from ..shared.messages import say, show_warnings
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _SERVERS: Final = Table("servers", key="address", columns=(Column("ADDRESS", "address"),))
 _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FILE"}
 _SHORTEST: Final = 1.0
+_MOST_CONNECTIONS: Final = 2000
+"""The open files that the server asks the system for: 1000 pages, and as many others."""
 
 
 @click.command(cls=Command)
@@ -118,6 +121,7 @@ def serve(options: Options, /, **given: Any) -> None:
     access = access_of(given["users_file"], given["token_file"], [*given["host_names"], listen.host])
     tls = listening_tls(given["listen_cert"], given["listen_key"], given["listen_client_ca"])
     check_exposure(listen.host, access, has_client_ca=given["listen_client_ca"] is not None, told=given["no_login"])
+    file_limit(_MOST_CONNECTIONS)
     show_warnings(options, logging.getLogger("zkgroups.serve"))
     with ExitStack() as stack:
         sweeper = stack.enter_context(_sweeper(options, given, stack))
@@ -134,10 +138,21 @@ def _sweeper(options: Options, given: dict[str, Any], stack: ExitStack) -> Sweep
     asked = None
     if options.bootstrap_server is not None:
         asked = stack.enter_context(brokers(options, what_for="lag"))
-    sweeper = Sweeper(lambda: open_registry(options, may_prompt=True), asked, settings)
+    sweeper = Sweeper(lambda: _connect(options), asked, settings)
     if given["history"] is not None:
         prime(sweeper.state, given["history"])
     return sweeper
+
+
+def _connect(options: Options) -> Registry:
+    """Connect, unless the chroot is probably wrong."""
+    registry = open_registry(options)
+    try:
+        registry.require_root()
+    except BaseException:
+        registry.close()
+        raise
+    return registry
 
 
 def _sweep_settings(options: Options, given: dict[str, Any]) -> SweepSettings:

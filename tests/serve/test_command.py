@@ -105,6 +105,12 @@ def test_a_taken_port_and_a_bad_interval_are_sentences(zookeeper_hosts: str, bil
     assert run("-z", zookeeper_hosts, "serve", "--every", "0.1").code == 2
 
 
+def test_an_empty_chroot_is_probably_wrong(zookeeper_hosts: str) -> None:
+    ended = run("-z", zookeeper_hosts, "serve")
+    assert ended.code == 3
+    assert "contains neither" in ended.err
+
+
 def test_without_zookeeper_it_does_not_start() -> None:
     ended = run("-z", "127.0.0.1:1/kafka", "serve")
     assert ended.code == 7

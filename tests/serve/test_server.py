@@ -82,7 +82,9 @@ def test_only_the_files_of_the_page_are_handed_out(site: Site) -> None:
 
 
 def test_head_has_no_body(site: Site) -> None:
-    assert (site.get("/", "HEAD").status, site.get("/", "HEAD").body) == (200, b"")
+    for path in ("/", "/events", "/metrics"):
+        assert (site.get(path, "HEAD").status, site.get(path, "HEAD").body) == (200, b"")
+    assert site.app.pages.streams == 0
 
 
 def test_the_server_is_healthy_before_it_is_ready() -> None:

@@ -205,7 +205,7 @@ def _partitions(partitions: Sequence[PartitionPicture], owners: Owners, now_ms: 
 
 
 def _partition(each: PartitionPicture, owners: Owners, now_ms: int) -> Html:
-    log, owner = each.log, each.owner
+    log = each.log
     where = Html("")
     if log is not None and each.offset is not None:
         label = f"{exact(each.offset)} between {exact(log.start)} and {exact(log.end)}"
@@ -221,7 +221,7 @@ def _partition(each: PartitionPicture, owners: Owners, now_ms: int) -> Html:
             class_="name",
         ),
         cell(each.verdict.reason, class_="reason"),
-        cell(_swatch(owners, owner), " ", owner, class_="owner", title=owner) if owner is not None else cell(UNKNOWN),
+        _owner(each, owners),
         cell(exact(each.offset), class_="number"),
         cell(where),
         cell(exact(None if log is None else log.end), class_="number"),
@@ -232,6 +232,13 @@ def _partition(each: PartitionPicture, owners: Owners, now_ms: int) -> Html:
         data_key=str(each.at),
         class_=severity_class(each.verdict.severity),
     )
+
+
+def _owner(each: PartitionPicture, owners: Owners) -> Html:
+    if each.owner is None:
+        return cell(UNKNOWN)
+    title = f"{each.owner}, since {moment(each.owner_ms)}"
+    return cell(_swatch(owners, each.owner), " ", each.owner, class_="owner", title=title)
 
 
 def _history(group: GroupPicture) -> Html:

@@ -23,6 +23,7 @@ STILL_THERE: Final = 10.0
 """In seconds: how often a stream without news sends a sign of life. Proxies close silent connections."""
 SHORTEST_PAUSE: Final = 0.5
 """In seconds: the time between two events of a stream, at least."""
+_STREAM: Final = "text/event-stream"
 MOST_STREAMS: Final = 1000
 MOST_PAGES: Final = 512
 """The number of different pages to keep for one picture."""
@@ -56,8 +57,10 @@ class Pages:
         """Return a stream of events for the page in the parameter `view`."""
         if self._streams >= MOST_STREAMS:
             return PlainTextResponse("Too many open pages.\n", 503, {"Retry-After": "30"})
+        if request.method == "HEAD":
+            return Response(media_type=_STREAM)
         address = request.query_params.get("view", "/")[:2000]
-        return StreamingResponse(self._stream(address), media_type="text/event-stream")
+        return StreamingResponse(self._stream(address), media_type=_STREAM)
 
     async def _stream(self, address: str) -> AsyncIterator[str]:
         self._streams += 1
