@@ -14,6 +14,7 @@ from typing import Any, cast
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.kafka import Brokers
+from zkgroups.serve.memory import share_one_pool
 from zkgroups.serve.settings import MetricSettings, SweepSettings
 from zkgroups.serve.sweep.sweeper import Sweeper
 from zkgroups.serve.web.access import Access
@@ -57,6 +58,7 @@ async def _serve(app: App, port: int) -> None:
 
 def main(hosts: str, port: str, every: str, *_: Any) -> None:
     """Serve until the process is killed."""
+    share_one_pool()
     with sweeper(hosts, float(every)) as running:
         asyncio.run(_serve(App(running.publisher, MetricSettings(), Access()), int(port)))
 

@@ -115,6 +115,7 @@ def serve(options: Options, /, **given: Any) -> None:
     if given["every"] < _SHORTEST:
         raise click.BadParameter(f"it must be at least {_SHORTEST:g} s", param_hint="--every")
     check_installed()
+    from zkgroups.serve.memory import share_one_pool
     from zkgroups.serve.web.app import App
 
     listen = one_address(given["listen"])
@@ -122,6 +123,7 @@ def serve(options: Options, /, **given: Any) -> None:
     tls = listening_tls(given["listen_cert"], given["listen_key"], given["listen_client_ca"])
     check_exposure(listen.host, access, has_client_ca=given["listen_client_ca"] is not None, told=given["no_login"])
     file_limit(_MOST_CONNECTIONS)
+    share_one_pool()
     show_warnings(options, logging.getLogger("zkgroups.serve"))
     with ExitStack() as stack:
         sweeper = stack.enter_context(_sweeper(options, given, stack))
