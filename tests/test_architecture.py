@@ -136,7 +136,7 @@ MAY_READ_WALL_CLOCK = (
     "zkgroups/gateway/zookeeper_storage/storage.py",
     "zkgroups/migration/",
     "zkgroups/serve/sweep/sweeper.py",
-    "zkgroups/serve/web/pages.py",
+    "zkgroups/serve/web/requests.py",
     "zkgroups/snapshots/snapshot.py",
     "zkgroups/spark/",
     "zkgroups/storage/choose_snapshot.py",

@@ -195,6 +195,14 @@ def test_burrow_answers_in_its_own_form(site: Site) -> None:
         assert (answer.status, answer.json["error"]) == (404, True)
 
 
+def test_the_name_of_a_cluster_may_contain_a_slash() -> None:
+    """By default, it is the address of ZooKeeper."""
+    with serving(Publisher(replace(mixed(), cluster="zk1:2181/kafka"))) as site:
+        for name in ("zk1:2181/kafka", "zk1%3A2181%2Fkafka"):
+            assert site.get(f"/v3/kafka/{name}/consumer").json["error"] is False
+            assert site.get(f"/v3/kafka/{name}/consumer/stopped/lag").json["status"]["cluster"] == "zk1:2181/kafka"
+
+
 # Metrics
 
 

@@ -16,7 +16,7 @@ from ...core.znodes.topic_partition import TopicPartition
 from .values import Counters, EventKind, GroupEvent, TrendPoint
 
 TREND_POINTS: Final = 40
-EVENTS: Final = 200
+EVENTS: Final = 100
 
 HeldSince = tuple[Hold, int]
 """The hold of a partition, and since when, in milliseconds; 0 if unknown."""

@@ -62,6 +62,10 @@ class LogEnds:
         self._asked |= chosen.keys()
         return chosen
 
+    def forget_asked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ask again for the times of messages in these partitions."""
+        self._asked.difference_update(partitions)
+
     def keep_only(self, wanted: Collection[TopicPartition]) -> None:
         """Forget partitions that no group has any more."""
         for known in (self.ranges, self._histories):

@@ -65,6 +65,7 @@ class BrokerReader:
             found = self._brokers.message_times(wanted, now_ms=now_ms) if wanted else {}
         except ZkgroupsException as error:
             log.info("the times of unread messages are unknown: %s", error)
+            self._ends.forget_asked(wanted)
             return
         for at, ms in found.items():
             self._ends.add_message(at, ms, wanted[at])

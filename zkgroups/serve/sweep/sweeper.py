@@ -103,6 +103,7 @@ class Sweeper:
             self._guarded(self._sweep)
             while (left := due - uptime()) > 0 and not self._ended.is_set():
                 if self._wait_for_changes(min(left, CHECK_EVERY)):
+                    self._ended.wait(self._stats.last_seconds)  # however much changes, half of the time is free
                     break
 
     # One sweep

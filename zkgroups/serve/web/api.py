@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from ..page.queries import Query, paged
 from .feed import Feed
 from .json_values import group_json, picture_json, summary_json, topic_json
-from .pages import now_ms
+from .requests import now_ms, raw_path
 
 MOST_PER_PAGE = 1000
 
@@ -81,14 +81,8 @@ def missing(kind: str) -> Response:
 
 
 def last_name(request: Request) -> str:
-    """Return the name at the end of the path. It may contain encoded slashes, so the path is taken as it was sent."""
-    return path_part(request, -1)
-
-
-def path_part(request: Request, index: int) -> str:
-    """Return one part of the path, decoded."""
-    raw = request.scope.get("raw_path", b"").decode("ascii", "replace").partition("?")[0]
-    return unquote(raw.split("/")[index])
+    """Return the name at the end of the path."""
+    return unquote(raw_path(request).rpartition("/")[2])
 
 
 def _number(text: str, default: int, most: int) -> int:

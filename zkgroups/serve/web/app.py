@@ -54,7 +54,7 @@ class App:
 
     def _routes(self) -> list[Route]:
         pages, api, burrow = self.pages, self._api, self._burrow
-        group = "/v3/kafka/{cluster}/consumer/{group:path}"
+        consumers = "/v3/kafka/{cluster:path}/consumer"
         return [
             Route("/", pages.page),
             Route("/topics", pages.page),
@@ -69,9 +69,9 @@ class App:
             Route("/api/v1/topics", api.topics),
             Route("/api/v1/topics/{topic:path}", api.topic),
             Route("/v3/kafka", burrow.clusters),
-            Route("/v3/kafka/{cluster}/consumer", burrow.consumers),
-            Route(f"{group}/status", burrow.status),
-            Route(f"{group}/lag", burrow.lag),
+            Route(consumers, burrow.consumers),
+            Route(consumers + "/{group:path}/status", burrow.status),
+            Route(consumers + "/{group:path}/lag", burrow.lag),
             Route("/healthz", api.healthz),
             Route("/readyz", api.readyz),
             Route("/static/{name}", _static),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,11 +12,12 @@ from starlette.responses import Response
 from ...core.health import burrow
 from ...core.health.burrow import BurrowStatus
 from ..picture.values import GroupPicture, PartitionPicture
-from .api import answer, path_part
+from .api import answer
 from .feed import Feed
+from .requests import raw_path
 
-_GROUP_AT = -2
-_CLUSTER_AT = 3
+_PATH: Final = re.compile("/v3/kafka/(?P<cluster>.+)/consumer(?:/(?P<group>[^/]+)/(?:status|lag))?")
+"""The name of a cluster may contain slashes, encoded or not."""
 
 
 class Burrow:
@@ -29,7 +32,7 @@ class Burrow:
 
     async def consumers(self, request: Request) -> Response:
         """Return the names of all groups."""
-        if path_part(request, _CLUSTER_AT) != self._feed.picture.cluster:
+        if _part(request, "cluster") != self._feed.picture.cluster:
             return _missing(request)
         return _done(request, "consumer list returned", consumers=list(self._feed.picture.groups))
 
@@ -43,10 +46,15 @@ class Burrow:
 
     def _about_group(self, request: Request, message: str, *, only_bad: bool) -> Response:
         picture = self._feed.picture
-        group = picture.groups.get(path_part(request, _GROUP_AT))
-        if group is None or path_part(request, _CLUSTER_AT) != picture.cluster:
+        group = picture.groups.get(_part(request, "group"))
+        if group is None or _part(request, "cluster") != picture.cluster:
             return _missing(request)
         return _done(request, message, status=group_status(picture.cluster, group, only_bad=only_bad))
+
+
+def _part(request: Request, name: str) -> str:
+    found = _PATH.fullmatch(raw_path(request))
+    return unquote(found[name] or "") if found else ""
 
 
 def group_status(cluster: str, group: GroupPicture, *, only_bad: bool) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -18,6 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from ..page.views import View, page, view
 from ..picture.values import Picture
 from .feed import Feed
+from .requests import now_ms, raw_path
 
 STILL_THERE: Final = 10.0
 """In seconds: how often a stream without news sends a sign of life. Proxies close silent connections."""
@@ -27,11 +27,6 @@ _STREAM: Final = "text/event-stream"
 MOST_STREAMS: Final = 1000
 MOST_PAGES: Final = 512
 """The number of different pages to keep for one picture."""
-
-
-def now_ms() -> int:
-    """Return the time, for ages."""
-    return time.time_ns() // 1_000_000
 
 
 class Pages:
@@ -96,6 +91,6 @@ class Pages:
 
 def _address(request: Request) -> str:
     """Return the path as it was sent, and the parameters."""
-    path = request.scope.get("raw_path", b"/").decode("ascii", "replace").partition("?")[0]
+    path = raw_path(request)
     query = request.scope.get("query_string", b"").decode("ascii", "replace")
     return f"{path}?{query}" if query else path

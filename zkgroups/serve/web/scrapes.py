@@ -21,7 +21,7 @@ from ..metrics.render import render
 from ..picture.values import Picture
 from ..settings import MetricSettings
 from .feed import Feed
-from .pages import now_ms
+from .requests import now_ms
 
 CHUNK: Final = 256 * 1024
 """The bytes to send at once: a slow scraper holds no more than this in memory."""
