@@ -67,6 +67,11 @@ AT_FIRST_SIGHT = {
         Severity.ERROR,
         lambda: status(rec=record(ago=2 * HOUR), unread_since_ms=NOW - HOUR),
     ),
+    "silent for just its patience, and the message is old": (
+        Status.OK,
+        None,
+        lambda: status(rec=record(ago=150_000), unread_since_ms=NOW - HOUR),
+    ),
     "silent for just 90 days": (
         Status.STOP,
         Severity.ERROR,
@@ -289,6 +294,7 @@ def test_a_long_history_is_thinned_out_and_stays_nearly_exact() -> None:
     history = LogHistory()
     for minute in range(1000):
         history.add(NOW + minute * MINUTE, 60 * minute)
+        assert len(history._ends) == minute + 1 or minute >= MOST_POINTS
     assert RECENT_POINTS < len(history._ends) == len(history._times) <= MOST_POINTS
     assert history.written_ms(60 * 999 - 1) == NOW + 999 * MINUTE
     assert history.written_ms(59) == NOW + MINUTE, "an even pace is exact, however few points are left"
@@ -333,6 +339,10 @@ def test_the_production_rate_counts_only_the_window() -> None:
     assert history.produced_per_second(NOW + 5 * MINUTE, window_ms=2 * MINUTE) == 10
     assert history.produced_per_second(NOW + 9 * MINUTE, window_ms=2 * MINUTE) == 0
     assert history.produced_per_second(NOW + 6 * MINUTE, window_ms=90 * SECOND) == pytest.approx(300 / 90)
+    two = LogHistory()
+    two.add(NOW, 0)
+    two.add(NOW + 10 * MINUTE, 6000)
+    assert two.produced_per_second(NOW + 10 * MINUTE, window_ms=MINUTE) == 10
     assert LogHistory().produced_per_second(NOW, window_ms=MINUTE) is None
 
 
