@@ -339,6 +339,10 @@ def test_the_production_rate_counts_only_the_window() -> None:
     assert history.produced_per_second(NOW + 5 * MINUTE, window_ms=2 * MINUTE) == 10
     assert history.produced_per_second(NOW + 9 * MINUTE, window_ms=2 * MINUTE) == 0
     assert history.produced_per_second(NOW + 6 * MINUTE, window_ms=90 * SECOND) == pytest.approx(300 / 90)
+    primed = LogHistory()
+    primed.add(NOW, 20)
+    primed.add_message(NOW - 2 * SECOND, 10)
+    assert primed.produced_per_second(NOW, window_ms=MINUTE) == 5
     two = LogHistory()
     two.add(NOW, 0)
     two.add(NOW + 10 * MINUTE, 6000)

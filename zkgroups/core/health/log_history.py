@@ -75,7 +75,7 @@ class LogHistory:
         if now_ms - ms < 1000:
             return None
         since = max(ms, now_ms - window_ms)
-        if oldest + 1 < len(self._times):
+        if since > ms and oldest + 1 < len(self._times):  # two points may have the same time
             after, grown = self._times[oldest + 1], self._ends[oldest + 1] - end
             end += grown * (since - ms) // (after - ms)
         return (self._ends[-1] - end) * 1000 / (now_ms - since)
