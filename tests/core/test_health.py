@@ -290,6 +290,26 @@ def test_times_of_messages_are_monotonic_and_within_what_was_seen(steps: list[tu
     assert len(history._ends) <= MOST_POINTS
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 60_000), st.integers(-10, 1000)), max_size=80),
+    st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 1000)), max_size=3),
+    st.integers(1, 200_000),
+)
+def test_rates_and_times_are_possible_whatever_was_seen(
+    steps: list[tuple[int, int]], messages: list[tuple[int, int]], window: int
+) -> None:
+    history, now, end = LogHistory(), NOW, 500
+    for seconds, more in steps:
+        now, end = now + seconds, max(0, end + more)
+        history.add(now, end)
+        for ago, offset in messages:
+            history.add_message(NOW - ago, offset)
+        rate = history.produced_per_second(now, window_ms=window)
+        assert rate is None or rate >= 0
+        times = [history.written_ms(offset) for offset in range(0, end + 5, 7)]
+        assert [ms for ms in times if ms is not None] == sorted(ms for ms in times if ms is not None)
+
+
 def test_a_long_history_is_thinned_out_and_stays_nearly_exact() -> None:
     history = LogHistory()
     for minute in range(1000):

@@ -38,8 +38,8 @@ def build_group(
     rules: Rules,
     *,
     now_ms: int,
-    findings: tuple[Finding, ...] = (),
-    is_complete_sweep: bool = True,
+    findings: tuple[Finding, ...],
+    is_complete_sweep: bool,
 ) -> GroupPicture:
     """Return the picture of a group, and add the present to its past."""
     builder = _Builder(group, past, ends, rules, now_ms)
