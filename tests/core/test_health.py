@@ -377,7 +377,7 @@ def test_a_group_has_the_verdict_of_its_worst_partition() -> None:
         Verdict(Status.WARN, Severity.WARNING, "c"),
         Verdict(Status.STALL, Severity.ERROR, "d"),
     )
-    assert judge_group(GroupState.STABLE, [ok, info, warning, error, error]).reason == "d, in 2 of 5 partitions"
+    assert judge_group(GroupState.STABLE, [ok, info, warning, error, error]).reason == "d (2 of 5 partitions)"
     assert judge_group(GroupState.STABLE, [ok, ok]) is ok
     assert judge_group(GroupState.STABLE, [ok, ok], 7).reason == "7 messages wait"
     assert judge_group(GroupState.STABLE, [info], 7) is info

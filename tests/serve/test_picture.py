@@ -83,7 +83,7 @@ def test_at_the_first_sweep_the_znodes_tell_since_when_a_partition_is_unowned() 
 
 def test_a_sparkline_is_interrupted_where_the_lag_is_unknown() -> None:
     [path] = re.findall(r' d="(.*?)"', svg.sparkline([0, 10, None, 5], "lag"))
-    assert re.findall(r"[ML][\d.]+ [\d.]+", path) == ["M2.0 20.0", "L32.7 2.0", "M94.0 11.0"]
+    assert re.findall(r"[ML][\d.]+ [\d.]+", path) == ["M2.0 20.0", "L24.7 2.0", "M70.0 11.0"]
     assert svg.sparkline([1], "lag") == svg.sparkline([None, None], "lag") == ""
 
 

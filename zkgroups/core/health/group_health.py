@@ -19,7 +19,7 @@ def judge_group(state: GroupState, partitions: Sequence[Verdict], lag: int | Non
 
     >>> stop = Verdict(Status.STOP, Severity.ERROR, "no commit for 2h")
     >>> judge_group(GroupState.EMPTY, [Verdict(Status.OK, None, "up to date"), stop]).reason
-    'no commit for 2h, in 1 of 2 partitions'
+    'no commit for 2h (1 of 2 partitions)'
     >>> judge_group(GroupState.EMPTY, [stop]).reason
     'no commit for 2h'
     """
@@ -35,4 +35,4 @@ def judge_group(state: GroupState, partitions: Sequence[Verdict], lag: int | Non
     count = sum(each.status is found.status for each in partitions)
     if count == len(partitions) == 1:
         return found
-    return found._replace(reason=f"{found.reason}, in {count} of {len(partitions)} partitions")
+    return found._replace(reason=f"{found.reason} ({count} of {len(partitions)} partitions)")

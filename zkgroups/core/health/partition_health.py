@@ -126,7 +126,7 @@ def _judge_lag(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
     if not facts.members and silent_ms > limits.stale_ms:
         return Verdict(Status.STALE, Severity.INFO, f"no member, and no commit for {_text(silent_ms)}")
     if silent_ms > patience_ms and _has_waited(facts, record, now_ms, patience_ms):
-        who = "" if facts.members else ", no member is registered"
+        who = "" if facts.members else ", no member"
         reason = f"no commit for {_text(silent_ms)}, {messages_wait(facts.lag)}{who}"
         return Verdict(Status.STOP, Severity.ERROR, reason)
     if record.rewound_ms and now_ms - record.rewound_ms <= limits.window_ms:

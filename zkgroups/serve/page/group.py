@@ -13,7 +13,7 @@ from . import svg
 from .html import Html, element, group_path, joined, topic_path
 from .numbers import UNKNOWN, count, exact, moment, rate, seconds, since, time_of_day
 from .overview import catch_up
-from .parts import Heading, badge, cell, pager, severity_class, table
+from .parts import Heading, badge, cell, pager, reason, severity_class, table
 from .queries import paged
 from .timeline import timeline
 
@@ -220,7 +220,7 @@ def _partition(each: PartitionPicture, owners: Owners, now_ms: int) -> Html:
             scope="row",
             class_="name",
         ),
-        cell(each.verdict.reason, class_="reason"),
+        reason(each.verdict),
         _owner(each, owners),
         cell(exact(each.offset), class_="number"),
         cell(where),

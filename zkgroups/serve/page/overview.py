@@ -11,7 +11,7 @@ from ..picture.values import GroupPicture, Picture
 from . import svg
 from .html import Html, element, group_path, joined
 from .numbers import UNKNOWN, count, exact, moment, rate, seconds, since
-from .parts import SHOWN, Heading, badge, cell, pager, severity_class, table
+from .parts import SHOWN, Heading, badge, cell, pager, reason, severity_class, table
 from .queries import PER_PAGE, Query, paged
 
 _COLUMNS: Final = (
@@ -128,7 +128,7 @@ def _rows(groups: Iterable[GroupPicture], now_ms: int) -> Iterable[Html]:
             "tr",
             cell(badge(group.verdict)),
             element("th", element("a", group.name, href=group_path(group.name)), scope="row", class_="name"),
-            cell(group.verdict.reason, class_="reason"),
+            reason(group.verdict),
             cell(count(group.lag), class_="number strong", title=exact(group.lag), label="Lag"),
             cell(seconds(group.time_lag), class_="number", label="Time lag"),
             cell(svg.sparkline(lags, _trend(lags)), class_="trend"),

@@ -70,6 +70,12 @@ def cell(
     return element("td", *children, class_=class_, title=title, data_label=label)
 
 
+def reason(verdict: Verdict) -> Html:
+    """Return a cell with the reason of a status: two lines of it, and all of it where the mouse rests."""
+    shown = element("span", verdict.reason, class_="clamp")
+    return cell(shown, class_="reason", title=verdict.reason)
+
+
 def sources(picture: Picture, now_ms: int) -> Html:
     """Show how old the picture is, and whether the sources answer."""
     read_ms = picture.zookeeper.read_ms

@@ -7,7 +7,7 @@ from typing import Final
 
 from .html import Html, element, joined
 
-SPARK_WIDTH: Final = 96
+SPARK_WIDTH: Final = 72
 SPARK_HEIGHT: Final = 22
 
 

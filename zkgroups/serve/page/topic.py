@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..picture.values import GroupPicture, Picture, TopicPicture
 from .html import Html, element, group_path, joined, topic_path
 from .numbers import count, exact, moment, rate, seconds, since
-from .parts import Heading, badge, cell, pager, severity_class, table
+from .parts import Heading, badge, cell, pager, reason, severity_class, table
 from .queries import paged
 
 
@@ -67,7 +67,7 @@ def _groups(groups: Sequence[GroupPicture], topic: str, now_ms: int) -> Html:
                 "tr",
                 cell(badge(group.verdict)),
                 element("th", element("a", group.name, href=group_path(group.name)), scope="row", class_="name"),
-                cell(group.verdict.reason, class_="reason"),
+                reason(group.verdict),
                 cell(exact(len(here)), class_="number"),
                 cell(count(sum(lags) if lags else None), class_="number strong"),
                 cell(seconds(max(times, default=None)), class_="number"),
