@@ -27,7 +27,8 @@ upgrade: $(INSTALLED) ## Install the newest packages that setup.cfg allows, and 
 java:
 	@scripts/setup java
 
-web: $(INSTALLED)
+# After java: two installations at once would wait for one lock, and fail.
+web: java $(INSTALLED)
 	@scripts/setup web
 
 demo: java $(INSTALLED) ## Run the guided tour on a temporary ZooKeeper
