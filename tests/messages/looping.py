@@ -19,6 +19,7 @@ from typing import Any, Self
 from confluent_kafka import Message
 
 from zkgroups import Consumer, InstanceState, MemberEvent, Registry, TopicPartition
+from zkgroups.messages.broker_offsets import BrokerOffsets
 from zkgroups.testing import ChildProcess, KafkaBroker
 
 ROOT = Path(__file__).parents[2]
@@ -143,10 +144,18 @@ class LoopProcess:
         every: float = 0.2,
         session: float = SESSION,
         kafka: Mapping[str, Any] | None = None,
+        dies_between_writes: bool = False,
+        **options: Any,
     ) -> None:
         settings = {"bootstrap.servers": broker.address, **(kafka or {})}
-        arguments = {"zookeeper": broker.zookeeper, "kafka": settings, "group": group, "topic": topic, "id": id}
-        more = {"every": every, "session": session}
+        arguments = {
+            "zookeeper": broker.zookeeper,
+            "kafka": settings,
+            "group": group,
+            "topic": topic,
+            "session": session,
+        }
+        more = {"dies_between_writes": dies_between_writes, "id": id, "auto_commit_every": every, **options}
         self._command = [sys.executable, "-m", __name__, json.dumps(arguments | more)]
         self._folder = Path(tempfile.mkdtemp(prefix="zkgroups-loop-"))
         self._log = self._folder / "loop.log"
@@ -176,13 +185,23 @@ class LoopProcess:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def main(zookeeper: str, kafka: dict[str, Any], group: str, topic: str, id: str, every: float, session: float) -> None:
+def main(
+    zookeeper: str,
+    kafka: dict[str, Any],
+    group: str,
+    topic: str,
+    session: float,
+    dies_between_writes: bool,
+    **options: Any,
+) -> None:
     """Consume until SIGTERM."""
     settings = QUICK | kafka
+    if dies_between_writes:
+        BrokerOffsets.commit = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
     with Registry.connect(zookeeper, session_timeout=session) as registry:
-        options: dict[str, Any] = {"id": id, "auto_commit_every": every, "join_backoff": 0.2}
-        with Consumer(registry.group(group), [topic], kafka=settings, **options) as consumer:
-            signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+        consumer = Consumer(registry.group(group), [topic], kafka=settings, join_backoff=0.2, **options)
+        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+        with consumer:
             for message in consumer:
                 print("read", (message.value() or b"").decode(), flush=True)
 

@@ -17,6 +17,7 @@ from ..core.rebalance.events import CloseRequested
 from ..core.rebalance.members import Assignor
 from ..core.rebalance.state_machine import RebalanceState
 from ..core.znodes.names import check_instance
+from ..core.znodes.offset_sides import ONLY_ZOOKEEPER
 from ..core.znodes.states import InstanceState
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import Registration, StartAt
@@ -27,6 +28,7 @@ from ..zookeeper.session.registry_context import context_of
 from .any_membership import AnyMembership, GroupPlace
 from .events import MemberStats
 from .generation import Generation
+from .member_offsets import MemberOffsets, OffsetsInZooKeeper
 from .membership import Membership
 from .options import OnEvent, OnPartitions, Options, Topics, subscription
 from .rebalance_loop import Handed, RebalanceLoop
@@ -385,7 +387,7 @@ class Member(BaseMember):
             assignors=known,
             timestamp=datetime.now(UTC).replace(microsecond=0),
         )
-        registration = replace(registration, moves=self._moves)
+        registration = replace(registration, moves=self._moves, offsets=self._sides)
         membership = Membership(
             group,
             None if id is None else check_instance(id),
@@ -395,11 +397,19 @@ class Member(BaseMember):
             partitions=partitions,
             tell=self._tell_changed,
             stats=stats,
+            offsets=self._offsets_of,
         )
         super().__init__(membership, chosen, stats, self._place(membership, registration, chosen, stats))
 
     _moves = False
     """True for a member that follows its group to the brokers. `zkgroups.Consumer` overrides it."""
+
+    _sides = ONLY_ZOOKEEPER
+    """Where its offsets are committed. `zkgroups.Consumer` overrides it."""
+
+    def _offsets_of(self, group: Consumergroup) -> MemberOffsets:
+        """Return the access to the committed offsets. `zkgroups.Consumer` overrides it."""
+        return OffsetsInZooKeeper(group)
 
     def _place(
         self, _membership: Membership, _registration: Registration, _options: Options, _stats: MemberStats

@@ -23,6 +23,7 @@ from .fetcher import Pause
 from .handler_loop import run_handler
 from .handler_options import DeadLetter, Handler, HandlerOptions
 from .loop_delivery import Batch, LoopDelivery, Pace
+from .offset_options import OffsetsIn, SideName, offset_options
 from .reading import Reading
 from .stats import ConsumerStats, PartitionStats
 
@@ -63,6 +64,13 @@ class Consumer:
     - `auto_commit_every`: how often to commit what is finished, in seconds.
     - `commits`: with False, no offset is ever written, and `commit` does nothing. The consumer is still a member, so
       other members do not receive its partitions meanwhile.
+    - `offsets`: where offsets are committed: "zookeeper", "kafka" or "both". The group stays in ZooKeeper. With "both",
+      a commit goes to ZooKeeper first, and then to the brokers.
+    - `truth`: with "both", the side that is read: "zookeeper" or "kafka". The other side has a copy. The consumer
+      reports offsets that differ with `on_event` (`EventKind.DIFFER`), and in the log, with both numbers. An offset
+      never goes back on either side.
+    - `initial`: with "zookeeper", a partition without an offset on the brokers begins at that in ZooKeeper, which is
+      copied. Only if offsets are read from the brokers.
     - `start_at`: where to begin a partition without a committed offset: "earliest" or "latest".
     - `out_of_range`: where to begin if the offset is outside of the log, because the topic was recreated or messages
       were deleted unread: "earliest", "latest" or "error". With "error", the partition stands still.
@@ -79,6 +87,9 @@ class Consumer:
         kafka: str | Mapping[str, Any],
         auto_commit_every: float | None = 5.0,
         commits: bool = True,
+        offsets: OffsetsIn = "zookeeper",
+        truth: SideName | None = None,
+        initial: Literal["zookeeper"] | None = None,
         pattern: str | None = None,
         streams: int = 1,
         include_internal: bool = False,
@@ -107,6 +118,7 @@ class Consumer:
             deliverer=self._delivery,
             automatic=self._automatic,
             commits=commits,
+            offsets=offset_options(offsets, truth, initial),
             auto_commit_every=auto_commit_every,
             pattern=pattern,
             streams=streams,

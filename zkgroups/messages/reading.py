@@ -79,6 +79,7 @@ class Reading:
             *arguments,
             begun=self._begun,
             settings=self.client_settings,
+            commits=commits,
             news=self._news,
             on_revoked=self._revoked,
             on_lost=self._lost,

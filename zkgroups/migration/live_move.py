@@ -33,11 +33,14 @@ from ..core.migration.live_move_rules import (
     plan_problem,
     return_problem,
     some,
+    truth_problem,
+    truths,
     verify_problem,
 )
 from ..core.migration.obstacles import texts
 from ..core.migration.plan_rows import PlanRow
 from ..core.znodes.group_route import RouteState
+from ..core.znodes.offset_sides import Side as Side
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import ConflictError, GroupNotFoundError, RefusedError, UnavailableError
 from ..kafka import Brokers
@@ -56,13 +59,6 @@ from .verify import verify_groups
 PATIENCE: Final = 90.0
 """In seconds: longer than the usual session timeouts of clients and gateways."""
 _POLL: Final = 0.1
-
-
-class Side(StrEnum):
-    """Where a group has its members and its offsets."""
-
-    KAFKA = "kafka"
-    ZOOKEEPER = "zookeeper"
 
 
 class MoveOutcome(StrEnum):
@@ -134,6 +130,7 @@ class _LiveMove:
         self._found = read_route(self._context, group)
         route = self._found.route
         self._plan = f"live-{uuid.uuid4().hex[:12]}" if route is None else route.plan
+        self._truth = None if route is None else route.truth
 
     def run(self, to: Side, *, execute: bool) -> MoveResult:
         state = self._found.state
@@ -174,7 +171,8 @@ class _LiveMove:
     def _move_to_kafka(self, *, execute: bool) -> MoveResult:
         self._require_group()
         members = self._registered()
-        self._refuse_if(plan_problem(rows := self._planned(), members_leave=True))
+        rows = self._planned()
+        self._refuse_if(plan_problem(rows, members_leave=True))
         self._refuse_if(self._native_members_problem())
         offsets = sum(row.is_commit for row in rows)
         if not execute:
@@ -201,10 +199,15 @@ class _LiveMove:
         self._refuse_if(some([str(node.path) for node in view.hidden]), "these nodes cannot be read: ")
         others = other_members(view.living)
         self._refuse_if(some(others), "members that cannot move with it are registered: ")
+        found = truths(view.living)
+        self._truth = self._truth or next(iter(found.values()), None)
+        self._refuse_if(truth_problem(found, self._truth or Side.ZOOKEEPER))
         return [each.id for each in view.living]
 
     def _planned(self) -> Sequence[PlanRow]:
-        """Plan the move of the offsets as they are now."""
+        """Plan the move of the offsets as they are now. Empty if there are none, or if they are on the brokers."""
+        if self._truth is Side.KAFKA:
+            return []
         nodes = [*chain.from_iterable(source_chunks(self._registry, [NamedGroup(self._group, self._group)], None))]
         if not nodes:
             return []
@@ -312,7 +315,8 @@ class _LiveMove:
         found = read_route(self._context, self._group)
         if (found.route, found.version) != (self._found.route, self._found.version):
             raise self._changed_meanwhile()
-        change_route(self._context, found, state, plan=self._plan, since_ms=_now_ms())
+        truth = self._truth or Side.ZOOKEEPER
+        change_route(self._context, found, state, plan=self._plan, since_ms=_now_ms(), truth=truth)
         self._found = read_route(self._context, self._group) if state is not None else FoundRoute(self._group)
         route = self._found.route
         if state is not None and (route is None or (route.plan, route.state) != (self._plan, state)):

@@ -1,6 +1,7 @@
 """Moving one group live: which members and which offsets stop it.
 
-The offsets of the side that the group leaves are the truth. An offset on the other side that is higher would let the
+The offsets of the side that the group leaves are the truth, unless all its members read those of the brokers already:
+then these stay, and nothing is copied there. An offset on the other side that is higher would let the
 group skip messages, and lowering it would be an offset that goes back. So either stops the move.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..kafka_values import NativeOffset
 from ..znodes.group_view import RegisteredInstance
+from ..znodes.offset_sides import Side
 from ..znodes.topic_partition import TopicPartition
 from ..znodes.values import CommittedOffset, CurrentOffset, Dialect, Registration
 from .obstacles import Obstacle, ObstacleKind, texts
@@ -34,6 +36,19 @@ def _can_move(instance: RegisteredInstance) -> bool:
 def _client(instance: RegisteredInstance) -> str:
     found = instance.registration
     return str(found.dialect) if isinstance(found, Registration) else "unknown client"
+
+
+def truths(instances: Iterable[RegisteredInstance]) -> dict[str, Side]:
+    """Return the side on which each member reads its offsets. Clients of a gateway have theirs in ZooKeeper."""
+    found = {each.id: each.registration for each in instances}
+    return {id: each.offsets.truth for id, each in found.items() if isinstance(each, Registration)}
+
+
+def truth_problem(found: Mapping[str, Side], truth: Side) -> str:
+    """Return which members read their offsets on another side; empty if none does."""
+    others = [f"{id} ({side})" for id, side in found.items() if side is not truth]
+    text = f"it moves with the offsets of {truth.shown}, but these members read others: {some(others)}; "
+    return f"{text}restart them with the same options as the other members" if others else ""
 
 
 def plan_problem(rows: Sequence[PlanRow], *, members_leave: bool) -> str:

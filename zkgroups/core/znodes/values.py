@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ..times import to_ms, utc
+from .offset_sides import ONLY_ZOOKEEPER, OffsetSides
 from .session_ids import session_hex
 from .topic_partition import TopicPartition
 
@@ -73,7 +74,9 @@ class Registration:
     - `assignors`: the strategies that a zkgroups `Member` supports, in order of preference. Empty for other instances.
     - `include_internal`: True if a pattern may choose Kafka's internal topics.
     - `client_id`, `client_host`: for a client of a gateway, its `client.id` and its address.
-    - `moves`: True for a `Consumer`, which follows its group to the brokers and back.
+    - `moves`: True for a `Consumer`, which follows its group to the brokers and back, and for a `Member` that leaves
+      when its group is moved.
+    - `offsets`: where a `Consumer` commits its offsets.
     """
 
     streams: Mapping[str, int]
@@ -86,6 +89,7 @@ class Registration:
     client_id: str = ""
     client_host: str = ""
     moves: bool = False
+    offsets: OffsetSides = ONLY_ZOOKEEPER
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "streams", MappingProxyType(dict(self.streams)))
@@ -108,6 +112,7 @@ class Registration:
             self.client_id,
             self.client_host,
             self.moves,
+            self.offsets,
         )
 
 
