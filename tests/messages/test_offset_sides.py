@@ -25,7 +25,7 @@ from zkgroups.migration.live_move import MoveOutcome, MoveStep
 from zkgroups.testing import KafkaBroker, expire_session
 
 from .conftest import Loops, Topic
-from .looping import LONGEST, QUICK, Loop, LoopProcess
+from .looping import LONGEST, QUICK, SESSION, Loop, LoopProcess
 from .sides import Sides
 
 BOTH: list[dict[str, Any]] = [{"offsets": "both", "truth": "zookeeper"}, {"offsets": "both", "truth": "kafka"}]
@@ -203,7 +203,7 @@ def test_while_brokers_do_not_answer_commits_in_zookeeper_count_and_their_copies
     topic: Topic, sides: Sides, loop: Loops, legacy_kafka: KafkaBroker
 ) -> None:
     topic.write(4, 0)
-    mine = finished(loop(topic, auto_commit_every=None, **BOTH[0]), topic)
+    mine = finished(loop(topic, session=SESSION, auto_commit_every=None, **BOTH[0]), topic)
     legacy_kafka.suspend()
     try:
         mine.consumer.commit()
@@ -218,7 +218,7 @@ def test_without_the_answer_of_a_broker_a_commit_does_not_count_if_the_truth_is_
     topic: Topic, sides: Sides, loop: Loops, legacy_kafka: KafkaBroker
 ) -> None:
     topic.write(4, 0)
-    mine = finished(loop(topic, session=6.0, auto_commit_every=None, **BOTH[1]), topic)
+    mine = finished(loop(topic, session=SESSION, auto_commit_every=None, **BOTH[1]), topic)
     legacy_kafka.suspend()
     try:
         with pytest.raises(OutcomeUnknownError, match="the brokers have not confirmed a commit"):

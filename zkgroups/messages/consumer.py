@@ -110,7 +110,9 @@ class Consumer:
     ) -> None:
         confluent()
         self._automatic = commits and auto_commit_every is not None
-        self._delivery = LoopDelivery(lambda: self._reading.paused(Pause.USER), lambda: self._reading.ends())
+        self._delivery = LoopDelivery(
+            lambda: self._reading.paused(Pause.USER), lambda: self._reading.positions_of_client()
+        )
         self._reading = Reading(
             group,
             topics,
@@ -254,11 +256,16 @@ class Consumer:
         if left:
             self._reading.follow()  # it may have been revoked, or a seek may have made it void
         while True:
-            with self._reading.changed:
-                if not self._stopping and self._reading.alive and (batch := self._delivery.next_batch()) is not None:
-                    return batch
-            if not self._reading.fetch(MOST_FETCHED, deadline.remaining, self._delivery.put) and deadline.passed:
+            if left and (batch := self._fetched()) is not None:
+                return batch
+            left = self._reading.fetch(MOST_FETCHED, deadline.remaining, self._delivery.put)
+            if not left and deadline.passed:
                 return None
+
+    def _fetched(self) -> Batch | None:
+        """Return a batch of messages that were fetched, unless they must not be handed out now."""
+        with self._reading.lock:
+            return self._delivery.next_batch() if not self._stopping and self._reading.alive else None
 
     def run(
         self,

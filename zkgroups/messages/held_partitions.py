@@ -69,11 +69,10 @@ class HeldPartitions:
             self.deliverer.assign(at, position)
             self._starts[at] = position
 
-    def note_ends(self, ends: Iterable[TopicPartition], received: Iterable[TopicPartition | None]) -> None:
-        """Note the partitions whose log has ended, after messages of other ones were received."""
+    def note_received(self, partitions: Iterable[TopicPartition | None]) -> None:
+        """Note that the logs of these partitions had more messages."""
         if self.ends:
-            self.ends.difference_update(received)
-        self.ends.update(ends)
+            self.ends.difference_update(partitions)
 
     def forget_position(self, at: TopicPartition) -> None:
         """Forget how far a partition is finished, before it begins elsewhere."""

@@ -11,16 +11,16 @@ are fetched on, and their finished messages are committed through the next gener
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..consumer.generation import Generation
 from ..consumer.options import OnPartitions, check_callback
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import UnreadableNode
-from ..deadline import Deadline
+from ..deadline import Deadline, uptime
 from ..exceptions import (
     GenerationEndedError,
     MemberClosedError,
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 log = logging.getLogger("zkgroups.consumer")
+
+_MOMENT: Final = 0.001
+"""In seconds: how often to ask at most whether the claims are certain. A fast loop asks for messages more often."""
 
 SLICE: Final = 0.05
 """In seconds: how soon the reader notices a new generation, or a call of `wake`, while no messages come."""
@@ -93,6 +96,8 @@ class Reading:
         self._error_of = confluent().Message.error
         self._torn = False  # True after an exception, such as Ctrl-C, in the middle of a step
         self._woken = False
+        self._alive_at = -math.inf  # when the claims were last found to be certain
+        self._is_up_to_date = False  # True while `follow` has nothing to do; other threads take it back
 
     # Life
 
@@ -117,6 +122,7 @@ class Reading:
             if self._current is not None:
                 self._current._mark_finished()  # so that it is committed, even if nothing is fetched any more
             self._held.deliver_to(deliverer, automatic=automatic)
+            self._is_up_to_date = False
 
     def delivers_to(self, deliverer: Deliverer) -> bool:
         """True if this deliverer has the messages."""
@@ -124,8 +130,13 @@ class Reading:
 
     @property
     def alive(self) -> bool:
-        """True while all claims are certain to be held."""
-        return self.member.alive
+        """True while all claims are certain to be held, as of the last moment."""
+        now = uptime()
+        if now - self._alive_at > _MOMENT:
+            if not self.member.alive:
+                return False
+            self._alive_at = now
+        return True
 
     @property
     def _open(self) -> _Clients:
@@ -140,6 +151,7 @@ class Reading:
         with self.changed:
             self._held.replace(frozenset(generation.partitions))
             self._current = generation
+            self._is_up_to_date = False
             generation._mark_from(self.finished)
             if not self._commits:
                 generation._write_nothing()
@@ -170,6 +182,7 @@ class Reading:
 
     def _news(self) -> None:
         with self.changed:
+            self._is_up_to_date = False
             self.changed.notify_all()
 
     # The reader
@@ -196,25 +209,39 @@ class Reading:
 
     def follow(self, patience: float = 0.0) -> None:
         """Take over the current generation. Wait for one if there is nothing to fetch."""
-        fetched = self._open.partitions
-        self.member.next_generation(patience if fetched.idle else 0.0)  # raises the errors of the member
-        with self._whole_step():
-            with self.changed:
-                generation = self._current
-                if generation is None or generation.over:
-                    return
-                if generation is not self._followed:
-                    fetched.take_over(generation)
-                    self._followed = generation
-                if self._held.seeks:
-                    fetched.move()
-                fetched.try_again()
-            fetched.begin_answered(generation)
-            fetched.note_recovered()
-        self._reports.report()
+        if self._is_up_to_date and not self._torn and self._followed is not None and not self._followed.over:
+            return  # called for each batch, so it must cost little if nothing has changed
+        done = False
+        self._is_up_to_date = True  # first: it may be taken back meanwhile
+        try:
+            done = self._catch_up(patience)
+        finally:
+            if not done:
+                self._is_up_to_date = False
 
-    @contextmanager
-    def _whole_step(self) -> Iterator[None]:
+    def _catch_up(self, patience: float) -> bool:
+        """Return True if nothing is left to do before the next change."""
+        fetched = self._open.partitions
+        news = self.member.next_generation(patience if fetched.idle else 0.0)  # raises the errors of the member
+        self._begin_step()
+        with self.changed:
+            generation = self._current
+            if generation is None or generation.over:
+                self._torn = False
+                return False
+            if generation is not self._followed:
+                fetched.take_over(generation)
+                self._followed = generation
+            if self._held.seeks:
+                fetched.move()
+            fetched.try_again()
+        fetched.begin_answered(generation)
+        fetched.note_recovered()
+        self._torn = False
+        self._reports.report()
+        return news is None and fetched.settled
+
+    def _begin_step(self) -> None:
         """If the last step was not completed, because Ctrl-C or a signal handler raised an exception, mend it first.
 
         Messages that were fetched but not taken are fetched again.
@@ -223,9 +250,7 @@ class Reading:
             with self.changed:
                 self._followed = None  # take over everything again
                 self._open.partitions.begin_again()
-        self._torn = True
-        yield
-        self._torn = False
+        self._torn = True  # until the end of the step
 
     def _fetch_once(self, most: int, timeout: float, take: Callable[[list[Message]], object]) -> bool:
         if not self.alive:
@@ -233,26 +258,35 @@ class Reading:
                 self.changed.wait(timeout)
             return False  # messages that are fetched now could not be committed
         clients = self._open
-        with self._whole_step():
-            found = clients.fetcher.fetch(most, timeout)
-            fetched = sorted_out(found) if any(map(self._error_of, found)) else Fetched(found)
-            with self.changed:
-                gone, messages = self._held.gone, fetched.messages
-                if gone:
-                    messages = [message for message in messages if place(message) not in gone]
-                self._held.note_ends(fetched.ends, map(place, messages))
-                if messages:
-                    take(messages)
-                for at in fetched.failed.keys() - gone:
-                    clients.partitions.stop(at, fetched.failed[at])
-        for error in fetched.of_client:
-            self._reports.client_failed(error)
-        self._reports.fetched(answered=bool(messages or fetched.ends))
+        self._begin_step()
+        messages = clients.fetcher.fetch(most, timeout)
+        fetched = sorted_out(messages) if any(map(self._error_of, messages)) else None
+        with self.lock:
+            if fetched is not None:
+                messages = fetched.messages
+            if gone := self._held.gone:
+                messages = [message for message in messages if place(message) not in gone]
+            if messages:
+                self._held.note_received(map(place, messages))
+                take(messages)
+            if fetched is not None:
+                self._note_errors(fetched)
+        self._torn = False
+        self._reports.fetched(answered=bool(messages or (fetched is not None and fetched.ends)))
         self._reports.report()
         return bool(messages)
 
-    def ends(self) -> Mapping[TopicPartition, int] | None:
-        """Return the offsets after all messages that were fetched. Only in `take`. None: look at the messages."""
+    def _note_errors(self, fetched: Fetched) -> None:
+        """Note ends of logs, and stop partitions with errors. The caller holds the lock."""
+        self._held.ends.update(fetched.ends)
+        for at in fetched.failed.keys() - self._held.gone:
+            self._open.partitions.stop(at, fetched.failed[at])
+            self._is_up_to_date = False
+        for error in fetched.of_client:
+            self._reports.client_failed(error)
+
+    def positions_of_client(self) -> tuple[list[TopicPartition], list[Any]] | None:
+        """Return the positions after all messages that were fetched. Only in `take`. None: look at the messages."""
         return self._open.fetcher.positions()
 
     # Any thread
@@ -296,6 +330,7 @@ class Reading:
         with self.changed:
             self.check_held(at)
             self._held.seek(at, offset)
+            self._is_up_to_date = False
 
     def pause(self, partitions: Iterable[TopicPartition], why: Pause) -> None:
         """Do not fetch these partitions until all reasons are taken back. A released partition forgets its reasons."""
