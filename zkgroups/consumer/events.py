@@ -31,7 +31,8 @@ class EventKind(StrEnum):
     reset       a committed offset was outside of the log; `detail` has it and the start that `out_of_range` chose
     idle        nothing was marked for longer than `max_idle`; the member releases everything
     failed      a step failed and will be retried
-    moved       the group is in another place now, in ZooKeeper or on the brokers; the member joins it there
+    moved       the group is in another place now, in ZooKeeper or on the brokers. A `Consumer` joins it there. A
+                `Member` stays out until the group is back; `detail` says whether it was moved, or is being moved
     left        the member has left the group
     """
 

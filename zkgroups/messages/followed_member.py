@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ..consumer.any_membership import GroupPlace
 from ..consumer.events import EventKind, MemberStats
+from ..consumer.followed_group import FollowedGroup
 from ..consumer.generation import Generation
 from ..consumer.member import Member
 from ..consumer.member_offsets import MemberOffsets
@@ -23,7 +24,6 @@ from ..zookeeper.ownership.followed_routes import GroupRoutes
 from ..zookeeper.session.registry_context import context_of
 from .broker_copy import BrokerCopy
 from .broker_offsets import BrokerOffsets
-from .followed_group import FollowedGroup
 from .native_membership import NativeMembership
 from .offset_options import OffsetOptions
 from .offsets_on_brokers import OffsetsOnBrokers, OffsetsWithCopy

@@ -28,6 +28,7 @@ from ..core.kafka_values import NativeOffset
 from ..core.migration.changes_since_plan import member_obstacles
 from ..core.migration.live_move_rules import (
     apply_problem,
+    members_that_stay_out,
     offsets_to_return,
     other_members,
     plan_problem,
@@ -83,13 +84,17 @@ class MoveStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """The result of a move, with the number of members before it, and of offsets that were copied."""
+    """The result of a move, with the number of members before it, and of offsets that were copied.
+
+    `stay_out`: the members that leave, and do not join on the brokers.
+    """
 
     group: str
     to: Side
     outcome: MoveOutcome
     members: int = 0
     offsets: int = 0
+    stay_out: Sequence[str] = ()
 
 
 def move_live(
@@ -131,6 +136,7 @@ class _LiveMove:
         route = self._found.route
         self._plan = f"live-{uuid.uuid4().hex[:12]}" if route is None else route.plan
         self._truth = None if route is None else route.truth
+        self._stay_out: dict[str, None] = {}
 
     def run(self, to: Side, *, execute: bool) -> MoveResult:
         state = self._found.state
@@ -176,7 +182,7 @@ class _LiveMove:
         self._refuse_if(self._native_members_problem())
         offsets = sum(row.is_commit for row in rows)
         if not execute:
-            return MoveResult(self._group, Side.KAFKA, MoveOutcome.WOULD_MOVE, len(members), offsets)
+            return MoveResult(self._group, Side.KAFKA, MoveOutcome.WOULD_MOVE, len(members), offsets, [*self._stay_out])
         if self._found.state is None:
             self._change(RouteState.MOVING_TO_KAFKA)
         self._on_step(MoveStep.BEGUN)
@@ -186,7 +192,7 @@ class _LiveMove:
         self._on_step(MoveStep.COPIED)
         self._change(RouteState.KAFKA)
         self._on_step(MoveStep.ENDED)
-        return MoveResult(self._group, Side.KAFKA, MoveOutcome.MOVED, len(members), offsets)
+        return MoveResult(self._group, Side.KAFKA, MoveOutcome.MOVED, len(members), offsets, [*self._stay_out])
 
     def _require_group(self) -> None:
         if not self._registry.group(self._group).exists():
@@ -202,6 +208,7 @@ class _LiveMove:
         found = truths(view.living)
         self._truth = self._truth or next(iter(found.values()), None)
         self._refuse_if(truth_problem(found, self._truth or Side.ZOOKEEPER))
+        self._stay_out |= dict.fromkeys(members_that_stay_out(view.living))
         return [each.id for each in view.living]
 
     def _planned(self) -> Sequence[PlanRow]:

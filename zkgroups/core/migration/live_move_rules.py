@@ -28,9 +28,14 @@ def other_members(instances: Iterable[RegisteredInstance]) -> list[str]:
 
 
 def _can_move(instance: RegisteredInstance) -> bool:
-    """True for a `Consumer`, and for a member that comes through a gateway."""
+    """True for a `Consumer`, a `Member` that leaves, and a member that comes through a gateway."""
     found = instance.registration
-    return isinstance(found, Registration) and (found.moves or found.dialect is Dialect.GATEWAY)
+    return isinstance(found, Registration) and (found.moves or found.leaves or found.dialect is Dialect.GATEWAY)
+
+
+def members_that_stay_out(instances: Iterable[RegisteredInstance]) -> list[str]:
+    """Return the members that leave, and do not join on the brokers."""
+    return [each.id for each in instances if isinstance(each.registration, Registration) and each.registration.leaves]
 
 
 def _client(instance: RegisteredInstance) -> str:

@@ -72,6 +72,8 @@ def encode_registration(registration: Registration) -> bytes:
         fields["internal"] = True
     if registration.moves:
         fields["moves"] = True
+    if registration.leaves:
+        fields["leaves"] = True
     fields |= _encode_sides(registration.offsets)
     if registration.dialect is Dialect.GATEWAY:
         fields["gateway"] = {"client_id": registration.client_id, "host": registration.client_host}
@@ -138,6 +140,7 @@ def _decode(data: bytes) -> Registration:
         client_id=_of_gateway(fields, "client_id"),
         client_host=_of_gateway(fields, "host"),
         moves=fields.get("client") == CLIENT and fields.get("moves") is True,
+        leaves=fields.get("client") == CLIENT and fields.get("leaves") is True,
         offsets=_decode_sides(fields),
     )
     _check_evaluable(registration)

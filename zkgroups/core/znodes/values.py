@@ -74,8 +74,8 @@ class Registration:
     - `assignors`: the strategies that a zkgroups `Member` supports, in order of preference. Empty for other instances.
     - `include_internal`: True if a pattern may choose Kafka's internal topics.
     - `client_id`, `client_host`: for a client of a gateway, its `client.id` and its address.
-    - `moves`: True for a `Consumer`, which follows its group to the brokers and back, and for a `Member` that leaves
-      when its group is moved.
+    - `moves`: True for a `Consumer`, which follows its group to the brokers and back.
+    - `leaves`: True for a `Member` that leaves when its group is moved to the brokers.
     - `offsets`: where a `Consumer` commits its offsets.
     """
 
@@ -89,6 +89,7 @@ class Registration:
     client_id: str = ""
     client_host: str = ""
     moves: bool = False
+    leaves: bool = False
     offsets: OffsetSides = ONLY_ZOOKEEPER
 
     def __post_init__(self) -> None:
@@ -112,6 +113,7 @@ class Registration:
             self.client_id,
             self.client_host,
             self.moves,
+            self.leaves,
             self.offsets,
         )
 
