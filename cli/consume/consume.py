@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from zkgroups import Registry
 from zkgroups.core.znodes.names import check_topic
-from zkgroups.exceptions import NotFoundError
+from zkgroups.exceptions import CommittedOutOfRangeError, NotFoundError
 
 from ..child.command_line import WithCommand, command_of
 from ..shared.arguments import group_argument, instance_option
@@ -75,8 +75,8 @@ def _format(_ctx: click.Context, _param: click.Parameter, text: str | None) -> F
     "--from",
     "begin",
     type=click.Choice(["earliest", "latest"]),
-    help="Where to begin a partition if its committed offset is missing or outside of the log. By default, "
-    "missing means earliest, and outside of the log ends the command.",
+    help="Where to begin a partition if its committed offset is missing or outside of the log. By default, missing "
+    "means earliest, and a partition whose offset is outside of the log is not read.",
 )
 @click.option("--max-messages", "most", type=click.IntRange(min=1), metavar="N", help="End after this many messages.")
 @click.option("--exit-at-end", "to_end", is_flag=True, help="End when this member has read its partitions to the end.")
@@ -127,6 +127,9 @@ def consume(
       \\n \\r \\t \\0 \\\\ \\xNN
 
     On a terminal, invisible characters are escaped.
+
+    A partition that cannot be read does not stop the others. The command reports it, and tries again. With
+    --exit-at-end, the others are read to the end, and then the error ends the command.
 
     Delivery is at least once. An offset is committed only after all messages before it were written to stdout and
     flushed, every 5 s and at the end. After a crash, the messages since the last commit are written again.
@@ -219,7 +222,13 @@ def _copy(
     reader_ended: Callable[[], bool] = lambda: False,
 ) -> None:
     sink = ByteSink(descriptor, lambda: bool(recorded) or reader_ended())
-    copying = Copying(consumer, formatter, sink, recorded, reader_ended, most=request.most, to_end=request.to_end)
+
+    def stands_still(error: CommittedOutOfRangeError) -> None:
+        say_in_time(options, f"{error.at} stands still: --from earliest or --from latest goes on there")
+
+    copying = Copying(
+        consumer, formatter, sink, recorded, reader_ended, stands_still, most=request.most, to_end=request.to_end
+    )
     copying.run()
     if not (copying.count or consumer.assignment or recorded):
         say(options, "This member received no partition: the other members hold all of them.")

@@ -90,8 +90,8 @@ BUILT = [
     ),
     (
         GroupMovedError("billing", moving=True),
-        "group 'billing' is being moved between ZooKeeper and the brokers: wait until `zkgroups migrate switch billing` "
-        "has finished",
+        "group 'billing' is being moved between ZooKeeper and the brokers: wait until `zkgroups migrate switch "
+        "billing` has finished",
     ),
     (
         GroupMovedError("my group", moving=False),
