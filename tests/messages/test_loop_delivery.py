@@ -34,6 +34,7 @@ class Loop(LoopDelivery):
         self.client = client
         """The positions of the client, if known."""
         super().__init__(lambda: frozenset(self.paused), self._ends)
+        self.has_paused = True
         self.assign(P0, 10)
         self.assign(P1, 20)
 

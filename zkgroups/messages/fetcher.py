@@ -151,7 +151,9 @@ class Fetcher:
             self._reader = threading.get_ident()
             if self._pauses_changed:
                 self._carry_out_pauses()
-            found = self._consume(most, timeout)
+            found: list[Message] = self._client.consume(most, 0.0)
+            if timeout and not found:
+                found = self._wait(most, timeout)
             if (now := uptime()) >= self._look_at:
                 partitions = self.assigned
                 self._note_log_ends(partitions)
@@ -159,10 +161,7 @@ class Fetcher:
                 self._look_at = now + _LOOK if all_known else now
             return found
 
-    def _consume(self, most: int, timeout: float) -> list[Message]:
-        found: list[Message] = self._client.consume(most, 0.0)
-        if found or not timeout:
-            return found
+    def _wait(self, most: int, timeout: float) -> list[Message]:
         first = self._client.poll(timeout)  # `consume` would wait until it has all
         if first is None:
             return []

@@ -69,11 +69,6 @@ class HeldPartitions:
             self.deliverer.assign(at, position)
             self._starts[at] = position
 
-    def note_received(self, partitions: Iterable[TopicPartition | None]) -> None:
-        """Note that the logs of these partitions had more messages."""
-        if self.ends:
-            self.ends.difference_update(partitions)
-
     def forget_position(self, at: TopicPartition) -> None:
         """Forget how far a partition is finished, before it begins elsewhere."""
         self.deliverer.forget([at])

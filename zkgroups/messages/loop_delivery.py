@@ -7,7 +7,7 @@ batch only knows how many of its messages were handed out. Offsets are worked ou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter, length_hint, methodcaller
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -22,7 +22,8 @@ Partitions = frozenset[TopicPartition]
 _BRIEF: Final = 0.002
 """In seconds: how long the loop may take for messages that it cannot be asked to leave out any more."""
 
-_LARGEST_PART: Final = 500
+LARGEST_PART: Final = 650
+"""The most messages that a loop is given at once. More new objects would make Python look for garbage each time."""
 
 _NOTHING: Final[Iterator[Message]] = iter(())
 
@@ -60,7 +61,7 @@ class Batch:
     """True if no more messages may be given: ask for another batch."""
     ends: Ends | None = None
     """The positions of all partitions after these messages, if known. Looking at all messages takes longer."""
-    part: list[Message] | None = None
+    part: list[Message] = field(default_factory=list)
     iterator: Iterator[Message] = _NOTHING
 
     def give(self, most: int) -> Iterator[Message] | None:
@@ -84,9 +85,10 @@ class Batch:
 
     def withdraw(self) -> None:
         """Take the rest of the part back. Only for the thread of the loop."""
-        self.given, self.iterator = self.handed, _NOTHING
-        if self.part is not None:
+        if left := length_hint(self.iterator):
+            self.given = max(self.given - left, 0)
             self.part.clear()  # ends the iterator that the loop has
+        self.iterator = _NOTHING
 
 
 class Pace:
@@ -103,7 +105,7 @@ class Pace:
     def end(self) -> None:
         """Note that the loop has asked for the next part, and begins with it."""
         now = uptime()
-        self.size = min(2 * self.size, _LARGEST_PART) if now - self._began < _BRIEF / 2 else max(self.size // 4, 1)
+        self.size = min(2 * self.size, LARGEST_PART) if now - self._began < _BRIEF / 2 else max(self.size // 4, 1)
         self._began = now
 
 
@@ -116,6 +118,8 @@ class LoopDelivery:
 
     def __init__(self, paused: Callable[[], Partitions], positions: Callable[[], Ends | None] = lambda: None) -> None:
         self._paused = paused
+        self.has_paused = False
+        """True after the caller has paused a partition: until then, none is paused."""
         self._positions = positions
         self._batch: Batch = Batch([])
         self._known: dict[TopicPartition, int] = {}  # how far each is finished, without the current batch and `_newer`
@@ -183,18 +187,24 @@ class LoopDelivery:
 
     def put(self, messages: list[Message]) -> None:
         """Add messages, in the order of the log for each partition."""
-        rest = self._rest()
-        self._renew(self._sorted_out(rest) + messages if rest else messages)
+        if self._batch.messages or self._batch.cut or self.has_paused:
+            self._renew(self._sorted_out(self._rest()) + messages)
+        else:
+            self._batch = Batch(messages)
         self._batch.ends = self._proved(len(messages))
 
     def next_batch(self) -> Batch | None:
         """Return the batch to hand out from; None if more messages must be fetched."""
         batch = self._batch
-        used_up = batch.given == len(batch.messages)
-        if batch.cut or (used_up and batch.messages):  # free the messages before others are fetched
+        if batch.cut:
             self._renew(self._sorted_out(self._rest()))
-            batch = self._batch
-        return batch if batch.given < len(batch.messages) else None
+        elif batch.given < len(batch.messages):
+            return batch
+        elif batch.messages:  # free them before others are fetched
+            self._settle(batch)
+            self._batch = Batch([])
+            return None
+        return self._batch if self._batch.messages else None
 
     def handed_out(self, partitions: Partitions) -> Mapping[TopicPartition, int]:
         """Return the offset after the last message of each partition that was handed out, finished or not."""

@@ -74,6 +74,8 @@ class Reading:
         self.changed = threading.Condition(self.lock)
         self.client_settings = dict(settings)
         self.handler_stats: Callable[[], HandlerStats] | None = None
+        self.is_revoking = False
+        """True while the member's thread waits for messages under way. Notify `changed` when they have finished."""
         self._commits = commits
         self._on_revoked = on_revoked
         self._on_lost = on_lost
@@ -166,7 +168,9 @@ class Reading:
         """Wait until the messages of these partitions that are under way have finished. They are still held."""
         with self.changed:
             self._held.revoke(partitions)
+            self.is_revoking = True
             finished = self.changed.wait_for(lambda: not self._held.deliverer.is_busy(partitions), self.release_timeout)
+            self.is_revoking = False
             if not finished:
                 self._held.deliverer.give_up(partitions)
         if not finished:
@@ -193,15 +197,20 @@ class Reading:
         Return False if none have come after the timeout, or after `wake`. Raise `MemberClosedError` after the member
         has left, and the errors of the member, which goes on: call this again.
         """
-        self.start()
         deadline = Deadline(timeout)
         while True:
-            self.follow(min(SLICE, deadline.remaining))
-            if self._fetch_once(most, min(SLICE, deadline.remaining), take):
+            if self.step(most, min(SLICE, deadline.remaining), take):
                 return True
             if deadline.passed or self._woken:
                 self._woken = False
                 return False
+
+    def step(self, most: int, timeout: float, take: Callable[[list[Message]], object]) -> bool:
+        """Do what `fetch` does, but wait no longer than `SLICE`."""
+        if self._clients is None:
+            self.start()
+        self.follow(timeout)
+        return self._fetch_once(most, timeout, take)
 
     def wake(self) -> None:
         """Let the reader return from `fetch` soon."""
@@ -223,7 +232,9 @@ class Reading:
         """Return True if nothing is left to do before the next change."""
         fetched = self._open.partitions
         news = self.member.next_generation(patience if fetched.idle else 0.0)  # raises the errors of the member
-        self._begin_step()
+        if self._torn:
+            self._mend()
+        self._torn = True
         with self.changed:
             generation = self._current
             if generation is None or generation.over:
@@ -241,16 +252,14 @@ class Reading:
         self._reports.report()
         return news is None and fetched.settled
 
-    def _begin_step(self) -> None:
-        """If the last step was not completed, because Ctrl-C or a signal handler raised an exception, mend it first.
+    def _mend(self) -> None:
+        """The last step was not completed, because Ctrl-C or a signal handler raised an exception. Take over again.
 
         Messages that were fetched but not taken are fetched again.
         """
-        if self._torn:
-            with self.changed:
-                self._followed = None  # take over everything again
-                self._open.partitions.begin_again()
-        self._torn = True  # until the end of the step
+        with self.changed:
+            self._followed = None
+            self._open.partitions.begin_again()
 
     def _fetch_once(self, most: int, timeout: float, take: Callable[[list[Message]], object]) -> bool:
         if not self.alive:
@@ -258,7 +267,9 @@ class Reading:
                 self.changed.wait(timeout)
             return False  # messages that are fetched now could not be committed
         clients = self._open
-        self._begin_step()
+        if self._torn:
+            self._mend()
+        self._torn = True  # until the end of the step
         messages = clients.fetcher.fetch(most, timeout)
         fetched = sorted_out(messages) if any(map(self._error_of, messages)) else None
         with self.lock:
@@ -267,13 +278,15 @@ class Reading:
             if gone := self._held.gone:
                 messages = [message for message in messages if place(message) not in gone]
             if messages:
-                self._held.note_received(map(place, messages))
+                if self._held.ends:
+                    self._held.ends.difference_update(map(place, messages))
                 take(messages)
             if fetched is not None:
                 self._note_errors(fetched)
         self._torn = False
-        self._reports.fetched(answered=bool(messages or (fetched is not None and fetched.ends)))
-        self._reports.report()
+        if self._reports.pending:
+            self._reports.fetched(answered=bool(messages or (fetched is not None and fetched.ends)))
+            self._reports.report()
         return bool(messages)
 
     def _note_errors(self, fetched: Fetched) -> None:
