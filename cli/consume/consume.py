@@ -32,8 +32,20 @@ from .message_format import Formatter, for_terminal, json_line, parse_format, ra
 
 if TYPE_CHECKING:
     from zkgroups import Consumer, MemberEvent
+    from zkgroups.messages.offset_options import OffsetsIn, SideName
 
-_EXPLAINED: Final = ("back", "conflict", "failed", "lost", "malformed", "missing", "reset", "stuck", "waiting")
+_EXPLAINED: Final = (
+    "back",
+    "conflict",
+    "differ",
+    "failed",
+    "lost",
+    "malformed",
+    "missing",
+    "reset",
+    "stuck",
+    "waiting",
+)
 """The kinds of events that explain why messages do not come, or come again."""
 
 
@@ -48,6 +60,8 @@ class _Request:
     most: int | None
     to_end: bool
     commits: bool
+    offsets: OffsetsIn
+    truth: SideName | None
     id: str | None
     foreign_assignor: str
 
@@ -81,6 +95,18 @@ def _format(_ctx: click.Context, _param: click.Parameter, text: str | None) -> F
 @click.option("--max-messages", "most", type=click.IntRange(min=1), metavar="N", help="End after this many messages.")
 @click.option("--exit-at-end", "to_end", is_flag=True, help="End when this member has read its partitions to the end.")
 @click.option("--no-commit", is_flag=True, help="Write no offsets: the messages will be read again.")
+@click.option(
+    "--offsets",
+    type=click.Choice(["zookeeper", "kafka", "both"]),
+    default="zookeeper",
+    show_default=True,
+    help="Where offsets are read and committed. Choose what the other members of the group do.",
+)
+@click.option(
+    "--truth",
+    type=click.Choice(["zookeeper", "kafka"]),
+    help="With --offsets both: the side that is read. The other side gets a copy.",
+)
 @instance_option("--as", "id", help="The instance id to register; by default a new one of the form host:uuid.")
 @click.option(
     "--foreign-assignor",
@@ -102,6 +128,8 @@ def consume(
     most: int | None,
     to_end: bool,
     no_commit: bool,
+    offsets: OffsetsIn,
+    truth: SideName | None,
     id: str | None,
     foreign_assignor: str,
     grace: float,
@@ -131,6 +159,10 @@ def consume(
     A partition that cannot be read does not stop the others. The command reports it, and tries again. With
     --exit-at-end, the others are read to the end, and then the error ends the command.
 
+    Some groups keep their offsets on the brokers although their members are in ZooKeeper, for example Scala consumers
+    with offsets.storage=kafka, and pykafka. With dual.commit.enabled, Scala consumers write both sides. Give --offsets
+    for such groups. If both sides differ, the command reports both numbers.
+
     Delivery is at least once. An offset is committed only after all messages before it were written to stdout and
     flushed, every 5 s and at the end. After a crash, the messages since the last commit are written again.
 
@@ -151,8 +183,10 @@ def consume(
       zkgroups -z zk1:2181/kafka -b kafka1:9092 consume archive orders --exit-at-end -- sh -c 'gzip > orders.gz'
     """
     options = ctx.ensure_object(Options)
+    if (offsets == "both") != (truth is not None):
+        raise click.UsageError("give --truth together with --offsets both, and only then", ctx)
     chosen = formatter or (json_line if _wants_json(options) else raw_line)
-    request = _Request(group, topics, chosen, begin, most, to_end, not no_commit, id, foreign_assignor)
+    request = _Request(group, topics, chosen, begin, most, to_end, not no_commit, offsets, truth, id, foreign_assignor)
     code = 0
     with connected(options, writes=True) as registry:
         settings = kafka_settings(options, registry)
@@ -250,6 +284,8 @@ def _consumer(options: Options, registry: Registry, request: _Request, settings:
         request.topics,
         kafka=settings,
         commits=request.commits,
+        offsets=request.offsets,
+        truth=request.truth,
         start_at=request.begin or "earliest",
         out_of_range=request.begin or "error",
         id=request.id,

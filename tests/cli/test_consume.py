@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
 from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
+from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 
 from ..testing.waiting import eventually
@@ -122,6 +123,23 @@ def test_without_commits_no_offset_is_written(topic: Topic, begin: str) -> None:
     ended = topic.consume(TO_END, "--no-commit", "--from", begin)
     assert (ended.code, ended.lines) == (0, values if begin == "earliest" else [])
     assert topic.left() == ({}, [], [])
+
+
+@pytest.mark.parametrize(
+    ("options", "in_zookeeper"), [(("--offsets", "kafka"), 2), (("--offsets", "both", "--truth", "kafka"), 7)]
+)
+def test_offsets_on_the_brokers_are_read_and_committed(
+    topic: Topic, legacy_kafka: KafkaBroker, options: tuple[str, ...], in_zookeeper: int
+) -> None:
+    values, at = topic.numbers(7), TopicPartition(topic.name, 0)
+    with Registry.connect(topic.hosts) as registry, Brokers.connect(legacy_kafka.address) as brokers:
+        registry.group(topic.group).offsets.set(at, 2)
+        brokers.commit({topic.group: {at: 4}})
+        ended = topic.consume(TO_END, *options)
+        assert (ended.code, ended.lines) == (0, values[4:])
+        assert {at: found.offset for at, found in brokers.committed([topic.group])[topic.group].items()} == {at: 7}
+    assert topic.left()[0] == {0: in_zookeeper}
+    assert (f"{at}: 2 in ZooKeeper, 4 on the brokers" in ended.err) is (in_zookeeper == 7)
 
 
 def test_an_offset_outside_of_the_log_is_an_error_after_the_other_partitions_were_read(topic: Topic) -> None:
@@ -297,6 +315,7 @@ def test_after_ctrl_c_a_command_that_does_not_end_is_stopped(topic: Topic) -> No
         (("--max-messages", "0"), 2, "--max-messages"),
         (("--", "no-such-command"), 2, "was not found in PATH"),
         (("--read-only",), 4, "--read-only"),
+        (("--offsets", "both"), 2, "give --truth together with --offsets both"),
     ],
 )
 def test_what_cannot_work_is_refused_before_joining(
