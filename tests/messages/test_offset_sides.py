@@ -267,7 +267,7 @@ def test_a_process_that_was_suspended_for_longer_than_its_session_changes_no_off
         topic.write(5)
         other.until(lambda: set(sides.kafka.values()) == {10}, "the commits of the successor")
         process.process.resume()
-        other.until(lambda: len(sides.group.instances()) == 2, "its return")
+        assert eventually(lambda: len(sides.group.instances()) == 2, timeout=LONGEST), process.process.tail()
         assert set(sides.kafka.values()) == {10}
         topic.write(5)
         assert eventually(lambda: set(sides.kafka.values()) == {15}, timeout=LONGEST)

@@ -112,7 +112,9 @@ class BrokerCopy:
         while self._wait_for_work():
             try:
                 self._copy()
-            except ZkgroupsException as error:
+            except Exception as error:
+                if not isinstance(error, ZkgroupsException):
+                    log.exception("copying offsets to the brokers has failed unexpectedly")
                 with self._changed:
                     self._failures += 1
                     self._changed.notify_all()

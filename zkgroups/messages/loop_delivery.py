@@ -94,8 +94,9 @@ class Batch:
 class Pace:
     """How many messages to give a loop at once: one, or more if it needs no more than `_BRIEF` for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, largest: int = LARGEST_PART) -> None:
         self.size = 1
+        self._largest = largest
         self._began = uptime()
 
     def begin(self) -> None:
@@ -105,7 +106,7 @@ class Pace:
     def end(self) -> None:
         """Note that the loop has asked for the next part, and begins with it."""
         now = uptime()
-        self.size = min(2 * self.size, LARGEST_PART) if now - self._began < _BRIEF / 2 else max(self.size // 4, 1)
+        self.size = min(2 * self.size, self._largest) if now - self._began < _BRIEF / 2 else max(self.size // 4, 1)
         self._began = now
 
 

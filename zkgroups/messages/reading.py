@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -98,6 +99,7 @@ class Reading:
         self._error_of = confluent().Message.error
         self._torn = False  # True after an exception, such as Ctrl-C, in the middle of a step
         self._woken = False
+        self._pid = os.getpid()
         self._alive_at = -math.inf  # when the claims were last found to be certain
         self._is_up_to_date = False  # True while `follow` has nothing to do; other threads take it back
 
@@ -112,9 +114,9 @@ class Reading:
         self.member.start()
 
     def close(self, *, leave: bool = True) -> None:
-        """Leave the group, then close the client."""
+        """Leave the group, then close the client. In a fork do nothing: it does not have the client's threads."""
         self.member.close(leave=leave)
-        if self._clients is not None:
+        if self._clients is not None and self._pid == os.getpid():
             self._clients.close()
             self._clients = None
 

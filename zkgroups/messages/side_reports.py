@@ -8,7 +8,6 @@ from ..consumer.group_notes import few
 from ..core.offsets.copy_rules import TwoOffsets
 from ..core.znodes.offset_sides import Side
 from ..core.znodes.topic_partition import TopicPartition
-from ..exceptions import ZkgroupsException
 from .deliverer import Partitions
 
 
@@ -25,7 +24,7 @@ class SideReports:
         truth: Side,
         *,
         differ: Callable[[Partitions, str], object],
-        cannot: Callable[[ZkgroupsException, Partitions], object],
+        cannot: Callable[[Exception, Partitions], object],
         can: Callable[[], object],
     ) -> None:
         self.cannot = cannot
