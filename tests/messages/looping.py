@@ -145,18 +145,19 @@ class LoopProcess:
         session: float = SESSION,
         kafka: Mapping[str, Any] | None = None,
         dies_between_writes: bool = False,
+        session_file: Path | None = None,
         **options: Any,
     ) -> None:
-        settings = {"bootstrap.servers": broker.address, **(kafka or {})}
         arguments = {
             "zookeeper": broker.zookeeper,
-            "kafka": settings,
+            "session": {"session_timeout": session, "session_file": session_file and str(session_file)},
+            "kafka": {"bootstrap.servers": broker.address, **(kafka or {})},
             "group": group,
             "topic": topic,
-            "session": session,
+            "options": {"id": id, "auto_commit_every": every, **options},
+            "dies_between_writes": dies_between_writes,
         }
-        more = {"dies_between_writes": dies_between_writes, "id": id, "auto_commit_every": every, **options}
-        self._command = [sys.executable, "-m", __name__, json.dumps(arguments | more)]
+        self._command = [sys.executable, "-m", __name__, json.dumps(arguments)]
         self._folder = Path(tempfile.mkdtemp(prefix="zkgroups-loop-"))
         self._log = self._folder / "loop.log"
         self.process: ChildProcess
@@ -187,19 +188,18 @@ class LoopProcess:
 
 def main(
     zookeeper: str,
+    session: dict[str, Any],
     kafka: dict[str, Any],
     group: str,
     topic: str,
-    session: float,
+    options: dict[str, Any],
     dies_between_writes: bool,
-    **options: Any,
 ) -> None:
     """Consume until SIGTERM."""
-    settings = QUICK | kafka
     if dies_between_writes:
         BrokerOffsets.commit = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
-    with Registry.connect(zookeeper, session_timeout=session) as registry:
-        consumer = Consumer(registry.group(group), [topic], kafka=settings, join_backoff=0.2, **options)
+    with Registry.connect(zookeeper, **session) as registry:
+        consumer = Consumer(registry.group(group), [topic], kafka=QUICK | kafka, join_backoff=0.2, **options)
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
         with consumer:
             for message in consumer:

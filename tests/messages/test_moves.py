@@ -6,13 +6,14 @@ import asyncio
 import itertools
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.running import run
 from tests.testing.waiting import eventually
-from zkgroups import Consumer, EventKind, Member, MemberEvent, Registry
+from zkgroups import Consumer, EventKind, Member, MemberEvent, Registry, TopicPartition
 from zkgroups.aio import Member as AsyncMember
 from zkgroups.consumer.any_membership import AnyMembership
 from zkgroups.consumer.followed_group import FollowedGroup
@@ -25,7 +26,7 @@ from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side
 from zkgroups.testing import KafkaBroker, expire_session
 
 from .conftest import Loops, Topic
-from .looping import LONGEST, QUICK, Loop, LoopProcess
+from .looping import LASTING, LONGEST, QUICK, Loop, LoopProcess
 from .sides import Sides, await_commits, written
 
 QUICK_NATIVE = {"session.timeout.ms": 6000}
@@ -330,6 +331,74 @@ def test_a_group_goes_back_after_a_consumer_was_killed_on_the_brokers(
             other.until_holding(*topic.ats)
             await_commits(sides, Side.ZOOKEEPER, 3)
         assert eventually(lambda: topic.texts <= read_by(other, process).keys(), timeout=LONGEST)
+
+
+def test_a_consumer_that_resumes_its_session_does_not_keep_the_group_on_the_brokers(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, tmp_path: Path
+) -> None:
+    """The permit of the killed process lives on in the session."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    file, settings = tmp_path / "session", QUICK_NATIVE
+    options: dict[str, Any] = {"session": LASTING, "session_file": file, "kafka": settings}
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "again", **options) as first:
+        topic.write(3)
+        await_all_committed(topic, sides, 3)
+        first.kill()
+    assert sides.permits == ["member again"]
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "again", **options):
+        topic.write(3)
+        await_all_committed(topic, sides, 6)
+        assert sides.move(Side.ZOOKEEPER, patience=LASTING) is MoveOutcome.MOVED
+        topic.write(3)
+        assert eventually(lambda: set(sides.zookeeper.values()) == {9}, timeout=LONGEST)
+
+
+def test_a_claim_that_meets_a_revocation_takes_nothing(
+    topic: Topic, sides: Sides, loop: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers may take partitions back between their assignment and the claim."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    claim, others, granted = NativeMembership.claim, list[Loop](), list[frozenset[TopicPartition]]()
+
+    def claim_late(membership: NativeMembership, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+        first = not others
+        if first:
+            others.append(loop(topic))
+            assert eventually(lambda: membership._joined().assigned == frozenset(), timeout=LONGEST)
+        found = claim(membership, partitions)
+        if first:
+            granted.append(found)
+        return found
+
+    monkeypatch.setattr(NativeMembership, "claim", claim_late)
+    mine = loop(topic)
+    assert eventually(lambda: others and shares(mine, *others) == [1, 2], timeout=LONGEST)
+    assert granted == [frozenset()]
+    topic.write(4)
+    assert eventually(lambda: read_by(mine, *others).keys() == topic.texts, timeout=LONGEST)
+    await_all_committed(topic, sides, 4)
+    assert set(read_by(mine, *others).values()) == {1}
+
+
+def test_a_revocation_waits_for_a_claim_that_has_begun(registry: Registry) -> None:
+    """The client's thread asks whether everything is released. A claim says no before it looks at the assignment."""
+    released: list[bool] = []
+
+    class Client:
+        @property
+        def assigned(self) -> frozenset[TopicPartition]:
+            released.append(not membership._held)
+            return frozenset({TopicPartition("orders", 0)})
+
+    membership = NativeMembership.__new__(NativeMembership)
+    membership._held, membership._client = frozenset(), Client()  # type: ignore[assignment]
+    both = frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)})
+    assert membership.claim(both) == {TopicPartition("orders", 0)}
+    assert released == [False]
+    membership.release(both)
+    assert membership._held == frozenset()
 
 
 def test_a_consumer_that_was_suspended_during_the_way_back_commits_nothing_when_it_wakes_up(

@@ -36,6 +36,7 @@ class FollowedGroup:
         self._wake = wake
         self._is_out_of_date = True
         self._is_open = False
+        self._may_have_leftovers = True
 
     def find(self, *, anew: bool = False) -> AnyMembership | None:
         """Return the membership where the group is now. None while the member must stay out.
@@ -49,6 +50,7 @@ class FollowedGroup:
             self._is_out_of_date = False
             try:
                 self._routes.refresh()
+                self._delete_leftovers()
             except BaseException:
                 self._is_out_of_date = True
                 raise
@@ -59,6 +61,12 @@ class FollowedGroup:
                 self._on_brokers = self._on_brokers or self._make()
                 return self._on_brokers
         return None
+
+    def _delete_leftovers(self) -> None:
+        """Once, when it is known where the group is."""
+        if self._may_have_leftovers and self._routes.state(self._group) is not None:
+            self._routes.delete_leftovers(self._group)
+        self._may_have_leftovers = False
 
     @property
     def away(self) -> GroupMovedError | None:
