@@ -470,6 +470,44 @@ def await_commits_of(sides: Sides, expected: dict[int, int]) -> None:
     assert eventually(lambda: sides.kafka == expected, timeout=LONGEST), sides.kafka
 
 
+@pytest.mark.parametrize("takes_too_long", [False, True])
+def test_a_handler_under_way_during_a_move_is_waited_for_or_its_message_is_handled_again_on_the_brokers(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, takes_too_long: bool
+) -> None:
+    may_return, handled = threading.Event(), list[bool]()
+
+    def handle(_message: object) -> None:
+        first = not handled
+        handled.append(False)
+        if first:
+            assert may_return.wait(LONGEST)
+
+    def on_step(step: MoveStep) -> None:
+        if step is MoveStep.BEGUN and not takes_too_long:
+            may_return.set()
+
+    topic.write(1, 0)
+    settings = QUICK | QUICK_NATIVE | {"bootstrap.servers": legacy_kafka.address}
+    timeouts = {"release_timeout": 0.5 if takes_too_long else LONGEST, "rebalance_timeout": 2 * LONGEST}
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        consumer = Consumer(registry.group(sides.group.name), [topic.name], kafka=settings, **timeouts)
+        thread = threading.Thread(target=lambda: consumer.run(handle, workers=2))
+        with consumer:
+            thread.start()
+            try:
+                assert eventually(lambda: len(handled) == 1, timeout=LONGEST)
+                assert sides.move(Side.KAFKA, on_step) is MoveOutcome.MOVED
+                assert eventually(lambda: len(handled) == 1 + takes_too_long, timeout=LONGEST)
+                await_commits_of(sides, {0: 1})
+                before = sides.zookeeper
+            finally:
+                may_return.set()
+                consumer.stop()
+                thread.join(LONGEST)
+    assert (before, sides.zookeeper) == (({}, {}) if takes_too_long else ({0: 1}, {0: 1}))
+    assert len(handled) == 1 + takes_too_long
+
+
 def test_on_brokers_without_zookeeper_consumers_follow_their_group_too(
     kafka_broker: KafkaBroker, registry: Registry
 ) -> None:

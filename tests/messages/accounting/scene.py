@@ -22,6 +22,7 @@ from zkgroups import Registry
 from zkgroups.core.znodes.group_route import RouteState
 from zkgroups.exceptions import ZkgroupsException
 from zkgroups.kafka import Brokers
+from zkgroups.migration.live_move import MoveStep
 from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer
 
 from ..looping import ROOT
@@ -34,7 +35,7 @@ PARTITIONS: Final = 4
 FAULTS: Final = (
     "join",
     "leave",
-    "kill",
+    "kill worker",
     "suspend",
     "expire",
     "restart broker",
@@ -89,10 +90,10 @@ class Scene:
 
     def strike(self, fault: str) -> None:
         """Carry out a fault, and wait until everything that was under way is committed."""
-        committed = self._committed()
+        committed, began = self._committed(), time.monotonic()
         getattr(self, "_" + fault.replace(" ", "_"))()
         if fault not in GRACEFUL:
-            self._account.fault(committed, self._producer.ends)
+            self._account.add(fault, began, committed, self._producer.ends)
         self._settle()
 
     def finish(self) -> str:
@@ -134,7 +135,7 @@ class Scene:
         del self._workers[id]
         self._start_worker()
 
-    def _kill(self) -> None:
+    def _kill_worker(self) -> None:
         id, worker = self._any()
         worker.kill()
         del self._workers[id]
@@ -217,6 +218,23 @@ class Scene:
             time.sleep(self._random.random() * 1.5)
             process.kill()
         self._finish_move(self._random.choice([to, here]))
+
+    def kill_during_move(self, victim: str, step: MoveStep) -> None:
+        """Kill the command, a worker or a server when this step of a move is done. Then finish the move, or undo it."""
+        committed, began, to, here = self._committed(), time.monotonic(), self._other_side, self._side()
+        with self._command(to) as process:
+            line, before = f"{self._name}: {step}\n", process.log.read_text()
+            reached = eventually(lambda: line in process.log.read_text()[len(before) :], timeout=LONGEST)
+            assert reached, process.tail()
+            if victim == "command":
+                process.kill()
+            else:
+                getattr(self, f"_kill_{victim}")()
+            moved = process.wait(LONGEST) == 0
+        if not moved:
+            self._finish_move(self._random.choice([to, here]))
+        self._account.add(f"kill {victim} at {step.name}", began, committed, self._producer.ends)
+        self._settle()
 
     # Progress
 

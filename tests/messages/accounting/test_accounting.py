@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from random import Random
 
 import pytest
 
+from zkgroups.migration.live_move import MoveStep
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
 
 from ...seeds import seed
@@ -17,7 +19,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("accounting"), pytest.m
 
 ROUNDS = int(os.environ.get("ZKGROUPS_SOAK_ROUNDS", "30"))
 
-SHORT = ("kill", "expire", "restart broker", "kill move", "restart zookeeper", "leave", "move")
+SHORT = ("kill worker", "expire", "restart broker", "kill move", "restart zookeeper", "leave", "move")
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,17 @@ def test_every_message_is_handled_in_the_order_of_its_key_through_faults_of_work
     with Scene(*servers, "short", "key", Random(seed())) as scene:
         for fault in SHORT:
             scene.strike(fault)
+        print(scene.finish())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_move_ends_on_one_side_whatever_is_killed_at_any_step(servers: tuple[ZooKeeperServer, KafkaBroker]) -> None:
+    with Scene(*servers, "steps", "key", Random(seed())) as scene:
+        for victim, step in itertools.product(("command", "worker", "broker", "zookeeper"), MoveStep):
+            for _ in range(3):  # in both directions, also if the first ones are undone
+                print(victim, step.name, flush=True)
+                scene.kill_during_move(victim, step)
         print(scene.finish())
 
 

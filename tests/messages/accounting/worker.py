@@ -2,8 +2,8 @@
 
     python -m tests.messages.accounting.worker '{"zookeeper": ..., "kafka": ..., "group": ..., ...}'
 
-A line of the log has the partition, the offset, the key and the number of the message in its key. All workers append to
-one log, so its order is that in which messages were handled. SIGTERM ends the worker. SIGUSR1 expires its session.
+A line of the log has the partition, the offset, the key, the worker and the time. All workers append to one log, so its
+order is that in which messages were handled. SIGTERM ends the worker. SIGUSR1 expires its session.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def main(zookeeper: str, kafka: dict[str, Any], group: str, topic: str, id: str,
 
     def handle(message: Message) -> None:
         time.sleep(random.random() * LONGEST_HANDLING)
-        key, number = (message.key() or b"").decode(), (message.value() or b"").decode()
-        os.write(lines, f"{message.partition()} {message.offset()} {key} {number}\n".encode())
+        key = (message.key() or b"").decode()
+        os.write(lines, f"{message.partition()} {message.offset()} {key} {id} {time.monotonic():.3f}\n".encode())
 
     with Registry.connect(zookeeper, session_timeout=4.0, timeout=30.0) as registry:
         consumer = Consumer(registry.group(group), [topic], kafka=kafka, id=id, auto_commit_every=0.2, join_backoff=0.2)
