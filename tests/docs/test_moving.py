@@ -22,9 +22,9 @@ from zkgroups.testing.kafka_releases import release_jars
 
 from ..consumer.pykafka_member import python_with_pykafka
 from ..testing.waiting import eventually
-from .guides import Block, blocks, environment
+from .guides import ON_BROKERS, Block, blocks, environment
 
-GUIDE = "docs/moving.md"
+[GUIDE] = ON_BROKERS
 PAIRS = [
     (before, after)
     for before, after in zip(blocks(GUIDE), blocks(GUIDE)[1:], strict=False)
