@@ -9,12 +9,14 @@ import pytest
 from confluent_kafka import Consumer as NativeConsumer
 
 from tests.testing.waiting import eventually
-from zkgroups import Consumer, Consumergroup, EventKind, Registry, TopicPartition
+from zkgroups import Claims, Consumer, Consumergroup, EventKind, Registry, TopicPartition
 from zkgroups.consumer.membership import Membership
 from zkgroups.core.znodes.offset_sides import Side
+from zkgroups.deadline import uptime
 from zkgroups.exceptions import (
     InvalidOptionError,
     NotClaimedError,
+    NotConnectedError,
     OutcomeUnknownError,
     RefusedError,
     SessionLostError,
@@ -252,6 +254,33 @@ def test_a_consumer_that_has_lost_its_claims_commits_nothing_on_the_brokers(
         write({topic.ats[1]: 4}, {})
     mine.stop()
     assert (sides.zookeeper, sides.kafka) == ({}, {})
+
+
+def test_a_copy_that_is_ahead_does_not_hide_that_the_claims_were_lost(topic: Topic, sides: Sides, loop: Loops) -> None:
+    """Nothing is written to ZooKeeper then, so the claims are checked instead."""
+    topic.write(4)
+    put(sides, topic.ats[0], zookeeper=10)
+    mine = finished(loop(topic, auto_commit_every=None, **BOTH[1]), topic)
+    write = mine.consumer._reading.member._membership.writer(frozenset(topic.ats))
+    write({topic.ats[0]: 2}, {})
+    assert (sides.zookeeper, sides.kafka) == ({0: 10}, {0: 2})
+    sides.group.release(topic.ats[0], expected_owner=mine.consumer.id)
+    with pytest.raises(NotClaimedError):
+        write({topic.ats[0]: 4}, {})
+    assert sides.kafka == {0: 2}
+
+
+@pytest.mark.parametrize("options", [KAFKA, BOTH[1]], ids=of)
+def test_no_commit_is_sent_to_the_brokers_when_the_session_may_have_expired_since_the_check(
+    topic: Topic, sides: Sides, loop: Loops, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    topic.write(4)
+    mine = finished(loop(topic, auto_commit_every=None, **options), topic)
+    write = mine.consumer._reading.member._membership.writer(frozenset(topic.ats))
+    monkeypatch.setattr(Claims, "certain_until", property(lambda _claims: uptime() - 0.1))
+    with pytest.raises(NotConnectedError, match="not certain to be held"):
+        write({topic.ats[0]: 4}, {})
+    assert sides.kafka == {}
 
 
 @pytest.mark.parametrize("options", [KAFKA, *BOTH], ids=of)

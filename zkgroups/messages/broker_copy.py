@@ -68,8 +68,8 @@ class BrokerCopy:
 
     def put(self, offsets: Offsets, back: Iterable[TopicPartition]) -> None:
         """Copy these offsets, which are committed now. Those of `back` may replace higher ones."""
-        going_back = set(back)
         with self._changed:
+            going_back = {*back, *(at for at, each in self._wanted.items() if each.may_go_back)}
             self._wanted.update({at: _Wanted(offset, at in going_back) for at, offset in offsets.items()})
             self._work()
 
