@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from zkgroups import TopicPartition
 from zkgroups.audit.audit import AuditResult, locked
 from zkgroups.audit.journal import Journal
 from zkgroups.audit.local_audit import read_commits, run_audit
 from zkgroups.audit.pieces import MERGE_FACTOR
+from zkgroups.audit.recent_commits import recent_commits
 from zkgroups.exceptions import ConflictError, InvalidOptionError, NotConnectedError, NotFoundError, RefusedError
 from zkgroups.storage.files import LocalFiles
 from zkgroups.tables.source_options import SourceOptions
@@ -202,6 +204,36 @@ def test_many_batches_are_merged_and_read_as_before(
     assert len(list((tmp_path / "commits").iterdir())) < 5 + MERGE_FACTOR
     assert (description := found.description()).ensemble is not None
     assert (description.groups, description.topics, description.ensemble.cluster) == (None, None, zookeeper_hosts)
+
+
+def test_recent_commits_are_those_of_the_pieces_that_count(
+    zookeeper_hosts: str, raw: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merged pieces still exist. A node without a number is no commit."""
+    monkeypatch.setattr("zkgroups.audit.audit.MERGE_FACTOR", 2)
+    plant(raw, {"g/offsets/t/0": b"0", "h/offsets/t/0": b"7", "h/offsets/t/1": b"no number"})
+    for offset in range(1, 6):
+        record(tmp_path, zookeeper_hosts)
+        raw.set("/consumers/g/offsets/t/0", b"%d" % offset)
+    found = [each for sweep in recent_commits(str(tmp_path)) for each in sweep.commits]
+    of_g = [each for each in found if each.group == "g"]
+    assert [each.offset for each in of_g] == [each.version for each in of_g] == list(range(5))
+    assert [(each.at, each.offset) for each in found if each.group == "h"] == [(TopicPartition("t", 0), 7)]
+
+
+def test_without_its_last_commits_an_audit_finds_them_in_merged_pieces(
+    zookeeper_hosts: str, raw: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zkgroups.audit.audit.MERGE_FACTOR", 2)
+    plant(raw, {"g/offsets/t/0": b"5"})
+    for offset in (6, 7):
+        record(tmp_path, zookeeper_hosts)
+        raw.set("/consumers/g/offsets/t/0", b"%d" % offset)
+    [merged] = journal(tmp_path).pieces()
+    assert merged.level == 1
+    shutil.rmtree(tmp_path / "standing")
+    record(tmp_path, zookeeper_hosts)
+    assert [(row["before"], row["offset"]) for row in rows(tmp_path)] == [(None, 5), (5, 6), (6, 7)]
 
 
 def test_a_lost_position_costs_a_full_read_and_repeats_no_commit(

@@ -37,6 +37,7 @@ ELSEWHERE = {
     ("snapshots", "verify"),
     ("audit",),
     ("gateway",),
+    ("serve",),
     ("spark-package",),
     ("zookeeper",),
     ("demo",),

@@ -11,22 +11,20 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..core.selection import Selection
 from ..core.table_columns import COLUMNS, columns_json
 from ..core.tables import Table
 from ..storage.files import LocalFiles, join
 from ..storage.snapshot_folder import IN_ORDER
-from ..storage.snapshot_summary import LagSummary
 from ..tables import data_dir_reader
-from ..tables.log_ends import lags, with_log_ends
+from ..tables.log_ends import with_log_ends
 from ..tables.parquet_files import FILE_NAME, parquet_writer
 from ..tables.source_options import SourceOptions
 from ..tables.table_reader import TableReader
-from .digest import digest
 from .layout import SnapshotLayout, UnfinishedSnapshot
 from .snapshot import Snapshot, WrittenTable, as_options, begin, begin_connected, write_snapshot
+from .table_counts import TableCounts
 
 _ROWS: Final = 250_000
 """The rows of a row group, which are in memory together."""
@@ -67,39 +65,19 @@ def _write_all(source: SourceOptions, read: Batches, unfinished: UnfinishedSnaps
             files.make_folder(path)
             of_table = replace(source, table=table)
             batches = with_log_ends(iter(read(of_table)), of_table)
-            written[table] = write_table(of_table, batches, join(path, FILE_NAME.format(0)))
+            written[table] = write_table(table, batches, join(path, FILE_NAME.format(0)))
     return written
 
 
-def write_table(source: SourceOptions, batches: Iterable[Any], path: str) -> WrittenTable:
+def write_table(table: Table, batches: Iterable[Any], path: str) -> WrittenTable:
     """Write a table to one file, and count its rows."""
-    columns = COLUMNS[source.table]
-    rows = problems = forbidden = 0
-    digests = 0
-    lag = None if source.brokers is None or source.table is not Table.OFFSETS else LagSummary(None, 0)
+    columns = COLUMNS[table]
+    counts = TableCounts()
     with parquet_writer(path, columns) as file:
         for each in _row_groups(batches):
             file.write_table(each)
-            problem = each.column("problem")
-            rows += len(each)
-            problems += len(each) - problem.null_count
-            forbidden += pc.sum(pc.and_(pc.is_valid(problem), pc.is_null(each.column("raw")))).as_py() or 0
-            digests ^= int(digest(each.to_batches()), 16)
-            lag = None if lag is None else _added(lag, each)
-    if lag is not None and lag.total is not None and lag.total >= 2**63:
-        lag = replace(lag, total=None)
-    return WrittenTable(rows, problems, forbidden, f"{digests:X}", columns_json(columns), lag)
-
-
-def _added(lag: LagSummary, rows: Any) -> LagSummary:
-    """Add the lags of some rows."""
-    offsets = rows.column("offset")
-    found = lags(offsets, rows.column("log_end"))
-    unknown = found.null_count - offsets.null_count
-    total = pc.sum(found.cast(pa.decimal128(38))).as_py()
-    if total is not None:
-        total = int(total) + (lag.total or 0)
-    return LagSummary(lag.total if total is None else total, lag.unknown + unknown)
+            counts += TableCounts.of(each)
+    return WrittenTable(counts, columns_json(columns))
 
 
 def _row_groups(batches: Iterable[Any]) -> Iterator[Any]:

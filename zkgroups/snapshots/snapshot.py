@@ -30,6 +30,7 @@ from ..zookeeper.reading.layout_reader import read_offsets
 from ..zookeeper.registry import Registry
 from ..zookeeper.session.registry_context import context_of
 from .layout import SnapshotLayout, UnfinishedSnapshot
+from .table_counts import TableCounts
 
 _MOST_CLUSTERS: Final = 20
 """How many of the latest snapshots to look at for the previous one of the same cluster."""
@@ -85,14 +86,10 @@ STEPS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class WrittenTable:
-    """The counts of a written table, the digest of its rows, and its columns. Offsets with log ends have a lag."""
+    """The counts of a written table, and its columns."""
 
-    rows: int
-    problems: int
-    forbidden: int
-    digest: str
+    counts: TableCounts
     columns: str
-    lag: LagSummary | None = None
 
 
 TableWriter: TypeAlias = Callable[[UnfinishedSnapshot], Mapping[Table, WrittenTable]]
@@ -146,16 +143,17 @@ def write_snapshot(
     except BaseException:
         unfinished.discard()
         raise
-    lag = written[Table.OFFSETS].lag
+    counts = {table: each.counts for table, each in written.items()}
+    lag = _lag(start, written)
     return Snapshot(
         name=unfinished.name,
         destination=str(layout),
         groups=start.groups,
-        offsets=written[Table.OFFSETS].rows,
-        owners=written[Table.OWNERS].rows,
-        members=written[Table.MEMBERS].rows,
-        problems=sum(each.problems for each in written.values()),
-        forbidden=sum(each.forbidden for each in written.values()),
+        offsets=counts[Table.OFFSETS].rows,
+        owners=counts[Table.OWNERS].rows,
+        members=counts[Table.MEMBERS].rows,
+        problems=sum(each.problems for each in counts.values()),
+        forbidden=sum(each.forbidden for each in counts.values()),
         seconds=time.monotonic() - began,
         restored_since=restored_since,
         lag=None if lag is None else lag.total,
@@ -179,17 +177,29 @@ def _restored_since(layout: SnapshotLayout, start: SnapshotBegin) -> str | None:
 def _summary(start: SnapshotBegin, written: Mapping[Table, WrittenTable], unfinished: UnfinishedSnapshot) -> Summary:
     tables = {
         table: TableSummary(
-            rows=each.rows,
-            problems=each.problems,
-            digest=each.digest,
+            rows=each.counts.rows,
+            problems=each.counts.problems,
+            digest=each.counts.digest,
             files=unfinished.files(table),
             columns=each.columns,
         )
         for table, each in written.items()
     }
-    source, lag = start.source, written[Table.OFFSETS].lag
-    shares = source.parallelism or 0
-    return Summary(source.shown_cluster, start.groups, tables, shares, source.zxid, start.position, lag, source.layout)
+    source = start.source
+    return Summary(
+        source.shown_cluster,
+        start.groups,
+        tables,
+        source.parallelism or 0,
+        source.zxid,
+        start.position,
+        _lag(start, written),
+        source.layout,
+    )
+
+
+def _lag(start: SnapshotBegin, written: Mapping[Table, WrittenTable]) -> LagSummary | None:
+    return None if start.source.brokers is None else written[Table.OFFSETS].counts.lag
 
 
 def survey(source: SourceOptions | str) -> Survey:

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from zkgroups.audit.local_audit import read_commits
+from zkgroups.audit.recent_commits import recent_commits
 from zkgroups.exceptions import (
     InvalidOptionError,
     NotFoundError,
@@ -135,6 +136,9 @@ def test_each_engine_continues_an_audit_of_the_other(
         *((0, offset - 1, offset, offset) for offset in range(1, 5)),
     ]
     assert rows() == [row | _naive(row) for row in read_commits(str(tmp_path)).to_pylist()]
+    assert {(each.at.partition, each.offset) for sweep in recent_commits(str(tmp_path)) for each in sweep.commits} == {
+        (row["partition"], row["offset"]) for row in rows()
+    }
     pieces = SparkJournal(spark, str(tmp_path)).pieces()
     assert [each.name for each in pieces] == ["2-000000000000-000000000003", "0-000000000004-000000000004"]
 

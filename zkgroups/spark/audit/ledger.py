@@ -20,7 +20,7 @@ from ...tables.source_options import SourceOptions
 from ...zookeeper.registry import Registry
 from ..errors import translated
 from ..pyspark_internals import active_session
-from ..source.data_source import NAME
+from ..source.read_shares import read_shares
 from .journal import COMMIT_SCHEMA, SparkJournal
 
 _FEW: Final = 100_000
@@ -40,10 +40,10 @@ class SparkLedger:
     def add(self, _registry: Registry, batch: Batch) -> Counts:
         with translated(f"batch {batch.number} could not be written to {self.journal}"), active_session(self._spark):
             source = self._source if batch.with_log_ends else self._source.without_brokers()
-            rows = self._read(replace(source, starting_zxid=batch.after))
+            rows = read_shares(self._spark, replace(source, starting_zxid=batch.after))
             if batch.were_forbidden:
                 groups = "|".join(map(re.escape, batch.were_forbidden))
-                rows = rows.unionByName(self._read(replace(source, groups=groups)))
+                rows = rows.unionByName(read_shares(self._spark, replace(source, groups=groups)))
             with _cached(rows.select(*READ)) as (read, found):
                 forbidden = _forbidden(read) if found.forbidden else {}
                 if not found.commits:
@@ -51,9 +51,6 @@ class SparkLedger:
                 commits = _newest(read.where(_is_commit())) if batch.were_forbidden else read.where(_is_commit())
                 new = self._write_new(commits, batch, few=found.commits <= _FEW)
                 return Counts(new.commits, new.problems, forbidden)
-
-    def _read(self, source: SourceOptions) -> DataFrame:
-        return self._spark.read.format(NAME).options(**source.as_text()).load()
 
     def _write_new(self, read: DataFrame, batch: Batch, *, few: bool) -> _RowCounts:
         with _cached(self._new(read, batch, few=few)) as (commits, new):

@@ -1,8 +1,8 @@
-"""The digest of a table in the summary of a snapshot, and its columns."""
+"""The digest of a table in the summary of a snapshot, computed by Spark."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as f
 from pyspark.sql.types import MapType, StructType
 
@@ -17,8 +17,3 @@ def row_hash(columns: StructType) -> Column:
     return f.xxhash64(
         *(f.map_entries(f.col(c.name)) if isinstance(c.dataType, MapType) else f.col(c.name) for c in columns)
     )
-
-
-def columns_of(frame: DataFrame) -> str:
-    """Encode the columns of a table for its summary."""
-    return frame.schema.json()

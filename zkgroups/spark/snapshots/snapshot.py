@@ -11,25 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
+from pyspark import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
+from ...core.table_columns import COLUMNS, columns_json
 from ...core.tables import Table
 from ...exceptions import InvalidOptionError, SparkStoppedError
 from ...snapshots.layout import UnfinishedSnapshot
 from ...snapshots.snapshot import Snapshot, SnapshotBegin, WrittenTable, as_options, begin, write_snapshot
+from ...snapshots.table_counts import CountAddition, TableCounts
 from ...storage.snapshot_folder import IN_ORDER
-from ...storage.snapshot_summary import LagSummary
 from ...tables.source_options import MAX_PARALLELISM, SourceOptions
 from ..errors import translated
-from ..lag import lag
 from ..pyspark_internals import active_session, is_stopped
-from ..source.data_source import NAME, register
+from ..source.read_shares import read_shares
 from ..spark_thread import interruptible, run_in_parallel
-from ..storage.writing import check_shared, write
-from .digest import columns_of, digest
+from ..storage.writing import check_row_count, check_shared, write_plain
 from .layout import Layout
 
 _SETTINGS: Final = {
@@ -37,8 +36,8 @@ _SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",  # adaptive execution only slows down plain writes
 }
 
-_UNKNOWN: Final = f"count_if(offset is not null and {lag()} is null)"
-"""Counts the offsets whose lag is unknown."""
+_WITHOUT_SIZES: Final = {"parquet.size.statistics.enabled": "false"}
+"""Few readers use the statistics of sizes, which are expensive. Those of values stay."""
 
 
 def take_snapshot(
@@ -80,7 +79,6 @@ def session_beside(spark: SparkSession) -> SparkSession:
         own.conf.set(setting, value)
     # The default of 200 is too many for small aggregations.
     own.conf.set("spark.sql.shuffle.partitions", str(2 * spark.sparkContext.defaultParallelism))
-    register(own)
     return own
 
 
@@ -93,20 +91,13 @@ def _write_all(
 
 
 def _write(spark: SparkSession, source: SourceOptions, unfinished: UnfinishedSnapshot) -> WrittenTable:
-    """Write one table, and count its rows meanwhile."""
+    """Write one table. Its tasks count the rows."""
+    path = unfinished.table(source.table)
+    counted = spark.sparkContext.accumulator(TableCounts(), cast("AccumulatorParam[TableCounts]", CountAddition()))
     with active_session(spark), translated(f"the table {source.table} could not be written"):
-        rows = spark.read.format(NAME).options(**source.as_text()).load()
-        has_lags = source.table is Table.OFFSETS and source.brokers is not None
-        counts = write(
-            rows,
-            unfinished.table(source.table),
-            f.count("problem").alias("problems"),
-            f.count_if(f.col("problem").isNotNull() & f.col("raw").isNull()).alias("forbidden"),
-            digest(rows.schema).alias("digest"),
-            *([f.expr(f"try_sum({lag()})").alias("total"), f.expr(_UNKNOWN).alias("unknown")] if has_lags else ()),
-        )
-        lags = LagSummary(counts.pop("total"), counts.pop("unknown")) if has_lags else None
-        return WrittenTable(**counts, columns=columns_of(rows), lag=lags)
+        write_plain(read_shares(spark, source, counted), path, **_WITHOUT_SIZES)
+        check_row_count(spark, path, counted.value.rows)
+    return WrittenTable(counted.value, columns_json(COLUMNS[source.table]))
 
 
 def snapshot_names(spark: SparkSession, destination: str) -> list[str]:

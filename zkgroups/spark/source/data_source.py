@@ -26,9 +26,8 @@ from ...core.tables import Table
 from ...datadir.data_dir import DataDirState
 from ...exceptions import InvalidOptionError
 from ...tables import data_dir_reader
-from ...tables.log_ends import with_log_ends
+from ...tables.share_reader import read_share
 from ...tables.source_options import DEFAULT_PARALLELISM, SourceOptions, Starting
-from ...tables.table_reader import read_batches, written_after
 from ..pyspark_internals import active_session, driver_interpreter
 from .stream import StreamReader
 from .tables import SCHEMAS
@@ -106,14 +105,7 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read one share as Arrow batches, on a worker."""
         assert isinstance(partition, Share)
-        if partition.state is not None:
-            found = data_dir_reader.read_batches(self._options, partition.selection, partition.state)
-        else:
-            found = read_batches(self._options, partition.selection)
-        start = self._options.starting_zxid
-        if not isinstance(start, Starting):
-            found = (written_after(batch, start) for batch in found)
-        return with_log_ends(found, self._options)
+        return read_share(self._options, partition.selection, partition.state)
 
 
 def register(spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from ...exceptions import NotSharedError
@@ -28,9 +28,6 @@ from .hadoop_files import HadoopFiles
 
 SHARED: Final = "spark.zkgroups.sharedFileSystem"
 """The setting that declares the destination to be mounted on all machines."""
-
-ROWS: Final = "rows"
-"""The key under which `write` returns the number of rows."""
 
 _UNMARKED: Final = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 _FILES_OF_A_THREAD: Final = 8
@@ -72,30 +69,21 @@ def _not_shared(destination: str, master: str) -> NotSharedError:
     )
 
 
-def write(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dict[str, Any]:
-    """Write rows to a new folder without a `_SUCCESS`, and return the counts, with the number of rows under `ROWS`.
+def write_and_list(rows: DataFrame, path: str) -> None:
+    """Write rows to a new folder, with the list of files that `AtomicFolder.publish` needs.
 
-    The column `without` is not written, but `counts` may use it. Raise NotSharedError if the driver does not find all
-    rows.
+    Raise NotSharedError if the driver does not find all rows.
     """
     counted = Observation()
-    observed = rows.observe(counted, f.count(f.lit(1)).alias(ROWS), *counts)
-    write_plain(observed.drop(without), path)
-    found = counted.get
-    check_row_count(rows.sparkSession, path, int(found[ROWS] or 0))
-    return found
+    write_plain(rows.observe(counted, f.count(f.lit(1)).alias("rows")), path)
+    found = int(counted.get["rows"] or 0)
+    check_row_count(rows.sparkSession, path, found)
+    write_list(HadoopFiles(rows.sparkSession, path), path, found)
 
 
 def write_plain(rows: DataFrame, path: str, **options: str) -> None:
     """Write rows to a new folder without a `_SUCCESS`. The caller checks their number."""
     rows.write.options(**{_UNMARKED: "false", **options}).parquet(path)
-
-
-def write_and_list(rows: DataFrame, path: str, *counts: Column, without: str = "") -> dict[str, Any]:
-    """Write rows as `write` does, and add the list of files that `AtomicFolder.publish` needs."""
-    found = write(rows, path, *counts, without=without)
-    write_list(HadoopFiles(rows.sparkSession, path), path, int(found[ROWS] or 0))
-    return found
 
 
 def check_row_count(spark: SparkSession, path: str, written: int) -> None:

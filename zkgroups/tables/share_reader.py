@@ -1,0 +1,25 @@
+"""Read one share of a table, from a server or from its files, with all that the options add to the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..core.selection import Selection
+from ..datadir.data_dir import DataDirState
+from . import data_dir_reader
+from .log_ends import with_log_ends
+from .source_options import SourceOptions, Starting
+from .table_reader import read_batches, written_after
+
+
+def read_share(options: SourceOptions, selection: Selection, state: DataDirState | None) -> Iterator[Any]:
+    """Read one share as Arrow batches. `state` is that of a data directory, if the options name one."""
+    if state is not None:
+        found = data_dir_reader.read_batches(options, selection, state)
+    else:
+        found = read_batches(options, selection)
+    start = options.starting_zxid
+    if not isinstance(start, Starting):
+        found = (written_after(batch, start) for batch in found)
+    return with_log_ends(found, options)
