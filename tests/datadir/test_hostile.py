@@ -21,8 +21,9 @@ from zkgroups.core.selection import Selection
 from zkgroups.core.tables import Table
 from zkgroups.core.znodes.paths import Part
 from zkgroups.datadir.data_dir import DataDir
-from zkgroups.datadir.replayed_changes import CLOSE_SESSION, CREATE, CREATE_TTL, DELETE, MULTI, SET_ACL, SET_DATA, STAT
+from zkgroups.datadir.replayed_changes import STAT
 from zkgroups.datadir.snapshot_file import END_OF_NODES, HEADER
+from zkgroups.datadir.transaction_format import CLOSE_SESSION, CREATE, CREATE_TTL, DELETE, MULTI, SET_ACL, SET_DATA
 from zkgroups.exceptions import DamagedDataError, NotFoundError
 from zkgroups.tables.data_dir_reader import count, read_batches
 from zkgroups.tables.source_options import SourceOptions

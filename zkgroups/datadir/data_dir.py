@@ -22,10 +22,10 @@ from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter, all_topics
 from ..zookeeper.requests.bulk_read import Block
 from .files import COUNTER, DataFile, DataFiles, data_files, is_first
 from .groups import GroupScanner
-from .log_file import TransactionLog
 from .replayed_changes import STAT, ReplayedChanges
 from .scan import SnapshotScan
 from .snapshot_file import END_OF_NODES, HEADER, IntactSnapshot, check_snapshot, read_chunks
+from .transaction_log import TransactionLog
 
 
 @dataclass(frozen=True, slots=True)
