@@ -12,7 +12,6 @@ zxid.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
@@ -20,7 +19,7 @@ from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError, NotFoundError
 from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter, all_topics
 from ..zookeeper.requests.bulk_read import Block
-from .files import COUNTER, DataFile, DataFiles, data_files, is_first
+from .files import COUNTER, DataFile, DataFiles, data_files, is_first, readable
 from .groups import GroupScanner
 from .replayed_changes import STAT, ReplayedChanges
 from .scan import SnapshotScan
@@ -78,7 +77,7 @@ class DataDir:
         return None
 
     def _state(self, zxid: int | None) -> DataDirState:
-        with _readable(self.folder):
+        with readable(self.folder):
             files = data_files(self.folder, self.log_folder)
             notes: list[str] = []
             base = _base(files, zxid, notes)
@@ -213,7 +212,7 @@ class DataDirReading:
 
     def blocks(self) -> Iterator[Block[PartDirectory]]:
         """Yield the nodes group by group, with the owners of each group before its offsets."""
-        with _readable(self._data.folder):
+        with readable(self._data.folder):
             files = data_files(self._data.folder, self._data.log_folder)
             base = self._base(files)
             changes = self._changes(files, base)
@@ -271,14 +270,6 @@ class DataDirReading:
 def _too_new(file: str, zxid: int, state: DataDirState) -> DamagedDataError:
     reason = f"it contains changes up to 0x{zxid:x}, but the logs end with 0x{state.zxid:x}"
     return DamagedDataError(file, reason)
-
-
-@contextmanager
-def _readable(folder: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise NotFoundError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
 
 
 def _encode_node(path: bytes) -> bytes:
