@@ -16,9 +16,9 @@ from typing import Final, TypeAlias
 
 from ...core.history.events import HistoryEvent
 from ...core.history.known_groups import NEVER
+from ...core.history.period import ALWAYS, Period
 from ...core.history.tracker import GroupsTracker
 from ...core.times import utc
-from ...core.history.period import ALWAYS, Period
 from ...exceptions import DamagedDataError, NotFoundError
 from ..data_dir import DataDir
 from ..files import COUNTER, COUNTER_BITS, DataFile, DataFiles, follows, readable
