@@ -142,6 +142,7 @@ class OwnerAction(StrEnum):
 
     - released: its own session deleted it
     - taken: another session deleted it
+    - deleted: the same, but the log does not show which of the two
     - closed, expired: its session has ended
     """
 
@@ -149,6 +150,7 @@ class OwnerAction(StrEnum):
     CHANGED = "changed"
     RELEASED = "released"
     TAKEN = "taken"
+    DELETED = "deleted"
     CLOSED = "closed"
     EXPIRED = "expired"
 
@@ -181,6 +183,7 @@ class MemberAction(StrEnum):
 
     - deregistered: its own session deleted it
     - removed: another session deleted it
+    - deleted: the same, but the log does not show which of the two
     - closed, expired: its session has ended
     """
 
@@ -188,6 +191,7 @@ class MemberAction(StrEnum):
     CHANGED = "changed"
     DEREGISTERED = "deregistered"
     REMOVED = "removed"
+    DELETED = "deleted"
     CLOSED = "closed"
     EXPIRED = "expired"
 

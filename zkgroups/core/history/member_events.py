@@ -30,7 +30,7 @@ def change_member(known: KnownGroups, group: str, id: str, change: NodeChange) -
         action, member = MemberAction.CHANGED, replace(member, read=read)
         known.register(change.path, member)
     else:
-        action = MemberAction.DEREGISTERED if member.session == change.session else MemberAction.REMOVED
+        action = _ending(member, change.session)
         known.deregister(change.path)
     return _event(known, change, action, member)
 
@@ -41,6 +41,13 @@ def end_member(known: KnownGroups, group: str, id: str, change: NodeChange, path
     known.deregister(path)
     action = MemberAction.EXPIRED if change.end is SessionEnd.EXPIRED else MemberAction.CLOSED
     return _event(known, change, action, member)
+
+
+def _ending(member: PastInstance, session: int) -> MemberAction:
+    """Return what it means that a session deletes the registration."""
+    if member.session is None:
+        return MemberAction.DELETED
+    return MemberAction.DEREGISTERED if member.session == session else MemberAction.REMOVED
 
 
 def _event(known: KnownGroups, change: NodeChange, action: MemberAction, member: PastInstance) -> MemberChange:

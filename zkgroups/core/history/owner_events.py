@@ -26,7 +26,7 @@ def change_owner(known: KnownGroups, partition: KnownPartition, change: NodeChan
         action, owner = OwnerAction.CHANGED, PastOwner(id, owner.session, owner.claimed_zxid, owner.claimed_ms)
         known.put_owner(partition, path, owner)
     else:
-        action = OwnerAction.RELEASED if owner.session == change.session else OwnerAction.TAKEN
+        action = _ending(owner, change.session)
         known.remove_owner(partition, path)
     return _event(known, partition, change, path, action, owner)
 
@@ -37,6 +37,13 @@ def end_owner(known: KnownGroups, partition: KnownPartition, change: NodeChange,
     action = OwnerAction.EXPIRED if change.end is SessionEnd.EXPIRED else OwnerAction.CLOSED
     known.remove_owner(partition, path)
     return _event(known, partition, change, path, action, owner)
+
+
+def _ending(owner: PastOwner, session: int) -> OwnerAction:
+    """Return what it means that a session deletes the owner node."""
+    if owner.session is None:
+        return OwnerAction.DELETED
+    return OwnerAction.RELEASED if owner.session == session else OwnerAction.TAKEN
 
 
 def _event(

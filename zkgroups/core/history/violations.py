@@ -95,7 +95,7 @@ def _of_commit(commit: Commit) -> Iterator[Violation]:
 
 def _of_owner(change: OwnerChange) -> Iterator[Violation]:
     who = f"session {session_hex(change.session)}"
-    if change.action is OwnerAction.TAKEN and (change.is_complete or change.owner.session is not None):
+    if change.action is OwnerAction.TAKEN:
         text = f"{who} deleted the owner node of {_shown(change.owner)}"
         yield Violation(Rule.CLAIM_TAKEN, change, change.instance, text)
     if change.action is not OwnerAction.CLAIMED:
@@ -109,5 +109,5 @@ def _of_owner(change: OwnerChange) -> Iterator[Violation]:
 
 
 def _shown(owner: PastOwner) -> str:
-    session = "an unknown session" if owner.session is None else f"session {session_hex(owner.session)}"
+    session = "no session" if not owner.session else f"session {session_hex(owner.session)}"
     return f"{owner.id!r} of {session}"
