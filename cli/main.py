@@ -47,6 +47,7 @@ COMMANDS: Final = {
     "snapshot": (".snapshots.snapshot:snapshot", "Save all offsets, owners and members as Parquet."),
     "snapshots": (".snapshots.commands:snapshots", "List, compare, verify and plot snapshots."),
     "audit": (".snapshots.audit:audit", "Record every commit as Parquet."),
+    "history": (".history.commands:history", "Show every change to groups, from the logs of a ZooKeeper server."),
     "migrate": (".migrate.commands:migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."),
     "gateway": (".gateway.gateway:gateway", "Answer Kafka's clients in front of the brokers, and keep their groups."),
     "spark-package": (".spark_package:spark_package", "Write a file with zkgroups for Spark workers that lack it."),

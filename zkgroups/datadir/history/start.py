@@ -79,7 +79,10 @@ def exact_start_before(files: DataFiles, log: DataFile) -> Start | None:
 
 
 def _complete_from(files: DataFiles, snapshot: IntactSnapshot) -> int:
-    """Return a transaction at which the snapshot was complete."""
+    """Return a transaction at which the snapshot was complete.
+
+    The transaction after the digest may have been under way: the server changes the tree, and then the digest.
+    """
     later = [each.zxid for each in files.snapshots if each.zxid > snapshot.file.zxid]
-    digest = [snapshot.digest.zxid] if snapshot.digest else []
+    digest = [snapshot.digest.zxid + 1] if snapshot.digest else []
     return min([*later, *digest], default=NEVER)
