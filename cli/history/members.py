@@ -75,7 +75,7 @@ def members(options: Options, /, **given: Any) -> None:
 
 def _row(change: MemberChange) -> Row:
     member = change.member
-    registration, unreadable = member.registration, unreadable_part(member.read)
+    unreadable = unreadable_part(member.read)
     return {
         **event_row(change),
         **instance_row(member),

@@ -58,9 +58,7 @@ def history_options(command: Decorated) -> Decorated:
             ),
             click.option("--chroot", metavar="PATH", help="The chroot of the groups, e.g. /kafka."),
             matching_option,
-            _moment_option(
-                "--since", "Only from this moment on, e.g. 2026-01-31T12:00:00, 2h (ago), or 0x1f (a zxid)."
-            ),
+            _moment_option("--since", "Only from this moment on: 2026-01-31T12:00:00, 2h (ago), or 0x1f (zxid)."),
             _moment_option("--until", "Only until this moment."),
             session_option("--session", help="Only changes that this session has made."),
         )
