@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from ..core.table_columns import COLUMNS, ColumnType
+from ..core.table_columns import COLUMNS, ColumnType, TableColumn
 from ..core.tables import Table
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -18,6 +18,7 @@ _IN_ARROW: Final[Mapping[ColumnType, Any]] = {
     ColumnType.BINARY: pa.binary(),
     ColumnType.INTEGER: pa.int32(),
     ColumnType.LONG: pa.int64(),
+    ColumnType.BOOLEAN: pa.bool_(),
     ColumnType.TIMESTAMP: TIMESTAMP,
     ColumnType.COUNTS: pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)),
 }
@@ -25,4 +26,9 @@ _IN_ARROW: Final[Mapping[ColumnType, Any]] = {
 
 def arrow_schema(table: Table) -> Any:
     """Return the Arrow schema of a table."""
-    return pa.schema([pa.field(each.name, _IN_ARROW[each.type], each.nullable) for each in COLUMNS[table]])
+    return schema_of(COLUMNS[table])
+
+
+def schema_of(columns: Sequence[TableColumn]) -> Any:
+    """Return the Arrow schema of columns."""
+    return pa.schema([pa.field(each.name, _IN_ARROW[each.type], each.nullable) for each in columns])
