@@ -13,11 +13,12 @@ import click
 
 from zkgroups.core.history.events import HistoryEvent
 from zkgroups.core.history.period import Moment, Period
+from zkgroups.core.time_formats import parse_duration
 from zkgroups.core.znodes.names import check_group
 from zkgroups.datadir.data_dir import DataDir
 from zkgroups.datadir.history.gaps import GapReason, LogGap
 from zkgroups.datadir.history.reader import HistoryReader
-from zkgroups.exceptions import NotFoundError
+from zkgroups.exceptions import InvalidOptionError, NotFoundError
 
 from ..shared.arguments import matching_option, session_option
 from ..shared.durations import parsed_by
@@ -30,8 +31,14 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def _moment_option(name: str, help: str) -> Callable[[Decorated], Decorated]:
-    parse = parsed_by(lambda text: Moment.parse(text, time.time_ns() // 1_000_000))
-    return click.option(name, metavar="TIME|DURATION|ZXID", callback=parse, help=help)
+    return click.option(name, metavar="TIME|DURATION|ZXID", callback=parsed_by(_moment), help=help)
+
+
+def _moment(text: str) -> Moment:
+    try:
+        return Moment(time_ms=time.time_ns() // 1_000_000 - parse_duration(text))
+    except InvalidOptionError:
+        return Moment.parse(text, "the moment")
 
 
 def _checked_group(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:

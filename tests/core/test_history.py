@@ -423,7 +423,7 @@ def test_nothing_is_remembered_of_nodes_that_are_gone() -> None:
 @pytest.mark.parametrize("text", ["", "yesterday", "0x", "0x" + "1" * 17, "31", "2026-01-31"])
 def test_other_texts_are_no_moments(text: str) -> None:
     with pytest.raises(InvalidOptionError, match="the moment"):
-        Moment.parse(text, 0)
+        Moment.parse(text, "the moment")
 
 
 def test_a_period_includes_both_of_its_ends() -> None:

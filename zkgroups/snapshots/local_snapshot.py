@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
 from ..core.selection import Selection
-from ..core.table_columns import columns_json
+from ..core.table_columns import COLUMNS, columns_json
 from ..core.tables import Table
 from ..storage.files import LocalFiles, join, local_path
 from ..storage.snapshot_folder import IN_ORDER
@@ -75,7 +75,7 @@ def _write_all(source: SourceOptions, read: Batches, unfinished: UnfinishedSnaps
 
 def write_table(table: Table, batches: Iterable[Any], path: str) -> WrittenTable:
     """Write a table to one file, and count its rows."""
-    columns = columns_json(table)
+    columns = columns_json(COLUMNS[table])
     schema = arrow_schema(table)
     rows = problems = forbidden = 0
     digests = 0

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias
 
 from ..core.doctor.findings import Severity
-from ..core.table_columns import column_types, columns_json
+from ..core.table_columns import COLUMNS, column_types, columns_json
 from ..core.tables import Table
 from ..exceptions import DamagedFileError, SparkJobError, StorageError
 from ..storage.atomic_folder import MARK
@@ -194,7 +194,7 @@ def _columns(found: Mapping[str, str], written: Mapping[str, str], table: Table)
     missing, more = _compared(found, written)
     if missing or more:
         yield FindingKind.WRONG_COLUMNS, _describe((missing, "missing"), (more, "not in the summary"))
-    current = column_types(columns_json(table))
+    current = column_types(columns_json(COLUMNS[table]))
     missing, more = ([each.partition(" ")[0] for each in some] for some in _compared(found, current))
     changed = set(missing) & set(more)
     if missing or more:

@@ -13,8 +13,10 @@ Needs the extra `zkgroups[spark]`.
     zkgroups.spark.read_audit(spark, "/data/audit").where("offset < before").show()
 """
 
+from ..core.history_columns import HistoryTable
 from ..core.tables import Table
 from ..snapshots.snapshot import Snapshot, Survey, survey
+from ..tables.history_options import HistoryOptions
 from ..tables.source_options import SourceOptions
 from .audit.audit import AuditResult, AuditStep, run_audit
 from .audit.ledger import offsets_at, read_audit
@@ -27,6 +29,8 @@ from .source.data_source import register
 __all__ = [
     "AuditResult",
     "AuditStep",
+    "HistoryOptions",
+    "HistoryTable",
     "Snapshot",
     "SourceOptions",
     "Survey",

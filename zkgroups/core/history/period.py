@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 from ...exceptions import InvalidOptionError
-from ..time_formats import parse_duration, parse_time
+from ..time_formats import parse_time
 
 _ZXID: Final = re.compile("0x[0-9a-f]{1,16}", re.IGNORECASE)
 
@@ -19,26 +19,19 @@ class Moment(NamedTuple):
     time_ms: int | None = None
 
     @classmethod
-    def parse(cls, text: str, now_ms: int) -> Self:
-        """Parse a transaction such as 0x1a2b, a time, or a duration before now.
+    def parse(cls, text: str, option: str) -> Self:
+        """Parse a transaction such as 0x1a2b, or a time. A time without a zone is UTC. Errors name the option.
 
-        >>> Moment.parse("0x1F", 0), Moment.parse("2026-01-31T12:00:00", 0), Moment.parse("1h", 3_600_000)
-        (Moment(zxid=31, time_ms=None), Moment(zxid=None, time_ms=1769860800000), Moment(zxid=None, time_ms=0))
+        >>> Moment.parse("0x1F", "since"), Moment.parse("2026-01-31T12:00:00", "since")
+        (Moment(zxid=31, time_ms=None), Moment(zxid=None, time_ms=1769860800000))
         """
         if _ZXID.fullmatch(text):
             return cls(zxid=int(text, 16))
         try:
-            return cls(time_ms=now_ms - parse_duration(text))
-        except InvalidOptionError:
-            pass
-        try:
             return cls(time_ms=parse_time(text))
         except InvalidOptionError as error:
-            raise InvalidOptionError(
-                "the moment",
-                text,
-                "it must be a time like 2026-01-31T12:00:00, a duration like 2h, or a zxid like 0x1f",
-            ) from error
+            reason = "it must be a time like 2026-01-31T12:00:00, or a transaction like 0x1f"
+            raise InvalidOptionError(option, text, reason) from error
 
     def is_before(self, zxid: int, time_ms: int) -> bool:
         """Return whether the moment is earlier than a transaction."""

@@ -42,7 +42,7 @@ def log_parts(logs: Sequence[DataFile], count: int) -> list[LogPart]:
     return [LogPart(part[0], part[-1]) for part in parts.values()]
 
 
-def part_of_period(logs: Sequence[DataFile], period: Period) -> LogPart:
+def logs_of_period(logs: Sequence[DataFile], period: Period) -> Sequence[DataFile]:
     """Return the logs that may have transactions of a period, at least one."""
     first, last = 0, len(logs) - 1
     while last > 0 and period.until is not None and _begins_after(logs[last], period.until):
@@ -51,7 +51,7 @@ def part_of_period(logs: Sequence[DataFile], period: Period) -> LogPart:
         first = last
         while first > 0 and not _begins_before(logs[first], period.since):
             first -= 1
-    return LogPart(logs[first].zxid, logs[last].zxid)
+    return logs[first : last + 1]
 
 
 def _begins_after(log: DataFile, moment: Moment) -> bool:

@@ -26,7 +26,7 @@ from ..log_file import LogFile
 from ..transaction_format import HEAD
 from .gaps import GapReason, LogGap
 from .node_changes import ChangeDecoder, UnreadableTransaction
-from .parts import LogPart, first_record, history_files, part_of_period
+from .parts import LogPart, first_record, history_files, logs_of_period
 from .start import Start, exact_start_before, start_before
 
 HistoryItem: TypeAlias = HistoryEvent | LogGap
@@ -62,6 +62,7 @@ class HistoryReader:
         self._period = period
         self._part = part
         self._last = self._start_after = _BEGINNING
+        self._last_ms = 0
         self._damage: DamagedDataError | None = None
         self._damage_before: DamagedDataError | None = None
 
@@ -75,15 +76,15 @@ class HistoryReader:
         return self._items() if self._period == ALWAYS else filter(self._is_in_period, self._items())
 
     def _is_in_period(self, item: HistoryItem) -> bool:
-        if not isinstance(item, LogGap):
-            return self._period.has(item.zxid, item.time_ms)
-        since = self._period.since
-        return since is None or item.before is None or not since.is_after(item.before, item.before_ms or 0)
+        if isinstance(item, LogGap):
+            return item.concerns(self._period)
+        return self._period.has(item.zxid, item.time_ms)
 
     def _items(self) -> Iterator[HistoryItem]:
         with readable(self._data.folder):
             files = history_files(self._data)
-            part = self._part or part_of_period(files.logs, self._period)
+            chosen = logs_of_period(files.logs, self._period)
+            part = self._part or LogPart(chosen[0].zxid, chosen[-1].zxid)
             for log in self._logs(files, part):
                 shows = log.zxid >= part.first
                 begins_part = log.zxid == part.first != files.logs[0].zxid
@@ -129,6 +130,7 @@ class HistoryReader:
                         yield gap
                 changes = decode(record, session, request, zxid, time_ms, kind)
                 last = self._last = zxid
+                self._last_ms = time_ms
                 for change in changes:
                     yield from apply(change)
         except DamagedDataError as error:
@@ -151,10 +153,10 @@ class HistoryReader:
         self._begin(start)
         if last != _BEGINNING:
             return self._missing(zxid, time_ms, log, self._damage_before, start.complete_from)
-        if start.complete_from < zxid:
+        if start.is_first_ever:
             return None
         text = f"the logs begin with transaction 0x{zxid:x} of {utc(time_ms)}: older logs were deleted"
-        return LogGap(GapReason.PURGED, 0, zxid, time_ms, start.complete_from, text)
+        return LogGap(GapReason.PURGED, 0, 0, zxid, time_ms, start.complete_from, text)
 
     def _gap_at_end(self, files: DataFiles, part: LogPart) -> LogGap | None:
         """Return the damage of the last log, or the gap between a part and the next log."""
@@ -164,16 +166,16 @@ class HistoryReader:
             if zxid > self._last and _is_gap(files, self._last, zxid):
                 return self._missing(zxid, time_ms, later[0], self._damage, NEVER)
         elif self._damage is not None:
-            return LogGap(GapReason.DAMAGED, self._last, None, None, NEVER, str(self._damage))
+            return LogGap(GapReason.DAMAGED, self._last, self._last_ms, None, None, NEVER, str(self._damage))
         return None
 
     def _missing(
         self, zxid: int, time_ms: int, log: DataFile, damage: DamagedDataError | None, complete_from: int
     ) -> LogGap:
         if damage is not None:
-            return LogGap(GapReason.DAMAGED, self._last, zxid, time_ms, complete_from, str(damage))
+            return LogGap(GapReason.DAMAGED, self._last, self._last_ms, zxid, time_ms, complete_from, str(damage))
         text = f"transactions are missing between 0x{self._last:x} and 0x{zxid:x}, with which {log.path} continues"
-        return LogGap(GapReason.MISSING, self._last, zxid, time_ms, complete_from, text)
+        return LogGap(GapReason.MISSING, self._last, self._last_ms, zxid, time_ms, complete_from, text)
 
 
 def _is_gap(files: DataFiles, last: int, zxid: int) -> bool:
@@ -186,4 +188,4 @@ def _is_gap(files: DataFiles, last: int, zxid: int) -> bool:
 
 def _repeated(log: DataFile, zxid: int, time_ms: int) -> LogGap:
     text = f"{log.path} repeats transactions that an earlier log has, from 0x{zxid:x} on: they are left out"
-    return LogGap(GapReason.REPEATED, zxid - 1, zxid, time_ms, 0, text)
+    return LogGap(GapReason.REPEATED, zxid - 1, 0, zxid, time_ms, 0, text)

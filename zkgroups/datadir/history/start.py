@@ -39,6 +39,11 @@ class Start:
     snapshot: IntactSnapshot | None
     complete_from: int
 
+    @property
+    def is_first_ever(self) -> bool:
+        """True if nothing came before."""
+        return self.complete_from == 0
+
     def nodes(self, chroot: str, group: str | None) -> Iterator[KnownNode]:
         """Yield the nodes of all groups, or of one group, that existed after the transaction."""
         if self.snapshot is None:

@@ -25,9 +25,11 @@ from ...core.selection import Selection
 from ...datadir.data_dir import DataDirState
 from ...exceptions import InvalidOptionError
 from ...tables import data_dir_reader
+from ...tables.history_options import HistoryOptions, history_table
 from ...tables.source_options import DEFAULT_PARALLELISM, SourceOptions, Starting
 from ...tables.table_reader import read_batches
 from ..pyspark_internals import active_session, driver_interpreter
+from .history import HISTORY_SCHEMAS, HistoryTableReader
 from .stream import StreamReader
 from .tables import SCHEMAS
 
@@ -35,11 +37,12 @@ NAME: Final = "zkgroups"
 
 
 class ZkgroupsSource(DataSource):
-    """Offsets, owners and members of legacy consumer groups."""
+    """Offsets, owners and members of legacy consumer groups, and their history."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._options = SourceOptions.parse(options)
+        self._options: SourceOptions | HistoryOptions
+        self._options = HistoryOptions.parse(options) if history_table(options) else SourceOptions.parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -48,11 +51,15 @@ class ZkgroupsSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of the selected table."""
+        if isinstance(self._options, HistoryOptions):
+            return HISTORY_SCHEMAS[self._options.table]
         return SCHEMAS[self._options.table]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader. Raise InvalidOptionError for a schema other than the table's own."""
         self._check_columns(schema)
+        if isinstance(self._options, HistoryOptions):
+            return HistoryTableReader(self._options)
         if self._options.starting_zxid is not Starting.EARLIEST or self._options.start_over:
             raise InvalidOptionError("startingZxid", self._options.starting_zxid, "it applies only to a stream")
         return Reader(self._options)
@@ -60,6 +67,8 @@ class ZkgroupsSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a streaming reader. Raise InvalidOptionError for a schema other than the table's own."""
         self._check_columns(schema)
+        if isinstance(self._options, HistoryOptions):
+            raise InvalidOptionError("table", self._options.table.value, "a table of a history cannot be streamed")
         return StreamReader(self._options)
 
     def _check_columns(self, schema: StructType) -> None:

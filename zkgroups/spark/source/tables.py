@@ -1,13 +1,20 @@
-"""The columns of the tables as Spark's types. `core/table_columns.py` defines them."""
+"""Columns as Spark's types. `core/table_columns.py` and `core/history_columns.py` define them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql.types import StructType
 
-from ...core.table_columns import columns_json
+from ...core.table_columns import COLUMNS, TableColumn, columns_json
 from ...core.tables import Table
 
-SCHEMAS: Final = {table: StructType.fromJson(json.loads(columns_json(table))) for table in Table}
+
+def spark_schema(columns: Sequence[TableColumn]) -> StructType:
+    """Return the Spark schema of columns."""
+    return StructType.fromJson(json.loads(columns_json(columns)))
+
+
+SCHEMAS: Final = {table: spark_schema(COLUMNS[table]) for table in Table}
