@@ -10,7 +10,7 @@ All numbers are in network byte order. Strings and data come after their length;
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from .snapshot_file import DIGEST_VERSION
 
@@ -34,24 +34,20 @@ _EVERYBODY: Final = b"\0\0\0\1\0\0\0\x1f\0\0\0\5world\0\0\0\6anyone"
 """The ACL that nearly all nodes have."""
 
 
-class Operation(NamedTuple):
-    """One operation of a multi transaction: its type, and its body."""
+def operations(record: bytes) -> tuple[list[tuple[int, bytes]], int]:
+    """Return the operations of a multi transaction, each a type and a body, and where they end.
 
-    kind: int
-    body: bytes
-
-
-def operations(record: bytes) -> tuple[list[Operation], int]:
-    """Return the operations of a multi transaction, and where they end. There are none if one of them failed."""
+    There are none if one of them failed.
+    """
     at = HEAD_BYTES + INT.size
-    found: list[Operation] = []
+    found: list[tuple[int, bytes]] = []
     for _ in range(*INT.unpack_from(record, HEAD_BYTES)):
         kind, length = _PART.unpack_from(record, at)
         at += _PART.size
-        end = at + max(0, length)
-        found.append(Operation(kind, record[at:end]))
+        end = at + length if length > 0 else at
+        found.append((kind, record[at:end]))
         at = end
-    return ([] if any(each.kind == ERROR for each in found) else found), at
+    return ([] if any(kind == ERROR for kind, _ in found) else found), at
 
 
 def block(record: bytes, at: int) -> tuple[bytes, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -13,6 +13,9 @@ _BY_ID: Final = attrgetter("id")
 _BY_CLAIM: Final = attrgetter("claimed_zxid", "id")
 
 Key = TypeVar("Key", bound=Hashable)
+
+_NOBODY: Final[Mapping[bytes, PastOwner]] = {}
+"""The owners of most partitions. One object for all of them saves memory."""
 
 UNKNOWN_VERSION: Final = -1
 NEVER: Final = 2**63
@@ -34,7 +37,7 @@ class KnownPartition:
         self.number = number
         self.offset: int | None = None
         self.version = UNKNOWN_VERSION
-        self.owners: dict[bytes, PastOwner] = {}
+        self.owners: Mapping[bytes, PastOwner] = _NOBODY
         """By path. There is more than one only if clients name the owner nodes differently."""
 
     def owner(self, session: int) -> PastOwner | None:
@@ -129,14 +132,17 @@ class KnownGroups:
         """Add an owner, or replace the one at its path."""
         self.remove_owner(partition, path)
         self._keep(partition)
-        partition.owners[path] = owner
+        partition.owners = {**partition.owners, path: owner}
         if owner.session:
             self._add_ephemeral(owner.session, path)
 
     def remove_owner(self, partition: KnownPartition, path: bytes) -> None:
         """Remove the owner at a path, if there is one."""
-        owner = partition.owners.pop(path, None)
-        if owner is not None and owner.session:
+        owner = partition.owners.get(path)
+        if owner is None:
+            return
+        partition.owners = {other: each for other, each in partition.owners.items() if other != path} or _NOBODY
+        if owner.session:
             self._remove_ephemeral(owner.session, path)
         self._forget_unused(partition)
 

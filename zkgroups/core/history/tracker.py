@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from ..znodes.offset_codec import decode_offset_path
-from ..znodes.owner_codec import decode_owner_path
-from ..znodes.paths import Part
 from .changes import ChangeKind, KnownNode, NodeChange
 from .events import GroupAction, GroupChange, HistoryEvent
 from .known_groups import KnownGroups, KnownPartition
 from .member_events import add_member, change_member, end_member
 from .offset_events import change_offset, offset_of
 from .owner_events import add_owner, change_owner, end_owner
+from .places import Place, PlaceKind, place_of
 
 _NOTHING: Final[tuple[HistoryEvent, ...]] = ()
-_IDS: Final = f"/{Part.IDS}/".encode()
 
 
 class GroupsTracker:
@@ -47,13 +44,15 @@ class GroupsTracker:
         """
         self._known = known = KnownGroups()
         for node in nodes:
-            match self._names(node.path):
-                case [group, Part.IDS, id]:
-                    add_member(known, group, id, node)
-                case [group, Part.OWNERS, topic, name] if partition := self._owned(group, topic, name):
-                    add_owner(known, partition, node)
-                case [group, Part.OFFSETS, topic, name] if partition := self._committed(group, topic, name):
-                    known.put_offset(partition, node.path, offset_of(node.data)[0], node.version)
+            place = place_of(node.path)
+            if not self._is_selected(place.group):
+                continue
+            if place.kind is PlaceKind.REGISTRATION:
+                add_member(known, place.group, place.id, node)
+            elif place.kind is PlaceKind.OWNER:
+                add_owner(known, self._partition(place), node)
+            elif place.kind is PlaceKind.OFFSET:
+                known.put_offset(self._partition(place), node.path, offset_of(node.data)[0], node.version)
 
     def complete_from(self, zxid: int) -> None:
         """Set the transaction after which no earlier change is missing."""
@@ -67,35 +66,30 @@ class GroupsTracker:
             return (change_offset(known, partition, change),)
         if change.kind is ChangeKind.SESSION_ENDED:
             return tuple(self._end_session(change))
-        match self._names(change.path):
-            case [group, Part.IDS, id]:
-                return (change_member(known, group, id, change),)
-            case [group, Part.OWNERS, topic, name] if partition := self._owned(group, topic, name):
-                return (change_owner(known, partition, change),)
-            case [group, Part.OFFSETS, topic, name] if partition := self._committed(group, topic, name):
-                return (change_offset(known, partition, change),)
-            case [group] if change.kind is not ChangeKind.WRITTEN:
-                return (self._change_group(group, change),)
+        place = place_of(change.path)
+        if not self._is_selected(place.group):
+            return _NOTHING
+        match place.kind:
+            case PlaceKind.REGISTRATION:
+                return (change_member(known, place.group, place.id, change),)
+            case PlaceKind.OWNER:
+                return (change_owner(known, self._partition(place), change),)
+            case PlaceKind.OFFSET:
+                return (change_offset(known, self._partition(place), change),)
+            case PlaceKind.GROUP if change.kind is not ChangeKind.WRITTEN:
+                return (self._change_group(place.group, change),)
         return _NOTHING
 
-    def _names(self, path: bytes) -> list[str]:
-        """Return the names in the path of a node of a selected group; none for other paths."""
-        names = path.decode(errors="backslashreplace").split("/")
-        if names[0] not in self.groups:
-            if not self._has_group(names[0]):
-                return []
-            self.groups.add(names[0])
-        return names
+    def _is_selected(self, group: str) -> bool:
+        if group in self.groups:
+            return True
+        if not self._has_group(group):
+            return False
+        self.groups.add(group)
+        return True
 
-    def _owned(self, group: str, topic: str, name: str) -> KnownPartition | None:
-        """Return the partition of an owner node; None if its names are not those of a partition."""
-        at = decode_owner_path(topic, name)
-        return None if at is None else self._known.partition(group, at.topic, at.partition)
-
-    def _committed(self, group: str, topic: str, name: str) -> KnownPartition | None:
-        """Return the partition of an offset node; None if its names are not those of a partition."""
-        at = decode_offset_path(topic, name)
-        return None if at is None else self._known.partition(group, at.topic, at.partition)
+    def _partition(self, place: Place) -> KnownPartition:
+        return self._known.partition(place.group, place.topic, place.number)
 
     def _end_session(self, change: NodeChange) -> Iterator[HistoryEvent]:
         """Yield the end of each node of a session: of those that are known, and of those that the server lists.
@@ -103,12 +97,14 @@ class GroupsTracker:
         The registrations come last, because each owner belongs to one.
         """
         paths = {*self._known.nodes_of(change.session), *change.ended}
-        for path in sorted(paths, key=lambda path: (_IDS in path, path)):
-            match self._names(path):
-                case [group, Part.IDS, id]:
-                    yield end_member(self._known, group, id, change, path)
-                case [group, Part.OWNERS, topic, name] if partition := self._owned(group, topic, name):
-                    yield end_owner(self._known, partition, change, path)
+        places = [(path, place_of(path)) for path in sorted(paths)]
+        places = [(path, place) for path, place in places if self._is_selected(place.group)]
+        for path, place in places:
+            if place.kind is PlaceKind.OWNER:
+                yield end_owner(self._known, self._partition(place), change, path)
+        for path, place in places:
+            if place.kind is PlaceKind.REGISTRATION:
+                yield end_member(self._known, place.group, place.id, change, path)
 
     def _change_group(self, group: str, change: NodeChange) -> GroupChange:
         zxid, time_ms, session, *_ = change

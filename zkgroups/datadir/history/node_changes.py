@@ -5,7 +5,7 @@ Most transactions concern other nodes, so their bytes are compared with a prefix
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from struct import error as StructError
 from typing import Final
 
@@ -33,7 +33,7 @@ from ..transaction_format import (
     operations,
 )
 
-_WITHOUT_CHANGE: Final = frozenset({SET_ACL, CHECK, ERROR, CREATE_SESSION})
+_NO_CHANGE: Final = frozenset({SET_ACL, CHECK, ERROR, CREATE_SESSION})
 _MAY_BE_EPHEMERAL: Final = frozenset({CREATE, CREATE2})
 _PATH_AT: Final = HEAD_BYTES + INT.size
 
@@ -67,9 +67,10 @@ class ChangeDecoder:
                 return _NOTHING
             if kind == MULTI:
                 parts = operations(record)[0]
-                found = (each for part in parts for each in self._operation(*part, session, zxid, time_ms))
-                return _combined(found)
-            return tuple(self._operation(kind, record[HEAD_BYTES:], session, zxid, time_ms))
+                found = [self._operation(*part, session, zxid, time_ms) for part in parts if part[0] not in _NO_CHANGE]
+                return _combined([change for change in found if change is not None])
+            change = self._operation(kind, record[HEAD_BYTES:], session, zxid, time_ms)
+            return _NOTHING if change is None else (change,)
         except (StructError, ValueError) as error:
             raise UnreadableTransaction(str(error)) from error
 
@@ -87,27 +88,26 @@ class ChangeDecoder:
         kind, data = ChangeKind.WRITTEN, record[data_at:data_end]
         return (tuple.__new__(NodeChange, (zxid, time_ms, session, kind, path, data, version, 1, False, None, ())),)
 
-    def _operation(self, kind: int, body: bytes, session: int, zxid: int, time_ms: int) -> Iterator[NodeChange]:
-        """Yield the change of one operation, if it concerns a group."""
-        if kind in _WITHOUT_CHANGE:
-            return
+    def _operation(self, kind: int, body: bytes, session: int, zxid: int, time_ms: int) -> NodeChange | None:
+        """Return the change of one operation, if it concerns a group."""
+        if kind in _NO_CHANGE:
+            return None
         path, at = block(body, 0)
         if not path.startswith(self._prefix):
-            return
+            return None
         name = path[self._root_bytes :]
+        if kind in WRITES:
+            data, at = block(body, at)
+            [version] = _int_at(body, at)
+            return NodeChange(zxid, time_ms, session, ChangeKind.WRITTEN, name, data, version)
         if kind in CREATES:
             data, at = block(body, at)
             at = after_acl(body, at)
             is_ephemeral = kind in _MAY_BE_EPHEMERAL and FLAG_AND_INT.unpack_from(body, at)[0]
-            yield NodeChange(zxid, time_ms, session, ChangeKind.CREATED, name, data, is_ephemeral=is_ephemeral)
-        elif kind in WRITES:
-            data, at = block(body, at)
-            [version] = INT.unpack_from(body, at)
-            yield NodeChange(zxid, time_ms, session, ChangeKind.WRITTEN, name, data, version)
-        elif kind in DELETES:
-            yield NodeChange(zxid, time_ms, session, ChangeKind.DELETED, name)
-        else:
-            raise ValueError(f"unknown transaction type {kind}")
+            return NodeChange(zxid, time_ms, session, ChangeKind.CREATED, name, data, is_ephemeral=is_ephemeral)
+        if kind in DELETES:
+            return NodeChange(zxid, time_ms, session, ChangeKind.DELETED, name)
+        raise ValueError(f"unknown transaction type {kind}")
 
     def _end_session(self, record: bytes, session: int, request: int, zxid: int, time_ms: int) -> NodeChange:
         """The request of a client has a number. Without one, the server has expired the session."""
@@ -118,8 +118,10 @@ class ChangeDecoder:
         return NodeChange(zxid, time_ms, session, ChangeKind.SESSION_ENDED, b"", end=end, ended=ended)
 
 
-def _combined(changes: Iterable[NodeChange]) -> list[NodeChange]:
+def _combined(changes: Sequence[NodeChange]) -> Sequence[NodeChange]:
     """Combine the creation of a node, and its writes, in one transaction: nobody sees the node in between."""
+    if len(changes) < 2:
+        return changes
     found: list[NodeChange] = []
     last: dict[bytes, int] = {}
     for change in changes:
