@@ -1,4 +1,4 @@
-"""ZooKeeper spoken over a bare socket: many reads, or many writes, some under way, and nothing that anybody needs besides.
+"""ZooKeeper spoken over a bare socket: many reads or writes, some under way, and nothing that anybody needs besides.
 
 It does not reconnect, log in or know a chroot, and it runs on one thread: what a client that does all that loses by it
 is measured against this.

@@ -1,7 +1,7 @@
 """The traffic of a ZooKeeper with old consumers, brokers and members of zkgroups, written quickly.
 
-Of 100 transactions, about 60 are commits of old clients, 10 are fenced commits of zkgroups, 20 are changes of the state
-of a broker's partition, and 10 are claims, releases, registrations and sessions.
+Of 100 transactions, about 60 are commits of old clients, 10 are fenced commits of zkgroups, 28 are changes of the state
+of a broker's partition, and 2 are claims, releases, registrations and sessions.
 """
 
 from __future__ import annotations
@@ -105,11 +105,11 @@ class Member:
         at = b"/offsets/events.%03d/%d" % (self._random.randrange(TOPICS), self._random.randrange(PARTITIONS))
         self._offset += 1
         commit = set_data(group(number) + at, b"%d" % (self._offset * 37))
-        if drawn < 0.63:
+        if drawn < 0.6:
             return [commit]
-        if drawn < 0.74:
+        if drawn < 0.7:
             return [multi(check(group(number) + b"/ids/" + self._id), check(self._owner(number, 0)), commit)]
-        if drawn < 0.95:
+        if drawn < 0.99:
             place = (self._random.randrange(TOPICS), self._random.randrange(PARTITIONS))
             return [set_data(b"/brokers/topics/events.%03d/partitions/%d/state" % place, STATE % (1, self._offset))]
         owner = self._owner(number, 1 + self._random.randrange(PARTITIONS - 1))

@@ -2,7 +2,8 @@
 
     python -m benchmarks.history_of_logs [--rounds 5] [--transactions 1500000]
 
-A server writes 1,500,000 transactions (see `_traffic.py`) to logs of the usual size, and is killed. Then, in one process:
+A server writes 1,500,000 transactions (see `_traffic.py`) to logs of the usual size, and is killed. Then, in one
+process:
 
 - the events of all groups, with checksums, and of one group
 - the rows of the table of commits, as Arrow batches

@@ -42,8 +42,7 @@ def accepted(data_dirs: Iterable[Path], group: str) -> list[HistoryEvent]:
         copies = [log[zxid] for log in logs if zxid in log]
         for copy in copies:
             if 2 * copies.count(copy) > len(logs):
-                for change in copy:
-                    events += tracker.apply(change)
+                events += tracker.apply(copy)
                 break
     return events
 

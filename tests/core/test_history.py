@@ -49,7 +49,7 @@ class Log:
         self, session: int, kind: ChangeKind, path: bytes = b"", *data: object, **more: object
     ) -> Sequence[HistoryEvent]:
         zxid = next(self._zxids)
-        return self.tracker.apply(NodeChange(zxid, 1000 * zxid, session, kind, path, *data, **more))  # type: ignore[arg-type]
+        return self.tracker.apply([NodeChange(zxid, 1000 * zxid, session, kind, path, *data, **more)])  # type: ignore[arg-type]
 
     def join(self, session: int, id: str = "anne", data: bytes = SCALA) -> HistoryEvent:
         return self.change(session, ChangeKind.CREATED, f"g/ids/{id}".encode(), data, is_ephemeral=True)
@@ -166,8 +166,8 @@ def test_nodes_that_are_no_partitions_have_no_events() -> None:
         b"g/owners/orders/07",
         b"g/offsets/t/0/deeper",
     ):
-        assert log.changes(ANNE, ChangeKind.CREATED, path, b"5") == ()
-    assert log.changes(ANNE, ChangeKind.WRITTEN, b"g", b"") == ()
+        assert log.changes(ANNE, ChangeKind.CREATED, path, b"5") == []
+    assert log.changes(ANNE, ChangeKind.WRITTEN, b"g", b"") == []
 
 
 # Without a claim
@@ -238,7 +238,7 @@ def test_a_session_that_its_client_has_closed_is_not_expired() -> None:
     log.join(ANNE)
     log.claim(ANNE)
     assert [event.action for event in log.end(ANNE, SessionEnd.CLOSED)] == ["closed", "closed"]  # type: ignore[union-attr]
-    assert log.end(BERT, SessionEnd.CLOSED) == ()
+    assert log.end(BERT, SessionEnd.CLOSED) == []
 
 
 def test_nodes_that_only_the_server_lists_end_with_their_session() -> None:
@@ -370,8 +370,8 @@ def test_the_creation_and_the_deletion_of_a_group_are_events() -> None:
 
 def test_other_groups_are_ignored() -> None:
     tracker = GroupsTracker({"g"}.__contains__)
-    assert tracker.apply(NodeChange(1, 0, ANNE, ChangeKind.CREATED, b"gg/offsets/t/0", b"5")) == ()
-    assert tracker.apply(NodeChange(1, 0, ANNE, ChangeKind.CREATED, b"g/offsets/t/0", b"5")) != ()
+    assert tracker.apply([NodeChange(1, 0, ANNE, ChangeKind.CREATED, b"gg/offsets/t/0", b"5")]) == []
+    assert tracker.apply([NodeChange(1, 0, ANNE, ChangeKind.CREATED, b"g/offsets/t/0", b"5")]) != []
     assert tracker.groups == {"g"}
 
 

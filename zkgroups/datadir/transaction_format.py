@@ -35,19 +35,22 @@ _EVERYBODY: Final = b"\0\0\0\1\0\0\0\x1f\0\0\0\5world\0\0\0\6anyone"
 
 
 def operations(record: bytes) -> tuple[list[tuple[int, bytes]], int]:
-    """Return the operations of a multi transaction, each a type and a body, and where they end.
+    """Return the operations of a multi transaction, each a type and a body, and where they end. Checks are left out.
 
     There are none if one of them failed.
     """
-    at = HEAD_BYTES + INT.size
+    at, has_failed = HEAD_BYTES + INT.size, False
     found: list[tuple[int, bytes]] = []
     for _ in range(*INT.unpack_from(record, HEAD_BYTES)):
         kind, length = _PART.unpack_from(record, at)
         at += _PART.size
         end = at + length if length > 0 else at
-        found.append((kind, record[at:end]))
+        if kind == ERROR:
+            has_failed = True
+        elif kind != CHECK:
+            found.append((kind, record[at:end]))
         at = end
-    return ([] if any(kind == ERROR for kind, _ in found) else found), at
+    return ([] if has_failed else found), at
 
 
 def block(record: bytes, at: int) -> tuple[bytes, int]:

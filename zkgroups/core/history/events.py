@@ -67,19 +67,20 @@ class PastInstance:
         return client_host or host_of_instance(self.group, self.id)
 
 
-@dataclass(frozen=True, slots=True)
-class PastOwner:
+class PastOwner(NamedTuple):
     """An owner node, as it was at some moment.
 
     - `id`: its data: the id of an instance, with or without the number of a stream.
     - `session`: the session of the node; 0 if it belonged to no session, None if it is unknown.
     - `claimed_zxid`, `claimed_ms`: the transaction that claimed the partition, and its time; 0 if they are unknown.
+    - `path`: the path of the node, below `/consumers/`.
     """
 
     id: str
     session: int | None
     claimed_zxid: int = 0
     claimed_ms: int = 0
+    path: bytes = b""
 
 
 class CommitAction(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -13,9 +13,6 @@ _BY_ID: Final = attrgetter("id")
 _BY_CLAIM: Final = attrgetter("claimed_zxid", "id")
 
 Key = TypeVar("Key", bound=Hashable)
-
-_NOBODY: Final[Mapping[bytes, PastOwner]] = {}
-"""The owners of most partitions. One object for all of them saves memory."""
 
 UNKNOWN_VERSION: Final = -1
 NEVER: Final = 2**63
@@ -37,37 +34,31 @@ class KnownPartition:
         self.number = number
         self.offset: int | None = None
         self.version = UNKNOWN_VERSION
-        self.owners: Mapping[bytes, PastOwner] = _NOBODY
-        """By path. There is more than one only if clients name the owner nodes differently."""
+        self.owners: tuple[PastOwner, ...] = ()
+        """In the order of their claims. There are several only if clients name the owner nodes differently."""
 
-    def owner(self, session: int) -> PastOwner | None:
+    def owner_for(self, session: int) -> PastOwner | None:
         """Return the owner. Of several, the one of this session is preferred, and then the first claim."""
-        owners = self.owners.values()
-        if len(owners) < 2:
-            return next(iter(owners), None)
-        return min(owners, key=lambda owner: (owner.session != session, *_BY_CLAIM(owner)))
+        return next((owner for owner in self.owners if owner.session == session), next(iter(self.owners), None))
 
-    def owners_beside(self, path: bytes) -> tuple[PastOwner, ...]:
-        """Return the owners in other nodes, in the order of their claims."""
-        return tuple(sorted((owner for other, owner in self.owners.items() if other != path), key=_BY_CLAIM))
+    def owner_at(self, path: bytes) -> PastOwner | None:
+        """Return the owner in a node."""
+        return next((owner for owner in self.owners if owner.path == path), None)
 
 
 class KnownGroups:
     """The nodes that exist, as far as they are known. All paths are below `/consumers/`."""
 
     def __init__(self) -> None:
-        self.offsets: dict[bytes, KnownPartition] = {}
-        """The partitions by the paths of their offsets."""
         self.complete_from = NEVER
         """The transaction after which no earlier change is missing."""
+        self.offsets: dict[bytes, KnownPartition] = {}
+        """The partitions by the paths of their offsets."""
         self._partitions: dict[tuple[str, str, int], KnownPartition] = {}
         self._instances: dict[bytes, PastInstance] = {}
-        self._by_session: dict[int, dict[str, list[PastInstance]]] = {}
+        self._of_session: dict[tuple[int, str], tuple[PastInstance, ...]] = {}
+        """By session and group, sorted by id."""
         self._ephemeral: dict[int, set[bytes]] = {}
-
-    def is_complete(self, zxid: int) -> bool:
-        """Return whether no earlier change is missing."""
-        return zxid > self.complete_from
 
     def nodes_of(self, session: int) -> Iterable[bytes]:
         """Return the paths of the registrations and owner nodes of a session."""
@@ -79,48 +70,42 @@ class KnownGroups:
         """Return the instance that is registered at a path."""
         return self._instances.get(path)
 
-    def instance_of(self, session: int | None, group: str, owner: str = "") -> PastInstance | None:
+    def instance_of(self, session: int, group: str, owner: str = "") -> PastInstance | None:
         """Return the instance of a session in a group. Of several, the one with the id of an owner is preferred."""
-        groups = self._by_session.get(session or 0)
-        found = None if groups is None else groups.get(group)
-        if not found:
-            return None
-        if len(found) == 1:
-            return found[0]
+        found = self._of_session.get((session, group))
+        if found is None or len(found) == 1:
+            return found[0] if found else None
         named = instance_of_owner(owner, {each.id for each in found})
-        return min(found, key=lambda each: (each.id != named, each.id))
+        return next((each for each in found if each.id == named), found[0])
 
     def register(self, path: bytes, instance: PastInstance) -> None:
         """Add a registration, or replace the one at its path."""
         self.deregister(path)
         self._instances[path] = instance
         if instance.session:
-            self._by_session.setdefault(instance.session, {}).setdefault(instance.group, []).append(instance)
+            key = (instance.session, instance.group)
+            self._of_session[key] = tuple(sorted((*self._of_session.get(key, ()), instance), key=_BY_ID))
             self._add_ephemeral(instance.session, path)
 
     def deregister(self, path: bytes) -> None:
         """Remove the registration at a path, if there is one."""
         instance = self._instances.pop(path, None)
         if instance is not None and instance.session:
-            groups = self._by_session[instance.session]
-            groups[instance.group].remove(instance)
-            _delete_if_empty(groups, instance.group)
-            _delete_if_empty(self._by_session, instance.session)
+            key = (instance.session, instance.group)
+            self._of_session[key] = tuple(each for each in self._of_session[key] if each is not instance)
+            _delete_if_empty(self._of_session, key)
             self._remove_ephemeral(instance.session, path)
 
     # Partitions
 
     def partition(self, group: str, topic: str, number: int) -> KnownPartition:
         """Return a partition. It is kept only if something is put into it."""
-        key = (group, topic, number)
-        return self._partitions.get(key) or KnownPartition(group, topic, number)
+        return self._partitions.get((group, topic, number)) or KnownPartition(group, topic, number)
 
-    def put_offset(self, partition: KnownPartition, path: bytes, offset: int | None, version: int) -> None:
-        """Set the offset of a partition, which is None if it is malformed."""
-        partition.offset, partition.version = offset, version
-        if path not in self.offsets:
-            self.offsets[path] = partition
-            self._keep(partition)
+    def keep_offset(self, partition: KnownPartition, path: bytes) -> None:
+        """Keep a partition whose offset exists."""
+        self.offsets[path] = partition
+        self._keep(partition)
 
     def remove_offset(self, partition: KnownPartition, path: bytes) -> None:
         """Remove the offset of a partition."""
@@ -128,22 +113,21 @@ class KnownGroups:
         self.offsets.pop(path, None)
         self._forget_unused(partition)
 
-    def put_owner(self, partition: KnownPartition, path: bytes, owner: PastOwner) -> None:
+    def put_owner(self, partition: KnownPartition, owner: PastOwner) -> None:
         """Add an owner, or replace the one at its path."""
-        self.remove_owner(partition, path)
+        self.remove_owner(partition, owner.path)
         self._keep(partition)
-        partition.owners = {**partition.owners, path: owner}
+        partition.owners = tuple(sorted((*partition.owners, owner), key=_BY_CLAIM))
         if owner.session:
-            self._add_ephemeral(owner.session, path)
+            self._add_ephemeral(owner.session, owner.path)
 
     def remove_owner(self, partition: KnownPartition, path: bytes) -> None:
         """Remove the owner at a path, if there is one."""
-        owner = partition.owners.get(path)
-        if owner is None:
-            return
-        partition.owners = {other: each for other, each in partition.owners.items() if other != path} or _NOBODY
-        if owner.session:
-            self._remove_ephemeral(owner.session, path)
+        owner = partition.owner_at(path)
+        if owner is not None:
+            partition.owners = tuple(each for each in partition.owners if each is not owner)
+            if owner.session:
+                self._remove_ephemeral(owner.session, path)
         self._forget_unused(partition)
 
     def _keep(self, partition: KnownPartition) -> None:

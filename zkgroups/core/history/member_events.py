@@ -54,7 +54,7 @@ def _event(known: KnownGroups, change: NodeChange, action: MemberAction, member:
     is_its_own = member.session == change.session
     instance = member if is_its_own else known.instance_of(change.session, member.group)
     zxid, time_ms, session, *_ = change
-    return MemberChange(zxid, time_ms, session, member.group, action, member, instance, known.is_complete(zxid))
+    return MemberChange(zxid, time_ms, session, member.group, action, member, instance, zxid > known.complete_from)
 
 
 def _decode(group: str, id: str, data: bytes, *, session: int, version: int) -> ReadRegistration:

@@ -6,7 +6,7 @@ previous commit is missing in the logs: a `gap`.
 
 from __future__ import annotations
 
-from ..znodes.offset_codec import decode_offset, is_plain_offset
+from ..znodes.offset_codec import PLAIN_BYTES, decode_offset
 from .changes import ChangeKind, NodeChange
 from .events import Commit, CommitAction
 from .known_groups import UNKNOWN_VERSION, KnownGroups, KnownPartition
@@ -18,8 +18,6 @@ def offset_of(data: bytes) -> tuple[int | None, str | None]:
     >>> offset_of(b"17"), offset_of(b"")
     ((17, None), (None, 'empty'))
     """
-    if is_plain_offset(data):
-        return int(data), None
     found = decode_offset("", data)
     return (found, None) if isinstance(found, int) else (None, found.reason)
 
@@ -27,27 +25,63 @@ def offset_of(data: bytes) -> tuple[int | None, str | None]:
 def change_offset(known: KnownGroups, partition: KnownPartition, change: NodeChange) -> Commit:
     """Apply a change of an offset node, and return its event."""
     zxid, time_ms, session, kind, path, data, version, writes, *_ = change
-    before, previous, problem = partition.offset, partition.version, None
     if kind is ChangeKind.DELETED:
-        action, gap, offset, version = CommitAction.DELETED, previous == UNKNOWN_VERSION, None, UNKNOWN_VERSION
-        known.remove_offset(partition, path)
+        return _delete_offset(known, partition, change)
+    if partition.version == UNKNOWN_VERSION:
+        known.keep_offset(partition, path)
+    action = CommitAction.CREATED if kind is ChangeKind.CREATED else CommitAction.COMMITTED
+    return write_offset(known, partition, zxid, time_ms, session, data, version, writes, action)
+
+
+def write_offset(
+    known: KnownGroups,
+    partition: KnownPartition,
+    zxid: int,
+    time_ms: int,
+    session: int,
+    data: bytes,
+    version: int,
+    writes: int = 1,
+    action: CommitAction = CommitAction.COMMITTED,
+) -> Commit:
+    """Apply a write of a known offset node, and return its event. Logs have millions of them, so this must be fast."""
+    gap, before, problem = partition.version != version - writes, partition.offset, None
+    if data.isdigit() and len(data) < PLAIN_BYTES:
+        offset: int | None = int(data)
     else:
-        action = CommitAction.COMMITTED if kind is ChangeKind.WRITTEN else CommitAction.CREATED
-        gap = previous != version - writes
-        if is_plain_offset(data):
-            offset = int(data)
-        else:
-            offset, problem = offset_of(data)
-        known.put_offset(partition, path, offset, version)
-    owner = partition.owner(session) if partition.owners else None
-    instance = known.instance_of(session, partition.group, owner.id if owner else "")
-    before = None if gap else before
-    is_complete = zxid > known.complete_from
-    group, topic, number = partition.group, partition.topic, partition.number
-    # Logs have millions of commits, and the constructor takes twice the time.
-    commit: Commit = tuple.__new__(
+        offset, problem = offset_of(data)
+    partition.offset, partition.version = offset, version
+    group, owners = partition.group, partition.owners
+    owner = owners[0] if len(owners) == 1 else partition.owner_for(session)
+    instance = known.instance_of(session, group, owner.id if owner else "")
+    commit: Commit = tuple.__new__(  # the constructor takes twice the time
         Commit,
-        (zxid, time_ms, session, group, topic, number, action, before, offset, version, instance, owner, gap,
-         is_complete, problem),
+        (zxid, time_ms, session, group, partition.topic, partition.number, action, None if gap else before, offset,
+         version, instance, owner, gap, zxid > known.complete_from, problem),
     )  # fmt: skip
     return commit
+
+
+def _delete_offset(known: KnownGroups, partition: KnownPartition, change: NodeChange) -> Commit:
+    zxid, time_ms, session, *_ = change
+    gap, before = partition.version == UNKNOWN_VERSION, partition.offset
+    owner = partition.owner_for(session)
+    instance = known.instance_of(session, partition.group, owner.id if owner else "")
+    known.remove_offset(partition, change.path)
+    return Commit(
+        zxid,
+        time_ms,
+        session,
+        partition.group,
+        partition.topic,
+        partition.number,
+        CommitAction.DELETED,
+        before,
+        None,
+        UNKNOWN_VERSION,
+        instance,
+        owner,
+        gap,
+        zxid > known.complete_from,
+        None,
+    )

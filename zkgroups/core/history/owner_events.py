@@ -9,34 +9,35 @@ from .known_groups import KnownGroups, KnownPartition
 
 def add_owner(known: KnownGroups, partition: KnownPartition, node: KnownNode) -> PastOwner:
     """Add the owner in a node that exists."""
-    id = node.data.decode(errors="backslashreplace")
-    owner = PastOwner(id, node.session, node.czxid, node.created_ms)
-    known.put_owner(partition, node.path, owner)
+    owner = PastOwner(_id(node.data), node.session, node.czxid, node.created_ms, node.path)
+    known.put_owner(partition, owner)
     return owner
 
 
 def change_owner(known: KnownGroups, partition: KnownPartition, change: NodeChange) -> OwnerChange:
     """Apply a change of an owner node, and return its event."""
-    path = change.path
-    owner = partition.owners.get(path) or PastOwner("", None)
+    owner = partition.owner_at(change.path) or PastOwner("", None, path=change.path)
     if change.kind is ChangeKind.CREATED:
         action, owner = OwnerAction.CLAIMED, add_owner(known, partition, change.node)
     elif change.kind is ChangeKind.WRITTEN:
-        id = change.data.decode(errors="backslashreplace")
-        action, owner = OwnerAction.CHANGED, PastOwner(id, owner.session, owner.claimed_zxid, owner.claimed_ms)
-        known.put_owner(partition, path, owner)
+        action, owner = OwnerAction.CHANGED, owner._replace(id=_id(change.data))
+        known.put_owner(partition, owner)
     else:
         action = _ending(owner, change.session)
-        known.remove_owner(partition, path)
-    return _event(known, partition, change, path, action, owner)
+        known.remove_owner(partition, change.path)
+    return _event(known, partition, change, action, owner)
 
 
 def end_owner(known: KnownGroups, partition: KnownPartition, change: NodeChange, path: bytes) -> OwnerChange:
     """Remove an owner node of a session that has ended, and return the event."""
-    owner = partition.owners.get(path) or PastOwner("", change.session)
+    owner = partition.owner_at(path) or PastOwner("", change.session, path=path)
     action = OwnerAction.EXPIRED if change.end is SessionEnd.EXPIRED else OwnerAction.CLOSED
     known.remove_owner(partition, path)
-    return _event(known, partition, change, path, action, owner)
+    return _event(known, partition, change, action, owner)
+
+
+def _id(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
 
 
 def _ending(owner: PastOwner, session: int) -> OwnerAction:
@@ -47,24 +48,20 @@ def _ending(owner: PastOwner, session: int) -> OwnerAction:
 
 
 def _event(
-    known: KnownGroups,
-    partition: KnownPartition,
-    change: NodeChange,
-    path: bytes,
-    action: OwnerAction,
-    owner: PastOwner,
+    known: KnownGroups, partition: KnownPartition, change: NodeChange, action: OwnerAction, owner: PastOwner
 ) -> OwnerChange:
+    zxid, time_ms, session, *_ = change
     return OwnerChange(
-        change.zxid,
-        change.time_ms,
-        change.session,
+        zxid,
+        time_ms,
+        session,
         partition.group,
         partition.topic,
         partition.number,
         action,
         owner,
-        known.instance_of(owner.session, partition.group, owner.id),
-        partition.owners_beside(path),
-        known.instance_of(change.session, partition.group, owner.id),
-        known.is_complete(change.zxid),
+        known.instance_of(owner.session or 0, partition.group, owner.id),
+        tuple(other for other in partition.owners if other.path != owner.path),
+        known.instance_of(session, partition.group, owner.id),
+        zxid > known.complete_from,
     )

@@ -25,7 +25,6 @@ from ..transaction_format import (
     INT,
     MULTI,
     SET_ACL,
-    SET_DATA,
     WRITES,
     after_acl,
     block,
@@ -35,7 +34,6 @@ from ..transaction_format import (
 
 _NO_CHANGE: Final = frozenset({SET_ACL, CHECK, ERROR, CREATE_SESSION})
 _MAY_BE_EPHEMERAL: Final = frozenset({CREATE, CREATE2})
-_PATH_AT: Final = HEAD_BYTES + INT.size
 
 _int_at: Final = INT.unpack_from
 
@@ -54,59 +52,63 @@ class ChangeDecoder:
         self._prefix = root + (group or "").encode()
         self._root_bytes = len(root)
 
+    def decode_write(self, record: bytes, at: int = HEAD_BYTES) -> tuple[bytes, bytes, int] | None:
+        """Return the path, the data and the version of a node of a group that was written; None for other nodes.
+
+        Most transactions are writes, so this slices bytes without a function call for each string.
+        """
+        path_at = at + INT.size
+        if not record.startswith(self._prefix, path_at):
+            return None
+        try:
+            [length] = _int_at(record, at)
+            path_end = path_at + length
+            [length] = _int_at(record, path_end)
+            data_at = path_end + INT.size
+            data_end = data_at + length if length > 0 else data_at
+            [version] = _int_at(record, data_end)
+        except StructError as error:
+            raise UnreadableTransaction(str(error)) from error
+        return record[path_at + self._root_bytes : path_end], record[data_at:data_end], version
+
     def decode(
         self, record: bytes, session: int, request: int, zxid: int, time_ms: int, kind: int
     ) -> Sequence[NodeChange]:
         """Return the changes of a transaction; the other arguments are its head. May raise UnreadableTransaction."""
         try:
-            if kind == SET_DATA:  # first, because most of them are commits
-                return self._write(record, session, zxid, time_ms)
             if kind == CLOSE_SESSION:
                 return (self._end_session(record, session, request, zxid, time_ms),)
             if self._prefix not in record:
                 return _NOTHING
             if kind == MULTI:
-                parts = operations(record)[0]
-                found = [self._operation(*part, session, zxid, time_ms) for part in parts if part[0] not in _NO_CHANGE]
-                return _combined([change for change in found if change is not None])
-            change = self._operation(kind, record[HEAD_BYTES:], session, zxid, time_ms)
-            return _NOTHING if change is None else (change,)
+                found: list[NodeChange] = []
+                for each, body in operations(record)[0]:
+                    found += self._operation(each, body, session, zxid, time_ms)
+                return found if len(found) < 2 else _combined(found)
+            return self._operation(kind, record[HEAD_BYTES:], session, zxid, time_ms)
         except (StructError, ValueError) as error:
             raise UnreadableTransaction(str(error)) from error
 
-    def _write(self, record: bytes, session: int, zxid: int, time_ms: int) -> Sequence[NodeChange]:
-        """Decode a write. Logs have millions of them, so this slices bytes without a function call for each string."""
-        if not record.startswith(self._prefix, _PATH_AT):
-            return _NOTHING
-        [length] = _int_at(record, HEAD_BYTES)
-        path_end = _PATH_AT + length
-        [length] = _int_at(record, path_end)
-        data_at = path_end + INT.size
-        data_end = data_at + length if length > 0 else data_at
-        [version] = _int_at(record, data_end)
-        path = record[_PATH_AT + self._root_bytes : path_end]
-        kind, data = ChangeKind.WRITTEN, record[data_at:data_end]
-        return (tuple.__new__(NodeChange, (zxid, time_ms, session, kind, path, data, version, 1, False, None, ())),)
-
-    def _operation(self, kind: int, body: bytes, session: int, zxid: int, time_ms: int) -> NodeChange | None:
+    def _operation(self, kind: int, body: bytes, session: int, zxid: int, time_ms: int) -> Sequence[NodeChange]:
         """Return the change of one operation, if it concerns a group."""
+        if kind in WRITES:
+            if (written := self.decode_write(body, 0)) is None:
+                return _NOTHING
+            path, data, version = written
+            return (NodeChange(zxid, time_ms, session, ChangeKind.WRITTEN, path, data, version),)
         if kind in _NO_CHANGE:
-            return None
+            return _NOTHING
         path, at = block(body, 0)
         if not path.startswith(self._prefix):
-            return None
+            return _NOTHING
         name = path[self._root_bytes :]
-        if kind in WRITES:
-            data, at = block(body, at)
-            [version] = _int_at(body, at)
-            return NodeChange(zxid, time_ms, session, ChangeKind.WRITTEN, name, data, version)
         if kind in CREATES:
             data, at = block(body, at)
             at = after_acl(body, at)
             is_ephemeral = kind in _MAY_BE_EPHEMERAL and FLAG_AND_INT.unpack_from(body, at)[0]
-            return NodeChange(zxid, time_ms, session, ChangeKind.CREATED, name, data, is_ephemeral=is_ephemeral)
+            return (NodeChange(zxid, time_ms, session, ChangeKind.CREATED, name, data, 0, 1, is_ephemeral),)
         if kind in DELETES:
-            return NodeChange(zxid, time_ms, session, ChangeKind.DELETED, name)
+            return (NodeChange(zxid, time_ms, session, ChangeKind.DELETED, name),)
         raise ValueError(f"unknown transaction type {kind}")
 
     def _end_session(self, record: bytes, session: int, request: int, zxid: int, time_ms: int) -> NodeChange:
@@ -120,8 +122,6 @@ class ChangeDecoder:
 
 def _combined(changes: Sequence[NodeChange]) -> Sequence[NodeChange]:
     """Combine the creation of a node, and its writes, in one transaction: nobody sees the node in between."""
-    if len(changes) < 2:
-        return changes
     found: list[NodeChange] = []
     last: dict[bytes, int] = {}
     for change in changes:

@@ -23,7 +23,7 @@ from ...exceptions import DamagedDataError, NotFoundError
 from ..data_dir import DataDir
 from ..files import COUNTER, COUNTER_BITS, DataFile, DataFiles, follows, readable
 from ..log_file import LogFile
-from ..transaction_format import HEAD
+from ..transaction_format import HEAD, SET_DATA
 from .gaps import GapReason, LogGap
 from .node_changes import ChangeDecoder, UnreadableTransaction
 from .parts import LogPart, first_record, history_files, logs_of_period
@@ -113,7 +113,7 @@ class HistoryReader:
 
     def _read(self, files: DataFiles, log: DataFile) -> Iterator[HistoryItem]:
         """Yield the events of one log."""
-        head, decode, apply, last = HEAD.unpack_from, self._decoder.decode, self._tracker.apply, self._last
+        head, decoder, tracker, last = HEAD.unpack_from, self._decoder, self._tracker, self._last
         self._damage_before, self._damage = self._damage, None
         is_repeated = False
         records = LogFile(log.path, max(last, 0))
@@ -128,11 +128,14 @@ class HistoryReader:
                         continue
                     if (gap := self._gap_before(files, log, zxid, time_ms)) is not None:
                         yield gap
-                changes = decode(record, session, request, zxid, time_ms, kind)
+                if kind == SET_DATA:
+                    written = decoder.decode_write(record)
+                    events = tracker.write(zxid, time_ms, session, *written) if written else ()
+                else:
+                    events = tracker.apply(decoder.decode(record, session, request, zxid, time_ms, kind))
                 last = self._last = zxid
                 self._last_ms = time_ms
-                for change in changes:
-                    yield from apply(change)
+                yield from events
         except DamagedDataError as error:
             self._damage = error
         except UnreadableTransaction as error:
