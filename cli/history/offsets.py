@@ -66,9 +66,10 @@ def offsets(options: Options, /, topic: str | None, partition: int | None, **giv
     INSTANCE is the instance that the session had registered in the group at that moment. OWNER is the owner of the
     partition. The address of a client is not in the logs, but most ids of instances contain the host (-o wide).
 
-    MARKS: went-back, the offset is lower than before; gap, the previous commit is missing in the logs; not-owner,
-    another session owned the partition; unowned, nobody owned it; unregistered, the session had no registration in the
-    group; incomplete, earlier transactions are missing, so the owner or the instance may be unknown.
+    MARKS: went-back, the offset is lower than before; gap, the previous commit is missing in the logs, so BEFORE is
+    unknown; not-owner, another session owned the partition; unowned, nobody owned it; unregistered, the session had no
+    registration in the group; incomplete, earlier transactions are missing, so the owner or the instance may be
+    unknown.
 
     \b
     Example:
