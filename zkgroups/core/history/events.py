@@ -31,7 +31,7 @@ from ..znodes.values import (
 class PastInstance:
     """An instance, as it was registered at some moment.
 
-    - `id`: its id.
+    - `group`, `id`: its group and its id.
     - `session`: the session of its registration; 0 if the registration belonged to no session, None if it is unknown.
     - `registered_zxid`, `registered_ms`: the transaction that registered it, and its time; 0 if they are unknown.
     - `read`: its registration; None if its data is unknown.

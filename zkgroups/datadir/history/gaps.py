@@ -28,6 +28,7 @@ class GapReason(StrEnum):
 class LogGap:
     """Transactions that a history does not contain.
 
+    - `reason`: why they are missing.
     - `after`, `after_ms`: the last transaction before the gap, and its time; 0 at the beginning of the logs.
     - `before`, `before_ms`: the first transaction after the gap, and its time; None if none follows.
     - `complete_from`: after this transaction, no owner and no instance is unknown because of the gap.
