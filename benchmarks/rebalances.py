@@ -10,7 +10,8 @@
 
 Every member has a session of its own. What counts is what stands in ZooKeeper: the clock stops when each partition
 belongs to whom the strategy gives it. For sticky, it also counts how long workers stood still that keep what they have.
-And for groups of several sizes: requests to ZooKeeper for each member, while the group joins, and when one closes.
+And for groups of several sizes: requests to ZooKeeper for each member, while the group joins, and when one closes. And
+watch events for each member, with the watches of members, and with one persistent watch on all groups in their place.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import json
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
@@ -31,6 +33,7 @@ from benchmarks import Times, in_turn, ratios, result, table
 from zkgroups import Generation, Member, Members, Owner, Registry, range_assignor
 from zkgroups.core.times import to_ms
 from zkgroups.testing import TcpProxy, ZooKeeperServer
+from zkgroups.zookeeper.kazoo_compat.watch_events import report_events
 
 TOPIC = "orders"
 RETRY = 0.010
@@ -281,6 +284,31 @@ def requests(server: ZooKeeperServer, size: int, partitions: int) -> dict[str, f
         }
 
 
+def events(server: ZooKeeperServer, size: int, partitions: int, *, one_watch: bool) -> float:
+    """Watch events that each member receives while the group joins and one closes.
+
+    The reads of a member set its watches, so another kind of watch saves no request.
+    """
+    group, received = f"events-{size}-{one_watch}", Counter[str]()
+    with ExitStack() as stack:
+        eye = stack.enter_context(Registry.connect(server.address))
+        members = []
+        for place in range(size):
+            registry = stack.enter_context(Registry.connect(server.address))
+            report_events(registry.client, lambda path: received.update([path]))
+            if one_watch:
+                assert stack.enter_context(registry.group_changes()).begin()
+            members.append(Ours("", group, f"m{place:03}", "range", registry=registry).start())
+        wait_for(eye, group, size, partitions)
+        members[size // 2].close()
+        wait_for(eye, group, size - 1, partitions)
+        counted = received.total()
+        for place, one in enumerate(members):
+            if place != size // 2:
+                one.close()
+    return round(counted / size, 1)
+
+
 def compare(members: int, partitions: int, rounds: int) -> dict[str, Times]:
     """Everybody in turn, on one server."""
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
@@ -311,6 +339,11 @@ def main() -> None:
         plant(registry, fewest)
         still = unaffected(registry, server.address, options.members, fewest)
         counted = {size: requests(server, size, fewest) for size in options.groups}
+        by_watch = {
+            name: events(server, options.members, fewest, one_watch=one_watch)
+            for name, one_watch in (("own watches", False), ("one watch", True))
+        }
+    print(f"{options.members} members: watch events for each {by_watch}", file=sys.stderr)
     for size, requests_made in counted.items():
         print(f"{size:>4} members: requests for each {requests_made}", file=sys.stderr)
     result(
@@ -323,6 +356,7 @@ def main() -> None:
         },
         unaffected=still,
         requests_for_each_member=counted,
+        watch_events_for_each_member=by_watch,
     )
 
 

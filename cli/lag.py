@@ -10,6 +10,7 @@ from enum import Enum
 import click
 
 from zkgroups.core.offsets.lag import GroupLag
+from zkgroups.core.time_formats import duration_text
 
 from .groups.description_rows import describe_groups, lag_row, total_lag_row
 from .groups.description_tables import LAGS, TIME_LAGS, TOTAL_LAGS, TOTAL_TIME_LAGS
@@ -25,7 +26,7 @@ from .shared.arguments import (
 from .shared.brokers import brokers, reported_as
 from .shared.command_classes import Command
 from .shared.connect import connected
-from .shared.durations import duration_option, duration_text
+from .shared.durations import duration_option
 from .shared.errors_to_exit_codes import Tally
 from .shared.exit_codes import ExitCode
 from .shared.messages import say

@@ -50,6 +50,7 @@ COMMANDS: Final = {
     "history": (".history.commands:history", "Show every change to groups, from the logs of a ZooKeeper server."),
     "migrate": (".migrate.commands:migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."),
     "gateway": (".gateway.gateway:gateway", "Answer Kafka's clients in front of the brokers, and keep their groups."),
+    "serve": (".serve.serve:serve", "Serve metrics for Prometheus, an API, and a live page of all groups."),
     "spark-package": (".spark_package:spark_package", "Write a file with zkgroups for Spark workers that lack it."),
     "context": (".context:context", "Save options under a name, and switch between them."),
     "completion": (".completion:completion", "Print the shell code that completes commands and names."),

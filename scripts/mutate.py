@@ -41,6 +41,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "zkgroups/coordinator": ("tests/coordinator", "-m", _QUICK),
     "zkgroups/zookeeper": ("tests/zookeeper", "tests/consumer", "-m", _NO_BROKER),
     "zkgroups/consumer": ("tests/consumer", "-m", _NO_BROKER),
+    "zkgroups/serve": ("tests/serve", "tests/test_examples.py", "-m", _NO_BROKER),
     "zkgroups/migration": ("tests/migration", "-m", "not soak and not spark and not docker and not slow"),
 }
 """The tests that must detect a change, by folder."""

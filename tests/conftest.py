@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,8 @@ DOWNLOAD_TIMEOUT = 1000
 # Fixtures of the brokers that all tests share.
 KAFKA = {"kafka", "kafka_broker", "legacy_kafka"}
 
+GATEWAY = Path(__file__).parent / "gateway"
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests with the mark `oldest` on the oldest release, too, unless the whole run has a release of its own."""
@@ -41,11 +44,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that need brokers, run them in two processes, and give tests time for downloads.
+    """Mark tests that need brokers, run them in few processes, and give tests time for downloads.
 
-    Tests that also need Spark run in a process of Spark, which takes longer to start. Tests that need only the old
-    broker, for example with Scala members, run in a process of their own: they mostly wait, and together with all other
-    tests of brokers they would take longer than everything else.
+    Each process starts brokers of its own. In one process, all tests of brokers would take longer than everything else.
+    So there are three: for the gateway, for tests that need only the old broker, and for the others. Tests that also
+    need Spark run in a process of Spark, which takes longer to start.
 
     Tests that share an ensemble or a server with their module run in one process: each process would start its own.
     """
@@ -54,12 +57,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if names & KAFKA:
             item.add_marker(pytest.mark.kafka)
             if "spark" not in names and item.get_closest_marker("xdist_group") is None:
-                only_old = names & (KAFKA | {"broker"}) == {"legacy_kafka"}
-                item.add_marker(pytest.mark.xdist_group("legacy_kafka" if only_old else "kafka"))
+                item.add_marker(pytest.mark.xdist_group(_brokers_of(item, names)))
         if "spark" not in names and item.get_closest_marker("xdist_group") is None and _shares_a_server(item):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
         if (names & (KAFKA | {"old_zookeeper"}) or default_release()) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DOWNLOAD_TIMEOUT))
+
+
+def _brokers_of(item: pytest.Item, names: set[str]) -> str:
+    """Return the group of a test that needs brokers."""
+    if item.path.is_relative_to(GATEWAY):
+        return "gateway"
+    return "legacy_kafka" if names & (KAFKA | {"broker"}) == {"legacy_kafka"} else "kafka"
 
 
 def _shares_a_server(item: pytest.Item) -> bool:

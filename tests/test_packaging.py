@@ -68,6 +68,8 @@ def test_the_wheel_contains_every_module_and_py_typed(wheel: Path) -> None:
     here = {path.relative_to(ROOT).as_posix() for path in (ROOT / "zkgroups").rglob("*.py")}
     here |= {f"zkgroups_cli/{path.relative_to(ROOT / 'cli').as_posix()}" for path in (ROOT / "cli").rglob("*.py")}
     here |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "zkgroups/kafka/wire/schemas").glob("*.json")}
+    served = [*(ROOT / "zkgroups/serve/page/static").iterdir(), ROOT / "zkgroups/serve/web/openapi.json"]
+    here |= {path.relative_to(ROOT).as_posix() for path in served}
     here |= {"zkgroups/py.typed", "zkgroups_cli/py.typed"}
     assert {name for name in _names(wheel) if ".dist-info/" not in name} == here
 

@@ -21,6 +21,7 @@ Where to begin. `help(zkgroups.Registry)` explains a name:
     Member, Generation    the same without a Kafka client: it shares partitions, and your program reads them
     LoneMember            a consumer of all partitions, without a group
     Watch, Change         the changes of a group as they happen
+    GroupChanges          which of all groups have changed, as it happens
     read_snapshot         a snapshot of all offsets as an Arrow table, without Spark
 
     zkgroups.exceptions   all errors, as a tree
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from .zookeeper.admin.copy_group import Copied
     from .zookeeper.claim import Claim, Claims
     from .zookeeper.group import Consumergroup
+    from .zookeeper.group_changes import ChangedGroups, GroupChanges
     from .zookeeper.instance import Instance
     from .zookeeper.offsets import Offsets
     from .zookeeper.registry import Registry
@@ -104,6 +106,7 @@ __all__ = [
     "Broker",
     "Change",
     "ChangeKind",
+    "ChangedGroups",
     "Checkup",
     "Claim",
     "Claims",
@@ -119,6 +122,7 @@ __all__ = [
     "Finding",
     "ForbiddenNode",
     "Generation",
+    "GroupChanges",
     "GroupDescription",
     "GroupState",
     "HandlerStats",
@@ -208,6 +212,7 @@ _MODULES: Final = {
     ".zookeeper.watch_changes": ("Change", "ChangeKind", "Watched"),
     ".zookeeper.claim": ("Claim", "Claims"),
     ".zookeeper.group": ("Consumergroup",),
+    ".zookeeper.group_changes": ("ChangedGroups", "GroupChanges"),
     ".zookeeper.instance": ("Instance",),
     ".zookeeper.offsets": ("Offsets",),
     ".zookeeper.registry": ("Registry",),

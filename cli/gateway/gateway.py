@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -15,13 +15,14 @@ import click
 from ..shared.brokers import missing_brokers
 from ..shared.command_classes import Command
 from ..shared.input_files import FilePath
-from ..shared.messages import say, show_gateway_warnings
+from ..shared.listening import file_limit, listening_tls, one_address
+from ..shared.messages import say, show_warnings
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
-from ..shared.signals import raise_recorded
+from ..shared.signals import raise_recorded, record_signals_in_loop
 from .banner import banner
 from .group_storage import group_storage
-from .listening import file_limit, listening_tls, one_address, port_range, reachable_address
+from .ports import port_range, reachable_address
 
 if TYPE_CHECKING:
     from zkgroups.gateway import Gateway, GatewaySettings
@@ -110,7 +111,7 @@ def gateway(options: Options, /, **given: Any) -> None:
     with kept as (storage, config, routes):
         from zkgroups.gateway import Gateway
 
-        show_gateway_warnings(options)
+        show_warnings(options, logging.getLogger("zkgroups.gateway"))
         running = banner(options, settings, memory=given["memory"])
         recorded = asyncio.run(_run(options, settings, Gateway(settings, config, storage, routes), running))
     raise_recorded(recorded)
@@ -158,17 +159,7 @@ async def _listening(gateway: Gateway, settings: GatewaySettings) -> AsyncIterat
 
 async def _run(options: Options, settings: GatewaySettings, gateway: Gateway, running: str) -> Sequence[int]:
     """Run until a signal arrives, and return its number."""
-    recorded: list[int] = []
-    signalled = asyncio.Event()
-
-    def record(number: int) -> None:
-        recorded.append(number)
-        signalled.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, record, number)
+    recorded, signalled = record_signals_in_loop()
     async with _listening(gateway, settings):
         Output(options, default=Format.NAME).write(_GATEWAYS, [{"address": str(gateway.address)}])
         say(options, running)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from zkgroups.core.offsets.lag import LagNote
+from zkgroups.core.time_formats import duration_text
 from zkgroups.core.times import utc
 
-from ..shared.durations import duration_text
 from ..shared.output import Column, Table
 
 _STATES: Final = {

@@ -16,13 +16,14 @@ from zkgroups import GroupDescription, Registry
 from zkgroups.core.doctor.unused_groups import in_use, unreadable_nodes
 from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
 from zkgroups.core.offsets.file_writer import format_offsets
+from zkgroups.core.time_formats import duration_text
 from zkgroups.core.times import to_ms, utc
 
 from ..offsets.undo_file import import_command
 from ..shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
 from ..shared.command_classes import Command
 from ..shared.connect import connected
-from ..shared.durations import duration_option, duration_text
+from ..shared.durations import duration_option
 from ..shared.errors_to_exit_codes import Tally, partly
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath

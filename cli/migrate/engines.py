@@ -49,8 +49,8 @@ class EngineOptions(CommonEngineOptions):
         """Start the engine, and stop it afterwards."""
         if local:
             with arrow_installed("migrate"):
-                from zkgroups.migration.engines.garbage import rare_collections
                 from zkgroups.migration.engines.local_engine import LocalEngine
+                from zkgroups.rare_collections import rare_collections
             with rare_collections():
                 yield LocalEngine()
             return

@@ -15,12 +15,6 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Parsed = TypeVar("Parsed")
 
 
-def duration_text(seconds: int) -> str:
-    """Format a duration in its largest whole unit."""
-    units = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-    return next((f"{seconds // size}{unit}" for size, unit in units if seconds >= size), "0s")
-
-
 def seconds_option(*names: str, help: str, default: float | None = None) -> Callable[[Decorated], Decorated]:
     """Return an option for a number of seconds, 0 or more, or a duration like 30m."""
     return click.option(

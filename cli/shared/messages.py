@@ -14,6 +14,8 @@ import click
 from .escape import printable
 
 if TYPE_CHECKING:
+    import logging
+
     from .options import Options
 
 _LONGEST_WAIT: Final = 1.0
@@ -59,12 +61,12 @@ def set_up_logging(options: Options) -> None:
     warnings.showwarning = lambda message, *_: say(options, f"zkgroups: {message}")
 
 
-def show_gateway_warnings(options: Options) -> None:
-    """Show the warnings of the gateway without `-v` too, and also with `--quiet`, because it keeps running.
+def show_warnings(options: Options, logger: logging.Logger) -> None:
+    """Show the warnings of a server without `-v` too, and also with `--quiet`, because it keeps running.
 
-    A warning is left out if stderr is a full pipe, because the gateway must go on.
+    A warning is left out if stderr is a full pipe, because the server must go on.
     """
-    import logging
+    import logging  # see `set_up_logging`
 
     if options.verbose:
         return
@@ -74,7 +76,7 @@ def show_gateway_warnings(options: Options) -> None:
             if stderr_is_writable(0):
                 complain(record.getMessage())
 
-    logging.getLogger("zkgroups.gateway").addHandler(Shown(logging.WARNING))
+    logger.addHandler(Shown(logging.WARNING))
 
 
 def stderr_is_writable(seconds: float = _LONGEST_WAIT) -> bool:

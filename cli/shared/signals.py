@@ -12,7 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import asyncio
 
 _SLICE: Final = 0.1
 """The longest delay of a recorded signal, in seconds."""
@@ -60,6 +63,24 @@ def recorded_signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_IGN if recorded else handler)  # only the cleanup is left
+
+
+def record_signals_in_loop() -> tuple[list[int], asyncio.Event]:
+    """Record the same signals in the running event loop. Return the list, and an event that the first one sets."""
+    import asyncio  # most commands have no event loop
+
+    recorded: list[int] = []
+    signalled = asyncio.Event()
+
+    def record(number: int) -> None:
+        recorded.append(number)
+        signalled.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, record, number)
+    return recorded, signalled
 
 
 def raise_recorded(recorded: Sequence[int]) -> None:

@@ -20,6 +20,7 @@ from zkgroups import (
 from zkgroups.core.znodes.paths import join
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import GroupNotFoundError
+from zkgroups.zookeeper.group_changes import GroupChanges
 from zkgroups.zookeeper.watch_changes import Value
 
 from ..claim.connection_state import CONNECTED, LOST, ConnectionState
@@ -64,6 +65,7 @@ class WatchedGroups:
         self._everything = everything
         self._groups: dict[str, _Watches] = {}
         self._is_wanted: Callable[[str], object] | None = None
+        self._changes: GroupChanges | None = None
 
     @property
     def is_single(self) -> bool:
@@ -81,7 +83,9 @@ class WatchedGroups:
                 self._groups[name] = _Watches(group, self._stack, everything=shown)
 
     def follow(self, matching: re.Pattern[str] | None) -> None:
-        """Watch all groups that match, now and later."""
+        """Watch all groups that match, now and later: by one watch, if the server supports that."""
+        self._changes = self._registry.group_changes()
+        self._changes.begin()
         self._is_wanted = (lambda _name: True) if matching is None else matching.fullmatch
         self.add(filter(self._is_wanted, self._registry.groups()))
 
@@ -97,7 +101,8 @@ class WatchedGroups:
                 if _report_connection(self._options, connection):
                     for group in self._groups.values():
                         group.to_begin = set(Watched)
-                if self._is_wanted is not None and time.monotonic() >= looked_at + _NEW_GROUPS_EVERY:
+                due = time.monotonic() >= looked_at + _NEW_GROUPS_EVERY
+                if self._is_wanted is not None and (due or self._has_new_group()):
                     looked_at = time.monotonic()
                     self.add(filter(self._is_wanted, self._registry.groups()), everything=True)
                 some = self._next(0.0 if busy else min(_PACE, deadline.remaining))
@@ -115,6 +120,11 @@ class WatchedGroups:
             if self.is_single
             else f"{len(self._groups)} group{'' if len(self._groups) == 1 else 's'}"
         )
+
+    def _has_new_group(self) -> bool:
+        """Return True if the watch on all groups has reported a group that is not watched yet."""
+        changed = self._changes.wait(0.0).groups if self._changes is not None else ()
+        return any(self._is_wanted and self._is_wanted(name) for name in changed if name not in self._groups)
 
     def _note_scan(self, group: _Watches, what: Watched, change: Change) -> None:
         if what in group.to_begin:

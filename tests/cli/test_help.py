@@ -36,6 +36,7 @@ ELSEWHERE = {
     ("snapshots", "verify"),
     ("audit",),
     ("gateway",),
+    ("serve",),
     ("spark-package",),
     ("zookeeper",),
     ("demo",),

@@ -80,7 +80,18 @@ def test_every_dotted_name_exists(guide: str) -> None:
 
 LOGGERS = {
     f"zkgroups.{name}"
-    for name in ("claim", "consumer", "kafka", "librdkafka", "member", "migration", "session", "spark", "watch")
+    for name in (
+        "claim",
+        "consumer",
+        "kafka",
+        "librdkafka",
+        "member",
+        "migration",
+        "serve",
+        "session",
+        "spark",
+        "watch",
+    )
 }
 # Of dead letters: see zkgroups/messages/dead_letters.py.
 HEADERS = {f"zkgroups.{name}" for name in ("topic", "partition", "offset", "timestamp", "group", "attempts", "error")}
@@ -297,7 +308,7 @@ def test_the_properties_in_the_guides_can_be_parsed() -> None:
 
 
 def test_every_block_has_a_known_language() -> None:
-    known = {"console", "python", "text", "mermaid", "properties"}
+    known = {"console", "python", "text", "mermaid", "properties", "yaml"}
     assert {block.language for guide in GUIDES for block in blocks(guide)} <= known
     for guide in GUIDES:
         assert read(guide).count("\n```") == 2 * len(blocks(guide)), guide
@@ -318,8 +329,11 @@ def test_the_compose_file_publishes_on_loopback_only_and_has_health_checks() -> 
     for service in services.values():
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
         assert service["healthcheck"]["test"]
-    servers = services.keys() - {"kafka", "gateway"}
-    assert (set(services["kafka"]["depends_on"]), set(services["gateway"]["depends_on"])) == (servers, {"kafka"})
+    servers = {name for name in services if name.startswith("zookeeper")}
+    depends_on = {name: set(service.get("depends_on", ())) for name, service in services.items()}
+    assert depends_on["kafka"] == servers
+    assert depends_on["gateway"] == depends_on["serve"] == {"kafka"}
+    assert (depends_on["prometheus"], depends_on["grafana"]) == ({"serve"}, {"prometheus"})
 
 
 def test_the_gateway_in_the_compose_file_has_valid_options_and_all_files_that_it_needs() -> None:

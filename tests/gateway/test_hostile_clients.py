@@ -22,7 +22,7 @@ from .running import LONGEST, reserved
 from .test_librdkafka import describe, member, settled
 from .test_wire import fetch
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
 
 TOPIC = "gateway-besieged"
 SECONDS = 3.0

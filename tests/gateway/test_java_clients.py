@@ -12,7 +12,7 @@ from .conftest import Front
 from .java_peers import JavaConsumer, JavaProducer, consumer_groups
 from .test_librdkafka import member, offsets
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
 
 LONGEST = 120.0
 STALLED_MS = 25_000

@@ -24,7 +24,7 @@ from zkgroups.testing.kafka_client import silent_logger
 from .conftest import Front
 from .running import LONGEST
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
 
 MakeTopic = Callable[..., str]
 

@@ -31,7 +31,7 @@ from .running import RawClient
 from .test_librdkafka import member, settled
 from .test_several_gateways import commit_of
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(600)]
 
 LONGEST = 120.0
 

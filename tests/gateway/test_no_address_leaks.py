@@ -23,7 +23,7 @@ from .java_peers import JavaConsumer
 from .running import LONGEST, RunningGateway, running
 from .test_librdkafka import member
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
 
 REAL = "localhost"
 """The name that the brokers have for themselves. The gateway is known as 127.0.0.1."""

@@ -19,7 +19,7 @@ from .go_peers import SOURCES, GoConsumer
 from .java_peers import JavaConsumer
 from .running import RunningGateway, running
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
 
 STALLED_MS = 10_000
 QUICK = replace(coordinator_config(), min_session_timeout=1.0, initial_rebalance_delay=0.2)

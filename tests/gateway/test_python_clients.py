@@ -17,7 +17,7 @@ from .conftest import Front
 from .running import LONGEST
 from .test_librdkafka import offsets
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from .running import LONGEST, RunningGateway, running
 from .test_librdkafka import member, settled
 from .test_wire import join
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
 
 USERS = {"anna": "a secret", "ben": "b secret", "cleo": "c secret"}
 LOGINS = "org.apache.kafka.common.security"

@@ -17,7 +17,7 @@ from zkgroups.testing import KafkaBroker
 from .conftest import Front
 from .running import LONGEST, QUICK, RunningGateway, close_all, open_many, produce, running
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
 
 UNSUPPORTED_VERSION = 35
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -126,6 +127,25 @@ def test_a_list_without_the_groups_of_a_broker_is_an_error() -> None:
         await fakes[1].stop()
         with pytest.raises(NotConnectedError, match=r"within 2 s: no connection to"):
             await list_groups(cluster, Deadline(2))
+
+    with_brokers(use)
+
+
+def test_a_last_attempt_without_time_does_not_replace_the_reason_of_earlier_ones() -> None:
+    async def use(cluster: Cluster, fakes: Sequence[FakeBroker]) -> None:
+        deadline = Deadline(1)
+
+        async def answer_late(asked: Asked, send: Send) -> None:
+            if codec.LIST_GROUPS in fakes[1].asked:
+                await asyncio.sleep(deadline.remaining + 0.1)
+            await fakes[0].answer(asked, send)
+
+        fakes[0].behaviours[codec.LIST_GROUPS] = listing(a="Empty")
+        fakes[1].behaviours[codec.LIST_GROUPS] = listing(Code.COORDINATOR_LOAD_IN_PROGRESS)
+        for fake in fakes:
+            fake.behaviours[codec.METADATA] = answer_late
+        with pytest.raises(NotConnectedError, match=r"within 1 s: coordinator load in progress"):
+            await list_groups(cluster, deadline)
 
     with_brokers(use)
 

@@ -23,6 +23,7 @@ from kazoo.exceptions import KazooException
 from kazoo.retry import KazooRetry
 from pyspark.sql import SparkSession
 
+from zkgroups import TopicPartition
 from zkgroups.exceptions import (
     ConflictError,
     InvalidOptionError,
@@ -31,6 +32,7 @@ from zkgroups.exceptions import (
     RefusedError,
     SparkJobError,
 )
+from zkgroups.snapshots.recent_commits import recent_commits
 from zkgroups.spark import AuditResult, AuditStep, SourceOptions, offsets_at, read_audit, run_audit
 from zkgroups.spark.audit.audit import locked
 from zkgroups.spark.audit.journal import MERGE_FACTOR, Journal
@@ -137,6 +139,21 @@ def test_a_destination_holds_one_audit(spark: SparkSession, zookeeper_hosts: str
         run_audit(spark, str(tmp_path), some, once=True)
     with pytest.raises(NotConnectedError):
         run_audit(spark, str(tmp_path / "b"), SourceOptions(zookeeper="127.0.0.1:1", timeout=0.5), once=True)
+
+
+def test_recent_commits_are_read_without_spark(
+    spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after pieces were merged, whose old folders still exist."""
+    monkeypatch.setattr("zkgroups.spark.audit.ledger.MERGE_FACTOR", 2)
+    plant(raw, {"g/offsets/t/0": b"0", "h/offsets/t/0": b"7", "h/offsets/t/1": b"no number"})
+    for offset in range(1, 6):
+        run_audit(spark, str(tmp_path), zookeeper_hosts, once=True)
+        commit(raw, "g/offsets/t/0", offset)
+    found = [each for sweep in recent_commits(str(tmp_path)) for each in sweep.commits]
+    of_g = [each for each in found if each.group == "g"]
+    assert [each.offset for each in of_g] == [each.version for each in of_g] == list(range(5))
+    assert [(each.at, each.offset) for each in found if each.group == "h"] == [(TopicPartition("t", 0), 7)]
 
 
 def test_an_audit_refuses_another_zookeeper_even_with_younger_groups(

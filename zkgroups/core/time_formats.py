@@ -54,3 +54,13 @@ def parse_duration(text: str) -> int:
     whole, _, fraction = (parts["seconds"] or "0").partition(".")
     seconds = int(whole) + 60 * (minutes + 60 * (hours + 24 * days))
     return seconds * 1000 + int(fraction.ljust(3, "0")[:3])
+
+
+def duration_text(seconds: int) -> str:
+    """Format a duration in its largest whole unit.
+
+    >>> duration_text(119), duration_text(0)
+    ('1m', '0s')
+    """
+    units = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+    return next((f"{seconds // size}{unit}" for size, unit in units if seconds >= size), "0s")

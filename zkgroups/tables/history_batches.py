@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final
 
@@ -15,11 +13,11 @@ from ..core.history.events import Commit, HistoryEvent, OwnerChange, PastInstanc
 from ..core.history_columns import HISTORY_COLUMNS, HistoryTable
 from ..core.times import LATEST_MS
 from ..core.znodes.session_ids import session_hex
+from ..rare_collections import rare_collections
 from .arrow_schema import TIMESTAMP, schema_of
 
 ROWS: Final = 10_000
 """The number of rows per batch."""
-
 
 _Columns = dict[str, Any]
 """Columns by name: Arrow arrays, or sequences of values."""
@@ -29,20 +27,9 @@ def history_batches(table: HistoryTable, events: Iterable[HistoryEvent], cluster
     """Yield the rows of a table. Events of other tables are left out."""
     kind = Commit if table is HistoryTable.COMMITS else OwnerChange
     wanted = (event for event in events if isinstance(event, kind))
-    with _rare_collections():
+    with rare_collections():
         while rows := list(islice(wanted, ROWS)):
             yield _batch(table, dict(zip(kind._fields, zip(*rows, strict=True), strict=True)), cluster)
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Let Python search rarely for garbage in the block: it would search the rows of a batch several times."""
-    usual = gc.get_threshold()
-    gc.set_threshold(10 * ROWS, *usual[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 def _batch(table: HistoryTable, fields: _Columns, cluster: str) -> Any:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..core.znodes.group_description import GroupDescription
     from ..core.znodes.values import Broker, CommittedOffset, Topic, UnreadableNode
     from .group import Consumergroup
+    from .group_changes import GroupChanges
     from .session.acl import AclPolicy
     from .session.credentials import SessionCredentials
     from .session.security import Digest, Sasl, Tls
@@ -236,6 +237,12 @@ class Registry:
         from .admin import repair
 
         repair.repair(finding, self._context)
+
+    def group_changes(self) -> GroupChanges:
+        """Return an object that reports at once which groups have changed: see `GroupChanges`."""
+        from .group_changes import GroupChanges
+
+        return GroupChanges(self._context)
 
     def __iter__(self) -> Iterator[Consumergroup]:
         return map(self.group, self.groups())

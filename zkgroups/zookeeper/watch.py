@@ -4,7 +4,8 @@ A `Watch` works in the thread that iterates over it, or in its own thread with `
 records which paths have changed. So no user code runs there, and no request is sent from there (rule 8).
 
 A watch in ZooKeeper fires once, and is lost with the connection, the session and the node. When it fires, the node is
-read and watched again. After a lost connection, the whole tree is read and compared with the last reports. A
+read and watched again. If the session has one watch on all groups (`requests/recursive_watch.py`), nodes are only read,
+and no other watches are set. After a lost connection, the whole tree is read and compared with the last reports. A
 `RESCANNED` change announces that, because several changes of one node then show up as one.
 
 Nothing blocks in between: many requests are in flight at once, and `next` continues where the last call ran out of
@@ -29,6 +30,7 @@ from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NoPermissionError, UnavailableError, ZkgroupsException
 from .requests.fired_paths import FiredPaths
 from .requests.node import Node
+from .requests.recursive_watch import RecursiveWatch
 from .requests.watch_dispatcher import WatchDispatcher
 from .session.errors import translate
 from .session.registry_context import RegistryContext
@@ -73,6 +75,7 @@ class Watch:
         self._watched: dict[str, int] = {}  # the directories with a watch, with the zxid that created each
         self._unread: deque[str] = deque()
         self._pending: deque[_PendingRead] = deque()
+        self._is_covered = False  # True if the watch on all groups reports changes, since everything was last read
         self._losses: int | None = None  # the number of lost connections when the whole tree was last read
         self._reason = "the watch has begun"
         self._session_id: int | None = None
@@ -169,6 +172,7 @@ class Watch:
         self._pending.clear()
         self._unread.clear()
         self._losses = losses
+        self._is_covered = RecursiveWatch.is_active(self._session)
         self._reason = self._reason or "the connection was lost"
         # This server may lag behind the last one. Its reply to `sync` comes before those to the reads sent after it.
         self._session.client.sync_async("/")
@@ -176,7 +180,7 @@ class Watch:
         return True
 
     def _send_reads(self) -> None:
-        client, on_watch = self._session.client, self._dispatcher.on_watch
+        client, on_watch = self._session.client, None if self._is_covered else self._dispatcher.on_watch
         while self._unread and len(self._pending) < PIPELINE:
             path = self._unread.popleft()
             if path == self._root or self._is_topic(path):
@@ -231,7 +235,7 @@ class Watch:
             self._unread.extend(below)
         if czxid is not None:
             self._watched[path] = czxid
-        elif path == self._root:
+        elif path == self._root and not self._is_covered:
             reply = self._session.client.exists_async(path, watch=self._dispatcher.on_watch)
             self._pending.append(_PendingRead(path, reply, self._on_missing_root))
 

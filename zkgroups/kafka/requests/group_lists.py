@@ -49,6 +49,14 @@ class _List:
 
     async def attempt(self, deadline: Deadline, timeout: float) -> bool:
         """Ask every coordinator. Return True if all answered, and no group can have moved meanwhile."""
+        try:
+            return await self._attempt(deadline, timeout)
+        except NotConnectedError:
+            if self.reason:  # this attempt had only the rest of the time, so its error tells less
+                return False
+            raise
+
+    async def _attempt(self, deadline: Deadline, timeout: float) -> bool:
         coordinators = await self._coordinators(deadline)
         answered: set[int] = set()
 

@@ -15,6 +15,7 @@ from ...core.migration.group_status import GroupStatus
 from ...core.migration.plan_rows import MatchRow, PlanRow, ReportRow
 from ...core.migration.tally import Tally
 from ...kafka import BrokerOptions, Brokers
+from ...rare_collections import rare_collections
 from ...zookeeper.connection_options import ConnectionOptions
 from ...zookeeper.registry import Registry
 from ..apply import apply_groups
@@ -25,7 +26,6 @@ from ..source_nodes import NamedGroup, source_chunks
 from ..verify import status_of_groups, verify_groups
 from .arrow_rows import batches
 from .chunks import group_chunks
-from .garbage import rare_collections
 from .tallies import TallySum
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from ...exceptions import DamagedFileError, NotFoundError, RefusedError
 from ...storage.atomic_folder import UNFINISHED
+from ...storage.audit_pieces import Piece, outermost
 from ..errors import translated
 from ..source.saved_position import FIELDS, decode_position, encode_position
 from ..storage.spark_folder import SparkFolder
@@ -51,36 +51,7 @@ MERGE_FACTOR: Final = 16
 
 _CURE: Final = "restore it from a backup, or start a new audit in another folder"
 
-_PIECE: Final = re.compile("([0-9]+)-([0-9]{12})-([0-9]{12})")
 _BATCH: Final = re.compile("[0-9]{12}")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Piece:
-    """The commits of consecutive batches."""
-
-    first: int
-    last: int
-    level: int = 0
-
-    @property
-    def name(self) -> str:
-        """The name of the folder that holds the piece: its level, its first and its last batch."""
-        return f"{self.level}-{self.first:012d}-{self.last:012d}"
-
-    def has(self, other: Piece) -> bool:
-        """Return whether another piece was merged into this one."""
-        return self.level > other.level and self.first <= other.first and other.last <= self.last
-
-
-def outermost(pieces: Iterable[Piece]) -> list[Piece]:
-    """Return the pieces that no other piece contains, sorted.
-
-    >>> outermost([Piece(0, 3, level=1), Piece(0, 0), Piece(2, 2), Piece(4, 4)])
-    [Piece(first=0, last=3, level=1), Piece(first=4, last=4, level=0)]
-    """
-    found = sorted(pieces)
-    return [piece for piece in found if not any(other.has(piece) for other in found)]
 
 
 class Journal(SparkFolder):
@@ -93,8 +64,7 @@ class Journal(SparkFolder):
         return outermost(piece for piece in self._all_pieces() if self.is_complete(COMMITS, piece.name))
 
     def _all_pieces(self) -> list[Piece]:
-        matches = filter(None, map(_PIECE.fullmatch, self.children(COMMITS)))
-        return [Piece(int(match[2]), int(match[3]), int(match[1])) for match in matches]
+        return [piece for name in self.children(COMMITS) if (piece := Piece.parse(name)) is not None]
 
     def read(self, pieces: Iterable[Piece], schema: StructType) -> DataFrame:
         """Return the rows of pieces."""

@@ -30,8 +30,9 @@ from pyspark.sql.types import (
 from ...core.selection import check_expression
 from ...core.times import utc
 from ...exceptions import InvalidOptionError, RefusedError
+from ...storage.audit_pieces import Piece
 from ..errors import translated
-from .journal import MERGE_FACTOR, Journal, Piece
+from .journal import MERGE_FACTOR, Journal
 
 KEY: Final = ("group", "topic", "partition")
 

@@ -36,6 +36,11 @@ def sasl_options(client: Any) -> dict[str, str] | None:
     return found
 
 
+def last_xid(client: Any) -> int:
+    """Return the number of the last request that was sent. kazoo counts from 1 on each connection."""
+    return int(client._connection._xid)
+
+
 def send(client: Any, request: Any, answer: Any) -> None:
     """Send any request. kazoo sets the result or the exception of `answer`."""
     client._call(request, answer)

@@ -61,11 +61,16 @@ class WatchDispatcher:
 
     def on_watch(self, event: Any) -> None:
         """Called on kazoo's watch thread. An event without a path is a lost connection, which `on_state` handles."""
-        if event.path is None:
-            return
-        root = "/".join(event.path.split("/")[:4])
-        for listener in self._listeners_of(root):
-            listener.on_change(event.path)
+        if event.path is not None:
+            self.on_change(event.path)
+
+    def on_change(self, path: str) -> None:
+        """Called on kazoo's threads: a node has changed, as a watch on it or on all groups has reported."""
+        for listener in self._listeners_of("/".join(path.split("/")[:4])):
+            listener.on_change(path)
+
+    def on_gap(self) -> None:
+        """Called when the watch on all groups is set. Listeners need no call: `on_connection` was called before."""
 
     def on_state(self, state: str) -> None:
         """Called on kazoo's connection thread, before any request can be sent over the next connection."""

@@ -149,6 +149,11 @@ class Session:
         found = endpoints(self._client)
         return None if found is None else found.peer
 
+    @property
+    def requests_sent(self) -> int:
+        """How many requests were sent on this connection."""
+        return internals.last_xid(self._client)
+
     # Liveness
 
     def alive(self, session_id: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from zkgroups.migration.engines.garbage import rare_collections
+from zkgroups.rare_collections import rare_collections
 
 
 def test_the_threshold_is_raised_until_the_last_of_several_blocks_ends() -> None:

@@ -1,5 +1,5 @@
-"""Run Python's cyclic garbage collector less often. The millions of rows of a migration have no cycles, and the search
-for them took a tenth of the time.
+"""Run Python's cyclic garbage collector less often. The millions of rows of a migration, or of a sweep, have no cycles,
+and the search for them took a tenth of the time.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""`zkgroups serve`: metrics and a live page."""

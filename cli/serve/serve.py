@@ -1,0 +1,199 @@
+"""`zkgroups serve`: hand out metrics and a live page, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from zkgroups import Registry
+from zkgroups.serve import check_installed
+
+from ..shared.brokers import brokers
+from ..shared.command_classes import Command
+from ..shared.connect import address, open_registry
+from ..shared.durations import seconds_option
+from ..shared.input_files import FilePath
+from ..shared.listening import file_limit, listening_tls, one_address
+from ..shared.messages import say, show_warnings
+from ..shared.options import Format, Options
+from ..shared.output import Column, Output, Table
+from ..shared.signals import raise_recorded, record_signals_in_loop
+from .access import access_of, check_exposure
+
+if TYPE_CHECKING:
+    from zkgroups.serve.settings import MetricSettings, SweepSettings
+    from zkgroups.serve.sweep.sweeper import Sweeper
+    from zkgroups.serve.web.app import App
+
+_SERVERS: Final = Table("servers", key="address", columns=(Column("ADDRESS", "address"),))
+_FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FILE"}
+_SHORTEST: Final = 1.0
+_MOST_CONNECTIONS: Final = 2000
+"""The open files that the server asks the system for: 1000 pages, and as many others."""
+
+
+@click.command(cls=Command)
+@click.option(
+    "--listen",
+    default="127.0.0.1:9308",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="The address to listen on. On other addresses than those of this machine, a login is required.",
+)
+@seconds_option("--every", default=15.0, help="The time between two sweeps.")
+@click.option("--cluster", metavar="NAME", help="The name of the cluster. By default, the address of ZooKeeper.")
+@click.option(
+    "--names",
+    type=click.Choice(["kafka-exporter", "lag-exporter"]),
+    default="kafka-exporter",
+    show_default=True,
+    help="Whose names the compatible metrics have. Metrics with the prefix zkgroups_ are always there.",
+)
+@click.option(
+    "--granularity",
+    type=click.Choice(["partition", "topic", "group"]),
+    default="partition",
+    show_default=True,
+    help="The finest level of the metrics.",
+)
+@click.option(
+    "--max-series",
+    type=click.IntRange(1),
+    default=2_000_000,
+    show_default=True,
+    help="Above this number of series, hand out a coarser level. zkgroups_series_left_out counts the rest.",
+)
+@click.option("--allowed-lag", type=click.IntRange(0), default=0, show_default=True, help="A lag that is always OK.")
+@click.option("--no-live", is_flag=True, help="Do not watch members and owners. They are only read in each sweep.")
+@click.option(
+    "--history",
+    metavar="DIR",
+    help="A folder of snapshots or of an audit, to know the last commits from the beginning.",
+)
+@click.option("--users-file", **_FILE, help="The users for pages, one NAME:PASSWORD per line.")
+@click.option("--token-file", **_FILE, help="The token for metrics and the API.")
+@click.option("--no-login", is_flag=True, help="Allow everybody who can reach the address to see everything.")
+@click.option(
+    "--host-name",
+    "host_names",
+    multiple=True,
+    metavar="NAME",
+    help="A name of this server that browsers use. IP addresses and localhost are always accepted. Repeatable.",
+)
+@click.option("--listen-cert", **_FILE, help="Use TLS: the certificate of this server (PEM).")
+@click.option("--listen-key", **_FILE, help="The key of the certificate (PEM), if it is in another file.")
+@click.option("--listen-client-ca", **_FILE, help="Only accept clients with a certificate of this authority (PEM).")
+@click.pass_obj
+def serve(options: Options, /, **given: Any) -> None:
+    """Serve metrics for Prometheus, a JSON API, and a live page of all groups.
+
+    Every few seconds, a sweep reads all groups, and with -b the log ends of their partitions. Pages, metrics and the
+    API only show the last sweep. So ZooKeeper and the brokers do not notice how many people and programs look.
+
+    Nothing is ever written. The server listens only on this machine, unless a login is configured.
+
+    \b
+    Pages:
+      /                     all groups, the worst first, live
+      /metrics              for Prometheus
+      /api/v1/openapi.json  describes the API
+      /healthz, /readyz     for probes
+
+    \b
+    Example:
+      zkgroups serve -z zk1:2181/kafka -b kafka1:9092
+      zkgroups serve -z zk1:2181/kafka -b kafka1:9092 --listen 0.0.0.0:9308 --users-file users --token-file token
+      zkgroups serve -z zk1:2181/kafka -b kafka1:9092 --names lag-exporter --granularity topic
+    """
+    if given["every"] < _SHORTEST:
+        raise click.BadParameter(f"it must be at least {_SHORTEST:g} s", param_hint="--every")
+    check_installed()
+    from zkgroups.serve.memory import share_one_pool
+    from zkgroups.serve.web.app import App
+
+    listen = one_address(given["listen"])
+    access = access_of(given["users_file"], given["token_file"], [*given["host_names"], listen.host])
+    tls = listening_tls(given["listen_cert"], given["listen_key"], given["listen_client_ca"])
+    check_exposure(listen.host, access, has_client_ca=given["listen_client_ca"] is not None, told=given["no_login"])
+    file_limit(_MOST_CONNECTIONS)
+    share_one_pool()
+    show_warnings(options, logging.getLogger("zkgroups.serve"))
+    with ExitStack() as stack:
+        sweeper = stack.enter_context(_sweeper(options, given, stack))
+        app = App(sweeper.publisher, _metric_settings(given), access)
+        recorded = asyncio.run(_run(options, app, (listen.host, listen.port), tls))
+    raise_recorded(recorded)
+
+
+def _sweeper(options: Options, given: dict[str, Any], stack: ExitStack) -> Sweeper:
+    from zkgroups.serve.sweep.prime import prime
+    from zkgroups.serve.sweep.sweeper import Sweeper
+
+    settings = _sweep_settings(options, given)
+    asked = None
+    if options.bootstrap_server is not None:
+        asked = stack.enter_context(brokers(options, what_for="lag"))
+    sweeper = Sweeper(lambda: _connect(options), asked, settings)
+    if given["history"] is not None:
+        prime(sweeper.state, given["history"])
+    return sweeper
+
+
+def _connect(options: Options) -> Registry:
+    """Connect, unless the chroot is probably wrong."""
+    registry = open_registry(options)
+    try:
+        registry.require_root()
+    except BaseException:
+        registry.close()
+        raise
+    return registry
+
+
+def _sweep_settings(options: Options, given: dict[str, Any]) -> SweepSettings:
+    from zkgroups.serve.settings import SweepSettings
+
+    return SweepSettings(
+        cluster=given["cluster"] or address(options),
+        every=given["every"],
+        allowed_lag=given["allowed_lag"],
+        live=not given["no_live"],
+    )
+
+
+def _metric_settings(given: dict[str, Any]) -> MetricSettings:
+    from zkgroups.serve.settings import Granularity, MetricNames, MetricSettings
+
+    return MetricSettings(
+        names=MetricNames(given["names"]),
+        granularity=Granularity(given["granularity"]),
+        most_series=given["max_series"],
+    )
+
+
+async def _run(options: Options, app: App, address: tuple[str, int], tls: Any) -> Sequence[int]:
+    """Run until a signal arrives, and return its number."""
+    from zkgroups.exceptions import InvalidOptionError
+    from zkgroups.serve.web.server import listening_socket, served
+
+    recorded, signalled = record_signals_in_loop()
+    try:
+        listening = listening_socket(*address)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        shown = ":".join(map(str, address))
+        raise InvalidOptionError("listen", shown, f"cannot listen there: {reason}; choose another address") from error
+    async with served(app, listening, tls):
+        host, port = listening.getsockname()[:2]
+        url = f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
+        Output(options, default=Format.NAME).write(_SERVERS, [{"address": url}])
+        say(options, "The server is running. Ctrl-C stops it.")
+        await signalled.wait()
+    return recorded

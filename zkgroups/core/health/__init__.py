@@ -1,0 +1,1 @@
+"""The health of groups: a status for each partition and group with its reason, time lag, rates, time to catch up."""

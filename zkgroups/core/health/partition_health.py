@@ -1,0 +1,191 @@
+"""The rules for the status of one partition of one group. The first rule that matches decides.
+
+    | #  | status   | severity | if                                                                                 |
+    |----|----------|----------|------------------------------------------------------------------------------------|
+    | 1  | MOVED    | info     | the group has a migration mark                                                     |
+    | 2  | PAST_END | error    | the offset is past the log end                                                     |
+    | 3  | BLOCKED  | error    | the owner does not subscribe to the topic, but other instances do                  |
+    | 4  | ORPHANED | error    | the owner is not registered                                                        |
+    | 5  | UNOWNED  | warning  | an instance subscribes, but none owns it; an error once that lasts for `rebalance` |
+    | 6  | UNKNOWN  | warning  | the offset or the log end cannot be read                                           |
+    | 7  | UNKNOWN  | info     | nothing was committed, or there are no brokers and no recent commit                |
+    | 8  | OK       |          | the lag is at most the allowed one, or unknown because there are no brokers        |
+    | 9  | STALE    | info     | no instance is registered, and the last commit is older than `stale`               |
+    | 10 | STOP     | error    | the last commit and the first unread message are older than the patience           |
+    | 11 | REWIND   | error    | the offset went back within the window, and has not recovered                      |
+    | 12 | STALL    | error    | behind for a whole window, in which commits came and the offset did not move       |
+    | 13 | WARN     | warning  | messages were deleted before they were read, or the lag never fell for a window    |
+    | 14 | OK       |          | otherwise                                                                          |
+
+The patience is the time in which a live consumer commits: 15 times its average interval between commits, as its znode
+tells, but at least `least_patience` and at most `most_patience`. If the time of the first unread message is unknown,
+the partition must also have been behind for that long.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from ..doctor.findings import Severity
+from ..offsets.lag import LagNote
+from ..time_formats import duration_text
+from .commit_record import CommitRecord
+from .verdicts import Status, Verdict
+
+COMMITS_IN_WINDOW: Final = 15
+"""The window of Burrow: that many commits, or observations."""
+
+
+class Limits(NamedTuple):
+    """The limits of the rules, in milliseconds and in messages."""
+
+    window_ms: int = 225_000
+    allowed_lag: int = 0
+    rebalance_ms: int = 60_000
+    least_patience_ms: int = 60_000
+    most_patience_ms: int = 3_600_000
+    stale_ms: int = 90 * 86_400_000
+
+
+class Hold(Enum):
+    """The relation of a partition to its owner: see the rules 3 to 5."""
+
+    OWNED = auto()
+    FREE = auto()
+    """It has no owner, and no instance subscribes to its topic."""
+    UNOWNED = auto()
+    ORPHANED = auto()
+    BLOCKED = auto()
+
+
+class PartitionFacts(NamedTuple):
+    """All that the rules need to know about a partition.
+
+    - `hold`, `hold_since_ms`, `holder`: its owner, since when it is so (0 if unknown), and the name of the owner.
+    - `members`: the number of live instances of the group.
+    - `lag`, `note`: as `lag.lag` returns them.
+    - `record`: its commits; None without an offset.
+    - `unread_since_ms`: when the first unread message was written; None if unknown.
+    - `moved`: the description of the migration; empty without a mark.
+    - `asks_brokers`: False if no brokers are configured, so that no lag is known.
+    """
+
+    hold: Hold
+    members: int
+    lag: int | None
+    note: LagNote | None
+    record: CommitRecord | None
+    hold_since_ms: int = 0
+    holder: str = ""
+    unread_since_ms: int | None = None
+    moved: str = ""
+    asks_brokers: bool = True
+
+
+UP_TO_DATE: Final = Verdict(Status.OK, None, "up to date")
+
+
+def judge(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
+    """Return the status of a partition.
+
+    >>> from .commit_record import Commit, observe
+    >>> commit = Commit(offset=5, version=9, committed_ms=100_000, created_ms=10_000)
+    >>> record = observe(None, commit, lag=7, now_ms=900_000, window_ms=225_000)
+    >>> facts = PartitionFacts(Hold.OWNED, members=1, lag=7, note=None, record=record)
+    >>> judge(facts, 900_000, Limits()).reason
+    'no commit for 13m, 7 messages wait'
+    """
+    if facts.moved:
+        return Verdict(Status.MOVED, Severity.INFO, facts.moved)
+    if facts.note is LagNote.PAST_END:
+        return Verdict(Status.PAST_END, Severity.ERROR, "the committed offset is past the log end")
+    return _judge_hold(facts, now_ms, limits) or _judge_lag(facts, now_ms, limits)
+
+
+def _judge_hold(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict | None:
+    since = f" for {_text(now_ms - facts.hold_since_ms)}" if facts.hold_since_ms else ""
+    match facts.hold:
+        case Hold.BLOCKED:
+            return Verdict(Status.BLOCKED, Severity.ERROR, f"held{since} by {facts.holder}, which does not subscribe")
+        case Hold.ORPHANED:
+            return Verdict(Status.ORPHANED, Severity.ERROR, f"held{since} by {facts.holder}, which is not registered")
+        case Hold.UNOWNED:
+            lasting = now_ms - facts.hold_since_ms >= limits.rebalance_ms
+            return Verdict(Status.UNOWNED, Severity.ERROR if lasting else Severity.WARNING, f"no member owns it{since}")
+    return None
+
+
+def _judge_lag(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
+    record = facts.record
+    if record is None or facts.lag is None:
+        return _unknown_lag(facts, now_ms, limits)
+    if facts.lag <= limits.allowed_lag:
+        return UP_TO_DATE
+    silent_ms, patience_ms = now_ms - record.commit.committed_ms, patience(record, limits)
+    if not facts.members and silent_ms > limits.stale_ms:
+        return Verdict(Status.STALE, Severity.INFO, f"no member, and no commit for {_text(silent_ms)}")
+    if silent_ms > patience_ms and _has_waited(facts, record, now_ms, patience_ms):
+        who = "" if facts.members else ", no member"
+        reason = f"no commit for {_text(silent_ms)}, {messages_wait(facts.lag)}{who}"
+        return Verdict(Status.STOP, Severity.ERROR, reason)
+    if record.rewound_ms and now_ms - record.rewound_ms <= limits.window_ms:
+        back = record.highest - record.commit.offset
+        return Verdict(Status.REWIND, Severity.ERROR, f"the offset went back, and {back} messages are read again")
+    if _stalls(record, now_ms, limits):
+        held = _text(now_ms - record.since_ms)
+        return Verdict(Status.STALL, Severity.ERROR, f"commits arrive, but the offset has not moved for {held}")
+    if facts.note is LagNote.BEFORE_START:
+        return Verdict(Status.WARN, Severity.WARNING, "messages were deleted before they were read")
+    if min(now_ms - record.rising_ms, now_ms - record.behind_ms) >= limits.window_ms:
+        return Verdict(Status.WARN, Severity.WARNING, f"the lag has not fallen for {_text(now_ms - record.rising_ms)}")
+    return Verdict(Status.OK, None, messages_wait(facts.lag))
+
+
+def _unknown_lag(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
+    record = facts.record
+    if facts.note is LagNote.CANNOT_BE_READ:
+        return Verdict(Status.UNKNOWN, Severity.WARNING, "the committed offset cannot be read")
+    if record is None:
+        return Verdict(Status.UNKNOWN, Severity.INFO, "no offset was committed")
+    if facts.asks_brokers:
+        return Verdict(Status.UNKNOWN, Severity.WARNING, "the brokers report no log end")
+    silent_ms = now_ms - record.commit.committed_ms
+    if silent_ms > patience(record, limits):
+        return Verdict(
+            Status.UNKNOWN,
+            Severity.INFO,
+            f"no commit for {_text(silent_ms)}; without brokers it is unknown if messages wait",
+        )
+    return Verdict(Status.OK, None, "committed recently")
+
+
+def patience(record: CommitRecord, limits: Limits) -> int:
+    """Return the time without a commit after which a consumer counts as stopped, in milliseconds."""
+    every = record.commit_every_ms
+    wanted = limits.window_ms if every is None else COMMITS_IN_WINDOW * every
+    return min(max(wanted, limits.least_patience_ms), limits.most_patience_ms)
+
+
+def _has_waited(facts: PartitionFacts, record: CommitRecord, now_ms: int, patience_ms: int) -> bool:
+    """Return True if the consumer had enough time to read the first message and to commit."""
+    since = record.behind_ms if facts.unread_since_ms is None else facts.unread_since_ms
+    return now_ms - since > patience_ms
+
+
+def _stalls(record: CommitRecord, now_ms: int, limits: Limits) -> bool:
+    standing = now_ms - max(record.since_ms, record.behind_ms) >= limits.window_ms
+    return standing and record.commit.version > record.since_version
+
+
+def messages_wait(lag: int) -> str:
+    """Describe a lag.
+
+    >>> messages_wait(1), messages_wait(12345)
+    ('1 message waits', '12,345 messages wait')
+    """
+    return f"{lag:,} messages wait" if lag != 1 else "1 message waits"
+
+
+def _text(ms: int) -> str:
+    return duration_text(max(0, ms) // 1000)

@@ -1,0 +1,1 @@
+"""Metrics in the formats of Prometheus, written once for each picture."""

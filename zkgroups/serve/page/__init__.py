@@ -1,0 +1,1 @@
+"""The pages as HTML: pure functions from a picture to text."""

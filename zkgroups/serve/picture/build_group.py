@@ -1,0 +1,242 @@
+"""Make the picture of one group from its description, its lag, and its past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ...core.doctor.findings import Finding
+from ...core.health.commit_record import Commit, CommitRecord, observe
+from ...core.health.group_health import judge_group
+from ...core.health.log_history import catch_up_seconds
+from ...core.health.partition_health import Hold, Limits, PartitionFacts, judge
+from ...core.health.verdicts import Status, Verdict
+from ...core.offsets.lag import GroupLag, PartitionLag
+from ...core.times import to_ms
+from ...core.znodes.group_description import GroupDescription, InstanceDescription, Obstacle
+from ...core.znodes.instance_host import host_of_instance
+from ...core.znodes.migration_mark import Mark, MarkState
+from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import Owner, Pattern, Registration, UnevaluableRegistration, UnreadableNode
+from .group_history import GroupHistory
+from .log_ends import LogEnds
+from .values import GroupPicture, MemberPicture, PartitionPicture
+
+
+class Rules(NamedTuple):
+    """The limits of statuses, and whether brokers are configured."""
+
+    limits: Limits = Limits()
+    asks_brokers: bool = True
+
+
+def build_group(
+    group: GroupDescription,
+    lag: GroupLag,
+    past: GroupHistory,
+    ends: LogEnds,
+    rules: Rules,
+    *,
+    now_ms: int,
+    findings: tuple[Finding, ...],
+    is_complete_sweep: bool,
+) -> GroupPicture:
+    """Return the picture of a group, and add the present to its past."""
+    builder = _Builder(group, past, ends, rules, now_ms)
+    partitions = tuple(builder.partition(each) for each in lag.partitions)
+    builder.note_members(partitions)
+    verdict = judge_group(group.state, [each.verdict for each in partitions], lag.total)
+    past.see_verdict(verdict, now_ms)
+    past.keep_only(each.at for each in partitions)
+    if is_complete_sweep:
+        past.see_totals(lag.total, sum(each.commits or 0 for each in partitions), now_ms)
+    consumed, produced = _sum(each.consumed for each in partitions), _sum(each.produced for each in partitions)
+    return GroupPicture(
+        name=group.group,
+        state=group.state,
+        verdict=verdict,
+        members=tuple(member(group.group, each) for each in group.instances),
+        partitions=partitions,
+        lag=lag.total,
+        time_lag=max((each.time_lag for each in partitions if each.time_lag is not None), default=None),
+        consumed=consumed,
+        produced=produced,
+        catch_up=None if lag.total is None else catch_up_seconds(lag.total, consumed, produced),
+        last_commit_ms=max((each.committed_ms for each in partitions if each.committed_ms is not None), default=None),
+        unowned=_count(partitions, Status.UNOWNED),
+        orphaned=len({owner.at for owner in group.orphans}),
+        blocked=len({blocked.at for blocked in group.blocked if blocked.obstacle is not Obstacle.NOT_REGISTERED}),
+        unknown_lags=lag.unknown,
+        migration=_migration(group),
+        trend=past.trend,
+        events=past.events,
+        counters=past.counters,
+        findings=findings,
+    )
+
+
+class _Builder:
+    """The facts of one group that its partitions share."""
+
+    def __init__(self, group: GroupDescription, past: GroupHistory, ends: LogEnds, rules: Rules, now_ms: int) -> None:
+        self._group = group
+        self._past = past
+        self._ends = ends
+        self._rules = rules
+        self._now_ms = now_ms
+        self._members = group.members
+        self._moved = _moved(group)
+        self._holds = _holds(group)
+        registered = (to_ms(each.registered_at) for each in group.instances)
+        self._last_registered_ms = max(registered, default=0)
+
+    def partition(self, lag: PartitionLag) -> PartitionPicture:
+        """Return the picture of one partition."""
+        part, at, now_ms = lag.partition, lag.partition.at, self._now_ms
+        record = self._record(lag)
+        owner = part.owners[0] if part.owners else None
+        owner_id = part.instance or (None if owner is None else owner.id)
+        owner_ms = None if owner is None else to_ms(owner.claimed_at) or None
+        history = self._ends.history(at)
+        unread_ms = None
+        if lag.lag and lag.log is not None and part.offset is not None and history is not None:
+            unread_ms = history.written_ms(max(part.offset.offset, lag.log.start))
+        window_ms = self._rules.limits.window_ms
+        commit = None if record is None else record.commit
+        return PartitionPicture(
+            at=at,
+            offset=None if commit is None else commit.offset,
+            committed_ms=None if commit is None else commit.committed_ms,
+            commits=None if commit is None else commit.version,
+            log=lag.log,
+            lag=lag.lag,
+            time_lag=_time_lag(lag.lag, unread_ms, now_ms),
+            owner=owner_id,
+            owner_ms=owner_ms,
+            consumed=None if record is None else record.consumed_per_second(now_ms),
+            produced=None if history is None else history.produced_per_second(now_ms, window_ms=window_ms),
+            verdict=self._judge(lag, record, unread_ms, owner_ms),
+        )
+
+    def _record(self, lag: PartitionLag) -> CommitRecord | None:
+        """Observe the committed offset. None without one."""
+        at, found = lag.partition.at, lag.partition.offset
+        if found is None:
+            self._past.records.pop(at, None)
+            return None
+        commit = Commit(found.offset, found.version, to_ms(found.committed_at), to_ms(found.created_at))
+        limits = self._rules.limits
+        record = observe(
+            self._past.records.get(at),
+            commit,
+            lag.lag,
+            now_ms=self._now_ms,
+            window_ms=limits.window_ms,
+            allowed_lag=limits.allowed_lag,
+        )
+        self._past.records[at] = record
+        return record
+
+    def _judge(
+        self, lag: PartitionLag, record: CommitRecord | None, unread_ms: int | None, owner_ms: int | None
+    ) -> Verdict:
+        at = lag.partition.at
+        hold, holder = self._holds.get(at, (Hold.OWNED, ""))
+        facts = PartitionFacts(
+            hold=hold,
+            members=self._members,
+            lag=lag.lag,
+            note=lag.note,
+            record=record,
+            hold_since_ms=self._hold_since(at, hold, owner_ms),
+            holder=holder,
+            unread_since_ms=unread_ms,
+            moved=self._moved,
+            asks_brokers=self._rules.asks_brokers,
+        )
+        return judge(facts, self._now_ms, self._rules.limits)
+
+    def _hold_since(self, at: TopicPartition, hold: Hold, owner_ms: int | None) -> int:
+        """Return since when the partition is held like this. At the first sight, the znodes tell."""
+        holds = self._past.holds
+        if hold is Hold.OWNED:
+            holds.pop(at, None)
+            return 0
+        known = holds.get(at)
+        if known is not None and known[0] is hold:
+            return known[1]
+        first_sight = owner_ms or self._last_registered_ms
+        since = first_sight if self._past.is_new and first_sight else self._now_ms
+        holds[at] = hold, since
+        return since
+
+    def note_members(self, partitions: Iterable[PartitionPicture]) -> None:
+        """Add joins, leaves and changes of owners to the past."""
+        owners = {each.at: each.owner for each in partitions if each.owner is not None}
+        self._past.see_members((each.id for each in self._group.instances if each.registered_at), owners, self._now_ms)
+
+
+def _holds(group: GroupDescription) -> dict[TopicPartition, tuple[Hold, str]]:
+    """Return the partitions that are not held as they should be, with the names of their holders."""
+    found = dict.fromkeys(group.unowned, (Hold.UNOWNED, ""))
+    found |= {orphan.at: (Hold.ORPHANED, orphan.id) for orphan in group.orphans}
+    for blocked in group.blocked:
+        if blocked.obstacle is not Obstacle.NOT_REGISTERED:
+            holder = blocked.holder.id if isinstance(blocked.holder, Owner) else "a malformed owner node"
+            found[blocked.at] = (Hold.BLOCKED, holder)
+    return found
+
+
+def _time_lag(lag: int | None, unread_ms: int | None, now_ms: int) -> float | None:
+    if lag == 0:
+        return 0.0
+    return None if lag is None or unread_ms is None else max(0, now_ms - unread_ms) / 1000
+
+
+def _moved(group: GroupDescription) -> str:
+    if isinstance(group.mark, Mark):
+        return group.mark.shown
+    return "" if group.mark is None else "its migration mark cannot be read"
+
+
+def _migration(group: GroupDescription) -> MarkState | None:
+    return group.mark.state if isinstance(group.mark, Mark) else None
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _count(partitions: Iterable[PartitionPicture], status: Status) -> int:
+    return sum(each.verdict.status is status for each in partitions)
+
+
+def member(group: str, instance: InstanceDescription) -> MemberPicture:
+    """Return the picture of an instance."""
+    found = instance.registration
+    registration = found.registration if isinstance(found, UnevaluableRegistration) else found
+    known = registration if isinstance(registration, Registration) else None
+    return MemberPicture(
+        id=instance.id,
+        state=instance.state,
+        host=(known.client_host if known else "") or host_of_instance(group, instance.id),
+        registered_ms=to_ms(instance.registered_at) or None,
+        dialect=known.dialect.value if known else None,
+        client_id=(known.client_id if known else "") or None,
+        subscription=_subscription(registration),
+        owned=len(instance.owned),
+    )
+
+
+def _subscription(registration: Registration | UnreadableNode | None) -> str:
+    if registration is None:
+        return ""
+    if not isinstance(registration, Registration):
+        return registration.reason
+    names = _names(registration.streams)
+    return names if registration.pattern is Pattern.STATIC else f"{registration.pattern}: {names}"
+
+
+def _names(streams: Mapping[str, int]) -> str:
+    return ", ".join(name if count == 1 else f"{name} ({count} streams)" for name, count in sorted(streams.items()))

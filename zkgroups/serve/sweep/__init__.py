@@ -1,0 +1,1 @@
+"""Sweeps in the background: read ZooKeeper and the brokers, and publish a picture."""

@@ -1,0 +1,1 @@
+"""The HTTP server: access, pages, event streams, metrics and the API."""
