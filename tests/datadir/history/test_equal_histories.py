@@ -30,7 +30,7 @@ from zkgroups.datadir.history.reader import HistoryItem, HistoryReader
 from zkgroups.datadir.snapshot_file import check_snapshot
 from zkgroups.exceptions import NotFoundError
 
-from ..small_directories import named, records, server_of, zxid_of
+from ..small_directories import named, records, server_of, written, zxid_of
 from ..writers import under_load
 from .plain_history import PlainHistory, Shown, shown
 
@@ -149,6 +149,41 @@ def test_after_a_purge_the_history_is_the_same_or_unknown(recorded: Recorded, ke
         assert gap.complete_from == intact.digest.zxid + 1
     else:
         assert gap.complete_from == (NEVER if kept == 1 else named(snapshots[-kept + 1]))
+
+
+def test_repeated_transactions_are_reported_and_left_out(recorded: Recorded) -> None:
+    """After the restore of a backup, a server writes transactions with numbers that an earlier log has."""
+    log, later = files(recorded, "log")[2:4]
+    *_, (data, at) = records(log)
+    both = later.read_bytes()
+    later.with_name(f"log.{zxid_of(data, at):x}").write_bytes(both[:16] + data[at : written(data)] + both[16:])
+    later.unlink()
+    found = read(recorded.data)
+    assert [shown(event) for event in events_in(found)] == recorded.history
+    assert [(gap.reason, gap.before) for gap in gaps_in(found)] == [(GapReason.REPEATED, zxid_of(data, at))]
+    parts = log_parts(history_files(recorded.data).logs, 1000)
+    assert [item for part in parts for item in read(recorded.data, part=part)] == found
+
+
+@pytest.mark.parametrize("number", [0, 2, -1], ids=["first", "middle", "last"])
+def test_a_damaged_log_is_reported_also_in_parts(recorded: Recorded, number: int) -> None:
+    logs = files(recorded, "log")
+    with logs[number].open("r+b") as stream:
+        stream.write(b"DAMAGED!")
+    [gap] = gaps_in(found := read(recorded.data))
+    before = [zxid_of(data, at) for log in logs[:number] for data, at in records(log)][-1:] or [0]
+    after = None if number == -1 else named(logs[number + 1])
+    assert (gap.reason, gap.after, gap.before) == (GapReason.DAMAGED, *before, after)
+    left = [event for event in recorded.history if event[0] <= gap.after or (after is not None and event[0] >= after)]
+    seen = {event.zxid for event in events_in(found)}
+    assert seen <= {event[0] for event in left}
+    assert all(is_end(event) for event in left if event[0] not in seen)
+    parts = log_parts(history_files(recorded.data).logs, 1000)
+    in_parts = [item for part in parts for item in read(recorded.data, part=part)]
+    assert events_in(in_parts) == events_in(found)
+    assert [(each.reason, each.after, each.before) for each in gaps_in(in_parts)] == [
+        (gap.reason, gap.after, gap.before)
+    ]
 
 
 def check_the_rest(recorded: Recorded) -> Sequence[LogGap]:

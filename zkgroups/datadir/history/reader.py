@@ -89,7 +89,7 @@ class HistoryReader:
                 shows = log.zxid >= part.first
                 begins_part = log.zxid == part.first != files.logs[0].zxid
                 for item in self._read(files, log):
-                    if shows and not (begins_part and isinstance(item, LogGap)):
+                    if shows and not (begins_part and _is_gap_before(log, item)):
                         yield item
             if (gap := self._gap_at_end(files, part)) is not None:
                 yield gap
@@ -154,7 +154,7 @@ class HistoryReader:
             return None
         start = start_before(files, zxid)
         self._begin(start)
-        if last != _BEGINNING:
+        if last != _BEGINNING or self._damage_before is not None:
             return self._missing(zxid, time_ms, log, self._damage_before, start.complete_from)
         if start.is_first_ever:
             return None
@@ -169,16 +169,25 @@ class HistoryReader:
             if zxid > self._last and _is_gap(files, self._last, zxid):
                 return self._missing(zxid, time_ms, later[0], self._damage, NEVER)
         elif self._damage is not None:
-            return LogGap(GapReason.DAMAGED, self._last, self._last_ms, None, None, NEVER, str(self._damage))
+            return self._damaged(self._damage, None, None, NEVER)
         return None
 
     def _missing(
         self, zxid: int, time_ms: int, log: DataFile, damage: DamagedDataError | None, complete_from: int
     ) -> LogGap:
         if damage is not None:
-            return LogGap(GapReason.DAMAGED, self._last, self._last_ms, zxid, time_ms, complete_from, str(damage))
+            return self._damaged(damage, zxid, time_ms, complete_from)
         text = f"transactions are missing between 0x{self._last:x} and 0x{zxid:x}, with which {log.path} continues"
         return LogGap(GapReason.MISSING, self._last, self._last_ms, zxid, time_ms, complete_from, text)
+
+    def _damaged(self, damage: DamagedDataError, zxid: int | None, time_ms: int | None, complete_from: int) -> LogGap:
+        after = max(self._last, 0)
+        return LogGap(GapReason.DAMAGED, after, self._last_ms, zxid, time_ms, complete_from, str(damage))
+
+
+def _is_gap_before(log: DataFile, item: HistoryItem) -> bool:
+    """Return whether an item is the gap between a log and the one before it. The previous part reports it."""
+    return isinstance(item, LogGap) and item.reason is not GapReason.REPEATED and item.after < log.zxid
 
 
 def _is_gap(files: DataFiles, last: int, zxid: int) -> bool:
