@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,7 +16,7 @@ from ..shared.command_classes import Command
 from ..shared.connect import for_workers
 from ..shared.durations import seconds_option
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import FolderUri
+from ..shared.input_files import FilePath, FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
@@ -24,7 +25,7 @@ from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
 from ..shared.spark_options import SparkOptions, spark_installed, writing_options
 
 if TYPE_CHECKING:
-    from zkgroups.spark import AuditStep, SourceOptions
+    from zkgroups.spark import AuditStep, HistoryOptions, SourceOptions
 
 _AUDITED: Final = Table(
     "audits",
@@ -70,6 +71,20 @@ _COMMITS: Final = Table(
 )
 @click.option("--show", is_flag=True, help="Print the recorded commits, and exit.")
 @click.option(
+    "--from-data-dir",
+    "data_dir",
+    metavar="DIR",
+    type=FilePath(path_type=Path),
+    help="With --show: also print the commits in the logs in a ZooKeeper server's dataDir.",
+)
+@click.option(
+    "--data-log-dir",
+    metavar="DIR",
+    type=FilePath(path_type=Path),
+    help="With --from-data-dir: the server's dataLogDir, if its logs are elsewhere.",
+)
+@click.option("--chroot", metavar="PATH", help="With --from-data-dir: the chroot of the groups, e.g. /kafka.")
+@click.option(
     "--parallelism", type=click.IntRange(1, 1024), help="The number of tasks that read; one per core by default."
 )
 @writing_options
@@ -83,6 +98,9 @@ def audit(
     show: bool,
     master: str | None,
     settings: dict[str, str],
+    data_dir: Path | None,
+    data_log_dir: Path | None,
+    chroot: str | None,
     **chosen: Any,
 ) -> None:
     """Record every commit as Parquet: the previous and the new offset, the time and the transaction.
@@ -100,18 +118,26 @@ def audit(
     ZooKeeper was restored from its own backup, use a new DEST: the command may not detect the restore, and would then
     miss commits.
 
+    --show --from-data-dir also prints all commits in the transaction logs of the ZooKeeper server, each commit once. So
+    it prints the commits that the audit has missed, and those that are older than the logs. READ and BATCH are empty
+    for a commit from the logs.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka audit /data/audit
       zkgroups -z zk1:2181/kafka audit /data/audit --once
       zkgroups audit /data/audit --show --groups billing -o csv
+      zkgroups audit /data/audit --show --from-data-dir /var/lib/zookeeper --chroot /kafka
     """
     with spark_installed():
         from zkgroups import spark
     own = SparkOptions(master, settings)
     if show:
-        _show(options, destination, own, chosen["groups"], chosen["topics"])
+        logs = None if data_dir is None else _logs(data_dir, data_log_dir, chroot)
+        _show(options, destination, own, groups=chosen["groups"], topics=chosen["topics"], logs=logs)
         return
+    if data_dir is not None:
+        raise click.UsageError("--from-data-dir needs --show", click.get_current_context())
     own.check_writes_to(destination)
     source = spark.SourceOptions(**for_workers(options), **chosen)
     with source.connect() as registry:
@@ -171,12 +197,21 @@ class _ProgressReporter:
         say(self._options, f"{utc(time.time_ns() // 1_000_000)} {text}")
 
 
-def _show(options: Options, destination: str, spark: SparkOptions, groups: str | None, topics: str | None) -> None:
+def _logs(data_dir: Path, data_log_dir: Path | None, chroot: str | None) -> HistoryOptions:
+    from zkgroups.spark import HistoryOptions, HistoryTable
+
+    log_dir = None if data_log_dir is None else str(data_log_dir.absolute())
+    return HistoryOptions(
+        table=HistoryTable.COMMITS, data_dir=str(data_dir.absolute()), data_log_dir=log_dir, chroot=chroot
+    )
+
+
+def _show(options: Options, destination: str, spark: SparkOptions, **chosen: Any) -> None:
     """Print the recorded commits, oldest first."""
     from zkgroups.spark.audit.ledger import find_commits
 
     with spark.session(options) as session:
-        rows = find_commits(session, destination, groups=groups, topics=topics)
+        rows = find_commits(session, destination, **chosen)
         Output(options).write(_COMMITS, map(_shown, rows))
 
 

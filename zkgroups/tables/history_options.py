@@ -11,7 +11,7 @@ from ..core.history_columns import HistoryTable
 from ..core.selection import Selection, check_expression
 from ..datadir.data_dir import DataDir
 from ..exceptions import InvalidOptionError
-from .source_options import MAX_PARALLELISM, Parsers, check_chroot, parsed_options, whole
+from .source_options import MAX_PARALLELISM, Parsers, check_chroot, options_as_text, parsed_options, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,10 @@ class HistoryOptions:
         """Parse the options that Spark passes: names in any case, values as text."""
         values = parsed_options(cls, given, _PARSERS)
         return cls(**{"data_dir": ""} | values)
+
+    def as_text(self) -> dict[str, str]:
+        """Return the options as text for `parse`, without default values."""
+        return options_as_text(self)
 
     @property
     def files(self) -> DataDir:

@@ -108,12 +108,7 @@ class SourceOptions(ZooKeeperSource):
 
     def as_text(self) -> dict[str, str]:
         """Return the options as text for `parse`, without default values."""
-        values = ((field, getattr(self, field.name)) for field in fields(self))
-        return {
-            _in_spark(field.name): str(value).lower() if isinstance(value, bool) else str(value)
-            for field, value in values
-            if value != field.default
-        }
+        return options_as_text(self)
 
     # Use
 
@@ -150,6 +145,16 @@ def parsed_options(kind: type[Any], given: Mapping[str, str], parsers: Parsers) 
             raise InvalidOptionError("option", option, _unknown(option, kind))
         values[name] = parsers.get(name, _text)(_in_spark(name), text)
     return values
+
+
+def options_as_text(options: Any) -> dict[str, str]:
+    """Return the fields of a dataclass as text for `parsed_options`, without default values."""
+    values = ((field, getattr(options, field.name)) for field in fields(options))
+    return {
+        _in_spark(field.name): str(value).lower() if isinstance(value, bool) else str(value)
+        for field, value in values
+        if value != field.default
+    }
 
 
 def _in_spark(name: str) -> str:
