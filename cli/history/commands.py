@@ -16,9 +16,9 @@ from .owners import owners
 def history() -> None:
     """Show every change to groups in the transaction logs of a ZooKeeper server: who made it, and when.
 
-    The server may be running: its files are only read. The logs of one server of an ensemble have all transactions,
-    except those that it missed while it was stopped. Gaps are reported on stderr. If any transactions between two
-    others are missing, the exit code is 9. So it is if --since is earlier than the first log that is left.
+    The server may be running: its files are only read. In an ensemble, the logs of one server have all transactions,
+    except from the time when it was stopped. Gaps are reported on stderr. If any transactions between two others are
+    missing, or --since is earlier than the first log that is left, the exit code is 9.
 
     Rows are printed while the logs are read, in all formats. So large logs need little memory, and if the command fails
     in the middle, a JSON or YAML document is incomplete.

@@ -63,7 +63,7 @@ def owners(options: Options, /, topic: str | None, partition: int | None, **give
 
     EVENT: claimed; released, by its own session; taken, another session deleted the owner node; closed, the client
     closed its session; expired, the server ended the session; changed, the owner node was written; deleted, it is not
-    known by whose session. With -o wide, SESSION and INSTANCE are those that made the change, and HELD-MS is how long
+    known by whose session. With -o wide, SESSION and INSTANCE show who made the change, and HELD-MS is how long
     the claim has lasted.
 
     \b

@@ -81,8 +81,8 @@ def test_the_guide_of_histories_prints_what_it_shows(spark: SparkSession, tmp_pa
         with plain_client(server.address) as client:
             client.ensure_path("/kafka")
         hosts = f"{server.address}/kafka"
-        with Registry.connect(hosts) as registry, groups_shown(hosts, registry):
-            Runner(tmp_path, hosts).run("docs/history.md")
+        with Registry.connect(hosts) as registry, groups_shown(hosts, registry), command_on(spark, hosts) as command:
+            Runner(tmp_path, hosts, spark=command).run("docs/history.md")
 
 
 @pytest.mark.timeout(900)

@@ -1,4 +1,4 @@
-"""What one transaction did to one node below `/consumers`, as a transaction log has it."""
+"""The changes of nodes below `/consumers`, as a transaction log has them."""
 
 from __future__ import annotations
 

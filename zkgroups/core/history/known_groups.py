@@ -1,4 +1,4 @@
-"""What is known of all groups at one moment of a history: registrations, offsets and owners."""
+"""The known registrations, offsets and owners of all groups at one moment of a history."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class GroupsTracker:
         return self._known.partition(place.group, place.topic, place.number)
 
     def _end_session(self, change: NodeChange) -> Iterator[HistoryEvent]:
-        """Yield the end of each node of a session: of those that are known, and of those that the server lists.
+        """Yield the end of each node of a session: the nodes known so far, and the nodes that the server lists.
 
         The registrations come last, because each owner belongs to one.
         """

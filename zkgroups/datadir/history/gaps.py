@@ -12,7 +12,7 @@ class GapReason(StrEnum):
     """Why transactions are missing.
 
     - purged: older logs were deleted, as ZooKeeper does it after a while
-    - missing: a log is missing, or the server was not there: it gets no log of what it has missed
+    - missing: a log is missing, or the server was down: it gets no log of that time
     - damaged: a log cannot be read to its end
     - repeated: a log contains transactions that another one has had before, as after the restore of a backup; they are
       left out

@@ -1,7 +1,7 @@
 """Read the history of groups from the logs of a server, from one transaction to the next.
 
-Missing transactions are reported as a `LogGap` in their place, and never skipped silently: what was known before is
-forgotten, and the reading begins again with the nodes of a later snapshot.
+Missing transactions are reported as a `LogGap` in their place, and never skipped silently. The reader then forgets all
+nodes, and begins again with the nodes of a later snapshot.
 
 A part of the logs can be read by itself. The state at its beginning comes from a snapshot that was complete by then,
 and from the logs since: they are read, too, but their events are left out. So the parts have exactly the events that
