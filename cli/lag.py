@@ -14,7 +14,7 @@ from zkgroups.core.time_formats import duration_text
 
 from .groups.description_rows import describe_groups, lag_row, total_lag_row
 from .groups.description_tables import LAGS, TIME_LAGS, TOTAL_LAGS, TOTAL_TIME_LAGS
-from .groups.read_lags import LAG_UNKNOWN, check_leaders, logs_of, read_lags
+from .groups.read_lags import LAG_UNKNOWN, check_leaders, lags_without_brokers, logs_of, read_lags
 from .groups.time_lags import TimeLags
 from .shared.arguments import (
     ChosenPartitions,
@@ -23,7 +23,7 @@ from .shared.arguments import (
     maybe_groups_argument,
     topics_option,
 )
-from .shared.brokers import brokers, reported_as
+from .shared.brokers import brokers, missing_brokers, reported_as
 from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.durations import duration_option
@@ -96,7 +96,8 @@ def lag(
     belong to a subscribed topic. A dash means that the lag is unknown; NOTE has the reason. "before start" means that
     the messages at the offset have been deleted. The lag includes these messages.
 
-    If the leaders of some partitions do not answer, the command shows the others, and ends with exit code 9.
+    If the leaders of some partitions do not answer, the command shows the others, and ends with exit code 9. If no
+    broker answers, it shows the offsets and owners that ZooKeeper has, without lag, and ends with exit code 9, too.
 
     --fail-over adds up the known lags of the chosen partitions, also of those that --top leaves out.
 
@@ -115,14 +116,17 @@ def lag(
     """
     if fail_over_age is not None and not with_time:
         raise click.UsageError("--fail-over-age needs --time", click.get_current_context())
+    if options.bootstrap_server is None:
+        raise missing_brokers("lag")
     output, tally = Output(options), Tally()
-    with brokers(options, what_for="lag") as found, connected(options) as registry:
+    with connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
         groups = list(counted(options, describe_groups(registry, chosen, tally, must_exist=names), "groups"))
+    lags, times = lags_without_brokers(groups, topics), TimeLags({}) if with_time else None
+    with reported_as(LAG_UNKNOWN, tally), brokers(options) as found:
         lags = read_lags(found, groups, topics)
         with reported_as(LAG_UNKNOWN, tally):
             check_leaders(found, logs_of(lags))
-        times = TimeLags({}) if with_time else None
         if with_time:
             with reported_as("the age of unread messages is unknown", tally):
                 times = TimeLags.read(found, lags, int(time.time() * 1000))

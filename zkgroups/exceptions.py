@@ -27,6 +27,7 @@ ZkgroupsException
 │   ├── GuardFailedError                an administrative operation found another state than expected
 │   ├── NotSharedError                  Spark's workers and driver might share no file system
 │   ├── GroupMigratedError              the group is being migrated to Kafka-native offsets, or was
+│   │   └── GroupMovedError             the same by `zkgroups migrate switch`, while its members work
 │   └── InterruptedDeleteError          a group too large for one transaction is partly deleted
 ├── ConflictError                       the state has changed, or belongs to somebody else
 │   ├── AlreadyRegisteredError
@@ -256,6 +257,22 @@ class GroupMigratedError(RefusedError):
         self.group = group
         self.plan = plan
         self.target = target
+
+
+class GroupMovedError(GroupMigratedError):
+    """`zkgroups migrate switch` has moved the group to the brokers, or is moving it there or back (`moving`)."""
+
+    def __init__(self, group: str, *, moving: bool) -> None:
+        import shlex
+
+        command = f"`zkgroups migrate switch {shlex.quote(group)}"
+        super().__init__(group, "was moved")
+        self.moving = moving
+        if moving:
+            text = f"is being moved between ZooKeeper and the brokers: wait until {command}` has finished"
+        else:
+            text = f"was moved to the brokers: join it there with a Kafka client, or run {command} --to zookeeper`"
+        self.args = (f"group {group!r} {text}",)
 
 
 class NotSharedError(RefusedError):

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from zkgroups import Registry
 from zkgroups.core.znodes.names import check_topic
-from zkgroups.exceptions import NotFoundError
+from zkgroups.exceptions import CommittedOutOfRangeError, NotFoundError
 
 from ..child.command_line import WithCommand, command_of
 from ..shared.arguments import group_argument, instance_option
@@ -32,8 +32,20 @@ from .message_format import Formatter, for_terminal, json_line, parse_format, ra
 
 if TYPE_CHECKING:
     from zkgroups import Consumer, MemberEvent
+    from zkgroups.messages.offset_options import OffsetsIn, SideName
 
-_EXPLAINED: Final = ("back", "conflict", "failed", "lost", "malformed", "missing", "reset", "stuck", "waiting")
+_EXPLAINED: Final = (
+    "back",
+    "conflict",
+    "differ",
+    "failed",
+    "lost",
+    "malformed",
+    "missing",
+    "reset",
+    "stuck",
+    "waiting",
+)
 """The kinds of events that explain why messages do not come, or come again."""
 
 
@@ -48,6 +60,8 @@ class _Request:
     most: int | None
     to_end: bool
     commits: bool
+    offsets: OffsetsIn
+    truth: SideName | None
     id: str | None
     foreign_assignor: str
 
@@ -75,12 +89,24 @@ def _format(_ctx: click.Context, _param: click.Parameter, text: str | None) -> F
     "--from",
     "begin",
     type=click.Choice(["earliest", "latest"]),
-    help="Where to begin a partition if its committed offset is missing or outside of the log. By default, "
-    "missing means earliest, and outside of the log ends the command.",
+    help="Where to begin a partition if its committed offset is missing or outside of the log. By default, missing "
+    "means earliest, and a partition whose offset is outside of the log is not read.",
 )
 @click.option("--max-messages", "most", type=click.IntRange(min=1), metavar="N", help="End after this many messages.")
 @click.option("--exit-at-end", "to_end", is_flag=True, help="End when this member has read its partitions to the end.")
 @click.option("--no-commit", is_flag=True, help="Write no offsets: the messages will be read again.")
+@click.option(
+    "--offsets",
+    type=click.Choice(["zookeeper", "kafka", "both"]),
+    default="zookeeper",
+    show_default=True,
+    help="Where offsets are read and committed. Choose what the other members of the group do.",
+)
+@click.option(
+    "--truth",
+    type=click.Choice(["zookeeper", "kafka"]),
+    help="With --offsets both: the side that is read. The other side gets a copy.",
+)
 @instance_option("--as", "id", help="The instance id to register; by default a new one of the form host:uuid.")
 @click.option(
     "--foreign-assignor",
@@ -102,6 +128,8 @@ def consume(
     most: int | None,
     to_end: bool,
     no_commit: bool,
+    offsets: OffsetsIn,
+    truth: SideName | None,
     id: str | None,
     foreign_assignor: str,
     grace: float,
@@ -128,6 +156,13 @@ def consume(
 
     On a terminal, invisible characters are escaped.
 
+    A partition that cannot be read does not stop the others. The command reports it, and tries again. With
+    --exit-at-end, the others are read to the end, and then the error ends the command.
+
+    Some groups keep their offsets on the brokers although their members are in ZooKeeper, for example Scala consumers
+    with offsets.storage=kafka, and pykafka. With dual.commit.enabled, Scala consumers write both sides. Give --offsets
+    for such groups. If both sides differ, the command reports both numbers.
+
     Delivery is at least once. An offset is committed only after all messages before it were written to stdout and
     flushed, every 5 s and at the end. After a crash, the messages since the last commit are written again.
 
@@ -148,8 +183,10 @@ def consume(
       zkgroups -z zk1:2181/kafka -b kafka1:9092 consume archive orders --exit-at-end -- sh -c 'gzip > orders.gz'
     """
     options = ctx.ensure_object(Options)
+    if (offsets == "both") != (truth is not None):
+        raise click.UsageError("give --truth together with --offsets both, and only then", ctx)
     chosen = formatter or (json_line if _wants_json(options) else raw_line)
-    request = _Request(group, topics, chosen, begin, most, to_end, not no_commit, id, foreign_assignor)
+    request = _Request(group, topics, chosen, begin, most, to_end, not no_commit, offsets, truth, id, foreign_assignor)
     code = 0
     with connected(options, writes=True) as registry:
         settings = kafka_settings(options, registry)
@@ -219,7 +256,13 @@ def _copy(
     reader_ended: Callable[[], bool] = lambda: False,
 ) -> None:
     sink = ByteSink(descriptor, lambda: bool(recorded) or reader_ended())
-    copying = Copying(consumer, formatter, sink, recorded, reader_ended, most=request.most, to_end=request.to_end)
+
+    def stands_still(error: CommittedOutOfRangeError) -> None:
+        say_in_time(options, f"{error.at} stands still: --from earliest or --from latest goes on there")
+
+    copying = Copying(
+        consumer, formatter, sink, recorded, reader_ended, stands_still, most=request.most, to_end=request.to_end
+    )
     copying.run()
     if not (copying.count or consumer.assignment or recorded):
         say(options, "This member received no partition: the other members hold all of them.")
@@ -241,6 +284,8 @@ def _consumer(options: Options, registry: Registry, request: _Request, settings:
         request.topics,
         kafka=settings,
         commits=request.commits,
+        offsets=request.offsets,
+        truth=request.truth,
         start_at=request.begin or "earliest",
         out_of_range=request.begin or "error",
         id=request.id,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from zkgroups import ForbiddenNode, InstanceState
+from zkgroups import ForbiddenNode, InstanceState, UnreadableNode
 from zkgroups.deadline import uptime
 from zkgroups.exceptions import (
     CommittedOutOfRangeError,
@@ -38,6 +38,7 @@ class Copying:
 
     - `recorded`: the signals that were received. The first one ends it.
     - `reader_ended`: returns True when the program that reads has ended.
+    - `stands_still`: called once with each error of a partition that the user must repair. Others are read on.
     - `most`: how many messages to write at most.
     - `to_end`: end when each partition was read up to its end at some moment.
     """
@@ -47,11 +48,13 @@ class Copying:
     sink: ByteSink
     recorded: Sequence[int]
     reader_ended: Callable[[], bool]
+    stands_still: Callable[[CommittedOutOfRangeError], object]
     most: int | None = None
     to_end: bool = False
     count: int = 0
     _empty_since: float | None = None
     _read: set[TopicPartition] = field(default_factory=set)
+    _standing: dict[TopicPartition, CommittedOutOfRangeError] = field(default_factory=dict)
 
     def run(self) -> None:
         """Copy until the end. What was written is committed, or will be when the consumer leaves.
@@ -72,7 +75,14 @@ class Copying:
                 self._look()
         unreadable = self.consumer.stats().unreadable
         self.consumer.commit()
-        for node in unreadable.values() if self.to_end else ():
+        if self.to_end:
+            self._report_unread(unreadable.values())
+
+    def _report_unread(self, unreadable: Iterable[UnreadableNode]) -> None:
+        """Raise an error if a partition was not read to its end."""
+        for error in self._standing.values():
+            raise error
+        for node in unreadable:
             raise NoPermissionError(node.path) if isinstance(node, ForbiddenNode) else MalformedNodeError(node)
 
     def _next_count(self) -> int:
@@ -90,21 +100,21 @@ class Copying:
             self.consumer.poll()  # what was written is finished
 
     def _look(self) -> None:
-        """Note ends of logs. Raise an error if the reader has gone, or if the user must decide where to begin."""
+        """Note ends of logs, and partitions that stand still. Raise an error if the reader has gone."""
         self.sink.check()
         partitions = self.consumer.stats().partitions
-        for at, found in partitions.items():
-            if isinstance(found.error, CommittedOutOfRangeError):
-                found.error.add_note("--from earliest or --from latest goes on there")
-                raise found.error
-            if found.at_end:
-                self._read.add(at)
+        errors = {at: found.error for at, found in partitions.items()}
+        standing = {at: error for at, error in errors.items() if isinstance(error, CommittedOutOfRangeError)}
+        for at in standing.keys() - self._standing.keys():
+            self.stands_still(standing[at])
+        self._standing = standing
+        self._read |= {at for at, found in partitions.items() if found.at_end}
         self._read &= partitions.keys()
 
     def _has_read_all(self) -> bool:
         """Return whether this member has read all that it should. Other members may hold the other partitions."""
-        assignment = self.consumer.assignment
-        if not self._read >= assignment or self.consumer.stats().state is not InstanceState.STABLE:
+        assignment, settled = self.consumer.assignment, self.consumer.stats().state is InstanceState.STABLE
+        if not (settled and self._read | self._standing.keys() >= assignment):
             self._empty_since = None
             return False
         if assignment:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from zkgroups import GroupDescription
-from zkgroups.core.offsets.lag import GroupLag, LogRanges, group_lag, partitions_of_group, subscribes_by_pattern
+from zkgroups import GroupDescription, PartitionDescription
+from zkgroups.core.offsets.lag import (
+    GroupLag,
+    LogRanges,
+    TopicPartitions,
+    group_lag,
+    partitions_of_group,
+    subscribes_by_pattern,
+)
 from zkgroups.exceptions import NotConnectedError
 
 from ..shared.arguments import ChosenPartitions, is_chosen
@@ -23,12 +30,20 @@ def read_lags(
 ) -> list[GroupLag]:
     """Compute the lags of all groups at once. The offsets were read before the log ends, so that no lag is negative."""
     named = {topic for group in groups for topic in group.subscribed}
-    known = brokers.partitions(None if subscribes_by_pattern(groups) else named)
-    partitions = [
-        [each for each in partitions_of_group(group, known) if is_chosen(each.at, topics)] for group in groups
-    ]
+    partitions = _chosen(groups, brokers.partitions(None if subscribes_by_pattern(groups) else named), topics)
     logs = brokers.ranges({each.at for some in partitions for each in some})
     return [group_lag(group, some, logs) for group, some in zip(groups, partitions, strict=True)]
+
+
+def lags_without_brokers(groups: Sequence[GroupDescription], topics: ChosenPartitions | None = None) -> list[GroupLag]:
+    """Return the partitions in the znodes of all groups. Their lags are unknown."""
+    return [group_lag(group, some, {}) for group, some in zip(groups, _chosen(groups, {}, topics), strict=True)]
+
+
+def _chosen(
+    groups: Sequence[GroupDescription], known: TopicPartitions, topics: ChosenPartitions | None
+) -> list[list[PartitionDescription]]:
+    return [[each for each in partitions_of_group(group, known) if is_chosen(each.at, topics)] for group in groups]
 
 
 def check_leaders(brokers: Brokers, logs: LogRanges) -> None:

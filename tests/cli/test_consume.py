@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
 from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
+from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 
 from ..testing.waiting import eventually
@@ -124,16 +125,49 @@ def test_without_commits_no_offset_is_written(topic: Topic, begin: str) -> None:
     assert topic.left() == ({}, [], [])
 
 
-def test_an_offset_outside_of_the_log_ends_the_command_unless_it_is_told_where_to_go_on(topic: Topic) -> None:
-    values = topic.numbers(3)
+@pytest.mark.parametrize(
+    ("options", "in_zookeeper"), [(("--offsets", "kafka"), 2), (("--offsets", "both", "--truth", "kafka"), 7)]
+)
+def test_offsets_on_the_brokers_are_read_and_committed(
+    topic: Topic, legacy_kafka: KafkaBroker, options: tuple[str, ...], in_zookeeper: int
+) -> None:
+    values, at = topic.numbers(7), TopicPartition(topic.name, 0)
+    with Registry.connect(topic.hosts) as registry, Brokers.connect(legacy_kafka.address) as brokers:
+        registry.group(topic.group).offsets.set(at, 2)
+        brokers.commit({topic.group: {at: 4}})
+        ended = topic.consume(TO_END, *options)
+        assert (ended.code, ended.lines) == (0, values[4:])
+        assert {at: found.offset for at, found in brokers.committed([topic.group])[topic.group].items()} == {at: 7}
+    assert topic.left()[0] == {0: in_zookeeper}
+    assert (f"{at}: 2 in ZooKeeper, 4 on the brokers" in ended.err) is (in_zookeeper == 7)
+
+
+def test_an_offset_outside_of_the_log_is_an_error_after_the_other_partitions_were_read(topic: Topic) -> None:
+    values, others = topic.numbers(3), topic.numbers(3, partition=1)
     with Registry.connect(topic.hosts) as registry:
         registry.group(topic.group).offsets.set(TopicPartition(topic.name, 0), 5_558)
     ended = topic.consume(TO_END)
-    assert (ended.code, ended.out) == (4, "")
-    assert "--from earliest or --from latest goes on there" in ended.err
-    assert topic.left()[0] == {0: 5_558}
+    assert (ended.code, ended.lines) == (4, others)
+    hint = f"{topic.name}/0 stands still: --from earliest or --from latest goes on there"
+    assert [line for line in ended.err.splitlines() if "stands still" in line] == [hint]
+    assert topic.left()[0] == {0: 5_558, 1: 3}
     assert topic.consume(TO_END, "--from", "earliest").lines == values
-    assert topic.left()[0] == {0: 3}
+    assert topic.left()[0] == {0: 3, 1: 3}
+
+
+def test_without_an_end_a_partition_outside_of_its_log_is_reported_and_the_others_are_written(topic: Topic) -> None:
+    with Registry.connect(topic.hosts) as registry:
+        registry.group(topic.group).offsets.set(TopicPartition(topic.name, 0), 5_558)
+    with started(*topic.arguments()) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while "stands still" not in process.stderr.readline():
+            assert process.poll() is None
+        values = topic.numbers(2, partition=1)
+        assert [process.stdout.readline().strip() for _ in values] == values
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, topic.left()[0]) == (143, {0: 5_558, 1: 2})
 
 
 def test_an_unreadable_offset_is_reported_after_the_other_partitions_were_read(topic: Topic) -> None:
@@ -281,6 +315,7 @@ def test_after_ctrl_c_a_command_that_does_not_end_is_stopped(topic: Topic) -> No
         (("--max-messages", "0"), 2, "--max-messages"),
         (("--", "no-such-command"), 2, "was not found in PATH"),
         (("--read-only",), 4, "--read-only"),
+        (("--offsets", "both"), 2, "give --truth together with --offsets both"),
     ],
 )
 def test_what_cannot_work_is_refused_before_joining(

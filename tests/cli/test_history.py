@@ -277,17 +277,17 @@ def test_purged_logs_are_reported_and_are_an_error_only_if_they_were_asked_for(
 
 
 def test_a_missing_log_is_reported_in_its_place(logs: list[Path], tmp_path: Path) -> None:
-    """A snapshot shows the offset before the first commit after the gap. Without it, that offset is unknown."""
+    """A snapshot may show the offset before the first commit after the gap. Without it, that offset is unknown."""
     logs[2].unlink()
     ended, found = offsets(tmp_path / "data")
     assert ended.code == 9
     assert f"transactions are missing between 0x{named(logs[2]) - 1:x} and 0x{named(logs[3]):x}" in ended.err
     [after] = [after for before, after in pairwise(found) if after != before + 1]
-    for before, is_gap in ((after - 1, False), (None, True)):
+    known, unknown = (after - 1, False), (None, True)
+    for possible in ({known, unknown}, {unknown}):
         lines = run("history", "offsets", "g", "--from-data-dir", tmp_path / "data", "-o", "jsonl").lines
         [row] = (row for line in lines if (row := json.loads(line))["offset"] == after)
-        assert row["before"] == before
-        assert ("gap" in row["marks"]) == is_gap
+        assert (row["before"], "gap" in row["marks"]) in possible
         for snapshot in (tmp_path / "data" / "version-2").glob("snapshot.*"):
             snapshot.unlink()
 

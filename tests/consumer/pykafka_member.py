@@ -26,11 +26,11 @@ class PykafkaMember(PrintingConsumer):
         self._arguments = (broker.address, broker.zookeeper, group, topic)
 
     def command(self, _folder: Path) -> list[str]:
-        return [str(_python()), "-u", "-W", "ignore", str(PROGRAM), *self._arguments]
+        return [str(python_with_pykafka()), "-u", "-W", "ignore", str(PROGRAM), *self._arguments]
 
 
 @cache
-def _python() -> Path:
+def python_with_pykafka() -> Path:
     """Return the Python of the environment. It is created once and kept in the cache of the downloaded jars."""
     version = "{}.{}".format(*sys.version_info)
     folder = cache_folder().with_name(f"{PACKAGES[0]}-python{version}")

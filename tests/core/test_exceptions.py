@@ -27,6 +27,7 @@ from zkgroups.exceptions import (
     GroupExistsError,
     GroupInUseError,
     GroupMigratedError,
+    GroupMovedError,
     GroupNotFoundError,
     HandlerFailedError,
     InterruptedDeleteError,
@@ -86,6 +87,16 @@ BUILT = [
         GroupMigratedError("billing", "has a mark that cannot be read"),
         "group 'billing' has a mark that cannot be read: run `zkgroups migrate unmark --force billing` to let "
         "members join again",
+    ),
+    (
+        GroupMovedError("billing", moving=True),
+        "group 'billing' is being moved between ZooKeeper and the brokers: wait until `zkgroups migrate switch "
+        "billing` has finished",
+    ),
+    (
+        GroupMovedError("my group", moving=False),
+        "group 'my group' was moved to the brokers: join it there with a Kafka client, or run `zkgroups migrate switch "
+        "'my group' --to zookeeper`",
     ),
     (
         OffsetWouldGoBackError("billing", AT, 9, 5),

@@ -36,6 +36,8 @@ GUIDES = sorted(
 
 ON_ZOOKEEPER = ("docs/consumers.md", "docs/operations.md", "docs/python.md", "docs/shell.md")
 """Guides that `tests/docs/test_guides.py` runs."""
+ON_BROKERS = ("docs/moving.md",)
+"""Guides that `tests/docs/test_moving.py` runs."""
 ON_SPARK = ("README.md", "docs/history.md", "docs/migration.md", "docs/spark.md", "docs/tutorial.md")
 """Guides that `tests/spark/test_guides.py` runs, with brokers."""
 

@@ -22,6 +22,7 @@ from ..cli.running import hear_ctrl_c, interrupt
 from .guides import (
     FOREGROUND,
     GUIDES,
+    ON_BROKERS,
     ON_SPARK,
     ON_ZOOKEEPER,
     Block,
@@ -43,7 +44,7 @@ TESTS = [program for program in programs("docs/python.md") if "def test_" in pro
 
 def test_every_guide_with_commands_or_programs_is_run() -> None:
     run = {guide for guide in GUIDES if any(block.runs for block in blocks(guide))}
-    assert run == {*ON_ZOOKEEPER, *ON_SPARK}
+    assert run == {*ON_ZOOKEEPER, *ON_BROKERS, *ON_SPARK}
 
 
 def _has_a_test_of_its_own(block: Block) -> bool:

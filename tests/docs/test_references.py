@@ -308,7 +308,7 @@ def test_the_properties_in_the_guides_can_be_parsed() -> None:
 
 
 def test_every_block_has_a_known_language() -> None:
-    known = {"console", "python", "text", "mermaid", "properties", "yaml"}
+    known = {"console", "python", "text", "mermaid", "properties", "yaml", "java"}
     assert {block.language for guide in GUIDES for block in blocks(guide)} <= known
     for guide in GUIDES:
         assert read(guide).count("\n```") == 2 * len(blocks(guide)), guide

@@ -19,6 +19,7 @@ from typing import Any, Self
 from confluent_kafka import Message
 
 from zkgroups import Consumer, InstanceState, MemberEvent, Registry, TopicPartition
+from zkgroups.messages.broker_offsets import BrokerOffsets
 from zkgroups.testing import ChildProcess, KafkaBroker
 
 ROOT = Path(__file__).parents[2]
@@ -143,11 +144,20 @@ class LoopProcess:
         every: float = 0.2,
         session: float = SESSION,
         kafka: Mapping[str, Any] | None = None,
+        dies_between_writes: bool = False,
+        session_file: Path | None = None,
+        **options: Any,
     ) -> None:
-        settings = {"bootstrap.servers": broker.address, **(kafka or {})}
-        arguments = {"zookeeper": broker.zookeeper, "kafka": settings, "group": group, "topic": topic, "id": id}
-        more = {"every": every, "session": session}
-        self._command = [sys.executable, "-m", __name__, json.dumps(arguments | more)]
+        arguments = {
+            "zookeeper": broker.zookeeper,
+            "session": {"session_timeout": session, "session_file": session_file and str(session_file)},
+            "kafka": {"bootstrap.servers": broker.address, **(kafka or {})},
+            "group": group,
+            "topic": topic,
+            "options": {"id": id, "auto_commit_every": every, **options},
+            "dies_between_writes": dies_between_writes,
+        }
+        self._command = [sys.executable, "-m", __name__, json.dumps(arguments)]
         self._folder = Path(tempfile.mkdtemp(prefix="zkgroups-loop-"))
         self._log = self._folder / "loop.log"
         self.process: ChildProcess
@@ -176,13 +186,22 @@ class LoopProcess:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def main(zookeeper: str, kafka: dict[str, Any], group: str, topic: str, id: str, every: float, session: float) -> None:
+def main(
+    zookeeper: str,
+    session: dict[str, Any],
+    kafka: dict[str, Any],
+    group: str,
+    topic: str,
+    options: dict[str, Any],
+    dies_between_writes: bool,
+) -> None:
     """Consume until SIGTERM."""
-    settings = QUICK | kafka
-    with Registry.connect(zookeeper, session_timeout=session) as registry:
-        options: dict[str, Any] = {"id": id, "auto_commit_every": every, "join_backoff": 0.2}
-        with Consumer(registry.group(group), [topic], kafka=settings, **options) as consumer:
-            signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    if dies_between_writes:
+        BrokerOffsets.commit = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+    with Registry.connect(zookeeper, **session) as registry:
+        consumer = Consumer(registry.group(group), [topic], kafka=QUICK | kafka, join_backoff=0.2, **options)
+        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+        with consumer:
             for message in consumer:
                 print("read", (message.value() or b"").decode(), flush=True)
 

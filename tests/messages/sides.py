@@ -10,9 +10,10 @@ from typing import Any
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Consumergroup, Registry
 from zkgroups.core.znodes.group_route import RouteState
+from zkgroups.core.znodes.paths import route_path
 from zkgroups.kafka import Brokers
 from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side, move_live
-from zkgroups.zookeeper.admin.group_routes import permit_holders, read_route
+from zkgroups.zookeeper.admin.group_routes import FoundRoute, permit_holders, read_route
 from zkgroups.zookeeper.session.registry_context import context_of
 
 from .looping import LONGEST
@@ -31,12 +32,23 @@ class Sides:
         return move_live(self.group.name, to, *where, execute=True, patience=patience, on_step=on_step).outcome
 
     @property
+    def route(self) -> FoundRoute:
+        return read_route(context_of(self.registry), self.group.name)
+
+    @property
     def state(self) -> RouteState | None:
-        return read_route(context_of(self.registry), self.group.name).state
+        return self.route.state
 
     @property
     def permits(self) -> list[str]:
         return permit_holders(context_of(self.registry), self.group.name)
+
+    def permit_sessions(self, holder: str) -> set[int]:
+        """The sessions of the permits of one holder."""
+        route = route_path(self.group.name)
+        client = self.registry.client
+        found = [client.get(f"{route}/{name}") for name in (client.get_children(route) if client.exists(route) else ())]
+        return {stat.ephemeralOwner for data, stat in found if data.decode() == holder}
 
     @property
     def zookeeper(self) -> dict[int, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Message
 
 from zkgroups import TopicPartition
-from zkgroups.messages.loop_delivery import Batch, LoopDelivery
+from zkgroups.messages.loop_delivery import Batch, Ends, LoopDelivery
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 BOTH = frozenset({P0, P1})
@@ -18,14 +19,27 @@ def messages(at: TopicPartition, offsets: Iterable[int]) -> list[Message]:
     return [Message(topic=at.topic, partition=at.partition, offset=offset) for offset in offsets]
 
 
+@dataclass
+class At:
+    """A position of the client."""
+
+    offset: int
+
+
 class Loop(LoopDelivery):
     """Hands out like the loop of a consumer."""
 
-    def __init__(self, ends: Callable[[], Mapping[TopicPartition, int] | None] = lambda: None) -> None:
+    def __init__(self, client: Mapping[TopicPartition, int] | None = None) -> None:
         self.paused: set[TopicPartition] = set()
-        super().__init__(lambda: frozenset(self.paused), ends)
+        self.client = client
+        """The positions of the client, if known."""
+        super().__init__(lambda: frozenset(self.paused), self._ends)
+        self.has_paused = True
         self.assign(P0, 10)
         self.assign(P1, 20)
+
+    def _ends(self) -> Ends | None:
+        return None if self.client is None else (list(self.client), [*map(At, self.client.values())])
 
     def receive(self, count: int = 1) -> list[tuple[int, int]]:
         """Ask for the next messages: partition and offset of each."""
@@ -195,9 +209,9 @@ def test_a_batch_that_was_cut_gives_nothing(loop: Loop) -> None:
 def test_the_positions_of_the_client_count_only_if_they_explain_each_message(
     ends: dict[TopicPartition, int], counts: bool
 ) -> None:
-    loop = Loop(lambda: ends)
+    loop = Loop(ends)
     loop.put(messages(P0, (10, 11, 12)) + messages(P1, (20,)))
-    assert (loop._batch.ends == ends) is counts
+    assert (loop._batch.ends is not None) is counts
     loop.receive(9)
     loop.receive()
     loop.put([])
@@ -205,10 +219,53 @@ def test_the_positions_of_the_client_count_only_if_they_explain_each_message(
 
 
 def test_the_positions_of_the_client_do_not_count_while_messages_are_put_aside(loop: Loop) -> None:
-    loop = Loop(lambda: {P0: 12, P1: 21})
+    loop = Loop({P0: 12, P1: 21})
     loop.paused.add(P0)
     loop.put(messages(P0, (10, 11)) + messages(P1, (20,)))
     loop.receive(9)
     loop.receive()
     loop.put([])
     assert loop.positions(BOTH) == {P0: 10, P1: 21}
+
+
+def test_after_positions_that_agree_later_ones_count_if_each_step_is_a_message() -> None:
+    loop = Loop({P0: 12, P1: 20})
+    loop.put(messages(P0, (10, 11)))
+    assert loop.receive(9) == [(0, 10), (0, 11)]
+    for steps, offsets, counts in (({P0: 14}, (12, 13), True), ({P0: 17}, (15, 16), True), ({P0: 99}, (17,), False)):
+        loop.client = {P0: 12, P1: 20} | steps
+        loop.put(messages(P0, offsets))
+        assert (loop._batch.ends is not None) is counts
+        loop.receive(9)
+        loop.finish()
+        assert loop.positions(BOTH) == {P0: offsets[-1] + 1, P1: 20}
+
+
+def test_positions_after_dropped_messages_never_count_until_the_partition_begins_again() -> None:
+    """The client has gone on by messages that nobody received."""
+    loop = Loop({P0: 12, P1: 20})
+    loop.put(messages(P0, (10, 11)))
+    loop.receive(9)
+    loop.revoke({P1})
+    loop.client = {P0: 12, P1: 25}  # five messages were dropped
+    for count in (1, 2):
+        loop.client = {P0: 12 + count, P1: 25}
+        loop.put(messages(P0, (11 + count,)))
+        loop.receive(9)
+        loop.finish()
+        assert loop.positions(BOTH) == {P0: 12 + count, P1: 20}
+    loop.assign(P1, 25)
+    loop.put(messages(P0, (14,)))
+    loop.client = {P0: 15, P1: 25}
+    loop.receive(9)
+    loop.finish()
+    assert loop.positions(BOTH) == {P0: 15, P1: 25}
+
+
+def test_a_partition_that_begins_again_does_not_count_the_positions_of_its_earlier_messages() -> None:
+    loop = Loop({P0: 12, P1: 20})
+    loop.put(messages(P0, (10, 11)))
+    loop.receive(9)
+    loop.assign(P0, 5)
+    loop.put([])
+    assert loop.positions(BOTH) == {P0: 5, P1: 20}

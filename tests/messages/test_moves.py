@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.running import run
 from tests.testing.waiting import eventually
-from zkgroups import Consumer, EventKind, Member, Registry
+from zkgroups import Consumer, EventKind, Member, MemberEvent, Registry, TopicPartition
+from zkgroups.aio import Member as AsyncMember
 from zkgroups.consumer.any_membership import AnyMembership
+from zkgroups.consumer.followed_group import FollowedGroup
 from zkgroups.consumer.membership import Membership
 from zkgroups.core.znodes.group_route import RouteState
-from zkgroups.exceptions import NotClaimedError, RefusedError, ZkgroupsException
+from zkgroups.exceptions import GroupMovedError, NotClaimedError, RefusedError, ZkgroupsException
 from zkgroups.kafka import Brokers
-from zkgroups.messages.followed_group import FollowedGroup
 from zkgroups.messages.native_membership import NativeMembership
 from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side
 from zkgroups.testing import KafkaBroker, expire_session
 
 from .conftest import Loops, Topic
-from .looping import LONGEST, QUICK, Loop, LoopProcess
+from .looping import LASTING, LONGEST, QUICK, Loop, LoopProcess
 from .sides import Sides, await_commits, written
 
 QUICK_NATIVE = {"session.timeout.ms": 6000}
@@ -209,6 +213,79 @@ def test_a_member_that_cannot_follow_its_group_stops_the_move(
     assert places(consumer) == []
 
 
+def test_a_member_that_leaves_on_a_move_hears_of_it_and_continues_when_the_group_is_back(
+    topic: Topic, sides: Sides, registry: Registry
+) -> None:
+    topic.write(10, 0)
+    events: list[MemberEvent] = []
+    options: dict[str, Any] = {"leaves_on_move": True, "on_event": events.append, "id": "plain"}
+    with Member(registry.group(sides.group.name), [topic.name], **options) as member:
+        generation = member.next_generation(LONGEST)
+        assert generation is not None
+        generation.mark(topic.ats[0], 5)
+        assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+        assert not generation.active
+        assert sides.kafka == {0: 5}
+        if hear_of_move(member):  # it may receive only the error of the end
+            assert hear_of_move(member) is False
+        assert member.next_generation(0.2) is None
+        assert sides.group.instances() == []
+        moved = [event.detail for event in events if event.kind is EventKind.MOVED]
+        assert [text for text in moved if "is being moved" in text] == moved[:-1]
+        assert "was moved to the brokers" in moved[-1]
+        sides.brokers.commit({sides.group.name: {topic.ats[0]: 7}})
+        assert sides.move(Side.ZOOKEEPER) is MoveOutcome.MOVED
+        back = member.next_generation(LONGEST)
+        assert back is not None
+        assert back.partitions[topic.ats[0]] == 7
+
+
+def hear_of_move(member: Member) -> bool:
+    """Wait for the error. Return whether the move was not finished."""
+    with pytest.raises(GroupMovedError) as caught:
+        member.next_generation(LONGEST)
+    return caught.value.moving
+
+
+def test_in_an_event_loop_a_member_that_leaves_on_a_move_hears_of_it_too(
+    topic: Topic, sides: Sides, registry: Registry
+) -> None:
+    async def main() -> None:
+        member = AsyncMember(registry.group(sides.group.name), [topic.name], leaves_on_move=True)
+        async with member:
+            assert await member.next_generation(LONGEST) is not None
+            assert await asyncio.to_thread(sides.move, Side.KAFKA) is MoveOutcome.MOVED
+            with pytest.raises(GroupMovedError):
+                await member.next_generation(LONGEST)
+
+    asyncio.run(main())
+
+
+def test_a_member_of_a_group_on_the_brokers_hears_that_it_was_moved_and_how_it_comes_back(
+    topic: Topic, sides: Sides, registry: Registry
+) -> None:
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    events: list[MemberEvent] = []
+    with Member(registry.group(sides.group.name), [topic.name], on_event=events.append, join_backoff=0.1) as member:
+        for _ in range(2):
+            with pytest.raises(GroupMovedError, match=f"`zkgroups migrate switch {sides.group.name} --to zookeeper`"):
+                member.next_generation(LONGEST)
+        assert [event.kind for event in events].count(EventKind.MOVED) == 1
+        sides.move(Side.ZOOKEEPER)
+        assert eventually(lambda: [*sides.group.instances()], timeout=LONGEST)
+
+
+def test_the_command_names_the_members_that_do_not_continue_on_the_brokers(
+    topic: Topic, sides: Sides, registry: Registry, legacy_kafka: KafkaBroker
+) -> None:
+    with Member(registry.group(sides.group.name), [topic.name], id="plain", leaves_on_move=True) as member:
+        assert member.next_generation(LONGEST) is not None
+        where = ("-z", legacy_kafka.zookeeper, "-b", legacy_kafka.address)
+        shown = run("migrate", "switch", sides.group.name, "--to", "kafka", *where)
+    assert (shown.code, "do not continue on the brokers: plain." in shown.err) == (0, True)
+
+
 def test_an_expired_session_ends_the_membership_on_the_brokers_and_its_commits(
     topic: Topic, sides: Sides, loop: Loops
 ) -> None:
@@ -254,6 +331,74 @@ def test_a_group_goes_back_after_a_consumer_was_killed_on_the_brokers(
             other.until_holding(*topic.ats)
             await_commits(sides, Side.ZOOKEEPER, 3)
         assert eventually(lambda: topic.texts <= read_by(other, process).keys(), timeout=LONGEST)
+
+
+def test_a_consumer_that_resumes_its_session_does_not_keep_the_group_on_the_brokers(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, tmp_path: Path
+) -> None:
+    """The permit of the killed process lives on in the session."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    file, settings = tmp_path / "session", QUICK_NATIVE
+    options: dict[str, Any] = {"session": LASTING, "session_file": file, "kafka": settings}
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "again", **options) as first:
+        topic.write(3)
+        await_all_committed(topic, sides, 3)
+        first.kill()
+    assert sides.permits == ["member again"]
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "again", **options):
+        topic.write(3)
+        await_all_committed(topic, sides, 6)
+        assert sides.move(Side.ZOOKEEPER, patience=LASTING) is MoveOutcome.MOVED
+        topic.write(3)
+        assert eventually(lambda: set(sides.zookeeper.values()) == {9}, timeout=LONGEST)
+
+
+def test_a_claim_that_meets_a_revocation_takes_nothing(
+    topic: Topic, sides: Sides, loop: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers may take partitions back between their assignment and the claim."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    claim, others, granted = NativeMembership.claim, list[Loop](), list[frozenset[TopicPartition]]()
+
+    def claim_late(membership: NativeMembership, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+        first = not others
+        if first:
+            others.append(loop(topic))
+            assert eventually(lambda: membership._joined().assigned == frozenset(), timeout=LONGEST)
+        found = claim(membership, partitions)
+        if first:
+            granted.append(found)
+        return found
+
+    monkeypatch.setattr(NativeMembership, "claim", claim_late)
+    mine = loop(topic)
+    assert eventually(lambda: others and shares(mine, *others) == [1, 2], timeout=LONGEST)
+    assert granted == [frozenset()]
+    topic.write(4)
+    assert eventually(lambda: read_by(mine, *others).keys() == topic.texts, timeout=LONGEST)
+    await_all_committed(topic, sides, 4)
+    assert set(read_by(mine, *others).values()) == {1}
+
+
+def test_a_revocation_waits_for_a_claim_that_has_begun(registry: Registry) -> None:
+    """The client's thread asks whether everything is released. A claim says no before it looks at the assignment."""
+    released: list[bool] = []
+
+    class Client:
+        @property
+        def assigned(self) -> frozenset[TopicPartition]:
+            released.append(not membership._held)
+            return frozenset({TopicPartition("orders", 0)})
+
+    membership = NativeMembership.__new__(NativeMembership)
+    membership._held, membership._client = frozenset(), Client()  # type: ignore[assignment]
+    both = frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)})
+    assert membership.claim(both) == {TopicPartition("orders", 0)}
+    assert released == [False]
+    membership.release(both)
+    assert membership._held == frozenset()
 
 
 def test_a_consumer_that_was_suspended_during_the_way_back_commits_nothing_when_it_wakes_up(
@@ -323,6 +468,44 @@ def test_on_the_brokers_a_handler_that_takes_long_keeps_its_partition(topic: Top
 
 def await_commits_of(sides: Sides, expected: dict[int, int]) -> None:
     assert eventually(lambda: sides.kafka == expected, timeout=LONGEST), sides.kafka
+
+
+@pytest.mark.parametrize("takes_too_long", [False, True])
+def test_a_handler_under_way_during_a_move_is_waited_for_or_its_message_is_handled_again_on_the_brokers(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, takes_too_long: bool
+) -> None:
+    may_return, handled = threading.Event(), list[bool]()
+
+    def handle(_message: object) -> None:
+        first = not handled
+        handled.append(False)
+        if first:
+            assert may_return.wait(LONGEST)
+
+    def on_step(step: MoveStep) -> None:
+        if step is MoveStep.BEGUN and not takes_too_long:
+            may_return.set()
+
+    topic.write(1, 0)
+    settings = QUICK | QUICK_NATIVE | {"bootstrap.servers": legacy_kafka.address}
+    timeouts = {"release_timeout": 0.5 if takes_too_long else LONGEST, "rebalance_timeout": 2 * LONGEST}
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        consumer = Consumer(registry.group(sides.group.name), [topic.name], kafka=settings, **timeouts)
+        thread = threading.Thread(target=lambda: consumer.run(handle, workers=2))
+        with consumer:
+            thread.start()
+            try:
+                assert eventually(lambda: len(handled) == 1, timeout=LONGEST)
+                assert sides.move(Side.KAFKA, on_step) is MoveOutcome.MOVED
+                assert eventually(lambda: len(handled) == 1 + takes_too_long, timeout=LONGEST)
+                await_commits_of(sides, {0: 1})
+                before = sides.zookeeper
+            finally:
+                may_return.set()
+                consumer.stop()
+                thread.join(LONGEST)
+    assert (before, sides.zookeeper) == (({}, {}) if takes_too_long else ({0: 1}, {0: 1}))
+    assert len(handled) == 1 + takes_too_long
 
 
 def test_on_brokers_without_zookeeper_consumers_follow_their_group_too(

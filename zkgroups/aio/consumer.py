@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline
@@ -23,6 +23,10 @@ from .event_loop import Home, finished_in, options_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+
+_LARGEST_PART: Final = 250
+"""The most messages between two times when other tasks can run."""
 
 
 class Consumer:
@@ -106,7 +110,7 @@ class Consumer:
         return self._messages()
 
     async def _messages(self) -> AsyncGenerator[Message, None]:
-        pace = Pace()
+        pace = Pace(_LARGEST_PART)
         while True:
             try:
                 batch = await self._load(Deadline(consumer.FOREVER))

@@ -8,6 +8,7 @@ from typing import Protocol
 from ..core.rebalance.planner_election import AwaitedPlan
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CurrentOffset
+from ..exceptions import GroupMovedError
 from .generation import Generation, Offsets
 from .membership import GroupLook, Holder, Partitions
 
@@ -52,10 +53,14 @@ class GroupPlace(Protocol):
     """Follows a group that is moved live between ZooKeeper and the brokers (`core/znodes/group_route.py`)."""
 
     def find(self, *, anew: bool = False) -> AnyMembership | None:
-        """Return the membership where the group is now. None while it is being moved. Called by the member's thread.
+        """Return the membership where the group is now. None while the member must stay out. For the member's thread.
 
         With `anew`, ask ZooKeeper even if no change was reported.
         """
+
+    @property
+    def away(self) -> GroupMovedError | None:
+        """The error to raise while the member must stay out. None if it just waits."""
 
     def close(self) -> None:
         """Follow the group no more."""

@@ -23,6 +23,7 @@ _LEVELS: Final = {
     EventKind.FOREIGN: logging.WARNING,
     EventKind.MALFORMED: logging.WARNING,
     EventKind.BACK: logging.WARNING,
+    EventKind.DIFFER: logging.WARNING,
     EventKind.RESET: logging.WARNING,
     EventKind.IDLE: logging.WARNING,
 }
@@ -41,13 +42,14 @@ _PHRASES: Final = {
     EventKind.FOREIGN: "shares with other clients",
     EventKind.MALFORMED: "ignores unreadable nodes",
     EventKind.BACK: "finds that committed offsets went back",
+    EventKind.DIFFER: "finds offsets that differ",
     EventKind.RESET: "moved its start in",
     EventKind.IDLE: "is idle and releases",
     EventKind.MOVED: "follows its group and is now",
     EventKind.LEFT: "left",
 }
 
-_NAMED_IN_DETAIL: Final = (EventKind.WAITING, EventKind.STUCK, EventKind.CONFLICT, EventKind.BACK)
+_NAMED_IN_DETAIL: Final = (EventKind.WAITING, EventKind.STUCK, EventKind.CONFLICT, EventKind.BACK, EventKind.DIFFER)
 """Their details already name the partitions, each with its holder or its offsets."""
 
 _ERRORS_IN_A_ROW: Final = 16
@@ -107,7 +109,7 @@ class Callbacks:
 
     def notes(self, notes: Mapping[EventKind, str]) -> None:
         """Report each oddity of the group once."""
-        for kind in (EventKind.MISSING, EventKind.MALFORMED, EventKind.FOREIGN):
+        for kind in (EventKind.MISSING, EventKind.MALFORMED, EventKind.FOREIGN, EventKind.DIFFER):
             note = notes.get(kind, "")
             if note and self._noted.get(kind) != note:
                 self.event(kind, detail=note)

@@ -26,10 +26,13 @@ class EventKind(StrEnum):
     malformed   a node of the group is unreadable; the member ignores it
     back        committed offsets are lower than this member knew them, or gone: somebody moved them, or ZooKeeper was
                 restored from a backup; `detail` names them. The member starts at the lower offsets
+    differ      the committed offsets in ZooKeeper and on the brokers differ; `detail` has both numbers. Or other
+                members of the group commit theirs elsewhere; `detail` names them
     reset       a committed offset was outside of the log; `detail` has it and the start that `out_of_range` chose
     idle        nothing was marked for longer than `max_idle`; the member releases everything
     failed      a step failed and will be retried
-    moved       the group is in another place now, in ZooKeeper or on the brokers; the member joins it there
+    moved       the group is in another place now, in ZooKeeper or on the brokers. A `Consumer` joins it there. A
+                `Member` stays out until the group is back; `detail` says whether it was moved, or is being moved
     left        the member has left the group
     """
 
@@ -45,6 +48,7 @@ class EventKind(StrEnum):
     FOREIGN = "foreign"
     MALFORMED = "malformed"
     BACK = "back"
+    DIFFER = "differ"
     RESET = "reset"
     IDLE = "idle"
     FAILED = "failed"

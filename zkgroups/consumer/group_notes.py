@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..core.rebalance.roster import Roster
+from ..core.znodes.offset_sides import OffsetSides, Side
 from ..core.znodes.paths import BROKER_TOPICS, broker_topic
 from ..core.znodes.subscribed_topics import subscribed_topics
-from ..core.znodes.values import Registration, UnreadableNode
+from ..core.znodes.values import Dialect, Registration, UnreadableNode
 from .events import EventKind
 
 _NAMED: Final = 5
@@ -47,3 +48,24 @@ def oddities(roster: Roster) -> dict[EventKind, str]:
     if foreign:
         notes[EventKind.FOREIGN] = "; ".join(f"{dialect}: {few(ids)}" for dialect, ids in sorted(foreign.items()))
     return notes
+
+
+def offsets_elsewhere(own: OffsetSides, roster: Roster) -> dict[EventKind, str]:
+    """Note members that do not find the offsets of this one, or whose offsets this one does not find.
+
+    Where Scala members commit is not visible in ZooKeeper.
+    """
+    sides = {id: _sides(registration) for id, registration in roster.participants.items()}
+    others = [f"{id} ({found})" for id, found in sides.items() if found is not None and not found.suits(own)]
+    if not others:
+        return {}
+    return {EventKind.DIFFER: f"this member commits to {own}, others elsewhere: {few(others)}"}
+
+
+def _sides(registration: Registration) -> OffsetSides | None:
+    match registration.dialect:
+        case Dialect.SCALA:
+            return None
+        case Dialect.PYKAFKA:
+            return OffsetSides(Side.KAFKA)
+    return registration.offsets

@@ -17,17 +17,21 @@ from ..core.rebalance.events import CloseRequested
 from ..core.rebalance.members import Assignor
 from ..core.rebalance.state_machine import RebalanceState
 from ..core.znodes.names import check_instance
+from ..core.znodes.offset_sides import ONLY_ZOOKEEPER
 from ..core.znodes.states import InstanceState
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import Registration, StartAt
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
+from ..zookeeper.ownership.followed_routes import GroupRoutes
 from ..zookeeper.session.registry_context import context_of
 from .any_membership import AnyMembership, GroupPlace
 from .events import MemberStats
+from .followed_group import FollowedGroup
 from .generation import Generation
-from .membership import Membership
+from .member_offsets import MemberOffsets, OffsetsInZooKeeper
+from .membership import Membership, with_short_timeout
 from .options import OnEvent, OnPartitions, Options, Topics, subscription
 from .rebalance_loop import Handed, RebalanceLoop
 from .step_failures import StepFailure
@@ -318,6 +322,10 @@ class Member(BaseMember):
       call `generation.commit`.
     - `max_idle`: release everything if no offset is marked or committed for this long, and join again when the workers
       have ended. Where there is nothing to read, mark the last offset again to show that the worker is alive.
+    - `leaves_on_move`: let `zkgroups migrate switch` move the group to the brokers while this member is registered. The
+      member cannot follow. It commits, releases and leaves, reports `EventKind.MOVED`, and `generations` raises
+      `GroupMovedError`. Call `generations` again to wait until the group is back. Without this option, the group is not
+      moved before the member is stopped.
     - `on_assigned`, `on_revoked`, `on_lost`: called with the frozenset of the partitions that the member has received,
       must release (it still holds them), or no longer holds.
     - `on_event`: called with each `MemberEvent`. All callbacks may be coroutine functions. They run on the
@@ -326,7 +334,7 @@ class Member(BaseMember):
     While no server answers, the member logs a warning, waits, and joins when a server answers. `Registry.connect` does
     not wait for ever: it raises `NotConnectedError` after its `timeout`. The member waits for each answer for at most
     0.3 of the session timeout. A group that is marked by a migration to Kafka-native offsets cannot be joined:
-    `generations` raises `GroupMigratedError`.
+    `generations` raises `GroupMigratedError`, or `GroupMovedError` if it was moved by `zkgroups migrate switch`.
     """
 
     def __init__(
@@ -349,6 +357,7 @@ class Member(BaseMember):
         reconcile_every: float = 5.0,
         auto_commit_every: float | None = None,
         max_idle: float | None = None,
+        leaves_on_move: bool = False,
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
@@ -385,7 +394,8 @@ class Member(BaseMember):
             assignors=known,
             timestamp=datetime.now(UTC).replace(microsecond=0),
         )
-        registration = replace(registration, moves=self._moves)
+        self._leaves = bool(leaves_on_move) and not self._moves
+        registration = replace(registration, moves=self._moves, leaves=self._leaves, offsets=self._sides)
         membership = Membership(
             group,
             None if id is None else check_instance(id),
@@ -395,14 +405,26 @@ class Member(BaseMember):
             partitions=partitions,
             tell=self._tell_changed,
             stats=stats,
+            offsets=self._offsets_of,
         )
         super().__init__(membership, chosen, stats, self._place(membership, registration, chosen, stats))
 
     _moves = False
     """True for a member that follows its group to the brokers. `zkgroups.Consumer` overrides it."""
 
+    _sides = ONLY_ZOOKEEPER
+    """Where its offsets are committed. `zkgroups.Consumer` overrides it."""
+
+    def _offsets_of(self, group: Consumergroup) -> MemberOffsets:
+        """Return the access to the committed offsets. `zkgroups.Consumer` overrides it."""
+        return OffsetsInZooKeeper(group)
+
     def _place(
-        self, _membership: Membership, _registration: Registration, _options: Options, _stats: MemberStats
+        self, membership: Membership, _registration: Registration, _options: Options, _stats: MemberStats
     ) -> GroupPlace | None:
         """Return how to follow the group. `zkgroups.Consumer` overrides it."""
-        return None
+        if not self._leaves:
+            return None
+        routes = GroupRoutes(with_short_timeout(context_of(self.group)), f"member {membership.id}", log)
+        name = self.group.name
+        return FollowedGroup(name, routes, in_zookeeper=membership, on_brokers=None, wake=lambda: self._loop.wake())

@@ -26,8 +26,9 @@ from ..zookeeper.session.registry_context import RegistryContext, context_of
 from ..zookeeper.session.session import Session
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
-from .group_notes import missing_topics, oddities
+from .group_notes import missing_topics, oddities, offsets_elsewhere
 from .group_plan import GroupPlan
+from .member_offsets import MemberOffsets, OffsetsInZooKeeper, Write
 from .recreated_topics import RecreatedTopics
 from .unused_registrations import UnusedRegistrations
 
@@ -70,6 +71,7 @@ class Membership:
         partitions: Callable[[str], Iterable[int]] | None,
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
+        offsets: Callable[[Consumergroup], MemberOffsets] = OffsetsInZooKeeper,
     ) -> None:
         self.group = Consumergroup(group.name, with_short_timeout(context_of(group)))
         self._instance = MemberInstance(self.group.paths, context_of(self.group), id)
@@ -77,6 +79,7 @@ class Membership:
         self._registration = registration
         self._stats = stats
         self._tell = tell
+        self._offsets = offsets(self.group)
         self._observer = GroupObserver(self.group.paths, context_of(self.group), self._hear, partitions)
         self._plan = GroupPlan(self.group, self._instance, self._observer, assignors=assignors, foreign=foreign)
         self._signals = ReleaseSignals()
@@ -129,6 +132,7 @@ class Membership:
 
     def deregister(self) -> None:
         """Release everything and deregister."""
+        self._offsets.leave(frozenset(self._instance.claims))
         self._instance.deregister()
 
     @property
@@ -143,6 +147,7 @@ class Membership:
     def close(self) -> None:
         """Stop watching the group, and free the id in this process."""
         self._observer.close()
+        self._offsets.close()
         self._instance.free_id()
 
     # Planning
@@ -150,6 +155,7 @@ class Membership:
     def look(self) -> GroupLook:
         """Read the group. Compute which partitions this member should have, and who holds them now."""
         self._stats.looks += 1
+        self._offsets.look()
         awaited, self._plan_awaited = self._plan_awaited, False
         roster = self._observer.read_roster(allow_cached=awaited)
         self._ids = [instance.id for instance in roster.instances]
@@ -171,7 +177,11 @@ class Membership:
         self._streams = {**wanted, **mine}
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
         self.await_free(self._signals.without_signal(self.holders))
-        notes = {**missing_topics(self._registration, roster), **oddities(roster)}
+        notes = {
+            **missing_topics(self._registration, roster),
+            **offsets_elsewhere(self._registration.offsets, roster),
+            **oddities(roster),
+        }
         return GroupLook(number, wanted, frozenset(mine), self.holders, notes)
 
     def _holding(
@@ -242,7 +252,9 @@ class Membership:
 
     def release(self, partitions: Partitions) -> None:
         """Release these partitions."""
-        self._instance.release(*sorted(partitions & self._instance.claims.keys()))
+        held = partitions & self._instance.claims.keys()
+        self._offsets.leave(held)
+        self._instance.release(*sorted(held))
 
     def await_free(self, partitions: Partitions) -> None:
         """Watch for the release of these partitions."""
@@ -264,15 +276,15 @@ class Membership:
 
     # Offsets
 
-    def writer(self, partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
-        """Return a function that commits offsets. Its second argument: the committed offsets that may go back."""
-        claims = self._instance.claims_on(partitions)
+    def writer(self, partitions: Partitions) -> Write:
+        """Return a function that commits offsets through the claims on these partitions."""
+        write_fenced = self._offsets.writer(self._instance.claims_on(partitions))
 
         def write(offsets: Offsets, back_from: Offsets) -> None:
             for at in self._topics.outlived.intersection(offsets):
                 raise NotClaimedError(at, "belongs to a topic that was deleted: stop working on it")
             try:
-                claims.commit(offsets, backward=back_from)
+                write_fenced(offsets, back_from)
             except NotRegisteredError as error:
                 first, *others = sorted(offsets)
                 raise NotClaimedError(first, _DEREGISTERED, also=others) from error
@@ -289,7 +301,7 @@ class Membership:
 
     def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
         """Read the committed offsets of these partitions."""
-        return dict(self.group.offsets.fetch_many(sorted(partitions)))
+        return dict(self._offsets.read(partitions))
 
     def topic_zxid(self, topic: str) -> int | None:
         """Return the zxid that created the topic; None if it is not known."""

@@ -54,6 +54,7 @@ from ..deadline import Deadline, uptime
 from ..exceptions import (
     GenerationEndedError,
     GroupMigratedError,
+    GroupMovedError,
     NoPermissionError,
     NotClaimedError,
     OffsetWouldGoBackError,
@@ -148,6 +149,7 @@ class RebalanceLoop:
         self._failed: RequestFailed | None = None  # an event to be received after a pause
         self._withdrawn: Generation | None = None
         self._held_back: Generation | None = None
+        self._told_moving: bool | None = None  # what was last reported about a move of the group
 
     @property
     def generation(self) -> Generation | None:
@@ -382,9 +384,24 @@ class RebalanceLoop:
                 self._receive(WithdrawRequested())
             return
         self._leave_again()
-        if found is not None and not self._left_behind:
+        if found is None:
+            self._stay_away(self._place.away)
+        elif not self._left_behind:
             self._use(found)
             self._receive(JoinRequested())
+
+    def _stay_away(self, error: GroupMovedError | None) -> None:
+        """Tell the caller once why the member is out, and once more when the move has ended."""
+        if error is not None and self._tell_moved(error):
+            self._failures.report(RegisterInstance, error)
+
+    def _tell_moved(self, error: GroupMovedError) -> bool:
+        """Report that the group is moved. Return False if that is known, and on the way back."""
+        if self._told_moving is not None and (error.moving or not self._told_moving):
+            return False
+        self._told_moving = error.moving
+        self._callbacks.event(EventKind.MOVED, detail=str(error))
+        return True
 
     def _cannot_find(self, error: ZkgroupsException) -> None:
         """Try again. A member that is in no group tells the caller, too, if that alone does not help."""
@@ -427,6 +444,8 @@ class RebalanceLoop:
             answer = self._answer(action)
         except GroupMigratedError as error:
             if not self._is_moving():
+                if isinstance(error, GroupMovedError):
+                    self._tell_moved(error)
                 self._fail(action, error)
             else:  # leave first, and then join where it is
                 self._to_receive.extend((WithdrawRequested(), RequestFailed(action.turn)))
@@ -473,7 +492,7 @@ class RebalanceLoop:
     def _register(self, turn: int) -> Event:
         self._left_behind = False
         self.membership.register()
-        self._registered = True
+        self._registered, self._told_moving = True, None
         self._callbacks.event(EventKind.JOINED)
         return Registered(turn)
 

@@ -53,6 +53,11 @@ class Outage:
         self._last: float | None = None
         self._due: dict[int, float] = {}  # by the codes of errors
 
+    @property
+    def begun(self) -> bool:
+        """True while brokers cannot be reached, as far as known."""
+        return self._last is not None
+
     def failed(self, error: KafkaError) -> bool:
         """Note an error. Return whether to report it: the first of its kind, or the first for some time."""
         self._last = now = uptime()

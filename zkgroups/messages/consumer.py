@@ -22,15 +22,16 @@ from .fetch_errors import place
 from .fetcher import Pause
 from .handler_loop import run_handler
 from .handler_options import DeadLetter, Handler, HandlerOptions
-from .loop_delivery import Batch, LoopDelivery, Pace
-from .reading import Reading
+from .loop_delivery import LARGEST_PART, Batch, LoopDelivery, Pace
+from .offset_options import OffsetsIn, SideName, offset_options
+from .reading import SLICE, Reading
 from .stats import ConsumerStats, PartitionStats
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 MOST_FETCHED: Final = 500
-"""The most messages of one fetch. More objects at once would make Python look for garbage all the time."""
+"""The most messages that `consume` returns by default."""
 
 FOREVER: Final = float(threading.TIMEOUT_MAX)
 
@@ -63,6 +64,13 @@ class Consumer:
     - `auto_commit_every`: how often to commit what is finished, in seconds.
     - `commits`: with False, no offset is ever written, and `commit` does nothing. The consumer is still a member, so
       other members do not receive its partitions meanwhile.
+    - `offsets`: where offsets are committed: "zookeeper", "kafka" or "both". The group stays in ZooKeeper. With "both",
+      a commit goes to ZooKeeper first, and then to the brokers.
+    - `truth`: with "both", the side that is read: "zookeeper" or "kafka". The other side has a copy. The consumer
+      reports offsets that differ with `on_event` (`EventKind.DIFFER`), and in the log, with both numbers. An offset
+      never goes back on either side.
+    - `initial`: with "zookeeper", a partition without an offset on the brokers begins at that in ZooKeeper, which is
+      copied. Only if offsets are read from the brokers.
     - `start_at`: where to begin a partition without a committed offset: "earliest" or "latest".
     - `out_of_range`: where to begin if the offset is outside of the log, because the topic was recreated or messages
       were deleted unread: "earliest", "latest" or "error". With "error", the partition stands still.
@@ -79,6 +87,9 @@ class Consumer:
         kafka: str | Mapping[str, Any],
         auto_commit_every: float | None = 5.0,
         commits: bool = True,
+        offsets: OffsetsIn = "zookeeper",
+        truth: SideName | None = None,
+        initial: Literal["zookeeper"] | None = None,
         pattern: str | None = None,
         streams: int = 1,
         include_internal: bool = False,
@@ -99,7 +110,9 @@ class Consumer:
     ) -> None:
         confluent()
         self._automatic = commits and auto_commit_every is not None
-        self._delivery = LoopDelivery(lambda: self._reading.paused(Pause.USER), lambda: self._reading.ends())
+        self._delivery = LoopDelivery(
+            lambda: self._reading.paused(Pause.USER), lambda: self._reading.positions_of_client()
+        )
         self._reading = Reading(
             group,
             topics,
@@ -107,6 +120,7 @@ class Consumer:
             deliverer=self._delivery,
             automatic=self._automatic,
             commits=commits,
+            offsets=offset_options(offsets, truth, initial),
             auto_commit_every=auto_commit_every,
             pattern=pattern,
             streams=streams,
@@ -189,7 +203,7 @@ class Consumer:
         pace = Pace()
         while True:
             try:
-                batch = self._load(Deadline(FOREVER))
+                batch = self._load(None, LARGEST_PART)
             except MemberClosedError:
                 return
             pace.begin()
@@ -222,31 +236,39 @@ class Consumer:
             batch.in_hand = len(found)
             return found
 
-    def _load(self, deadline: Deadline) -> Batch | None:
-        """Finish what was handed out. Return a batch that has messages, or None after the deadline."""
+    def _load(self, deadline: Deadline | None, most: int = MOST_FETCHED) -> Batch | None:
+        """Finish what was handed out. Return a batch that has messages, or None after the deadline, if there is one."""
         self._reader = threading.get_ident()
-        return self._fetch(deadline, left=self._ask())
+        return self._fetch(deadline, left=self._ask(), most=most)
 
     def _ask(self) -> bool:
         """Note that the loop asks for more: what it has received is finished. True if there are fetched messages."""
         if not self._reading.delivers_to(self._delivery):
             self._reading.deliver_to(self._delivery, automatic=self._automatic)  # after a `run` that has raised
-        with self._reading.changed:
+        with self._reading.lock:
             self._delivery.finish()
             left = self._delivery.next_batch() is not None
-            self._reading.changed.notify_all()
+            if self._reading.is_revoking:
+                self._reading.changed.notify_all()
         return left
 
-    def _fetch(self, deadline: Deadline, *, left: bool) -> Batch | None:
-        """Return a batch that has messages, or None after the deadline."""
+    def _fetch(self, deadline: Deadline | None, *, left: bool, most: int = MOST_FETCHED) -> Batch | None:
+        """Return a batch that has messages, or None after the deadline, if there is one."""
+        reading, delivery = self._reading, self._delivery
         if left:
-            self._reading.follow()  # it may have been revoked, or a seek may have made it void
+            reading.follow()  # it may have been revoked, or a seek may have made it void
         while True:
-            with self._reading.changed:
-                if not self._stopping and self._reading.alive and (batch := self._delivery.next_batch()) is not None:
+            if left:
+                with reading.lock:
+                    batch = delivery.next_batch() if not self._stopping and reading.alive else None
+                if batch is not None:
                     return batch
-            if not self._reading.fetch(MOST_FETCHED, deadline.remaining, self._delivery.put) and deadline.passed:
-                return None
+            if deadline is None:
+                left = reading.step(most, SLICE, delivery.put)
+            else:
+                left = reading.fetch(most, deadline.remaining, delivery.put)
+                if not left and deadline.passed:
+                    return None
 
     def run(
         self,
@@ -386,6 +408,7 @@ class Consumer:
         """Hand out no messages of these partitions until `resume`. They stay paused while this consumer keeps them."""
         for at in partitions:
             self._reading.check_held(check_at(at))
+        self._delivery.has_paused = True
         self._reading.pause(partitions, Pause.USER)
         self._cut()
 

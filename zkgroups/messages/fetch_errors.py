@@ -66,14 +66,18 @@ class ErrorReports:
         self._member = member
         self._waiting: list[_Report] = []
         self._outage = Outage()
+        self.pending = False
+        """True if something is to be reported, perhaps the end of an outage."""
 
     def client_failed(self, error: KafkaError) -> None:
         """Note an error that concerns no partition. The client tries again by itself, many times a second."""
+        self.pending = True
         if self._outage.failed(error):
             self._waiting.append(_Report(_REACH, UnreachableError(error.str()), frozenset()))
 
     def partition_failed(self, at: TopicPartition, error: ZkgroupsException) -> None:
         """Note an error of a partition."""
+        self.pending = True
         self._waiting.append(_Report(f"read {at}", error, frozenset({at})))
 
     def report(self) -> None:
@@ -90,3 +94,4 @@ class ErrorReports:
         """Note a fetch, and whether brokers have answered it. Report the end of an outage."""
         if self._outage.ended(answered=answered):
             self._member.can(_REACH)
+        self.pending = self._outage.begun

@@ -46,6 +46,11 @@ class FetchedPartitions:
         return not (self._fetcher.in_use or self._ranges.awaited)
 
     @property
+    def settled(self) -> bool:
+        """True if partitions are fetched, and none waits for an answer, or has had an error lately."""
+        return not self.idle and not self._ranges.awaited and not self._standing.errors
+
+    @property
     def errors(self) -> Mapping[TopicPartition, ZkgroupsException]:
         """The error of each partition that cannot be read now. The caller holds the lock."""
         return self._standing.errors

@@ -25,6 +25,9 @@ _FEW: Final = 50
 """Up to so many partitions, it is faster to ask the client for their positions than to look at each message."""
 
 
+_NONE: Final[frozenset[TopicPartition]] = frozenset()
+
+
 class Pause(Enum):
     """Why a partition is not fetched. It is fetched again when no reason is left."""
 
@@ -58,6 +61,7 @@ class Fetcher:
             raise InvalidOptionError("kafka", ..., f"confluent-kafka refuses the settings: {reason(error)}") from error
         self._assigned: set[TopicPartition] = set()
         self._pauses: dict[TopicPartition, set[Pause]] = {}
+        self._places: tuple[list[TopicPartition], list[Any]] | None = None  # what is assigned, and for the client
         self._paused: set[TopicPartition] = set()  # as the client knows them
         self._pauses_changed = False
         self._log_ends: dict[TopicPartition, int] = {}
@@ -85,6 +89,7 @@ class Fetcher:
             self.unassign(positions)
             self._client.incremental_assign([self._partition(*at, offset) for at, offset in positions.items()])
             self._assigned |= positions.keys()
+            self._places = None
             self._pauses_changed = True
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -94,6 +99,7 @@ class Fetcher:
                 self._client.resume(self._named(known & self._paused))  # otherwise it is still paused in its next life
                 self._client.incremental_unassign(self._named(known))
                 self._assigned -= known
+                self._places = None
                 self._paused -= known
                 for at in known:
                     self._log_ends.pop(at, None)
@@ -134,6 +140,8 @@ class Fetcher:
 
     def paused(self, why: Pause) -> frozenset[TopicPartition]:
         """Return the partitions that are paused for this reason."""
+        if not self._pauses:
+            return _NONE
         with self._lock:
             return frozenset(at for at, reasons in self._pauses.items() if why in reasons)
 
@@ -143,7 +151,9 @@ class Fetcher:
             self._reader = threading.get_ident()
             if self._pauses_changed:
                 self._carry_out_pauses()
-            found = self._consume(most, timeout)
+            found: list[Message] = self._client.consume(most, 0.0)
+            if timeout and not found:
+                found = self._wait(most, timeout)
             if (now := uptime()) >= self._look_at:
                 partitions = self.assigned
                 self._note_log_ends(partitions)
@@ -151,24 +161,24 @@ class Fetcher:
                 self._look_at = now + _LOOK if all_known else now
             return found
 
-    def _consume(self, most: int, timeout: float) -> list[Message]:
-        found: list[Message] = self._client.consume(most, 0.0)
-        if found or not timeout:
-            return found
+    def _wait(self, most: int, timeout: float) -> list[Message]:
         first = self._client.poll(timeout)  # `consume` would wait until it has all
         if first is None:
             return []
         return [first, *(self._client.consume(most - 1, 0.0) if most > 1 else ())]
 
-    def positions(self) -> dict[TopicPartition, int] | None:
-        """Return the offset after the last message that `fetch` has returned of each partition. Only by its thread.
+    def positions(self) -> tuple[list[TopicPartition], list[Any]] | None:
+        """Return the fetched partitions, and the client's position of each. Only for the thread that fetches.
 
         None if looking at the messages is faster.
         """
         if len(self._assigned) > _FEW:
             return None
-        found = self._client.position(self._named(self._assigned))
-        return {TopicPartition.checked(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+        if self._places is None:
+            places = sorted(self._assigned)
+            self._places = places, self._named(places)
+        places, named = self._places
+        return places, self._client.position(named)
 
     def log_end(self, at: TopicPartition) -> int | None:
         """Return the log end as of the last fetch; for other threads, of the last second. None if it is not known."""

@@ -5,21 +5,32 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..consumer.any_membership import GroupPlace
-from ..consumer.events import MemberStats
+from ..consumer.events import EventKind, MemberStats
+from ..consumer.followed_group import FollowedGroup
 from ..consumer.generation import Generation
 from ..consumer.member import Member
+from ..consumer.member_offsets import MemberOffsets
 from ..consumer.membership import Membership, with_short_timeout
 from ..consumer.options import Options
 from ..consumer.rebalance_loop import Handed
+from ..core.znodes.offset_sides import ONLY_ZOOKEEPER, Side
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import Registration
+from ..zookeeper.group import Consumergroup
 from ..zookeeper.ownership.followed_routes import GroupRoutes
 from ..zookeeper.session.registry_context import context_of
-from .followed_group import FollowedGroup
+from .broker_copy import BrokerCopy
+from .broker_offsets import BrokerOffsets
 from .native_membership import NativeMembership
+from .offset_options import OffsetOptions
+from .offsets_on_brokers import OffsetsOnBrokers, OffsetsWithCopy
+from .side_reports import SideReports
+from .zookeeper_copy import ZooKeeperCopy
+
+_COPY: Final = "copy offsets to the brokers"
 
 log = logging.getLogger("zkgroups.consumer")
 
@@ -36,10 +47,15 @@ class FollowedMember(Member):
         begun: Callable[[Generation], object],
         news: Callable[[], object],
         settings: Mapping[str, Any],
+        offsets: OffsetOptions,
+        commits: bool,
         await_callback: Callable[[Any], object] | None = None,
         **options: Any,
     ) -> None:
         self._settings = settings
+        self._offset_options = offsets
+        self._sides = offsets.sides
+        self._commits = commits
         self._begun = begun
         self._news = news
         self._other_wait = await_callback
@@ -69,6 +85,22 @@ class FollowedMember(Member):
         return FollowedGroup(
             group, routes, in_zookeeper=membership, on_brokers=on_brokers, wake=lambda: self._loop.wake()
         )
+
+    def _offsets_of(self, group: Consumergroup) -> MemberOffsets:
+        sides, writes = self._sides, self._commits
+        if sides == ONLY_ZOOKEEPER:
+            return super()._offsets_of(group)
+        brokers = BrokerOffsets(self._settings, group.name, context_of(group).timeout)
+        reports = SideReports(
+            sides.truth,
+            differ=lambda at, text: self._loop._callbacks.event(EventKind.DIFFER, at, text),
+            cannot=lambda error, at: self.cannot(_COPY, error, at),
+            can=lambda: self.can(_COPY),
+        )
+        if sides.truth is Side.ZOOKEEPER:
+            return OffsetsWithCopy(group, BrokerCopy(brokers, reports, writes=writes))
+        copy = ZooKeeperCopy(group, reports, writes=writes) if sides.both else None
+        return OffsetsOnBrokers(group, brokers, copy, initial=self._offset_options.initial, writes=writes)
 
     def _offer(self, found: Handed) -> None:
         if isinstance(found, Generation):

@@ -69,12 +69,6 @@ class HeldPartitions:
             self.deliverer.assign(at, position)
             self._starts[at] = position
 
-    def note_ends(self, ends: Iterable[TopicPartition], received: Iterable[TopicPartition | None]) -> None:
-        """Note the partitions whose log has ended, after messages of other ones were received."""
-        if self.ends:
-            self.ends.difference_update(received)
-        self.ends.update(ends)
-
     def forget_position(self, at: TopicPartition) -> None:
         """Forget how far a partition is finished, before it begins elsewhere."""
         self.deliverer.forget([at])

@@ -6,10 +6,10 @@ batch only knows how many of its messages were handed out. Offsets are worked ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import length_hint, methodcaller
-from typing import TYPE_CHECKING, Final
+from operator import attrgetter, length_hint, methodcaller
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from ..core.znodes.topic_partition import TopicPartition, known_partition
 from ..deadline import uptime
@@ -22,10 +22,25 @@ Partitions = frozenset[TopicPartition]
 _BRIEF: Final = 0.002
 """In seconds: how long the loop may take for messages that it cannot be asked to leave out any more."""
 
-_LARGEST_PART: Final = 250
+LARGEST_PART: Final = 650
+"""The most messages that a loop is given at once. More new objects would make Python look for garbage each time."""
+
+_NOTHING: Final[Iterator[Message]] = iter(())
+
+
+class Position(Protocol):
+    """A position of the client."""
+
+    offset: int
+    """The offset after the last message that was fetched; negative before the first one."""
+
+
+Ends: TypeAlias = "tuple[Sequence[TopicPartition], Sequence[Position]]"
+"""Partitions, and the position of each. Offsets are looked up when they are needed."""
 
 _topic_of: Final = methodcaller("topic")
 _partition_of: Final = methodcaller("partition")
+_offset_of: Final = attrgetter("offset")
 
 
 @dataclass(slots=True, eq=False)
@@ -44,10 +59,10 @@ class Batch:
     """How many of the received messages, the last ones, are not finished."""
     cut: bool = False
     """True if no more messages may be given: ask for another batch."""
-    ends: Mapping[TopicPartition, int] | None = None
-    """The offset after the last message of each partition, if known. Looking at all messages takes longer."""
+    ends: Ends | None = None
+    """The positions of all partitions after these messages, if known. Looking at all messages takes longer."""
     part: list[Message] = field(default_factory=list)
-    iterator: Iterator[Message] = field(default_factory=lambda: iter(()))
+    iterator: Iterator[Message] = _NOTHING
 
     def give(self, most: int) -> Iterator[Message] | None:
         """Give the loop the next messages. None if there are none, or if the batch was cut."""
@@ -70,21 +85,18 @@ class Batch:
 
     def withdraw(self) -> None:
         """Take the rest of the part back. Only for the thread of the loop."""
-        self.given, self.iterator = self.handed, iter(())
-        self.part.clear()  # ends the iterator that the loop has
-
-    def handed_out(self) -> Iterable[tuple[TopicPartition, int]]:
-        """Return the offset after the last message of each partition that was handed out."""
-        if self.ends is not None and self.given == len(self.messages):
-            return self.ends.items()
-        return _ends(self.messages[: self.given])
+        if left := length_hint(self.iterator):
+            self.given = max(self.given - left, 0)
+            self.part.clear()  # ends the iterator that the loop has
+        self.iterator = _NOTHING
 
 
 class Pace:
     """How many messages to give a loop at once: one, or more if it needs no more than `_BRIEF` for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, largest: int = LARGEST_PART) -> None:
         self.size = 1
+        self._largest = largest
         self._began = uptime()
 
     def begin(self) -> None:
@@ -94,26 +106,26 @@ class Pace:
     def end(self) -> None:
         """Note that the loop has asked for the next part, and begins with it."""
         now = uptime()
-        self.size = min(2 * self.size, _LARGEST_PART) if now - self._began < _BRIEF / 2 else max(self.size // 4, 1)
+        self.size = min(2 * self.size, self._largest) if now - self._began < _BRIEF / 2 else max(self.size // 4, 1)
         self._began = now
 
 
 class LoopDelivery:
     """Implements `Deliverer` for a loop. The caller holds the lock of `Reading`, except where noted in `Batch`.
 
-    `paused` returns the partitions that the caller has paused. `ends` may return the offset after the last message of
-    each partition that was fetched.
+    `paused` returns the partitions that the caller has paused. `positions` returns the positions of the client, see
+    `Ends`; None if looking at all messages of a batch takes less time.
     """
 
-    def __init__(
-        self,
-        paused: Callable[[], Partitions],
-        ends: Callable[[], Mapping[TopicPartition, int] | None] = lambda: None,
-    ) -> None:
+    def __init__(self, paused: Callable[[], Partitions], positions: Callable[[], Ends | None] = lambda: None) -> None:
         self._paused = paused
-        self._ends = ends
+        self.has_paused = False
+        """True after the caller has paused a partition: until then, none is paused."""
+        self._positions = positions
         self._batch: Batch = Batch([])
-        self._finished: dict[TopicPartition, int] = {}  # without what was handed out from the current batch
+        self._known: dict[TopicPartition, int] = {}  # how far each is finished, without the current batch and `_newer`
+        self._newer: Ends | None = None  # how far all are finished, without the current batch
+        self._total: int | None = None  # the sum of the client's positions, if they are those after the current batch
         self._revoked: set[TopicPartition] = set()  # the rest of these is not handed out
         self._restarted: set[TopicPartition] = set()  # the current batch does not count for these
         self._aside: dict[TopicPartition, list[Message]] = {}  # fetched messages of paused partitions
@@ -129,7 +141,7 @@ class LoopDelivery:
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out no more messages of these partitions."""
         self._revoked.update(partitions)
-        self._batch.cut = True
+        self._batch.cut, self._total = True, None
 
     def is_busy(self, partitions: Partitions) -> bool:
         """True while the loop has messages of these partitions in hand."""
@@ -157,7 +169,7 @@ class LoopDelivery:
         for at in gone:
             self._finished.pop(at, None)
             self._aside.pop(at, None)
-        self._batch.cut = True
+        self._batch.cut, self._total = True, None
 
     # For the loop
 
@@ -172,20 +184,28 @@ class LoopDelivery:
         batch.withdraw()
         batch.given = max(batch.given - batch.in_hand, 0)
         self._settle(batch)
-        self._batch = Batch([])
+        self._batch, self._total = Batch([]), None
 
     def put(self, messages: list[Message]) -> None:
         """Add messages, in the order of the log for each partition."""
-        self._renew(self._sorted_out(self._rest()) + messages)
-        self._batch.ends = self._proved(self._ends())
+        if self._batch.messages or self._batch.cut or self.has_paused:
+            self._renew(self._sorted_out(self._rest()) + messages)
+        else:
+            self._batch = Batch(messages)
+        self._batch.ends = self._proved(len(messages))
 
     def next_batch(self) -> Batch | None:
         """Return the batch to hand out from; None if more messages must be fetched."""
         batch = self._batch
-        if batch.cut or batch.given == len(batch.messages):  # free the messages before others are fetched
+        if batch.cut:
             self._renew(self._sorted_out(self._rest()))
-            batch = self._batch
-        return batch if batch.given < len(batch.messages) else None
+        elif batch.given < len(batch.messages):
+            return batch
+        elif batch.messages:  # free them before others are fetched
+            self._settle(batch)
+            self._batch = Batch([])
+            return None
+        return self._batch if self._batch.messages else None
 
     def handed_out(self, partitions: Partitions) -> Mapping[TopicPartition, int]:
         """Return the offset after the last message of each partition that was handed out, finished or not."""
@@ -204,21 +224,41 @@ class LoopDelivery:
 
     # Offsets
 
-    def _proved(self, ends: Mapping[TopicPartition, int] | None) -> Mapping[TopicPartition, int] | None:
-        """Return these offsets if they are those after the current batch. Otherwise None.
+    @property
+    def _finished(self) -> dict[TopicPartition, int]:
+        """How far each partition is finished, without the current batch."""
+        if self._newer is not None:
+            places, positions = self._newer
+            for at, position in zip(places, positions, strict=True):
+                if at in self._known and position.offset >= 0:
+                    self._known[at] = position.offset
+            self._newer = None
+        return self._known
 
-        They are if they are as many steps away as the batch has messages. A step has at most one message, so messages
-        that were put aside or dropped, and gaps in the log, make the steps more than the messages.
+    def _proved(self, new: int) -> Ends | None:
+        """Return the positions of the client if they are those after the current batch. Otherwise None.
+
+        If they were for the last batch, they are again if they have moved by as many steps as messages have come. A
+        step has at most one message, so messages that were put aside or dropped, and gaps in the log, make the steps
+        more than the messages. After those, compare the positions with the messages.
         """
-        if ends is None:
+        if (found := self._positions()) is None:
             return None
-        moved = {at: end for at, end in ends.items() if end != self._finished.get(at, end)}
-        steps = [end - self._finished[at] for at, end in moved.items()]
-        return moved if min(steps, default=1) > 0 and sum(steps) == len(self._batch.messages) else None
+        total = sum(map(_offset_of, found[1]))
+        proved = self._total is not None and total - self._total == new
+        self._total = total if proved or self._agrees(found) else None
+        return found if self._total is not None else None
+
+    def _agrees(self, found: Ends) -> bool:
+        """Return whether these are the positions after the current batch. Before its first message, one is negative."""
+        positions = {at: position.offset for at, position in zip(*found, strict=True)}
+        after = self._after(frozenset(self._finished), len(self._batch.messages))
+        return all(at in positions and (positions[at] == offset or positions[at] < 0) for at, offset in after.items())
 
     def _after(self, partitions: Partitions, count: int) -> dict[TopicPartition, int]:
         """Return the positions after the first messages of the current batch."""
-        found = {at: self._finished[at] for at in partitions & self._finished.keys()}
+        finished = self._finished
+        found = {at: finished[at] for at in partitions & finished.keys()}
         for at, offset in _ends(self._batch.messages[: max(count, 0)]):
             if at in found and at not in self._restarted:
                 found[at] = offset
@@ -226,9 +266,13 @@ class LoopDelivery:
 
     def _settle(self, batch: Batch) -> None:
         """Count what was handed out from a batch that is replaced."""
-        for at, offset in batch.handed_out():
-            if at in self._finished and at not in self._restarted:
-                self._finished[at] = offset
+        if batch.ends is not None and batch.given == len(batch.messages) and not self._restarted:
+            self._newer = batch.ends
+        elif batch.given:
+            finished = self._finished
+            for at, offset in _ends(batch.messages[: batch.given]):
+                if at in finished and at not in self._restarted:
+                    finished[at] = offset
         self._count += batch.given
 
     def _rest(self) -> list[Message]:
@@ -245,9 +289,10 @@ class LoopDelivery:
         self._revoked.clear()
         self._restarted.clear()
         paused = self._paused()
-        free = [at for at in self._aside if at not in paused]
-        messages = [message for at in free for message in self._aside.pop(at)] + messages
-        if paused:
+        if paused or self._aside:
+            self._total = None
+            free = [at for at in self._aside if at not in paused]
+            messages = [message for at in free for message in self._aside.pop(at)] + messages
             messages = [message for message in messages if not self._put_aside(message, paused)]
         self._batch = Batch(messages)
 

@@ -19,6 +19,7 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NotClaimedError, NotConnectedError, OutcomeUnknownError
 from .client_settings import confluent, reason
+from .commit_errors import TAKEN, not_read, refused_to_member
 
 log = logging.getLogger("zkgroups.consumer")
 
@@ -30,8 +31,6 @@ _POLL: Final = 0.02
 
 _FIRST_JOIN: Final = 10.0
 """In seconds: how long to wait for the answer to the first join before leaving."""
-
-_TAKEN: Final = "was given to another member on the brokers: stop working on it"
 
 
 class NativeClient:
@@ -63,8 +62,6 @@ class NativeClient:
             self._client = kafka.Consumer(dict(settings))
         except (kafka.KafkaException, TypeError, ValueError) as error:
             raise InvalidOptionError("kafka", ..., f"confluent-kafka refuses the settings: {reason(error)}") from error
-        self._taken = _taken_codes(kafka.KafkaError)
-        self._unknown = _unknown_codes(kafka.KafkaError)
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._leaving = False
         self._first_join = False  # True while the brokers have not answered it
@@ -89,16 +86,17 @@ class NativeClient:
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the committed offset of each partition; None without one."""
-        wanted = [self._kafka.TopicPartition(*at) for at in partitions]
+        chosen = list(partitions)
+        wanted = [self._kafka.TopicPartition(*at) for at in chosen]
         if not wanted:
             return {}
         try:
             found = self._call(lambda: self._client.committed(wanted, timeout=self._timeout))
         except self._kafka.KafkaException as error:
-            raise NotConnectedError(f"the brokers have not returned committed offsets: {reason(error)}") from error
+            raise not_read(error.args[0], chosen[0]) from error
         for each in found:
             if each.error is not None:
-                raise NotConnectedError(f"{each.topic}/{each.partition}: its committed offset: {each.error.str()}")
+                raise not_read(each.error, _place(each))
         return {_place(each): each.offset if each.offset >= 0 else None for each in found}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, assignment: int) -> None:
@@ -112,25 +110,18 @@ class NativeClient:
         def commit() -> Any:
             if self.lost or self.assignments != assignment:
                 first, *others = sorted(offsets)
-                raise NotClaimedError(first, _TAKEN, also=others)
+                raise NotClaimedError(first, TAKEN, also=others)
             return self._client.commit(offsets=wanted, asynchronous=False)
 
         try:
             done = self._call(commit)
         except self._kafka.KafkaException as error:
-            raise self._refusal(error.args[0], sorted(offsets)) from error
+            raise refused_to_member(error.args[0], sorted(offsets)) from error
         except NotConnectedError as error:
             raise OutcomeUnknownError(f"the brokers have not answered a commit: {error}") from error
         for each in done:
             if each.error is not None:
-                raise self._refusal(each.error, [_place(each)])
-
-    def _refusal(self, error: Any, partitions: Sequence[TopicPartition]) -> Exception:
-        first, *others = partitions
-        if error.code() in self._taken:
-            return NotClaimedError(first, _TAKEN, also=others)
-        text = f"{first}: the brokers did not accept a commit: {error.str()}"
-        return OutcomeUnknownError(text) if error.code() in self._unknown else NotConnectedError(text)
+                raise refused_to_member(each.error, [_place(each)])
 
     def close(self, timeout: float) -> bool:
         """Leave the group. Return False if that takes longer than the timeout: it goes on in the background."""
@@ -222,21 +213,3 @@ class NativeClient:
 
 def _place(each: Any) -> TopicPartition:
     return TopicPartition(each.topic, each.partition)
-
-
-def _taken_codes(error: Any) -> frozenset[int]:
-    """The errors of a commit after which another member may have the partitions."""
-    return frozenset(
-        {
-            error.ILLEGAL_GENERATION,
-            error.UNKNOWN_MEMBER_ID,
-            error.REBALANCE_IN_PROGRESS,
-            error.FENCED_INSTANCE_ID,
-            error._ASSIGNMENT_LOST,
-        }
-    )
-
-
-def _unknown_codes(error: Any) -> frozenset[int]:
-    """The errors of a commit that may have been carried out."""
-    return frozenset({error.REQUEST_TIMED_OUT, error._TIMED_OUT, error._TRANSPORT, error._IN_PROGRESS})

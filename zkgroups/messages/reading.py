@@ -11,16 +11,17 @@ are fetched on, and their finished messages are committed through the next gener
 from __future__ import annotations
 
 import logging
+import math
+import os
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..consumer.generation import Generation
 from ..consumer.options import OnPartitions, check_callback
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import UnreadableNode
-from ..deadline import Deadline
+from ..deadline import Deadline, uptime
 from ..exceptions import (
     GenerationEndedError,
     MemberClosedError,
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 log = logging.getLogger("zkgroups.consumer")
+
+_MOMENT: Final = 0.001
+"""In seconds: how often to ask at most whether the claims are certain. A fast loop asks for messages more often."""
 
 SLICE: Final = 0.05
 """In seconds: how soon the reader notices a new generation, or a call of `wake`, while no messages come."""
@@ -71,6 +75,8 @@ class Reading:
         self.changed = threading.Condition(self.lock)
         self.client_settings = dict(settings)
         self.handler_stats: Callable[[], HandlerStats] | None = None
+        self.is_revoking = False
+        """True while the member's thread waits for messages under way. Notify `changed` when they have finished."""
         self._commits = commits
         self._on_revoked = on_revoked
         self._on_lost = on_lost
@@ -79,6 +85,7 @@ class Reading:
             *arguments,
             begun=self._begun,
             settings=self.client_settings,
+            commits=commits,
             news=self._news,
             on_revoked=self._revoked,
             on_lost=self._lost,
@@ -92,6 +99,9 @@ class Reading:
         self._error_of = confluent().Message.error
         self._torn = False  # True after an exception, such as Ctrl-C, in the middle of a step
         self._woken = False
+        self._pid = os.getpid()
+        self._alive_at = -math.inf  # when the claims were last found to be certain
+        self._is_up_to_date = False  # True while `follow` has nothing to do; other threads take it back
 
     # Life
 
@@ -104,9 +114,9 @@ class Reading:
         self.member.start()
 
     def close(self, *, leave: bool = True) -> None:
-        """Leave the group, then close the client."""
+        """Leave the group, then close the client. In a fork do nothing: it does not have the client's threads."""
         self.member.close(leave=leave)
-        if self._clients is not None:
+        if self._clients is not None and self._pid == os.getpid():
             self._clients.close()
             self._clients = None
 
@@ -116,6 +126,7 @@ class Reading:
             if self._current is not None:
                 self._current._mark_finished()  # so that it is committed, even if nothing is fetched any more
             self._held.deliver_to(deliverer, automatic=automatic)
+            self._is_up_to_date = False
 
     def delivers_to(self, deliverer: Deliverer) -> bool:
         """True if this deliverer has the messages."""
@@ -123,8 +134,13 @@ class Reading:
 
     @property
     def alive(self) -> bool:
-        """True while all claims are certain to be held."""
-        return self.member.alive
+        """True while all claims are certain to be held, as of the last moment."""
+        now = uptime()
+        if now - self._alive_at > _MOMENT:
+            if not self.member.alive:
+                return False
+            self._alive_at = now
+        return True
 
     @property
     def _open(self) -> _Clients:
@@ -139,6 +155,7 @@ class Reading:
         with self.changed:
             self._held.replace(frozenset(generation.partitions))
             self._current = generation
+            self._is_up_to_date = False
             generation._mark_from(self.finished)
             if not self._commits:
                 generation._write_nothing()
@@ -153,7 +170,9 @@ class Reading:
         """Wait until the messages of these partitions that are under way have finished. They are still held."""
         with self.changed:
             self._held.revoke(partitions)
+            self.is_revoking = True
             finished = self.changed.wait_for(lambda: not self._held.deliverer.is_busy(partitions), self.release_timeout)
+            self.is_revoking = False
             if not finished:
                 self._held.deliverer.give_up(partitions)
         if not finished:
@@ -169,6 +188,7 @@ class Reading:
 
     def _news(self) -> None:
         with self.changed:
+            self._is_up_to_date = False
             self.changed.notify_all()
 
     # The reader
@@ -179,15 +199,20 @@ class Reading:
         Return False if none have come after the timeout, or after `wake`. Raise `MemberClosedError` after the member
         has left, and the errors of the member, which goes on: call this again.
         """
-        self.start()
         deadline = Deadline(timeout)
         while True:
-            self.follow(min(SLICE, deadline.remaining))
-            if self._fetch_once(most, min(SLICE, deadline.remaining), take):
+            if self.step(most, min(SLICE, deadline.remaining), take):
                 return True
             if deadline.passed or self._woken:
                 self._woken = False
                 return False
+
+    def step(self, most: int, timeout: float, take: Callable[[list[Message]], object]) -> bool:
+        """Do what `fetch` does, but wait no longer than `SLICE`."""
+        if self._clients is None:
+            self.start()
+        self.follow(timeout)
+        return self._fetch_once(most, timeout, take)
 
     def wake(self) -> None:
         """Let the reader return from `fetch` soon."""
@@ -195,36 +220,48 @@ class Reading:
 
     def follow(self, patience: float = 0.0) -> None:
         """Take over the current generation. Wait for one if there is nothing to fetch."""
-        fetched = self._open.partitions
-        self.member.next_generation(patience if fetched.idle else 0.0)  # raises the errors of the member
-        with self._whole_step():
-            with self.changed:
-                generation = self._current
-                if generation is None or generation.over:
-                    return
-                if generation is not self._followed:
-                    fetched.take_over(generation)
-                    self._followed = generation
-                if self._held.seeks:
-                    fetched.move()
-                fetched.try_again()
-            fetched.begin_answered(generation)
-            fetched.note_recovered()
-        self._reports.report()
+        if self._is_up_to_date and not self._torn and self._followed is not None and not self._followed.over:
+            return  # called for each batch, so it must cost little if nothing has changed
+        done = False
+        self._is_up_to_date = True  # first: it may be taken back meanwhile
+        try:
+            done = self._catch_up(patience)
+        finally:
+            if not done:
+                self._is_up_to_date = False
 
-    @contextmanager
-    def _whole_step(self) -> Iterator[None]:
-        """If the last step was not completed, because Ctrl-C or a signal handler raised an exception, mend it first.
+    def _catch_up(self, patience: float) -> bool:
+        """Return True if nothing is left to do before the next change."""
+        fetched = self._open.partitions
+        news = self.member.next_generation(patience if fetched.idle else 0.0)  # raises the errors of the member
+        if self._torn:
+            self._mend()
+        self._torn = True
+        with self.changed:
+            generation = self._current
+            if generation is None or generation.over:
+                self._torn = False
+                return False
+            if generation is not self._followed:
+                fetched.take_over(generation)
+                self._followed = generation
+            if self._held.seeks:
+                fetched.move()
+            fetched.try_again()
+        fetched.begin_answered(generation)
+        fetched.note_recovered()
+        self._torn = False
+        self._reports.report()
+        return news is None and fetched.settled
+
+    def _mend(self) -> None:
+        """The last step was not completed, because Ctrl-C or a signal handler raised an exception. Take over again.
 
         Messages that were fetched but not taken are fetched again.
         """
-        if self._torn:
-            with self.changed:
-                self._followed = None  # take over everything again
-                self._open.partitions.begin_again()
-        self._torn = True
-        yield
-        self._torn = False
+        with self.changed:
+            self._followed = None
+            self._open.partitions.begin_again()
 
     def _fetch_once(self, most: int, timeout: float, take: Callable[[list[Message]], object]) -> bool:
         if not self.alive:
@@ -232,26 +269,39 @@ class Reading:
                 self.changed.wait(timeout)
             return False  # messages that are fetched now could not be committed
         clients = self._open
-        with self._whole_step():
-            found = clients.fetcher.fetch(most, timeout)
-            fetched = sorted_out(found) if any(map(self._error_of, found)) else Fetched(found)
-            with self.changed:
-                gone, messages = self._held.gone, fetched.messages
-                if gone:
-                    messages = [message for message in messages if place(message) not in gone]
-                self._held.note_ends(fetched.ends, map(place, messages))
-                if messages:
-                    take(messages)
-                for at in fetched.failed.keys() - gone:
-                    clients.partitions.stop(at, fetched.failed[at])
-        for error in fetched.of_client:
-            self._reports.client_failed(error)
-        self._reports.fetched(answered=bool(messages or fetched.ends))
-        self._reports.report()
+        if self._torn:
+            self._mend()
+        self._torn = True  # until the end of the step
+        messages = clients.fetcher.fetch(most, timeout)
+        fetched = sorted_out(messages) if any(map(self._error_of, messages)) else None
+        with self.lock:
+            if fetched is not None:
+                messages = fetched.messages
+            if gone := self._held.gone:
+                messages = [message for message in messages if place(message) not in gone]
+            if messages:
+                if self._held.ends:
+                    self._held.ends.difference_update(map(place, messages))
+                take(messages)
+            if fetched is not None:
+                self._note_errors(fetched)
+        self._torn = False
+        if self._reports.pending:
+            self._reports.fetched(answered=bool(messages or (fetched is not None and fetched.ends)))
+            self._reports.report()
         return bool(messages)
 
-    def ends(self) -> Mapping[TopicPartition, int] | None:
-        """Return the offsets after all messages that were fetched. Only in `take`. None: look at the messages."""
+    def _note_errors(self, fetched: Fetched) -> None:
+        """Note ends of logs, and stop partitions with errors. The caller holds the lock."""
+        self._held.ends.update(fetched.ends)
+        for at in fetched.failed.keys() - self._held.gone:
+            self._open.partitions.stop(at, fetched.failed[at])
+            self._is_up_to_date = False
+        for error in fetched.of_client:
+            self._reports.client_failed(error)
+
+    def positions_of_client(self) -> tuple[list[TopicPartition], list[Any]] | None:
+        """Return the positions after all messages that were fetched. Only in `take`. None: look at the messages."""
         return self._open.fetcher.positions()
 
     # Any thread
@@ -295,6 +345,7 @@ class Reading:
         with self.changed:
             self.check_held(at)
             self._held.seek(at, offset)
+            self._is_up_to_date = False
 
     def pause(self, partitions: Iterable[TopicPartition], why: Pause) -> None:
         """Do not fetch these partitions until all reasons are taken back. A released partition forgets its reasons."""

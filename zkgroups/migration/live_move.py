@@ -28,16 +28,20 @@ from ..core.kafka_values import NativeOffset
 from ..core.migration.changes_since_plan import member_obstacles
 from ..core.migration.live_move_rules import (
     apply_problem,
+    members_that_stay_out,
     offsets_to_return,
     other_members,
     plan_problem,
     return_problem,
     some,
+    truth_problem,
+    truths,
     verify_problem,
 )
 from ..core.migration.obstacles import texts
 from ..core.migration.plan_rows import PlanRow
 from ..core.znodes.group_route import RouteState
+from ..core.znodes.offset_sides import Side as Side
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import ConflictError, GroupNotFoundError, RefusedError, UnavailableError
 from ..kafka import Brokers
@@ -56,13 +60,6 @@ from .verify import verify_groups
 PATIENCE: Final = 90.0
 """In seconds: longer than the usual session timeouts of clients and gateways."""
 _POLL: Final = 0.1
-
-
-class Side(StrEnum):
-    """Where a group has its members and its offsets."""
-
-    KAFKA = "kafka"
-    ZOOKEEPER = "zookeeper"
 
 
 class MoveOutcome(StrEnum):
@@ -87,13 +84,17 @@ class MoveStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """The result of a move, with the number of members before it, and of offsets that were copied."""
+    """The result of a move, with the number of members before it, and of offsets that were copied.
+
+    `stay_out`: the members that leave, and do not join on the brokers.
+    """
 
     group: str
     to: Side
     outcome: MoveOutcome
     members: int = 0
     offsets: int = 0
+    stay_out: Sequence[str] = ()
 
 
 def move_live(
@@ -134,6 +135,8 @@ class _LiveMove:
         self._found = read_route(self._context, group)
         route = self._found.route
         self._plan = f"live-{uuid.uuid4().hex[:12]}" if route is None else route.plan
+        self._truth = None if route is None else route.truth
+        self._stay_out: dict[str, None] = {}
 
     def run(self, to: Side, *, execute: bool) -> MoveResult:
         state = self._found.state
@@ -174,11 +177,12 @@ class _LiveMove:
     def _move_to_kafka(self, *, execute: bool) -> MoveResult:
         self._require_group()
         members = self._registered()
-        self._refuse_if(plan_problem(rows := self._planned(), members_leave=True))
+        rows = self._planned()
+        self._refuse_if(plan_problem(rows, members_leave=True))
         self._refuse_if(self._native_members_problem())
         offsets = sum(row.is_commit for row in rows)
         if not execute:
-            return MoveResult(self._group, Side.KAFKA, MoveOutcome.WOULD_MOVE, len(members), offsets)
+            return MoveResult(self._group, Side.KAFKA, MoveOutcome.WOULD_MOVE, len(members), offsets, [*self._stay_out])
         if self._found.state is None:
             self._change(RouteState.MOVING_TO_KAFKA)
         self._on_step(MoveStep.BEGUN)
@@ -188,7 +192,7 @@ class _LiveMove:
         self._on_step(MoveStep.COPIED)
         self._change(RouteState.KAFKA)
         self._on_step(MoveStep.ENDED)
-        return MoveResult(self._group, Side.KAFKA, MoveOutcome.MOVED, len(members), offsets)
+        return MoveResult(self._group, Side.KAFKA, MoveOutcome.MOVED, len(members), offsets, [*self._stay_out])
 
     def _require_group(self) -> None:
         if not self._registry.group(self._group).exists():
@@ -201,10 +205,16 @@ class _LiveMove:
         self._refuse_if(some([str(node.path) for node in view.hidden]), "these nodes cannot be read: ")
         others = other_members(view.living)
         self._refuse_if(some(others), "members that cannot move with it are registered: ")
+        found = truths(view.living)
+        self._truth = self._truth or next(iter(found.values()), None)
+        self._refuse_if(truth_problem(found, self._truth or Side.ZOOKEEPER))
+        self._stay_out |= dict.fromkeys(members_that_stay_out(view.living))
         return [each.id for each in view.living]
 
     def _planned(self) -> Sequence[PlanRow]:
-        """Plan the move of the offsets as they are now."""
+        """Plan the move of the offsets as they are now. Empty if there are none, or if they are on the brokers."""
+        if self._truth is Side.KAFKA:
+            return []
         nodes = [*chain.from_iterable(source_chunks(self._registry, [NamedGroup(self._group, self._group)], None))]
         if not nodes:
             return []
@@ -312,7 +322,8 @@ class _LiveMove:
         found = read_route(self._context, self._group)
         if (found.route, found.version) != (self._found.route, self._found.version):
             raise self._changed_meanwhile()
-        change_route(self._context, found, state, plan=self._plan, since_ms=_now_ms())
+        truth = self._truth or Side.ZOOKEEPER
+        change_route(self._context, found, state, plan=self._plan, since_ms=_now_ms(), truth=truth)
         self._found = read_route(self._context, self._group) if state is not None else FoundRoute(self._group)
         route = self._found.route
         if state is not None and (route is None or (route.plan, route.state) != (self._plan, state)):

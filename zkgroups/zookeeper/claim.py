@@ -16,6 +16,7 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset
 from ..exceptions import NotClaimedError, ZkgroupsException
 from .offsets import Offsets
+from .ownership.fenced_check import fenced_check
 from .ownership.fenced_commit import fenced_commit
 from .ownership.owner_node import OwnerNode
 from .ownership.ownership import Ownership
@@ -131,6 +132,14 @@ class Claims(Mapping[TopicPartition, Claim]):
     def verify(self) -> list[TopicPartition]:
         """Read the owner nodes, and return the partitions that the instance still owns."""
         return [node.at for node in self._ownership.verify(list(self._nodes.values()))]
+
+    def check(self) -> None:
+        """Raise an error unless the instance owns all of these partitions now, as a commit would. Writes nothing.
+
+        Unlike `verify`, it asks the leader, so the answer also proves the session. Use it right before you commit the
+        offsets elsewhere.
+        """
+        fenced_check(self._ownership, list(self._nodes.values()))
 
     def commit(
         self, offsets: Mapping[TopicPartition, int], *, backward: bool | Mapping[TopicPartition, int] = False

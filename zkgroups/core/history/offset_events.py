@@ -51,8 +51,9 @@ def write_offset(
     else:
         offset, problem = offset_of(data)
     partition.offset, partition.version = offset, version
-    group, owners = partition.group, partition.owners
-    owner = owners[0] if len(owners) == 1 else partition.owner_for(session)
+    group, owners, owner = partition.group, partition.owners, None
+    if owners:
+        owner = owners[0] if len(owners) == 1 else partition.owner_for(session)
     instance = known.instance_of(session, group, owner.id if owner else "")
     commit: Commit = tuple.__new__(  # the constructor takes twice the time
         Commit,

@@ -62,12 +62,13 @@ class GroupsTracker:
 
     def write(
         self, zxid: int, time_ms: int, session: int, path: bytes, data: bytes, version: int
-    ) -> Sequence[HistoryEvent]:
+    ) -> HistoryEvent | None:
         """Apply a transaction that only writes a node. The same as `apply`, but faster for commits."""
         partition = self._known.offsets.get(path)
         if partition is not None:
-            return (write_offset(self._known, partition, zxid, time_ms, session, data, version),)
-        return self.apply([NodeChange(zxid, time_ms, session, ChangeKind.WRITTEN, path, data, version)])
+            return write_offset(self._known, partition, zxid, time_ms, session, data, version)
+        events = self.apply([NodeChange(zxid, time_ms, session, ChangeKind.WRITTEN, path, data, version)])
+        return events[0] if events else None
 
     def apply(self, changes: Iterable[NodeChange]) -> Sequence[HistoryEvent]:
         """Apply the changes of the next transaction, and return their events."""

@@ -1,6 +1,7 @@
 """Moving one group live: which members and which offsets stop it.
 
-The offsets of the side that the group leaves are the truth. An offset on the other side that is higher would let the
+The offsets of the side that the group leaves are the truth, unless all its members read those of the brokers already:
+then these stay, and nothing is copied there. An offset on the other side that is higher would let the
 group skip messages, and lowering it would be an offset that goes back. So either stops the move.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..kafka_values import NativeOffset
 from ..znodes.group_view import RegisteredInstance
+from ..znodes.offset_sides import Side
 from ..znodes.topic_partition import TopicPartition
 from ..znodes.values import CommittedOffset, CurrentOffset, Dialect, Registration
 from .obstacles import Obstacle, ObstacleKind, texts
@@ -26,14 +28,32 @@ def other_members(instances: Iterable[RegisteredInstance]) -> list[str]:
 
 
 def _can_move(instance: RegisteredInstance) -> bool:
-    """True for a `Consumer`, and for a member that comes through a gateway."""
+    """True for a `Consumer`, a `Member` that leaves, and a member that comes through a gateway."""
     found = instance.registration
-    return isinstance(found, Registration) and (found.moves or found.dialect is Dialect.GATEWAY)
+    return isinstance(found, Registration) and (found.moves or found.leaves or found.dialect is Dialect.GATEWAY)
+
+
+def members_that_stay_out(instances: Iterable[RegisteredInstance]) -> list[str]:
+    """Return the members that leave, and do not join on the brokers."""
+    return [each.id for each in instances if isinstance(each.registration, Registration) and each.registration.leaves]
 
 
 def _client(instance: RegisteredInstance) -> str:
     found = instance.registration
     return str(found.dialect) if isinstance(found, Registration) else "unknown client"
+
+
+def truths(instances: Iterable[RegisteredInstance]) -> dict[str, Side]:
+    """Return the side on which each member reads its offsets. Clients of a gateway have theirs in ZooKeeper."""
+    found = {each.id: each.registration for each in instances}
+    return {id: each.offsets.truth for id, each in found.items() if isinstance(each, Registration)}
+
+
+def truth_problem(found: Mapping[str, Side], truth: Side) -> str:
+    """Return which members read their offsets on another side; empty if none does."""
+    others = [f"{id} ({side})" for id, side in found.items() if side is not truth]
+    text = f"it moves with the offsets of {truth.shown}, but these members read others: {some(others)}; "
+    return f"{text}restart them with the same options as the other members" if others else ""
 
 
 def plan_problem(rows: Sequence[PlanRow], *, members_leave: bool) -> str:

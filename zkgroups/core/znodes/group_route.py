@@ -28,6 +28,7 @@ from typing import Any
 
 from .decoding import is_int, is_text
 from .migration_mark import MarkState
+from .offset_sides import Side
 from .values import MalformedNode
 
 
@@ -46,11 +47,16 @@ class RouteState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupRoute:
-    """The state of a group, since when, and the id of its move, which its mark also has."""
+    """The state of a group, since when, and the id of its move, which its mark also has.
+
+    `truth`: where the members read their offsets before they moved to the brokers. If it is the brokers, nothing has to
+    be copied there.
+    """
 
     plan: str
     state: RouteState
     since_ms: int
+    truth: Side = Side.ZOOKEEPER
 
 
 def encode_route(route: GroupRoute) -> bytes:
@@ -60,6 +66,8 @@ def encode_route(route: GroupRoute) -> bytes:
     b'{"version":1,"plan":"p1","state":"kafka","since":7}'
     """
     fields = {"version": 1, "plan": route.plan, "state": route.state.value, "since": route.since_ms}
+    if route.truth is not Side.ZOOKEEPER:
+        fields["truth"] = route.truth.value
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -67,7 +75,7 @@ def decode_route(path: str, data: bytes) -> GroupRoute | MalformedNode:
     """Decode the node.
 
     >>> decode_route("/r", encode_route(GroupRoute("p1", RouteState.KAFKA, 7)))
-    GroupRoute(plan='p1', state=<RouteState.KAFKA: 'kafka'>, since_ms=7)
+    GroupRoute(plan='p1', state=<RouteState.KAFKA: 'kafka'>, since_ms=7, truth=<Side.ZOOKEEPER: 'zookeeper'>)
     >>> decode_route("/r", b"{}").reason
     'not the route of a group'
     """
@@ -75,7 +83,7 @@ def decode_route(path: str, data: bytes) -> GroupRoute | MalformedNode:
         fields: Any = json.loads(data)
         plan, since = fields["plan"], fields["since"]
         if fields["version"] == 1 and is_text(plan) and is_int(since):
-            return GroupRoute(plan, RouteState(fields["state"]), since)
+            return GroupRoute(plan, RouteState(fields["state"]), since, Side(fields.get("truth", Side.ZOOKEEPER)))
     except (ValueError, TypeError, LookupError, RecursionError):
         pass
     return MalformedNode(path, data, "not the route of a group")

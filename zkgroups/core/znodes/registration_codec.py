@@ -18,6 +18,7 @@ from ..java_regex.topic_filter import topic_filter
 from ..times import from_ms, to_ms
 from .decoding import DecodingError, decode_text, is_int, is_text, parse_json
 from .names import check_topic
+from .offset_sides import ONLY_ZOOKEEPER, OffsetSides, Side
 from .subscribed_topics import check_expression
 from .values import Dialect, MalformedNode, Pattern, Registration, UnevaluableRegistration
 
@@ -32,6 +33,8 @@ MOST_ASSIGNORS: Final = 100
 
 CLIENT: Final = "zkgroups"
 """The value of the `client` field in registrations written by zkgroups. Every old parser ignores the field."""
+
+_BOTH: Final = "both"
 
 _MAX_TIMESTAMP_MS: Final = 2**63 - 1
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -69,6 +72,9 @@ def encode_registration(registration: Registration) -> bytes:
         fields["internal"] = True
     if registration.moves:
         fields["moves"] = True
+    if registration.leaves:
+        fields["leaves"] = True
+    fields |= _encode_sides(registration.offsets)
     if registration.dialect is Dialect.GATEWAY:
         fields["gateway"] = {"client_id": registration.client_id, "host": registration.client_host}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
@@ -134,6 +140,8 @@ def _decode(data: bytes) -> Registration:
         client_id=_of_gateway(fields, "client_id"),
         client_host=_of_gateway(fields, "host"),
         moves=fields.get("client") == CLIENT and fields.get("moves") is True,
+        leaves=fields.get("client") == CLIENT and fields.get("leaves") is True,
+        offsets=_decode_sides(fields),
     )
     _check_evaluable(registration)
     return registration
@@ -212,6 +220,22 @@ def _of_gateway(fields: Mapping[str, Any], name: str) -> str:
         return ""
     text = fields["gateway"].get(name)
     return text if is_text(text) else ""
+
+
+def _encode_sides(sides: OffsetSides) -> dict[str, str]:
+    if sides.both:
+        return {"offsets": _BOTH, "truth": sides.truth}
+    return {} if sides == ONLY_ZOOKEEPER else {"offsets": sides.truth}
+
+
+def _decode_sides(fields: Mapping[str, Any]) -> OffsetSides:
+    """Return where a consumer commits its offsets. Any unknown value means ZooKeeper, where all other clients do."""
+    offsets, truth = fields.get("offsets"), fields.get("truth")
+    if fields.get("client") != CLIENT:
+        return ONLY_ZOOKEEPER
+    if offsets == _BOTH and truth in list(Side):
+        return OffsetSides(Side(truth), both=True)
+    return OffsetSides(Side.KAFKA) if offsets == Side.KAFKA else ONLY_ZOOKEEPER
 
 
 def _assignors(fields: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ..times import to_ms, utc
+from .offset_sides import ONLY_ZOOKEEPER, OffsetSides
 from .session_ids import session_hex
 from .topic_partition import TopicPartition
 
@@ -74,6 +75,8 @@ class Registration:
     - `include_internal`: True if a pattern may choose Kafka's internal topics.
     - `client_id`, `client_host`: for a client of a gateway, its `client.id` and its address.
     - `moves`: True for a `Consumer`, which follows its group to the brokers and back.
+    - `leaves`: True for a `Member` that leaves when its group is moved to the brokers.
+    - `offsets`: where a `Consumer` commits its offsets.
     """
 
     streams: Mapping[str, int]
@@ -86,6 +89,8 @@ class Registration:
     client_id: str = ""
     client_host: str = ""
     moves: bool = False
+    leaves: bool = False
+    offsets: OffsetSides = ONLY_ZOOKEEPER
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "streams", MappingProxyType(dict(self.streams)))
@@ -108,6 +113,8 @@ class Registration:
             self.client_id,
             self.client_host,
             self.moves,
+            self.leaves,
+            self.offsets,
         )
 
 

@@ -10,6 +10,7 @@ one reader of all logs finds.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -65,6 +66,7 @@ class HistoryReader:
         self._last_ms = 0
         self._damage: DamagedDataError | None = None
         self._damage_before: DamagedDataError | None = None
+        self._repeating: DataFile | None = None
 
     @property
     def groups(self) -> set[str]:
@@ -86,11 +88,13 @@ class HistoryReader:
             chosen = logs_of_period(files.logs, self._period)
             part = self._part or LogPart(chosen[0].zxid, chosen[-1].zxid)
             for log in self._logs(files, part):
-                shows = log.zxid >= part.first
-                begins_part = log.zxid == part.first != files.logs[0].zxid
-                for item in self._read(files, log):
-                    if shows and not (begins_part and _is_gap_before(log, item)):
-                        yield item
+                items = self._read(files, log)
+                if log.zxid < part.first:
+                    deque(items, maxlen=0)
+                elif log.zxid == part.first != files.logs[0].zxid:
+                    yield from (item for item in items if not _is_gap_before(log, item))
+                else:
+                    yield from items
             if (gap := self._gap_at_end(files, part)) is not None:
                 yield gap
 
@@ -115,27 +119,24 @@ class HistoryReader:
         """Yield the events of one log."""
         head, decoder, tracker, last = HEAD.unpack_from, self._decoder, self._tracker, self._last
         self._damage_before, self._damage = self._damage, None
-        is_repeated = False
         records = LogFile(log.path, max(last, 0))
         try:
             for record in records:
                 session, request, zxid, time_ms, kind = head(record)
                 if zxid != last + 1:
+                    yield from self._gaps_before(files, log, zxid, time_ms)
                     if zxid <= last:
-                        if zxid > self._start_after and not is_repeated:
-                            is_repeated = True
-                            yield _repeated(log, zxid, time_ms)
                         continue
-                    if (gap := self._gap_before(files, log, zxid, time_ms)) is not None:
-                        yield gap
                 if kind == SET_DATA:
                     written = decoder.decode_write(record)
-                    events = tracker.write(zxid, time_ms, session, *written) if written else ()
+                    event = tracker.write(zxid, time_ms, session, *written) if written else None
+                    last, self._last, self._last_ms = zxid, zxid, time_ms
+                    if event is not None:
+                        yield event
                 else:
                     events = tracker.apply(decoder.decode(record, session, request, zxid, time_ms, kind))
-                last = self._last = zxid
-                self._last_ms = time_ms
-                yield from events
+                    last, self._last, self._last_ms = zxid, zxid, time_ms
+                    yield from events
         except DamagedDataError as error:
             self._damage = error
         except UnreadableTransaction as error:
@@ -146,6 +147,15 @@ class HistoryReader:
         self.torn = log.path if records.torn else None
 
     # Gaps
+
+    def _gaps_before(self, files: DataFiles, log: DataFile, zxid: int, time_ms: int) -> Iterator[LogGap]:
+        """Yield the gap before a transaction whose number does not follow the last one, if it shows any."""
+        if zxid > self._last:
+            if (gap := self._gap_before(files, log, zxid, time_ms)) is not None:
+                yield gap
+        elif zxid > self._start_after and self._repeating is not log:
+            self._repeating = log
+            yield _repeated(log, zxid, time_ms)
 
     def _gap_before(self, files: DataFiles, log: DataFile, zxid: int, time_ms: int) -> LogGap | None:
         """Begin with a transaction that does not follow the last one. Return the gap before it."""

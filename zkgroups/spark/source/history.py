@@ -69,4 +69,4 @@ class HistoryTableReader(DataSourceReader):
             return
         cures = [] if gap.before is None else [f"set since to 0x{gap.before:x} or later"]
         cures += [f"set until to 0x{gap.after:x}"] if gap.after else []
-        raise DamagedDataError(self._options.data_dir, f"{gap.text}: {' or '.join(cures)}")
+        raise DamagedDataError(self._options.data_dir, ": ".join([gap.text, *([" or ".join(cures)] if cures else [])]))

@@ -11,6 +11,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotE
 
 from ...core.znodes.group_route import GroupRoute, RouteState, decode_route, encode_route
 from ...core.znodes.migration_mark import Mark, decode_mark, encode_mark
+from ...core.znodes.offset_sides import Side
 from ...core.znodes.paths import ROUTES, join, mark_path, parent, route_path
 from ...core.znodes.values import ForbiddenNode, MalformedNode
 from ...exceptions import ConflictError, GroupNotFoundError, MalformedNodeError, NoPermissionError
@@ -60,18 +61,24 @@ def read_route(context: RegistryContext, group: str) -> FoundRoute:
 
 
 def change_route(
-    context: RegistryContext, found: FoundRoute, state: RouteState | None, *, plan: str, since_ms: int
+    context: RegistryContext,
+    found: FoundRoute,
+    state: RouteState | None,
+    *,
+    plan: str,
+    since_ms: int,
+    truth: Side = Side.ZOOKEEPER,
 ) -> None:
     """Bring the route that was read into another state, and the mark with it. None: the group is in ZooKeeper again.
 
-    `plan` and `since_ms` are the id of the move, and the current time. Raise `ConflictError` if the route or the mark
-    has changed since, or if gateways or consumers still use the brokers for the group.
+    `plan`, `since_ms` and `truth` are those of the new route, see `GroupRoute`. Raise `ConflictError` if the route or
+    the mark has changed since, or if gateways or consumers still use the brokers for the group.
     """
     acl = context.acls.directories
     context.session.ensure_path(ROUTES, acl=acl, deadline=context.deadline())
     if found.route is not None:  # the group may have been deleted since
         context.session.ensure_path(parent(mark_path(found.group)), acl=acl, deadline=context.deadline())
-    route = None if state is None else GroupRoute(plan, state, since_ms)
+    route = None if state is None else GroupRoute(plan, state, since_ms, truth)
     operations = [_to_mark(context, found, route), _to_route(context, found, route), Set(ROUTES, b"", -1)]
     try:
         context.session.transact([each for each in operations if each is not None], deadline=context.deadline())

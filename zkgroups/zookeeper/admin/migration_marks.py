@@ -15,12 +15,14 @@ from itertools import chain
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
+from ...core.znodes.group_route import GroupRoute, RouteState, decode_route
 from ...core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
-from ...core.znodes.paths import GroupPaths, mark_path
+from ...core.znodes.paths import GroupPaths, mark_path, route_path
 from ...core.znodes.values import ForbiddenNode, UnreadableNode
 from ...exceptions import (
     ConflictError,
     GroupMigratedError,
+    GroupMovedError,
     GroupNotFoundError,
     NoPermissionError,
     ZkgroupsException,
@@ -120,10 +122,15 @@ def unmarked(paths: GroupPaths, context: RegistryContext) -> list[Operation]:
 
 
 def refuse_marked(paths: GroupPaths, context: RegistryContext) -> None:
-    """Raise `GroupMigratedError` if the group has a mark."""
+    """Raise `GroupMigratedError` if the group has a mark; `GroupMovedError` if it is that of a live move."""
     node = context.session.get(paths.mark, deadline=context.deadline())
-    if node is not None:
-        raise migrated(paths.group, _found(paths.group, node))
+    if node is None:
+        return
+    if (route := context.session.get(route_path(paths.group), deadline=context.deadline())) is not None:
+        found = decode_route(route.path, route.data)
+        on_brokers = isinstance(found, GroupRoute) and found.state is RouteState.KAFKA
+        raise GroupMovedError(paths.group, moving=not on_brokers)
+    raise migrated(paths.group, _found(paths.group, node))
 
 
 # In bulk

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from secrets import token_hex
+from weakref import WeakSet
 
 from ...core.znodes.group_route import GroupRoute, RouteState
 from ...core.znodes.paths import ROUTES
@@ -26,7 +27,7 @@ from ...deadline import uptime
 from ...exceptions import AccessError
 from ..requests.watch_dispatcher import WatchDispatcher
 from ..session.registry_context import RegistryContext
-from .route_nodes import create_permit, delete_permit, read_routes, version_of_routes
+from .route_nodes import create_permit, delete_permit, permits_of, read_routes, version_of_routes
 
 Changed = Callable[[str, RouteState | None], object]
 
@@ -72,6 +73,7 @@ class GroupRoutes:
         self._permits: dict[str, _Permit] = {}
         self._wanted: set[str] = set()
         self._in_flight: Counter[str] = Counter()
+        _ALL.add(self)
 
     def open(self, wake: Callable[[], object], changed: Changed) -> None:
         """Begin to watch. `wake` asks for a call of `refresh`. It must not block, and must not call ZooKeeper.
@@ -164,6 +166,18 @@ class GroupRoutes:
         for group in wanted:
             self._create(group)
 
+    def delete_leftovers(self, group: str) -> None:
+        """Delete the permits for a group that an earlier process has left behind in a session that was resumed.
+
+        That process has ended, so it uses the brokers no more. But its permits would stay as long as the session.
+        """
+        if (resumed := self._session.resumed) is None:
+            return
+        in_use = {each._name for each in list(_ALL)}
+        for name in permits_of(self._context, group, resumed):
+            if name not in in_use:
+                delete_permit(self._context, group, name, resumed)
+
     def _read(self) -> dict[str, _Known]:
         found = {}
         for group, (route, version) in read_routes(self._context).items():
@@ -230,3 +244,7 @@ class GroupRoutes:
     def _is_valid(self, group: str, permit: _Permit) -> bool:
         known = self._routes.get(group)
         return known is not None and (known.state, known.version) == (RouteState.KAFKA, permit.version)
+
+
+_ALL: WeakSet[GroupRoutes] = WeakSet()
+"""Those of this process."""

@@ -73,6 +73,16 @@ def delete_permit(context: RegistryContext, group: str, name: str, session_id: i
             raise translate(failure.error, delete.path) from failure.error
 
 
+def permits_of(context: RegistryContext, group: str, session_id: int) -> list[str]:
+    """Return the names of the permits for a group that belong to this session."""
+    route = route_path(group)
+    names = context.session.children(route, deadline=context.deadline()) or []
+    nodes = bulk_read.nodes(context, [join(route, name) for name in names])
+    return [
+        name for name, node in zip(names, nodes, strict=True) if isinstance(node, Node) and node.session == session_id
+    ]
+
+
 def _valid(names: Iterable[str]) -> Iterable[str]:
     for name in names:
         try:

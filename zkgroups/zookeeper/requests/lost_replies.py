@@ -36,9 +36,14 @@ class TransactionOutcome(Enum):
 def was_carried_out(
     session: Session, request: PinnedRequest, operations: Sequence[Operation], session_id: int, deadline: Deadline
 ) -> bool:
-    """Return whether the request was carried out. Raise `OutcomeUnknownError` if the nodes do not show it."""
+    """Return whether the request was carried out. Raise `OutcomeUnknownError` if the nodes do not show it.
+
+    A transaction that only checks changes nothing, so it counts as not carried out, and can be repeated.
+    """
     path = last_write(operations).path
     changes = final_changes(operations)
+    if not changes:
+        return False
     try:
         # The current server may lag behind the server that received the request.
         session.call(lambda: session.client.sync_async("/"), "/", deadline)

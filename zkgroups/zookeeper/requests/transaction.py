@@ -84,8 +84,9 @@ def stats(results: Sequence[object]) -> list[ZnodeStat]:
 
 
 def last_write(operations: Sequence[Operation]) -> Operation:
-    """Return the last operation that changes a node."""
-    return next(operation for operation in reversed(operations) if not isinstance(operation, Check))
+    """Return the last operation that changes a node. If all are checks, return the last one."""
+    changes = (operation for operation in reversed(operations) if not isinstance(operation, Check))
+    return next(changes, operations[-1])
 
 
 def is_divisible(operations: Sequence[Operation]) -> bool:

@@ -1,19 +1,23 @@
-"""Follows a group that is moved live between ZooKeeper and the brokers (`core/znodes/group_route.py`)."""
+"""Follows a group that is moved live between ZooKeeper and the brokers (`core/znodes/group_route.py`).
+
+A consumer joins it on the brokers. A member stays out until it is back: it does not fetch, so it cannot join there.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
-from ..consumer.any_membership import AnyMembership
 from ..core.znodes.group_route import RouteState
+from ..exceptions import GroupMovedError
 from ..zookeeper.ownership.followed_routes import GroupRoutes
-
-log = logging.getLogger("zkgroups.consumer")
+from .any_membership import AnyMembership
 
 
 class FollowedGroup:
-    """The two places of one group. `wake` asks the member's thread to call `find`."""
+    """The two places of one group. `wake` asks the member's thread to call `find`.
+
+    `on_brokers` makes the membership on the brokers; None for a member that stays out.
+    """
 
     def __init__(
         self,
@@ -21,7 +25,7 @@ class FollowedGroup:
         routes: GroupRoutes,
         *,
         in_zookeeper: AnyMembership,
-        on_brokers: Callable[[], AnyMembership],
+        on_brokers: Callable[[], AnyMembership] | None,
         wake: Callable[[], object],
     ) -> None:
         self._group = group
@@ -32,9 +36,10 @@ class FollowedGroup:
         self._wake = wake
         self._is_out_of_date = True
         self._is_open = False
+        self._may_have_leftovers = True
 
     def find(self, *, anew: bool = False) -> AnyMembership | None:
-        """Return the membership where the group is now. None while it is being moved.
+        """Return the membership where the group is now. None while the member must stay out.
 
         With `anew`, ask ZooKeeper even if no watch has fired: watches come on another thread than answers.
         """
@@ -45,16 +50,30 @@ class FollowedGroup:
             self._is_out_of_date = False
             try:
                 self._routes.refresh()
+                self._delete_leftovers()
             except BaseException:
                 self._is_out_of_date = True
                 raise
         match self._routes.state(self._group):
             case None:
                 return self._in_zookeeper
-            case RouteState.KAFKA:
+            case RouteState.KAFKA if self._make is not None:
                 self._on_brokers = self._on_brokers or self._make()
                 return self._on_brokers
         return None
+
+    def _delete_leftovers(self) -> None:
+        """Once, when it is known where the group is."""
+        if self._may_have_leftovers and self._routes.state(self._group) is not None:
+            self._routes.delete_leftovers(self._group)
+        self._may_have_leftovers = False
+
+    @property
+    def away(self) -> GroupMovedError | None:
+        """The error of a member that stays out, after `find` has returned None. None for a consumer, which waits."""
+        if self._make is not None:
+            return None
+        return GroupMovedError(self._group, moving=self._routes.state(self._group) is not RouteState.KAFKA)
 
     def _changed(self) -> None:
         """Called on kazoo's threads."""
