@@ -79,8 +79,7 @@ def test_the_marks_are_registered(pytester: pytest.Pytester) -> None:
 
 
 def test_the_plugin_loads_nothing_heavy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Other plugins load what they like: anyio's loads asyncio.
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # anyio's plugin loads asyncio
     pytester.makepyfile("""
         import sys
 
