@@ -138,7 +138,7 @@ def timed(run: Callable[[str], int], folder: str) -> Callable[[int], Times]:
 
 def with_spark(session: Any, folder: str) -> Callable[[int], Times]:
     def once(_round: int) -> Times:
-        read = session.read.format("zkgroups").options(table="commits", dataDir=folder, parallelism=4).load()
+        read = session.read.format("zkgroups").options(table="commits", dataDir=folder, parallelism=2).load()
         passed = time.perf_counter()
         read.write.format("noop").mode("overwrite").save()
         seconds = time.perf_counter() - passed
