@@ -1,4 +1,4 @@
-"""ZooKeeper spoken over a bare socket: requests for many reads, some under way, and nothing that anybody needs besides.
+"""ZooKeeper spoken over a bare socket: many reads or writes, some under way, and nothing that anybody needs besides.
 
 It does not reconnect, log in or know a chroot, and it runs on one thread: what a client that does all that loses by it
 is measured against this.
@@ -20,7 +20,7 @@ REPLY_HEADER = 16
 
 
 class BareClient:
-    """A session, for reading."""
+    """A session."""
 
     def __init__(self, hosts: str) -> None:
         host, _, port = hosts.partition(":")
@@ -58,6 +58,20 @@ class BareClient:
     def _single(self, kind: int, path: bytes) -> bytes:
         self._xid += 1
         return struct.pack(">iiii", 13 + len(path), self._xid, kind, len(path)) + path + b"\0"
+
+    def write_each(self, requests: Sequence[tuple[int, bytes]]) -> None:
+        """Make these requests, each a type and its body. They must succeed."""
+        for start in range(0, len(requests), SINGLE_TOGETHER):
+            some = requests[start : start + SINGLE_TOGETHER]
+            self._socket.sendall(b"".join(self._framed(kind, body) for kind, body in some))
+            for _ in some:
+                [error] = struct.unpack_from(">i", self._receive(), REPLY_HEADER - 4)
+                if error:
+                    raise OSError(f"error {error}")
+
+    def _framed(self, kind: int, body: bytes) -> bytes:
+        self._xid += 1
+        return struct.pack(">iii", 8 + len(body), self._xid, kind) + body
 
     def close(self) -> None:
         """End the session."""

@@ -48,6 +48,7 @@ COMMANDS: Final = {
     "snapshot": (".snapshots.snapshot:snapshot", "Save all offsets, owners and members as Parquet."),
     "snapshots": (".snapshots.commands:snapshots", "List, compare, verify and plot snapshots."),
     "audit": (".snapshots.audit:audit", "Record every commit as Parquet."),
+    "history": (".history.commands:history", "Show every change to groups, from the logs of a ZooKeeper server."),
     "migrate": (".migrate.commands:migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."),
     "gateway": (".gateway.gateway:gateway", "Answer Kafka's clients in front of the brokers, and keep their groups."),
     "serve": (".serve.serve:serve", "Serve metrics for Prometheus, an API, and a live page of all groups."),

@@ -126,6 +126,7 @@ CLOCKS = {"now", "utcnow", "today"}
 MAY_READ_WALL_CLOCK = (
     "cli/demo/move_to_kafka.py",
     "cli/groups/prune.py",
+    "cli/history/options.py",
     "cli/lag.py",
     "cli/migrate/follow.py",
     "cli/offsets/reset_time.py",

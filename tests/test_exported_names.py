@@ -16,6 +16,7 @@ import pytest
 
 import zkgroups
 import zkgroups.coordinator
+import zkgroups.history
 import zkgroups.kafka
 import zkgroups.migration
 import zkgroups.migration.local
@@ -26,6 +27,7 @@ from zkgroups import exceptions
 PACKAGES = (
     zkgroups,
     zkgroups.coordinator,
+    zkgroups.history,
     zkgroups.kafka,
     zkgroups.migration,
     zkgroups.migration.local,

@@ -26,6 +26,7 @@ Where to begin. `help(zkgroups.Registry)` explains a name:
 
     zkgroups.exceptions   all errors, as a tree
     zkgroups.aio          `Member` and `Consumer` for asyncio
+    zkgroups.history      every change to groups, from ZooKeeper's transaction logs
     zkgroups.kafka        the brokers: log ranges for lag, offsets at a time, Kafka-native groups
     zkgroups.migration    move whole groups to Kafka's offsets, and back
     zkgroups.spark        groups as Spark tables; snapshots, audits and migrations of thousands of groups

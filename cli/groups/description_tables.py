@@ -53,6 +53,8 @@ _SUMMARY: Final = (
     Column("UNEVALUABLE", "unevaluable", wide=True),
 )
 
+SUBSCRIPTION: Final = Column("SUBSCRIPTION", "subscription", show=_subscription)
+
 INSTANCES: Final = Table(
     "instances",
     key="instance",
@@ -60,7 +62,7 @@ INSTANCES: Final = Table(
         Column("INSTANCE", "instance"),
         Column("STATE", "state", styles=_STATES),
         Column("OWNED", "owned", right=True),
-        Column("SUBSCRIPTION", "subscription", show=_subscription),
+        SUBSCRIPTION,
         Column("DIALECT", "dialect"),
         Column("CLIENT-ID", "client_id", wide=True),
         Column("HOST", "client_host", wide=True),

@@ -75,6 +75,8 @@ class Output:
         # The shell may have closed stdout.
         self._stream: TextIO = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
         self._is_terminal = self._stream.isatty()
+        self._widths: list[int] = []
+        """The widths of the last table in plain text, for its continuation."""
 
     def write(self, table: Table, rows: Iterable[Row], totals: Row = _NO_TOTALS) -> None:
         """Write all rows. JSON lines, CSV and names are written row by row, other formats at the end.
@@ -175,21 +177,25 @@ class Output:
                     self.line()
                     self._draw(detail, row[detail.name])
 
-    def _draw(self, table: Table, rows: Sequence[Row]) -> None:
+    def _draw(self, table: Table, rows: Sequence[Row], *, is_continued: bool = False) -> None:
+        """Draw rows as a table. A continued table has no headers."""
         columns = [column for column in table.columns if self.format is Format.WIDE or not column.wide]
         cells = [[_shown(column, _pick(row, column.field)) for column in columns] for row in rows]
         if not cells:
             return
         if self._is_terminal or self._color is Color.ALWAYS:
-            self._draw_rich(columns, cells)
+            self._draw_rich(columns, cells, is_continued=is_continued)
         else:
-            self._draw_plain(columns, cells)
+            self._draw_plain(columns, cells, is_continued=is_continued)
 
-    def _draw_plain(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+    def _draw_plain(self, columns: Sequence[Column], cells: Sequence[Sequence[str]], *, is_continued: bool) -> None:
         """Draw a table aligned and never cut, for a file or a pipe. It is also much faster than rich."""
-        lines = [[column.header for column in columns], *cells] if self._headers else cells
+        lines = [[column.header for column in columns], *cells] if self._headers and not is_continued else cells
         cell_len = _cell_len(lines)
         widths = [max(map(cell_len, texts)) for texts in zip(*lines, strict=True)]
+        if is_continued:
+            widths = list(map(max, widths, self._widths))
+        self._widths = widths
         for line in lines:
             padded = [
                 " " * (width - cell_len(text)) + text if column.right else text + " " * (width - cell_len(text))
@@ -198,12 +204,14 @@ class Output:
             print("  ".join(padded).rstrip(), file=self._stream)
         self._stream.flush()
 
-    def _draw_rich(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+    def _draw_rich(self, columns: Sequence[Column], cells: Sequence[Sequence[str]], *, is_continued: bool) -> None:
         """Draw a table that fits the terminal. Long cells continue on the next line."""
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=self._headers)
+        drawn = RichTable(
+            box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=self._headers and not is_continued
+        )
         for column in columns:
             drawn.add_column(
                 Text(column.header),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -24,7 +25,7 @@ from ..shared.connect import for_workers
 from ..shared.durations import seconds_option
 from ..shared.engine_options import EngineKind, EngineOptions, arrow_installed, engine_option
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import FolderUri
+from ..shared.input_files import FilePath, FolderUri
 from ..shared.layout_options import layout_options
 from ..shared.messages import say
 from ..shared.options import Options
@@ -35,6 +36,7 @@ from ..shared.spark_options import SparkOptions, spark_installed, writing_option
 
 if TYPE_CHECKING:
     from zkgroups.audit.audit import AuditResult, AuditStep
+    from zkgroups.spark import HistoryOptions
     from zkgroups.tables.source_options import SourceOptions
 
 _FEW_COMMITS: Final = 200_000
@@ -88,6 +90,20 @@ _COMMITS: Final = Table(
 )
 @click.option("--show", is_flag=True, help="Print the recorded commits, and exit.")
 @click.option(
+    "--from-data-dir",
+    "data_dir",
+    metavar="DIR",
+    type=FilePath(path_type=Path),
+    help="With --show: also print the commits in the logs in a ZooKeeper server's dataDir.",
+)
+@click.option(
+    "--data-log-dir",
+    metavar="DIR",
+    type=FilePath(path_type=Path),
+    help="With --from-data-dir: the server's dataLogDir, if its logs are elsewhere.",
+)
+@click.option("--chroot", metavar="PATH", help="With --from-data-dir: the chroot of the groups, e.g. /kafka.")
+@click.option(
     "--parallelism", type=click.IntRange(1, 1024), help="The number of tasks that read; one per core by default."
 )
 @layout_options
@@ -99,7 +115,17 @@ _COMMITS: Final = Table(
 @writing_options
 @click.pass_obj
 def audit(
-    options: Options, /, destination: str, every: float, once: bool, show: bool, layout: Layout, **chosen: Any
+    options: Options,
+    /,
+    destination: str,
+    every: float,
+    once: bool,
+    show: bool,
+    layout: Layout,
+    data_dir: Path | None,
+    data_log_dir: Path | None,
+    chroot: str | None,
+    **chosen: Any,
 ) -> None:
     """Record every commit as Parquet: the previous and the new offset, the time and the transaction.
 
@@ -123,18 +149,26 @@ def audit(
     ZooKeeper was restored from its own backup, run it once with --start-over: it may not detect the restore, and would
     then miss the offsets that went back.
 
+    --show --from-data-dir also prints all commits in the transaction logs of the ZooKeeper server, each commit once. So
+    it prints the commits that the audit has missed, and those that are older than the logs. READ and BATCH are empty
+    for a commit from the logs.
+
     \b
     Example:
       zkgroups -z zk1:2181/kafka audit /data/audit
       zkgroups -z zk1:2181/kafka audit /data/audit --once --engine local
       zkgroups -z zk1:2181 audit /data/storm --layout storm:/kafkastorm
       zkgroups audit /data/audit --show --groups billing -o csv
+      zkgroups audit /data/audit --show --from-data-dir /var/lib/zookeeper --chroot /kafka
     """
     engine = EngineOptions.of(chosen)
     if show:
-        with _found(options, engine, destination, groups=chosen["groups"], topics=chosen["topics"]) as rows:
+        logs = None if data_dir is None else _logs(engine, data_dir, data_log_dir, chroot)
+        with _found(options, engine, destination, logs=logs, groups=chosen["groups"], topics=chosen["topics"]) as rows:
             Output(options).write(_COMMITS, map(_shown, rows))
         return
+    if data_dir is not None:
+        raise click.UsageError("--from-data-dir needs --show", click.get_current_context())
     chosen["layout"] = layout.text
     local = engine.kind is EngineKind.LOCAL and engine.is_on_this_machine(destination)
     if local and chosen["parallelism"] is not None:
@@ -219,12 +253,26 @@ class _ProgressReporter:
         say(self._options, f"{utc(time.time_ns() // 1_000_000)} {text}")
 
 
+def _logs(engine: EngineOptions, data_dir: Path, data_log_dir: Path | None, chroot: str | None) -> HistoryOptions:
+    if engine.kind is EngineKind.LOCAL:
+        raise click.UsageError("--from-data-dir needs --engine spark", click.get_current_context())
+    with spark_installed():
+        from zkgroups.spark import HistoryOptions, HistoryTable
+
+    log_dir = None if data_log_dir is None else str(data_log_dir.absolute())
+    return HistoryOptions(
+        table=HistoryTable.COMMITS, data_dir=str(data_dir.absolute()), data_log_dir=log_dir, chroot=chroot
+    )
+
+
 @contextmanager
 def _found(
-    options: Options, engine: EngineOptions, destination: str, **selection: str | None
+    options: Options, engine: EngineOptions, destination: str, *, logs: HistoryOptions | None, **selection: str | None
 ) -> Iterator[Iterator[dict[str, Any]]]:
-    """Start the engine, and yield the recorded commits, oldest first."""
-    if engine.kind is EngineKind.LOCAL:
+    """Start the engine, and yield the recorded commits, oldest first. Only Spark also reads logs."""
+    if logs is not None:
+        local = False
+    elif engine.kind is EngineKind.LOCAL:
         local = engine.is_on_this_machine(destination)
     else:
         local = engine.is_local(destination, is_small=partial(_has_few_commits, destination))
@@ -237,7 +285,7 @@ def _found(
         from zkgroups.spark.audit.read_audit import find_commits
     say(options, f"Starting Spark to read the audit in {destination}.")
     with engine.spark.session(options) as session:
-        yield find_commits(session, destination, **selection)
+        yield find_commits(session, destination, logs=logs, **selection)
 
 
 def _has_few_commits(destination: str) -> bool:

@@ -15,7 +15,7 @@ from zkgroups import (
     Registration,
     Watched,
 )
-from zkgroups.core.times import to_ms, utc
+from zkgroups.core.times import to_ms, utc_exactly
 from zkgroups.core.znodes.names import parse_partition
 from zkgroups.core.znodes.session_ids import session_hex
 
@@ -99,16 +99,11 @@ def _detail(value: object) -> str | None:
 def event_line(row: Row, *, with_group: bool) -> str:
     """Format an event for a table whose widths are known before all of its rows."""
     where = f"{row['group']} {_where(row)}" if with_group else _where(row)
-    return _line(_exactly(row["time_ms"]), row["event"], where, _what(row))
+    return _line(utc_exactly(row["time_ms"]), row["event"], where, _what(row))
 
 
 def _line(time: str, event: str, where: str, what: str) -> str:
     return f"{time:<24}  {event:<9}  {where:<24}  {what}".rstrip()
-
-
-def _exactly(ms: int) -> str:
-    """Format a time with milliseconds."""
-    return utc(ms).replace("Z", f".{ms % 1000:03}Z")
 
 
 def _where(row: Row) -> str:

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.zookeeper
     ("arguments", "code", "said"),
     [
         (("--every", "-1"), 2, "-1 is not a number of seconds"),
+        (("--from-data-dir", "/backup"), 2, "--from-data-dir needs --show"),
         (("--groups", "("), 2, "groups is '(', but it is not a regular expression"),
         (("--timeout", "0.5"), 7, "could not connect to 127.0.0.1:1 within 0.5 s"),
     ],

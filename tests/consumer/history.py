@@ -36,12 +36,14 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
+
+from zkgroups.core.history.events import Commit, HistoryEvent, OwnerChange
+from zkgroups.core.history.violations import Rule, violations
 
 CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -99,45 +101,24 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """An offset as the server wrote it (None: deleted or malformed), and the state of the session at that moment."""
-
-    zxid: int
-    session: int
-    at: str
-    offset: int | None
-    owner: int | None
-    """The session that held the partition."""
-    registered: bool
-    """Whether the session had a registration."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """An owner node that the server created, and whether the session had a registration at that moment."""
-
-    zxid: int
-    session: int
-    at: str
-    name: str
-    registered: bool
-
-
-@dataclass(frozen=True, slots=True)
 class History:
-    """All recorded events. `partitions` must be worked on; sessions of `administrators` may write
-    anything."""
+    """All recorded events, and the changes in the server's log. `partitions` must be worked on; sessions of
+    `administrators` may write anything."""
 
     events: Sequence[Event]
     partitions: frozenset[str] = frozenset()
-    writes: Sequence[Write] = ()
-    grants: Sequence[Grant] = ()
+    log: Sequence[HistoryEvent] = ()
     administrators: frozenset[int] = frozenset()
     session_timeout: float = 4.0
 
     def of(self, *kinds: Kind) -> Iterator[Event]:
         """The events of these kinds, sorted by time."""
         return (event for event in self.events if event.kind in kinds)
+
+    @property
+    def commits(self) -> Iterator[Commit]:
+        """The commits in the server's log."""
+        return (event for event in self.log if isinstance(event, Commit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,41 +230,41 @@ def doubled(history: History) -> Iterator[Violation]:
 # Commits, by the server's log
 
 
-def _by_partition(history: History) -> dict[str, list[Write]]:
-    found: dict[str, list[Write]] = defaultdict(list)
-    for write in sorted(history.writes, key=lambda write: write.zxid):
-        found[write.at].append(write)
-    return found
-
-
 def unfenced(history: History) -> Iterator[Violation]:
     """Commits of a session that did not own the partition or was not registered, and claims of a session without a
     registration."""
-    for grant in history.grants:
-        if not grant.registered:
-            text = f"{grant.at}: by {grant.name!r} in session {grant.session:#x}, zxid {grant.zxid:#x}"
-            yield Violation("a claim without the registration", text)
-    for write in history.writes:
-        if write.session in history.administrators:
-            continue
-        if write.owner != write.session:
-            holder = "nobody" if write.owner is None else f"session {write.owner:#x}"
-            text = f"{write.at}: session {write.session:#x} wrote {write.offset} while {holder} held it"
-            yield Violation("a commit without the claim", f"{text}, zxid {write.zxid:#x}")
-        elif not write.registered:
-            text = f"{write.at}: session {write.session:#x} wrote {write.offset}, zxid {write.zxid:#x}"
-            yield Violation("a commit without the registration", text)
+    return _violations(history, UNFENCED)
 
 
 def fallen(history: History) -> Iterator[Violation]:
-    """Offsets that went back or were deleted, except by administrators."""
-    for at, writes in _by_partition(history).items():
-        for before, after in pairwise(writes):
-            if after.session in history.administrators or before.offset is None:
-                continue
-            if after.offset is None or after.offset < before.offset:
-                text = f"{at}: from {before.offset} to {after.offset}, zxid {after.zxid:#x}"
-                yield Violation("an offset went back", f"{text}, by session {after.session:#x}")
+    """Offsets that went back, became malformed or were deleted, except by administrators."""
+    return _violations(history, FALLEN)
+
+
+UNFENCED: Final = frozenset(
+    {
+        Rule.TWO_OWNERS,
+        Rule.CLAIM_UNREGISTERED,
+        Rule.COMMIT_NOT_OWNER,
+        Rule.COMMIT_UNOWNED,
+        Rule.COMMIT_UNREGISTERED,
+    }
+)
+FALLEN: Final = frozenset({Rule.WENT_BACK, Rule.MALFORMED, Rule.DELETED})
+
+
+def _violations(history: History, rules: Collection[Rule]) -> Iterator[Violation]:
+    """Violations of these rules, which `zkgroups history check` finds, too."""
+    for event in history.log:
+        if event.session not in history.administrators:
+            for found in violations(event):
+                if found.rule in rules:
+                    yield Violation(found.rule, f"{at(found.event)}: {found.text}, zxid {event.zxid:#x}")
+
+
+def at(event: Commit | OwnerChange) -> str:
+    """The partition of an event, as in the records of members."""
+    return f"{event.topic}/{event.partition}"
 
 
 def unprocessed(history: History) -> Iterator[Violation]:
@@ -291,16 +272,15 @@ def unprocessed(history: History) -> Iterator[Violation]:
     runs = {event.session: event.run for event in history.of(Kind.BEGUN) if event.session is not None}
     may_commit = {(event.run, event.at, (event.offset or 0) + 1) for event in history.of(Kind.PROCESSED)}
     may_commit |= {(event.run, event.at, event.offset or 0) for event in history.of(Kind.BEGUN)}
-    for write in history.writes:
-        if write.session in history.administrators or write.offset is None:
+    for commit in history.commits:
+        if commit.session in history.administrators or commit.offset is None:
             continue
-        if write.session not in runs:
-            text = f"{write.at}: {write.offset} by session {write.session:#x}, zxid {write.zxid:#x}"
+        if commit.session not in runs:
+            text = f"{at(commit)}: {commit.offset} by session {commit.session:#x}, zxid {commit.zxid:#x}"
             yield Violation("a commit of nobody", text)
-        elif (runs[write.session], write.at, write.offset) not in may_commit:
-            yield Violation(
-                "a commit beyond the processed messages", f"{write.at}: {write.offset} by {runs[write.session]}"
-            )
+        elif (runs[commit.session], at(commit), commit.offset) not in may_commit:
+            text = f"{at(commit)}: {commit.offset} by {runs[commit.session]}"
+            yield Violation("a commit beyond the processed messages", text)
 
 
 def skipped(history: History) -> Iterator[Violation]:
@@ -309,14 +289,14 @@ def skipped(history: History) -> Iterator[Violation]:
     for event in history.of(Kind.PROCESSED):
         done[event.at].add(event.offset or 0)
     committed: dict[str, int] = defaultdict(int)
-    for write in history.writes:
-        if write.session not in history.administrators:
-            committed[write.at] = max(committed[write.at], write.offset or 0)
+    for commit in history.commits:
+        if commit.session not in history.administrators:
+            committed[at(commit)] = max(committed[at(commit)], commit.offset or 0)
     for event in history.of(Kind.COMMITTED):
         committed[event.at] = max(committed[event.at], event.offset or 0)
-    for at, offset in committed.items():
-        if missing := sorted(set(range(offset)) - done[at]):
-            yield Violation("a message was skipped", f"{at}: {_ranges(missing)} below {offset}")
+    for partition, offset in committed.items():
+        if missing := sorted(set(range(offset)) - done[partition]):
+            yield Violation("a message was skipped", f"{partition}: {_ranges(missing)} below {offset}")
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -325,9 +305,9 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def unwritten(history: History) -> Iterator[Violation]:
     """Commits that returned although the server never wrote them."""
-    if not history.writes:
+    written = {(at(commit), commit.offset) for commit in history.commits}
+    if not written:
         return
-    written = {(write.at, write.offset) for write in history.writes}
     for event in history.of(Kind.COMMITTED):
         if (event.at, event.offset) not in written:
             yield Violation("a commit was lost", f"{event.at}: {event.offset} by {event.run} at {event.time:.6f}")

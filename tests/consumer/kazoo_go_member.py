@@ -13,10 +13,11 @@ SOURCES = Path(__file__).parent / "kazoo_go"
 
 
 class KazooGoMember(PrintingConsumer):
-    """It prints the committed offset of each new partition, and commits ten messages more."""
+    """It prints the committed offset of each new partition, and commits ten messages more. A busy one commits one
+    message after the other, in a session that outlives a restart of the server."""
 
-    def __init__(self, hosts: str, group: str, topic: str) -> None:
-        self._arguments = (hosts, group, topic)
+    def __init__(self, hosts: str, group: str, topic: str, *, busy: bool = False) -> None:
+        self._arguments = (hosts, group, topic, *(["busy"] if busy else []))
 
     def command(self, _folder: Path) -> list[str]:
         return [str(built(SOURCES)), *self._arguments]
@@ -26,6 +27,11 @@ class KazooGoMember(PrintingConsumer):
         """Its instance id. Waits until it is registered."""
         assert eventually(lambda: self._after("registered "), timeout=LONGEST), self.lines()
         return self._after("registered ")[0]
+
+    @property
+    def committed(self) -> list[str]:
+        """The acknowledged commits of a busy member, like `orders-0@7`."""
+        return self._after("committed ")
 
     @property
     def seen(self) -> set[str]:

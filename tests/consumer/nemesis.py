@@ -33,12 +33,13 @@ from typing import Any, Final, Protocol, Self
 from kazoo.client import KazooClient
 
 from zkgroups import CommittedOffset, Consumergroup, GroupState, Registry, SessionCredentials, TopicPartition
+from zkgroups.core.history.events import HistoryEvent
 from zkgroups.exceptions import ZkgroupsException
 from zkgroups.testing import TcpProxy, ZooKeeperServer, expire_session
 from zkgroups.testing.proxy.faults import Direction
 
 from . import journal
-from .history import Event, Grant, History, Kind, Violation, Write, clock, judge, read
+from .history import Event, History, Kind, Violation, clock, judge, read
 
 ROOT: Final = Path(__file__).parent.parent.parent
 
@@ -281,11 +282,10 @@ class Scene:
 
     def history(self) -> History:
         """The records of the members and of the server."""
-        writes, grants = self._journal()
         partitions = frozenset(map(str, self.partitions))
-        return History(read(self.directory), partitions, writes, grants, session_timeout=self.timeout)
+        return History(read(self.directory), partitions, self._journal(), session_timeout=self.timeout)
 
-    def _journal(self) -> tuple[list[Write], list[Grant]]:
+    def _journal(self) -> list[HistoryEvent]:
         return journal.read(self.server.data_dir, self.group.name)
 
 
@@ -383,7 +383,7 @@ class Verdict:
         """Numbers of the run."""
         kinds = {kind: sum(1 for _ in self.history.of(kind)) for kind in Kind}
         told = ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number)
-        return f"{told}; {len(self.history.writes)} writes, settled after {self.settled_after:.1f} s"
+        return f"{told}; {sum(1 for _ in self.history.commits)} commits, settled after {self.settled_after:.1f} s"
 
 
 def run(scene: Scene, strikes: Sequence[Strike], *, bound: float, once: bool = False) -> Verdict:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.history.changes import ChangeKind, NodeChange
+from zkgroups.core.history.events import Commit, OwnerChange
 from zkgroups.testing import ZooKeeperServer
 
 from ..zookeeper.events import expire
@@ -44,18 +46,24 @@ def test_every_write_is_read_with_the_owner_of_the_partition_even_after_a_kill_o
                 claims[P0].commit(9)
         group.offsets.set(P1, 8)
         registry.group("another").offsets.set(P1, 1)
-    writes, grants = journal.read(server.data_dir, "billing")
-    assert [(write.at, write.offset, write.owner, write.registered) for write in writes] == [
-        ("orders/0", 5, session, True),
-        ("orders/1", 7, session, True),
-        ("orders/0", 3, session, True),
-        ("orders/0", 9, session, True),
-        ("orders/1", 8, None, False),
+    events = journal.read(server.data_dir, "billing")
+    commits = [event for event in events if isinstance(event, Commit)]
+    assert [
+        (each.partition, each.offset, each.is_of_owner, each.instance and each.instance.id) for each in commits
+    ] == [
+        (0, 5, True, "me"),
+        (1, 7, True, "me"),
+        (0, 3, True, "me"),
+        (0, 9, True, "me"),
+        (1, 8, False, None),
     ]
-    assert {write.session for write in writes} == {session}
-    assert [(grant.at, grant.name, grant.registered) for grant in grants] == [
-        ("orders/0", "me", True),
-        ("orders/1", "me", True),
+    assert {commit.session for commit in commits} == {session}
+    changes = [event for event in events if isinstance(event, OwnerChange)]
+    assert [(each.action, each.partition, each.owner.id) for each in changes] == [
+        ("claimed", 0, "me"),
+        ("claimed", 1, "me"),
+        ("released", 0, "me"),
+        ("released", 1, "me"),
     ]
 
 
@@ -66,8 +74,8 @@ def test_the_partitions_of_an_expired_session_have_no_owner(server: ZooKeeperSer
         me.claim(P0)
         expire(registry)
         registry.group("billing").offsets.set(P0, 1)
-    [write], _ = journal.read(server.data_dir, "billing")
-    assert (write.offset, write.owner, write.registered) == (1, None, False)
+    [commit] = (event for event in journal.read(server.data_dir, "billing") if isinstance(event, Commit))
+    assert (commit.offset, commit.owner, commit.instance) == (1, None, None)
 
 
 def test_a_deleted_offset_is_read_without_the_chroot(server: ZooKeeperServer) -> None:
@@ -76,14 +84,18 @@ def test_a_deleted_offset_is_read_without_the_chroot(server: ZooKeeperServer) ->
     with Registry.connect(f"{server.address}/kafka") as registry:
         registry.group("billing").offsets.set(P0, 1)
         registry.group("billing").delete()
-    writes, _ = journal.read(server.data_dir, "billing", chroot="/kafka")
-    assert [(write.at, write.offset) for write in writes] == [("orders/0", 1), ("orders/0", None)]
-    assert journal.read(server.data_dir, "billing") == ([], [])
+    events = journal.read(server.data_dir, "billing", chroot="/kafka")
+    commits = [event for event in events if isinstance(event, Commit)]
+    assert [(commit.partition, commit.offset) for commit in commits] == [(0, 1), (0, None)]
+    assert journal.read(server.data_dir, "billing") == []
 
 
 def test_changes_of_an_ensemble_are_those_that_a_majority_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two, lost, three = (journal.Change(zxid, 7, journal.SET, "/node", b"1") for zxid in (1, 2, 3, 4))
-    other = journal.Change(3, 8, journal.SET, "/node", b"2")
+    def made(zxid: int, session: int = 7) -> tuple[int, list[NodeChange]]:
+        return zxid, [NodeChange(zxid, 0, session, ChangeKind.CREATED, b"billing/ids/%d" % zxid, is_ephemeral=True)]
+
+    one, two, lost, three, other = made(1), made(2), made(3), made(4), made(3, session=8)
     logs = {"a": [one, two, lost, three], "b": [one, other, three], "c": [one, two, other]}
-    monkeypatch.setattr(journal, "changes", lambda data_dir: iter(logs[data_dir.name]))
-    assert list(journal.accepted(map(Path, logs))) == [one, two, other, three]
+    monkeypatch.setattr(journal, "transactions", lambda data_dir: iter(logs[data_dir.name]))
+    events = journal.accepted(map(Path, logs), "billing")
+    assert [(event.zxid, event.session) for event in events] == [(1, 7), (2, 7), (3, 8), (4, 7)]

@@ -37,7 +37,7 @@ def assert_all_is_well(
         verdict = run(scene, strikes, bound=BOUND, once=once)
     print(verdict.summary())
     assert not verdict.violations, f"seed {number}, logs in {directory}:\n{shown(verdict.violations)}"
-    assert verdict.history.writes, "nothing was committed"
+    assert any(verdict.history.commits), "nothing was committed"
 
 
 def test_under_all_faults_no_two_members_have_one_claim_and_no_offset_goes_back(tmp_path: Path) -> None:

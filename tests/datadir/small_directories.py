@@ -103,6 +103,11 @@ def records(log: Path) -> Iterator[tuple[bytes, int]]:
         at += 13 + length
 
 
+def zxid_of(data: bytes, at: int) -> int:
+    """Return the zxid of a record."""
+    return int.from_bytes(data[at + 24 : at + 32])
+
+
 def _write(server: ZooKeeperServer) -> None:
     with lasting_client(server.address) as client, lasting_client(server.address) as other:
         for path in ("/consumers/g/ids", "/consumers/g/owners/t", "/consumers/g/offsets/t"):

@@ -15,7 +15,7 @@ from zkgroups.exceptions import DamagedDataError, NotFoundError
 
 from ..seeds import seeds
 from .server_files import tree_in_files, tree_of
-from .small_directories import Small, make, named, records, written
+from .small_directories import Small, make, named, records, written, zxid_of
 
 pytestmark = pytest.mark.zookeeper
 
@@ -112,11 +112,6 @@ def test_a_truncated_last_log_ends_with_its_last_complete_transaction(small: Sma
         behind = data[max([16, *(end for end in ends if end <= length)]) : length]
         torn = f"{log} ends within a record: the last complete transaction is 0x{whole:x}"
         assert state.notes == ((torn,) if length < 16 or behind.strip(b"\0") else ())
-
-
-def zxid_of(data: bytes, at: int) -> int:
-    """Return the zxid of a record."""
-    return int.from_bytes(data[at + 24 : at + 32])
 
 
 def test_logs_with_a_flipped_bit_are_an_error_or_a_consistent_state(small: Small) -> None:

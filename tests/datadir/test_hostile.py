@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +18,16 @@ from types import FrameType
 
 import pytest
 
+from zkgroups.core.history.violations import violations
 from zkgroups.core.selection import Selection
 from zkgroups.core.tables import Table
 from zkgroups.core.znodes.paths import Part
 from zkgroups.datadir.data_dir import DataDir
-from zkgroups.datadir.replayed_changes import CLOSE_SESSION, CREATE, CREATE_TTL, DELETE, MULTI, SET_ACL, SET_DATA, STAT
+from zkgroups.datadir.history.gaps import LogGap
+from zkgroups.datadir.history.reader import HistoryReader
+from zkgroups.datadir.replayed_changes import STAT
 from zkgroups.datadir.snapshot_file import END_OF_NODES, HEADER
+from zkgroups.datadir.transaction_format import CLOSE_SESSION, CREATE, CREATE_TTL, DELETE, MULTI, SET_ACL, SET_DATA
 from zkgroups.exceptions import DamagedDataError, NotFoundError
 from zkgroups.tables.data_dir_reader import count, read_batches
 from zkgroups.tables.source_options import SourceOptions
@@ -116,6 +121,7 @@ def directory(folder: Path, snapshot: bytes, log: bytes = framed(*RECORDS), *, s
 
 def read(data: DataDir) -> object:
     """Return the value, read in each way, or the error. An error must name a file that exists."""
+    read_history(data)
     options = [SourceOptions(data_dir=data.folder, table=table) for table in Table]
     try:
         state = data.state()
@@ -130,6 +136,16 @@ def read(data: DataDir) -> object:
         return nodes, counts, rows
     assert Path(damaged.path).exists(), f"the damaged file is not named: {damaged}"
     return damaged
+
+
+def read_history(data: DataDir) -> None:
+    """Read all events, and check them. Damaged logs are no error, but a gap."""
+    try:
+        for item in HistoryReader(data).items():
+            if not isinstance(item, LogGap):
+                deque(violations(item), maxlen=0)
+    except (NotFoundError, DamagedDataError):
+        pass
 
 
 @contextmanager

@@ -38,7 +38,7 @@ ON_ZOOKEEPER = ("docs/consumers.md", "docs/layouts.md", "docs/operations.md", "d
 """Guides that `tests/docs/test_guides.py` runs."""
 ON_BROKERS = ("docs/moving.md",)
 """Guides that `tests/docs/test_moving.py` runs."""
-ON_SPARK = ("README.md", "docs/migration.md", "docs/spark.md", "docs/tutorial.md")
+ON_SPARK = ("README.md", "docs/history.md", "docs/migration.md", "docs/spark.md", "docs/tutorial.md")
 """Guides that `tests/spark/test_guides.py` runs, with brokers."""
 
 NOT_RUN = re.compile(
@@ -49,6 +49,8 @@ terminal."""
 FOREGROUND = "zkgroups zookeeper"
 OTHER_PACKAGES = re.compile(r"import duckdb|\"spark\.sql\.catalog\.")
 """In programs that need packages of other projects. `tests/spark/test_other_programs.py` runs them."""
+ON_OWN_SERVERS = ("docs/history.md", "docs/tutorial.md")
+"""Guides of `ON_SPARK` with tests of their own."""
 WITH_SPARK = re.compile(r"zkgroups (snapshot|snapshots|audit|migrate)\b|zkgroups .* --(from|to)-(snapshot|audit)\b")
 
 ZOOKEEPER = re.compile(r"zk1:2181(,zk2:2181)?/kafka")

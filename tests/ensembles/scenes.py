@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.consumer import journal
-from tests.consumer.history import Grant, Kind, Violation, Write, judge
+from tests.consumer.history import Kind, Violation, judge
 from tests.consumer.nemesis import Place, Scene
 from zkgroups import CommittedOffset
+from zkgroups.core.history.events import HistoryEvent
 from zkgroups.exceptions import ZkgroupsException
 from zkgroups.testing import ZooKeeperEnsemble
 
@@ -43,7 +44,7 @@ class Members(Scene):
         history = self.history()
         counted = {kind: sum(1 for _ in history.of(kind)) for kind in Kind}
         told = ", ".join(f"{number} {kind}" for kind, number in counted.items() if number)
-        return f"{self.group_name}: {told}; {len(history.writes)} writes"
+        return f"{self.group_name}: {told}; {sum(1 for _ in history.commits)} commits"
 
     def _serve(self, _stack: ExitStack) -> str:
         return self._ensemble.address
@@ -55,9 +56,8 @@ class Members(Scene):
     def _hosts(address: str) -> str:
         return address
 
-    def _journal(self) -> tuple[list[Write], list[Grant]]:
-        found = journal.accepted(node.data_dir for node in self._ensemble.nodes)
-        return journal.of_group(found, self.group.name)
+    def _journal(self) -> list[HistoryEvent]:
+        return journal.accepted((node.data_dir for node in self._ensemble.nodes), self.group.name)
 
 
 class Instances(Members):

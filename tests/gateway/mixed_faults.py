@@ -21,6 +21,7 @@ from tests.consumer.scala import SHORT_SESSION, ScalaConsumer, whose
 from tests.consumer.with_scala.mixed_group import AS_IT_COMES, STILL, Feed
 from tests.testing.waiting import eventually
 from zkgroups import Registry
+from zkgroups.core.history.events import OwnerChange
 from zkgroups.core.rebalance.members import Members
 from zkgroups.core.rebalance.range import range_assignor
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
@@ -172,14 +173,14 @@ class MixedScene:
         """All violations, after the end."""
         history = self.history()
         yield from owner_history.unowned(history, (each for client in self.clients for each in client.beliefs))
-        writes, grants = journal.read(self._zookeeper.data_dir, self._name, chroot=_CHROOT)
+        log = journal.read(self._zookeeper.data_dir, self._name, chroot=_CHROOT)
         scala = {member.id for place in self.scala for member in place.all}
         # Scala's own commits and claims are not fenced: a member that was suspended may write in its next session.
         theirs = frozenset(session for id in scala for session in history.sessions.get(id, ()))
-        ours = [grant for grant in grants if whose(grant.name) not in scala]
-        commits = History((), writes=writes, grants=ours, administrators=theirs)
-        yield from unfenced(commits)
-        yield from fallen(commits)
+        ours = [event for event in log if not (isinstance(event, OwnerChange) and whose(event.owner.id) in scala)]
+        found = History((), log=ours, administrators=theirs)
+        yield from unfenced(found)
+        yield from fallen(found)
         for place in self.scala:
             for member in place.all:
                 if GAVE_UP in member.log_tail(10**6):

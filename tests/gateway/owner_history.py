@@ -18,7 +18,8 @@ from math import inf
 from pathlib import Path
 
 from tests.consumer import journal
-from tests.consumer.history import Violation
+from tests.consumer.history import Violation, at
+from zkgroups.core.history.events import MemberAction, MemberChange, OwnerAction, OwnerChange
 
 
 @dataclass(slots=True)
@@ -53,29 +54,20 @@ class OwnerHistory:
 
 def read(data_dir: Path, group: str, chroot: str) -> OwnerHistory:
     """Read the transaction log of a server."""
-    root = f"{chroot}/consumers/{group}"
     owners: list[Ownership] = []
     sessions: dict[str, set[int]] = {}
     current: dict[str, Ownership] = {}
-    for change in journal.changes(data_dir):
-        if change.kind == journal.CLOSE:
-            for path in [path for path, each in current.items() if each.session == change.session]:
-                _end(current.pop(path), change.time, expired=True)
-        elif change.path.startswith(f"{root}/ids/") and change.ephemeral:
-            sessions.setdefault(change.path.removeprefix(f"{root}/ids/"), set()).add(change.session)
-        elif change.path.startswith(f"{root}/owners/"):
-            if change.path in current:
-                _end(current.pop(change.path), change.time)
-            if change.ephemeral or change.kind == journal.SET:
-                owner = (change.data or b"").decode()
-                at = change.path.removeprefix(f"{root}/owners/")
-                current[change.path] = Ownership(at, owner, change.session, change.time)
-                owners.append(current[change.path])
+    for event in journal.read(data_dir, group, chroot=chroot):
+        if isinstance(event, MemberChange) and event.action is MemberAction.REGISTERED:
+            sessions.setdefault(event.member.id, set()).add(event.session)
+        if isinstance(event, OwnerChange):
+            time = event.time_ms / 1000
+            if (before := current.pop(at(event), None)) is not None:
+                before.end, before.expired = time, event.action in (OwnerAction.CLOSED, OwnerAction.EXPIRED)
+            if event.action in (OwnerAction.CLAIMED, OwnerAction.CHANGED):
+                current[at(event)] = Ownership(at(event), event.owner.id, event.owner.session or 0, time)
+                owners.append(current[at(event)])
     return OwnerHistory(owners, sessions)
-
-
-def _end(ownership: Ownership, time: float, *, expired: bool = False) -> None:
-    ownership.end, ownership.expired = time, expired
 
 
 def unowned(history: OwnerHistory, beliefs: Iterable[Belief]) -> Iterator[Violation]:

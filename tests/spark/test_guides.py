@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from zkgroups import Registry
 from zkgroups.kafka import Brokers
-from zkgroups.testing import missing
+from zkgroups.testing import ZooKeeperServer, missing
 
-from ..docs.guides import ON_SPARK, Block, Runner, environment, groups_shown, programs
+from ..docs.guides import ON_OWN_SERVERS, ON_SPARK, Block, Runner, environment, groups_shown, plain_client, programs
 from .commands import command_on
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
@@ -75,8 +75,18 @@ def test_the_tutorial_prints_what_it_shows(
         Runner(tmp_path, playground.zookeeper, playground.broker, command, _starts_the_servers).run("docs/tutorial.md")
 
 
+def test_the_guide_of_histories_prints_what_it_shows(spark: SparkSession, tmp_path: Path) -> None:
+    """On a server of its own, whose logs have nothing else."""
+    with ZooKeeperServer(data_dir=tmp_path / "zookeeper") as server:
+        with plain_client(server.address) as client:
+            client.ensure_path("/kafka")
+        hosts = f"{server.address}/kafka"
+        with Registry.connect(hosts) as registry, groups_shown(hosts, registry), command_on(spark, hosts) as command:
+            Runner(tmp_path, hosts, spark=command).run("docs/history.md")
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("guide", sorted({*ON_SPARK} - {"docs/tutorial.md"}))
+@pytest.mark.parametrize("guide", sorted({*ON_SPARK} - {*ON_OWN_SERVERS}))
 def test_a_guide_prints_what_it_shows(
     guide: str,
     spark: SparkSession,

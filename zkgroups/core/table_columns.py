@@ -22,6 +22,7 @@ class ColumnType(StrEnum):
     BINARY = "binary"
     INTEGER = "integer"
     LONG = "long"
+    BOOLEAN = "boolean"
     TIMESTAMP = "timestamp"
     """In microseconds, in UTC."""
     COUNTS = "map"

@@ -37,6 +37,11 @@ def to_ms(at: datetime | None) -> int:
     return 0 if at is None else (at - _EPOCH) // _MILLISECOND
 
 
+def utc_exactly(ms: int) -> str:
+    """Format milliseconds for people, with the milliseconds, e.g. `2026-01-31T12:00:00.005Z`."""
+    return utc(ms).replace("Z", f".{ms % 1000:03}Z")
+
+
 def utc(ms: int) -> str:
     """Format milliseconds for people, e.g. `2026-01-31T12:00:00Z`. Times out of range are shown as the number.
 

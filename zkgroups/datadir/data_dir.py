@@ -21,13 +21,13 @@ from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError, NotFoundError
 from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter, all_topics
 from ..zookeeper.requests.bulk_read import Block
-from .files import COUNTER, DataFile, DataFiles, data_files, is_first
+from .files import COUNTER, DataFile, DataFiles, data_files, is_first, readable
 from .groups import GroupScanner
 from .layouts import LayoutScanner, scanned_root
-from .log_file import TransactionLog
 from .replayed_changes import STAT, ReplayedChanges
 from .scan import SnapshotScan
 from .snapshot_file import END_OF_NODES, HEADER, IntactSnapshot, check_snapshot, read_chunks
+from .transaction_log import TransactionLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class DataDir:
         return None
 
     def _state(self, zxid: int | None) -> DataDirState:
-        with _readable(self.folder):
+        with readable(self.folder):
             files = data_files(self.folder, self.log_folder)
             notes: list[str] = []
             base = _base(files, zxid, notes)
@@ -212,7 +212,7 @@ class _StateReading:
     @contextmanager
     def scan(self, path: str) -> Iterator[tuple[SnapshotScan, ReplayedChanges]]:
         """Yield a scan of the nodes below a path, and the changes to apply. The block must consume both."""
-        with _readable(self._data.folder):
+        with readable(self._data.folder):
             files = data_files(self._data.folder, self._data.log_folder)
             base = self._base(files)
             changes = self._changes(files, base)
@@ -296,14 +296,6 @@ class DataDirReading(_StateReading):
 def _too_new(file: str, zxid: int, state: DataDirState) -> DamagedDataError:
     reason = f"it contains changes up to 0x{zxid:x}, but the logs end with 0x{state.zxid:x}"
     return DamagedDataError(file, reason)
-
-
-@contextmanager
-def _readable(folder: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise NotFoundError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
 
 
 def _encode_node(path: bytes) -> bytes:

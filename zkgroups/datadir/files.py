@@ -12,6 +12,8 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -68,6 +70,15 @@ def open_regular(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return os.fdopen(descriptor, "rb")
+
+
+@contextmanager
+def readable(folder: str) -> Iterator[None]:
+    """Raise NotFoundError if a file cannot be read in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise NotFoundError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
 
 
 def _directory(folder: str, wanted: re.Pattern[str]) -> Path:

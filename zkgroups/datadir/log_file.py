@@ -1,4 +1,4 @@
-"""Read transaction logs: all records in order, without gaps, up to the last complete one.
+"""Read one transaction log: its records in order, up to the last complete one.
 
     header      "ZKLG", version 2, an id: 16 bytes
     record      checksum (Adler-32) in 8 bytes, length in 4, the transaction, and "B"
@@ -7,6 +7,9 @@
 A killed server may leave a partial record, followed by zeros. After a restart it begins a new file with the transaction
 after the last complete one. So a file may end within a record. A record with an end mark but a wrong checksum, or an
 invalid record followed by valid ones, is damage.
+
+A running server appends to its last file. A record that is incomplete or wrong is read again, because it may have been
+read while it was written.
 """
 
 from __future__ import annotations
@@ -14,135 +17,107 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from struct import Struct
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
 from ..exceptions import DamagedDataError
-from .files import COUNTER_BITS, LONGEST, DataFile, follows, is_first, open_regular
+from .files import LONGEST, open_regular
+from .transaction_format import HEAD, HEAD_BYTES
 
 HEADER: Final = b"ZKLG\0\0\0\2"
 HEADER_BYTES: Final = 16
 
 _FRAME: Final = Struct(">qi")
 _END_OF_RECORD: Final = b"B"
-_HEAD: Final = Struct(">qiqqi")
-HEAD_BYTES: Final = _HEAD.size
+_AROUND: Final = _FRAME.size + len(_END_OF_RECORD)
 _SHORTEST: Final = _FRAME.size + HEAD_BYTES
-_LARGE: Final = 2**20
+_CHUNK: Final = 2**20
 _MOST_SEARCHED: Final = 2**30
 """The limit of bytes to checksum in the search for records. A torn record needs far fewer."""
 
 
-class Transaction(NamedTuple):
-    """The session, zxid, time and type of a transaction, the whole record, which begins with them, and its file."""
-
-    session: int
-    zxid: int
-    time_ms: int
-    kind: int
-    record: bytes
-    log: Path
-
-
 @dataclass(slots=True)
-class TransactionLog:
-    """Iterates over the transactions after a zxid, in order; raises DamagedDataError for a gap or a damaged record.
+class LogFile:
+    """Iterates over the records of a file; raises DamagedDataError for damage.
 
-    The iteration ends with `until`, or with the last complete transaction. Afterwards `zxid` is the last transaction,
-    `reached` the last one including skipped ones, `has_more` tells whether a later one exists, `leaders` holds the
-    zxids before and after each change of leader, and `torn` is the last file if it ends within a record.
+    Each record begins with the head of a transaction (`transaction_format.py`). Afterwards, `torn` tells whether the
+    file ends within a record.
     """
 
-    files: Sequence[DataFile]
-    after: int | None
-    """The zxid of the snapshot; None to read all transactions."""
-    until: int | None = None
-    zxid: int = field(init=False)
-    reached: int = field(init=False, default=0)
-    leaders: list[tuple[int, int]] = field(init=False, default_factory=list)
-    has_more: bool = field(init=False, default=False)
-    torn: Path | None = field(init=False, default=None)
+    path: Path
+    before: int
+    """The last zxid that was read before this file. Errors name it, or the last one in this file if that is higher."""
+    torn: bool = field(init=False, default=False)
 
-    def __post_init__(self) -> None:
-        self.zxid = self.after or 0
+    def __iter__(self) -> Iterator[bytes]:
+        with open_regular(self.path) as stream:
+            header = stream.read(HEADER_BYTES)
+            if len(header) < HEADER_BYTES:
+                self.torn = True
+            elif not header.startswith(HEADER):
+                raise self._damaged("it has no valid header of a transaction log", self.before)
+            else:
+                yield from self._records(stream)
 
-    def __iter__(self) -> Iterator[Transaction]:
-        for file in self.files:
-            if self.zxid == self.until:  # later records may be damaged
+    def _records(self, stream: BinaryIO) -> Iterator[bytes]:
+        position, last, unpack, adler32 = HEADER_BYTES, b"", _FRAME.unpack_from, zlib.adler32
+        was_read_again = False
+        while True:
+            buffer = _chunk(stream, position)
+            at, size, record = 0, len(buffer), last
+            while (start := at + 12) <= size:
+                checksum, length = unpack(buffer, at)
+                end = start + length
+                if end >= size or length < HEAD_BYTES or buffer[end] != 66:  # "B"
+                    break
+                record = buffer[start:end]
+                if adler32(record) != checksum:
+                    break
+                at = end + 1
+                last = record
+                yield record
+            position += at
+            if at or not was_read_again:
+                was_read_again = not at
+            elif self._is_end(stream, position, last, has_bad_checksum=record is not last):
                 return
-            with open_regular(file.path) as stream:
-                for found in self._in_file(file.path, stream):
-                    self.reached = max(self.reached, found.zxid)
-                    if self.after is not None and found.zxid <= self.after == self.zxid:
-                        continue
-                    self._check_follows(found.zxid, file.path)
-                    if found.zxid >> COUNTER_BITS > self.zxid >> COUNTER_BITS:
-                        self.leaders.append((self.zxid, found.zxid))
-                    if self.until is not None and found.zxid > self.until:
-                        self.has_more = True
-                        return
-                    self.zxid = found.zxid
-                    yield found
-                    if self.zxid == self.until:
-                        return
 
-    def _check_follows(self, zxid: int, path: Path) -> None:
-        """Raise DamagedDataError for a gap. Without a snapshot, the logs must start with the first transaction ever."""
-        if follows(self.zxid, zxid) and (self.after is not None or self.zxid or is_first(zxid)):
-            return
-        reason = f"0x{zxid:x} follows 0x{self.zxid:x}: transactions are missing or out of order"
-        raise DamagedDataError(str(path), reason, last_zxid=self.zxid)
+    def _is_end(self, stream: BinaryIO, at: int, last: bytes, *, has_bad_checksum: bool) -> bool:
+        """Check the rest of a file after the last valid record: it may hold a partial record, but no complete ones.
 
-    def _in_file(self, path: Path, stream: BinaryIO) -> Iterator[Transaction]:
-        self.torn = None
-        header = stream.read(HEADER_BYTES)
-        if len(header) < HEADER_BYTES:
-            self.torn = path
-            return
-        if not header.startswith(HEADER):
-            raise DamagedDataError(str(path), "it has no valid header of a transaction log", last_zxid=self.zxid)
-        at = HEADER_BYTES
-        while (record := _next(stream, path, self.zxid)) is not None:
-            session, _cxid, zxid, time_ms, kind = _HEAD.unpack_from(record)
-            at += _FRAME.size + len(record) + len(_END_OF_RECORD)
-            yield Transaction(session, zxid, time_ms, kind, record, path)
-        self._end(path, stream, at)
-
-    def _end(self, path: Path, stream: BinaryIO, at: int) -> None:
-        """Check the rest of a file after the last valid record: it may hold a partial record, but no complete ones."""
+        Returns False if the server has completed the record meanwhile.
+        """
+        zxid = max(self.before, int(HEAD.unpack_from(last)[2])) if last else self.before
+        if has_bad_checksum:
+            raise self._damaged("a record has a wrong checksum", zxid)
         end = _last_byte(stream, at)
-        if end <= at:
-            return
-        self.torn = path
-        with mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
-            if _has_record(data, at, end, self.zxid):
-                reason = f"an invalid record after 0x{self.zxid:x} is followed by valid ones"
-                raise DamagedDataError(str(path), reason, last_zxid=self.zxid)
+        self.torn = end > at
+        if self.torn:
+            with mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
+                if _is_record(data, at):
+                    return False
+                if _has_record(data, at, end, zxid):
+                    raise self._damaged(f"an invalid record after 0x{zxid:x} is followed by valid ones", zxid)
+        return True
+
+    def _damaged(self, reason: str, last: int) -> DamagedDataError:
+        return DamagedDataError(str(self.path), reason, last_zxid=last)
 
 
-def _next(stream: BinaryIO, path: Path, last: int) -> bytes | None:
-    """Read the next record; return None if it is incomplete."""
-    frame = stream.read(_FRAME.size)
-    if len(frame) < _FRAME.size:
-        return None
-    checksum, length = _FRAME.unpack(frame)
-    if not HEAD_BYTES <= length < LONGEST or (length > _LARGE and length > _left(stream)):
-        return None
-    record = stream.read(length)
-    if stream.read(1) != _END_OF_RECORD:
-        return None
-    if zlib.adler32(record) != checksum:
-        raise DamagedDataError(str(path), "a record has a wrong checksum", last_zxid=last)
-    return record
-
-
-def _left(stream: BinaryIO) -> int:
-    """Return the number of bytes left in the file."""
-    return os.fstat(stream.fileno()).st_size - stream.tell()
+def _chunk(stream: BinaryIO, position: int) -> bytes:
+    """Read the next bytes of a file, with at least one whole record if there is one."""
+    stream.seek(position)
+    chunk = stream.read(_CHUNK)
+    if len(chunk) < _FRAME.size:
+        return chunk
+    missing = _FRAME.unpack_from(chunk)[1] + _AROUND - len(chunk)
+    if not 0 < missing < LONGEST or missing > os.fstat(stream.fileno()).st_size - stream.tell():
+        return chunk
+    return chunk + stream.read(missing)
 
 
 def _last_byte(stream: BinaryIO, at: int) -> int:
@@ -164,15 +139,27 @@ def _has_record(data: mmap, at: int, end: int, last: int) -> bool:
     """Return whether a complete record with a later zxid follows, or so many candidates that the search stops."""
     left = _MOST_SEARCHED
     for match in _MAYBE_RECORD.finditer(data, at, end):
-        start = match.start()
-        if start + _SHORTEST > len(data):
-            break
-        checksum, length = _FRAME.unpack_from(data, start)
-        start += _FRAME.size
-        if length < HEAD_BYTES or data[start + length : start + length + 1] != _END_OF_RECORD:
-            continue
-        left -= length
-        record = data[start : start + length]
-        if left < 0 or (zlib.adler32(record) == checksum and int(_HEAD.unpack_from(record)[2]) > last):
-            return True
+        if (found := _candidate(data, match.start())) is not None:
+            checksum, record = found
+            left -= len(record)
+            if left < 0 or (zlib.adler32(record) == checksum and int(HEAD.unpack_from(record)[2]) > last):
+                return True
     return False
+
+
+def _is_record(data: mmap, at: int) -> bool:
+    """Return whether a complete record begins here."""
+    found = _candidate(data, at)
+    return found is not None and zlib.adler32(found[1]) == found[0]
+
+
+def _candidate(data: mmap, at: int) -> tuple[int, bytes] | None:
+    """Return the checksum and the bytes of a record that may begin here, if it is long enough and has an end mark."""
+    if at + _SHORTEST > len(data):
+        return None
+    checksum, length = _FRAME.unpack_from(data, at)
+    start = at + _FRAME.size
+    end = start + length
+    if length < HEAD_BYTES or data[end : end + 1] != _END_OF_RECORD:
+        return None
+    return checksum, data[start:end]

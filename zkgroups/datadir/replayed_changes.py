@@ -16,30 +16,38 @@ from struct import error as StructError
 from typing import Final
 
 from ..exceptions import DamagedDataError
-from .log_file import HEAD_BYTES, Transaction
-from .snapshot_file import DIGEST_VERSION
+from .transaction_format import (
+    CHECK,
+    CLOSE_SESSION,
+    CREATE_CONTAINER,
+    CREATE_SESSION,
+    CREATE_TTL,
+    CREATES,
+    DELETES,
+    ERROR,
+    FLAG_AND_INT,
+    HEAD_BYTES,
+    INT,
+    MULTI,
+    SET_ACL,
+    WRITES,
+    after_acl,
+    after_data,
+    block,
+    deleted_with_session,
+    digest,
+    operations,
+)
+from .transaction_log import Transaction
 
 STAT: Final = Struct(">qqqqiiiqq")
 """czxid, mzxid, ctime, mtime, version, cversion, aversion, session, pzxid: as a snapshot has it."""
-
-CREATE, DELETE, SET_DATA, SET_ACL, CHECK, MULTI, CREATE2, RECONFIG = 1, 2, 5, 7, 13, 14, 15, 16
-CREATE_CONTAINER, DELETE_CONTAINER, CREATE_TTL = 19, 20, 21
-CREATE_SESSION, CLOSE_SESSION, ERROR = -10, -11, -1
-
-_CREATES: Final = {CREATE, CREATE2, CREATE_CONTAINER, CREATE_TTL}
-_DELETES: Final = {DELETE, DELETE_CONTAINER}
-_WRITES: Final = {SET_DATA, RECONFIG}
 
 _CONTAINER: Final = -(2**63)
 """The session field of a container node. A node with a time to live has the sum of `_TTL` and that time."""
 _TTL: Final = -(2**56)
 
-_INT, _INT_AND_LONG, _FLAG_AND_INT = Struct(">i"), Struct(">iq"), Struct(">?i")
-_PART: Final = Struct(">ii")
-_DIGEST: Final = Struct(">iQ")
-
-_EVERYBODY: Final = b"\0\0\0\1\0\0\0\x1f\0\0\0\5world\0\0\0\6anyone"
-"""The ACL that nearly all nodes have."""
+_INT_AND_LONG: Final = Struct(">iq")
 
 
 class NodeUpdate:
@@ -94,7 +102,7 @@ class ReplayedChanges:
         except (StructError, ValueError) as error:
             raise _unreadable(transaction, str(error)) from error
         if kind != ERROR:
-            self.digest = _digest(record, at)
+            self.digest = digest(record, at)
 
     @property
     def may_delete(self) -> bool:
@@ -107,26 +115,20 @@ class ReplayedChanges:
             self.nodes[path.rpartition(b"/")[0]]
 
     def _multi(self, transaction: Transaction) -> int:
-        """Add all operations of a multi transaction, or none if one of them failed; return where the record ends."""
-        record, at = transaction.record, HEAD_BYTES + _INT.size
-        parts: list[tuple[int, int, int]] = []
-        for _ in range(*_INT.unpack_from(record, HEAD_BYTES)):
-            kind, length = _PART.unpack_from(record, at)
-            parts.append((kind, at + _PART.size, length))
-            at += _PART.size + max(0, length)
-        if all(kind != ERROR for kind, _, _ in parts):
-            for kind, start, length in parts:
-                self._apply(transaction, kind, record[start : start + length], 0)
+        """Add all operations of a multi transaction; return where they end."""
+        found, at = operations(transaction.record)
+        for kind, body in found:
+            self._apply(transaction, kind, body, 0)
         return at
 
     def _apply(self, transaction: Transaction, kind: int, record: bytes, at: int) -> int:
         """Add one operation; return where it ends."""
-        if kind in _WRITES:
+        if kind in WRITES:
             return self._write(transaction, record, at)
-        if kind in _CREATES:
+        if kind in CREATES:
             return self._create(transaction, kind, record, at)
-        if kind in _DELETES:
-            path, at = _block(record, at)
+        if kind in DELETES:
+            path, at = block(record, at)
             self._delete(path, transaction.zxid)
             return at
         if kind == SET_ACL:
@@ -134,26 +136,26 @@ class ReplayedChanges:
         if kind == CLOSE_SESSION:
             return self._close(transaction, record, at)
         if kind in (CREATE_SESSION, ERROR):
-            return at + _INT.size
+            return at + INT.size
         if kind == CHECK:
-            return _block(record, at)[1] + _INT.size
+            return block(record, at)[1] + INT.size
         raise ValueError(f"unknown transaction type {kind}")
 
     def _create(self, transaction: Transaction, kind: int, record: bytes, at: int) -> int:
-        path, start = _block(record, at)
-        end = _after_data(record, start)
-        at = _after_acl(record, end)
+        path, start = block(record, at)
+        end = after_data(record, start)
+        at = after_acl(record, end)
         session, cversion = 0, -1
         if kind == CREATE_CONTAINER:
-            session, [cversion] = _CONTAINER, _INT.unpack_from(record, at)
-            at += _INT.size
+            session, [cversion] = _CONTAINER, INT.unpack_from(record, at)
+            at += INT.size
         elif kind == CREATE_TTL:
             cversion, lives_ms = _INT_AND_LONG.unpack_from(record, at)
             session = _TTL + lives_ms
             at += _INT_AND_LONG.size
         else:
-            ephemeral, cversion = _FLAG_AND_INT.unpack_from(record, at)
-            at += _FLAG_AND_INT.size
+            ephemeral, cversion = FLAG_AND_INT.unpack_from(record, at)
+            at += FLAG_AND_INT.size
             if ephemeral:
                 session = transaction.session
                 self._ephemeral[session].add(path)
@@ -171,9 +173,9 @@ class ReplayedChanges:
         self.children[directory] = (self.children.get(directory, _NO_CHILDREN)[0], zxid)
 
     def _write(self, transaction: Transaction, record: bytes, at: int) -> int:
-        path, start = _block(record, at)
-        end = _after_data(record, start)
-        [version] = _INT.unpack_from(record, end)
+        path, start = block(record, at)
+        end = after_data(record, start)
+        [version] = INT.unpack_from(record, end)
         siblings, name, found = self._known(transaction, path)
         body, zxid, now = record[start:end], transaction.zxid, transaction.time_ms
         if isinstance(found, NodeUpdate):
@@ -182,19 +184,19 @@ class ReplayedChanges:
         else:
             czxid, _, ctime, _, _, *others = STAT.unpack(found[-STAT.size :])
             siblings[name] = body + STAT.pack(czxid, zxid, ctime, now, version, *others)
-        return end + _INT.size
+        return end + INT.size
 
     def _set_acl(self, transaction: Transaction, record: bytes, at: int) -> int:
-        path, at = _block(record, at)
-        at = _after_acl(record, at)
-        [aversion] = _INT.unpack_from(record, at)
+        path, at = block(record, at)
+        at = after_acl(record, at)
+        [aversion] = INT.unpack_from(record, at)
         siblings, name, found = self._known(transaction, path)
         if isinstance(found, NodeUpdate):
             found.aversion, found.zxid = aversion, transaction.zxid
         else:
             *first, _, session, pzxid = STAT.unpack(found[-STAT.size :])
             siblings[name] = found[: -STAT.size] + STAT.pack(*first, aversion, session, pzxid)
-        return at + _INT.size
+        return at + INT.size
 
     def _known(self, transaction: Transaction, path: bytes) -> tuple[dict[bytes, Change], bytes, bytes | NodeUpdate]:
         """Return the siblings, name and current change of a node that is updated."""
@@ -209,13 +211,12 @@ class ReplayedChanges:
 
     def _close(self, transaction: Transaction, record: bytes, at: int) -> int:
         session, zxid = transaction.session, transaction.zxid
-        if at == len(record) or _digest(record, at) is not None:
+        listed = deleted_with_session(record)
+        if listed is None:
             self.unlisted = zxid
         else:
-            [count] = _INT.unpack_from(record, at)
-            at += _INT.size
-            for _ in range(count):
-                path, at = _block(record, at)
+            paths, at = listed
+            for path in paths:
                 self._delete(path, zxid)
         for path in self._ephemeral.pop(session, ()):
             directory, _, name = path.rpartition(b"/")
@@ -227,42 +228,6 @@ class ReplayedChanges:
 
 
 _NO_CHILDREN: Final = (-1, 0)
-
-
-def _block(record: bytes, at: int) -> tuple[bytes, int]:
-    """Return a string of the record, and where it ends."""
-    end = _after_data(record, at)
-    return record[at + _INT.size : end], end
-
-
-def _after_data(record: bytes, at: int) -> int:
-    """Return where the data ends, which must be within the record. The length -1 stands for null."""
-    length: int
-    [length] = _INT.unpack_from(record, at)
-    end = at + _INT.size + max(0, length)
-    if length < -1 or end > len(record):
-        raise ValueError(f"a length of {length} exceeds the {len(record) - at} bytes left")
-    return end
-
-
-def _after_acl(record: bytes, at: int) -> int:
-    if record.startswith(_EVERYBODY, at):
-        return at + len(_EVERYBODY)
-    [count] = _INT.unpack_from(record, at)
-    at += _INT.size
-    for _ in range(max(0, count)):
-        at += _INT.size  # the permissions
-        _scheme, at = _block(record, at)
-        _id, at = _block(record, at)
-    return at
-
-
-def _digest(record: bytes, at: int) -> int | None:
-    """Return the digest at the end of a record, if any."""
-    if len(record) - at != _DIGEST.size:
-        return None
-    version, value = _DIGEST.unpack_from(record, at)
-    return int(value) if version == DIGEST_VERSION else None
 
 
 def _unreadable(transaction: Transaction, reason: str) -> DamagedDataError:

@@ -14,8 +14,10 @@ Needs the extra `zkgroups[spark]`.
 """
 
 from ..audit.audit import AuditResult, AuditStep
+from ..core.history_columns import HistoryTable
 from ..core.tables import Table
 from ..snapshots.snapshot import Snapshot, Survey, survey
+from ..tables.history_options import HistoryOptions
 from ..tables.source_options import SourceOptions
 from .audit.audit import run_audit
 from .audit.read_audit import offsets_at, read_audit
@@ -28,6 +30,8 @@ from .source.data_source import register
 __all__ = [
     "AuditResult",
     "AuditStep",
+    "HistoryOptions",
+    "HistoryTable",
     "Snapshot",
     "SourceOptions",
     "Survey",

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+from ..core.history_columns import HistoryTable
 from ..core.layouts.legacy import LEGACY
 from ..core.tables import Table
 from ..datadir.data_dir import DataDir
@@ -39,7 +40,7 @@ class Starting(StrEnum):
 class SourceOptions(ZooKeeperSource):
     """Where to read groups, and which. The options of `format("zkgroups")` are:
 
-        table          offsets (default), owners or members
+        table          offsets (default), owners or members; for commits and ownership see `HistoryOptions`
         zookeeper      host:port,host:port/chroot; required unless dataDir is set
         dataDir        the data directory of a ZooKeeper server, running or not: see `zkgroups.datadir`
         dataLogDir     with dataDir: the directory of the transaction logs, if they are elsewhere
@@ -115,8 +116,7 @@ class SourceOptions(ZooKeeperSource):
                     raise InvalidOptionError(_in_spark(name), getattr(self, name), "it needs a dataDir")
         elif self.zookeeper:
             raise InvalidOptionError("dataDir", self.data_dir, "zookeeper is set, too: set only one of them")
-        if self.chroot is not None and not re.fullmatch("(/[^/]+)*/?", self.chroot):
-            raise InvalidOptionError("chroot", self.chroot, "it must be a path such as /kafka")
+        check_chroot(self.chroot)
         if self.zxid is not None and not 0 <= self.zxid < 2**63:
             raise InvalidOptionError("zxid", self.zxid, _NO_ZXID)
 
@@ -130,23 +130,11 @@ class SourceOptions(ZooKeeperSource):
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
         """Parse the options that Spark passes: names in any case, values as text."""
-        known = {_in_spark(field.name).lower(): field.name for field in fields(cls)}
-        values: dict[str, Any] = {}
-        for option, text in given.items():
-            name = known.get(option.lower())
-            if name is None:
-                raise InvalidOptionError("option", option, _unknown(option))
-            values[name] = _PARSERS.get(name, _text)(_in_spark(name), text)
-        return cls(**values)
+        return cls(**parsed_options(cls, given, _PARSERS))
 
     def as_text(self) -> dict[str, str]:
         """Return the options as text for `parse`, without default values."""
-        values = ((field, getattr(self, field.name)) for field in fields(self))
-        return {
-            _in_spark(field.name): str(value).lower() if isinstance(value, bool) else str(value)
-            for field, value in values
-            if value != field.default
-        }
+        return options_as_text(self)
 
     # Use
 
@@ -183,18 +171,50 @@ class SourceOptions(ZooKeeperSource):
         return ZooKeeperSource.connect(self, unreachable_timeout=unreachable_timeout)
 
 
+Parsers: TypeAlias = Mapping[str, Callable[[str, str], object]]
+"""Functions by the names of fields, which parse the text of an option. They get the option's name, too."""
+
+
+def parsed_options(kind: type[Any], given: Mapping[str, str], parsers: Parsers) -> dict[str, Any]:
+    """Parse the options that Spark passes, names in any case and values as text, to the fields of a dataclass."""
+    known = {_in_spark(field.name).lower(): field.name for field in fields(kind)}
+    values: dict[str, Any] = {}
+    for option, text in given.items():
+        name = known.get(option.lower())
+        if name is None:
+            raise InvalidOptionError("option", option, _unknown(option, kind))
+        values[name] = parsers.get(name, _text)(_in_spark(name), text)
+    return values
+
+
+def options_as_text(options: Any) -> dict[str, str]:
+    """Return the fields of a dataclass as text for `parsed_options`, without default values."""
+    values = ((field, getattr(options, field.name)) for field in fields(options))
+    return {
+        _in_spark(field.name): str(value).lower() if isinstance(value, bool) else str(value)
+        for field, value in values
+        if value != field.default
+    }
+
+
 def _in_spark(name: str) -> str:
     """Convert to camel case, e.g. digestUser, like Spark's own options."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
 
 
-def _unknown(option: str) -> str:
+def check_chroot(chroot: str | None) -> None:
+    """Raise InvalidOptionError unless it is a path, or None."""
+    if chroot is not None and not re.fullmatch("(/[^/]+)*/?", chroot):
+        raise InvalidOptionError("chroot", chroot, "it must be a path such as /kafka")
+
+
+def _unknown(option: str, kind: type[Any]) -> str:
     if "password" in option.lower():
         return "options are visible in plans and logs: put the password into a file or an environment variable"
     if option.lower() == "path":
         return 'load() takes no path: use option("zookeeper", "host:port/chroot")'
-    return "no such option exists: see help(zkgroups.spark.SourceOptions)"
+    return f"no such option exists: see help(zkgroups.spark.{kind.__name__})"
 
 
 def _text(_option: str, text: str) -> str:
@@ -203,11 +223,11 @@ def _text(_option: str, text: str) -> str:
 
 def _table(option: str, text: str) -> Table:
     if text.lower() not in set(Table):
-        raise InvalidOptionError(option, text, f"it must be one of {', '.join(Table)}")
+        raise InvalidOptionError(option, text, f"it must be one of {', '.join([*Table, *HistoryTable])}")
     return Table(text.lower())
 
 
-def _whole(option: str, text: str) -> int:
+def whole(option: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > len(str(MAX_PARALLELISM)):
         raise InvalidOptionError(option, text, f"it must be a whole number from 1 to {MAX_PARALLELISM}")
     return int(text)
@@ -236,9 +256,9 @@ def _flag(option: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-_PARSERS: Final[Mapping[str, Callable[[str, str], object]]] = {
+_PARSERS: Final[Parsers] = {
     "table": _table,
-    "parallelism": _whole,
+    "parallelism": whole,
     "starting_zxid": _starting,
     "zxid": _zxid,
     "start_over": _flag,

@@ -2,6 +2,7 @@
 //
 // Arguments: the hosts of ZooKeeper, the group and the topic. A member prints the registrations that it has read, its
 // partitions, and the committed offset of each new partition. Then it commits ten messages more. It leaves on SIGTERM.
+// With a fourth argument, it commits one message after the other instead, and prints each commit that was acknowledged.
 package main
 
 import (
@@ -21,6 +22,7 @@ import (
 
 const (
 	sessionTimeout = 4 * time.Second
+	longSession    = 40 * time.Second
 	pause          = 50 * time.Millisecond
 	attempts       = 20
 	tenMessages    = 10
@@ -32,28 +34,32 @@ type member struct {
 	instance  *kazoo.ConsumergroupInstance
 	topic     string
 	owned     map[int32]bool
+	busy      bool
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	if err := run(ctx, os.Args[1], os.Args[2], os.Args[3], len(os.Args) > 4); err != nil {
 		fmt.Println("failed", err)
 		os.Exit(1)
 	}
 	fmt.Println("left 0")
 }
 
-func run(ctx context.Context, hosts, group, topic string) error {
+func run(ctx context.Context, hosts, group, topic string, busy bool) error {
 	config := kazoo.NewConfig()
 	config.Timeout, config.Logger = sessionTimeout, log.New(io.Discard, "", 0)
+	if busy {
+		config.Timeout = longSession
+	}
 	zookeeper, err := kazoo.NewKazooFromConnectionString(hosts, config)
 	if err != nil {
 		return err
 	}
 	defer zookeeper.Close()
 	found := zookeeper.Consumergroup(group)
-	m := &member{zookeeper, found, found.NewInstance(), topic, map[int32]bool{}}
+	m := &member{zookeeper, found, found.NewInstance(), topic, map[int32]bool{}, busy}
 	if err := found.Create(); err != nil {
 		return err
 	}
@@ -164,13 +170,13 @@ func (m *member) claim(ctx context.Context, partition int32) error {
 		}
 		m.owned[partition] = true
 		fmt.Printf("assigned [%s-%d]\n", m.topic, partition)
-		return m.work(partition)
+		return m.work(ctx, partition)
 	}
 	return nil
 }
 
 // work reads the committed offset and commits ten messages more.
-func (m *member) work(partition int32) error {
+func (m *member) work(ctx context.Context, partition int32) error {
 	offset, err := m.group.FetchOffset(m.topic, partition)
 	if err != nil {
 		return err
@@ -179,5 +185,21 @@ func (m *member) work(partition int32) error {
 		offset = 0
 	}
 	fmt.Printf("read %s-%d@%d\n", m.topic, partition, offset)
+	if m.busy {
+		m.commitEach(ctx, partition, offset)
+		return nil
+	}
 	return m.group.CommitOffset(m.topic, partition, offset+tenMessages)
+}
+
+// commitEach continues with the next message after an error: it is unknown whether the server has written the offset.
+func (m *member) commitEach(ctx context.Context, partition int32, offset int64) {
+	for ctx.Err() == nil {
+		offset++
+		if err := m.group.CommitOffset(m.topic, partition, offset); err != nil {
+			time.Sleep(pause)
+			continue
+		}
+		fmt.Printf("committed %s-%d@%d\n", m.topic, partition, offset)
+	}
 }

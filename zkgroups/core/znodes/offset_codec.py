@@ -14,6 +14,9 @@ from .values import MalformedNode
 MAX_OFFSET: Final = 2**63 - 1
 """Offsets are Java longs."""
 
+PLAIN_BYTES: Final = len(str(MAX_OFFSET))
+"""Any number with fewer digits is a valid offset."""
+
 _OFFSET = re.compile(rb"\+?[0-9]+")
 
 
@@ -66,7 +69,7 @@ def is_negative_offset(data: bytes) -> bool:
 
 def is_plain_offset(data: bytes) -> bool:
     """True for digits that cannot be too large: `int(data)` is the offset, without further checks."""
-    return data.isdigit() and len(data) < len(str(MAX_OFFSET))
+    return data.isdigit() and len(data) < PLAIN_BYTES
 
 
 def parse_offset(raw: bytes) -> int:

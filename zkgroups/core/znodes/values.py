@@ -228,6 +228,15 @@ def unreadable_part(registration: ReadRegistration | None) -> UnreadableNode | N
             return None
 
 
+def instance_of_owner(owner: str, ids: Iterable[str]) -> str | None:
+    """Return the id in `ids` that is in the data of an owner node: see `Owner.instance`."""
+    known = ids if isinstance(ids, set | frozenset | Mapping) else set(ids)
+    if owner in known:
+        return owner
+    stem, dash, stream = owner.rpartition("-")
+    return stem if dash and stream.isascii() and stream.isdigit() and stem in known else None
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The owner of a partition.
@@ -257,11 +266,7 @@ class Owner:
         >>> Owner(TopicPartition("t", 0), "billing_h-17-ab12cd34-0", session=1).instance({"billing_h-17-ab12cd34"})
         'billing_h-17-ab12cd34'
         """
-        known = ids if isinstance(ids, set | frozenset | Mapping) else set(ids)
-        if self.id in known:
-            return self.id
-        stem, dash, stream = self.id.rpartition("-")
-        return stem if dash and stream.isascii() and stream.isdigit() and stem in known else None
+        return instance_of_owner(self.id, ids)
 
     @property
     def holder(self) -> str:

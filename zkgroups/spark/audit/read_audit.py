@@ -14,20 +14,26 @@ from ...core.audit_columns import KEY
 from ...core.selection import check_expression
 from ...core.times import utc
 from ...exceptions import InvalidOptionError, RefusedError
+from ...tables.history_options import HistoryOptions
 from ..errors import translated
 from .journal import SparkJournal
+from .with_logs import with_logs
 
 
-def read_audit(spark: SparkSession, destination: str) -> DataFrame:
+def read_audit(spark: SparkSession, destination: str, *, logs: HistoryOptions | None = None) -> DataFrame:
     """Return every recorded commit of an audit.
 
     The columns are group, topic, partition, `before` (the previous offset in the audit), `offset` (null if malformed),
     `commit_count`, `committed_at`, `zxid`, `layout`, `log_start`, `log_end`, `problem` (why it is malformed), `read_at`
     and `batch`.
+
+    With `logs`, the result also has every commit in the transaction logs of the same ZooKeeper, each commit once. They
+    fill the audit where it missed commits between two reads. `read_at` and `batch` are null for a commit from the logs.
     """
     journal = SparkJournal(spark, destination)
     journal.check_exists()
-    return journal.read(journal.pieces())
+    commits = journal.read(journal.pieces())
+    return commits if logs is None else with_logs(commits, logs)
 
 
 def offsets_at(spark: SparkSession, destination: str, at: datetime, group: str | None = None) -> DataFrame:
@@ -65,10 +71,15 @@ def _check_not_after_last_read(journal: SparkJournal, at: datetime) -> None:
 
 
 def find_commits(
-    spark: SparkSession, destination: str, *, groups: str | None = None, topics: str | None = None
+    spark: SparkSession,
+    destination: str,
+    *,
+    groups: str | None = None,
+    topics: str | None = None,
+    logs: HistoryOptions | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Return the commits of groups and topics whose whole names match, oldest first."""
-    commits = read_audit(spark, destination)
+    """Return the commits of groups and topics whose whole names match, oldest first. See `read_audit` for `logs`."""
+    commits = read_audit(spark, destination, logs=logs)
     for column, expression in (("group", groups), ("topic", topics)):
         check_expression(f"{column}s", expression)
         if expression is not None:
@@ -76,5 +87,5 @@ def find_commits(
             matching = re.compile(expression, re.DOTALL)  # Java's regular expressions differ slightly
             commits = commits.where(f.col(column).isin([name for name in names if matching.fullmatch(name)]))
     with translated(f"the audit in {destination} cannot be read"):
-        for row in commits.orderBy("batch", "zxid", *KEY).toLocalIterator():
+        for row in commits.orderBy(*([] if logs else ["batch"]), "zxid", *KEY).toLocalIterator():
             yield row.asDict()

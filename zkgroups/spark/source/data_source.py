@@ -26,9 +26,11 @@ from ...core.tables import Table
 from ...datadir.data_dir import DataDirState
 from ...exceptions import InvalidOptionError
 from ...tables import data_dir_reader
+from ...tables.history_options import HistoryOptions, history_table
 from ...tables.share_reader import read_share
 from ...tables.source_options import DEFAULT_PARALLELISM, SourceOptions, Starting
 from ..pyspark_internals import active_session, driver_interpreter
+from .history import HISTORY_SCHEMAS, HistoryTableReader
 from .stream import StreamReader
 from .tables import SCHEMAS
 
@@ -36,11 +38,12 @@ NAME: Final = "zkgroups"
 
 
 class ZkgroupsSource(DataSource):
-    """Offsets, owners and members of legacy consumer groups."""
+    """Offsets, owners and members of legacy consumer groups, and their history."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._options = SourceOptions.parse(options)
+        self._options: SourceOptions | HistoryOptions
+        self._options = HistoryOptions.parse(options) if history_table(options) else SourceOptions.parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -49,11 +52,15 @@ class ZkgroupsSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of the selected table."""
+        if isinstance(self._options, HistoryOptions):
+            return HISTORY_SCHEMAS[self._options.table]
         return SCHEMAS[self._options.table]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader. Raise InvalidOptionError for a schema other than the table's own."""
         self._check_columns(schema)
+        if isinstance(self._options, HistoryOptions):
+            return HistoryTableReader(self._options)
         start = self._options.starting_zxid
         if start is Starting.LATEST:
             raise InvalidOptionError("startingZxid", start, "it applies only to a stream")
@@ -66,6 +73,8 @@ class ZkgroupsSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a streaming reader. Raise InvalidOptionError for a schema other than the table's own."""
         self._check_columns(schema)
+        if isinstance(self._options, HistoryOptions):
+            raise InvalidOptionError("table", self._options.table.value, "a table of a history cannot be streamed")
         return StreamReader(self._options)
 
     def _check_columns(self, schema: StructType) -> None:

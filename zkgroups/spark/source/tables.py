@@ -1,4 +1,4 @@
-"""Columns as Spark's types. `core/table_columns.py` and `core/audit_columns.py` define them."""
+"""Columns as Spark's types. `core/` defines them: `table_columns.py`, `audit_columns.py`, `history_columns.py`."""
 
 from __future__ import annotations
 

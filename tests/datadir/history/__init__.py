@@ -1,0 +1,1 @@
+"""Histories, compared with a second implementation, with clients, and with themselves."""

@@ -1,0 +1,1 @@
+"""Every change to groups, from the transaction logs of a ZooKeeper server."""
