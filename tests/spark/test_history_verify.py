@@ -21,7 +21,7 @@ from zkgroups.exceptions import NotFoundError, SparkJobError
 from zkgroups.snapshots.local_verify import verify as verify_here
 from zkgroups.snapshots.verify import VerifiedSnapshot
 from zkgroups.spark import SourceOptions, Table, read_snapshot, take_snapshot, verify_snapshots
-from zkgroups.spark.snapshots.digest import columns_of, digest
+from zkgroups.spark.snapshots.digest import digest
 from zkgroups.spark.snapshots.layout import Layout
 from zkgroups.spark.snapshots.verify import verify
 from zkgroups.storage.snapshot_summary import Summary, TableSummary
@@ -245,7 +245,7 @@ def of_another_version(spark: SparkSession, destination: Path) -> None:
             rows = rows.withColumn("commit_count", f.col("commit_count").cast("long"))
         rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(unfinished.table(table))
         count = rows.agg(f.count("*"), f.count("problem"), digest(rows.schema)).collect()[0]
-        tables[table] = TableSummary(*count, unfinished.files(table), columns_of(rows))
+        tables[table] = TableSummary(*count, unfinished.files(table), rows.schema.json())
     unfinished.summarize(Summary("blue", 3, tables))
     unfinished.finish()
 

@@ -8,6 +8,7 @@ operation on a whole column. Texts are hashed together if they have the same len
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,11 +17,11 @@ import pyarrow.compute as pc
 from ..exceptions import DamagedFileError
 
 _SEED: Final = 42
-_P1: Final = pa.scalar(0x9E3779B185EBCA87, pa.uint64())
-_P2: Final = pa.scalar(0xC2B2AE3D27D4EB4F, pa.uint64())
-_P3: Final = pa.scalar(0x165667B19E3779F9, pa.uint64())
-_P4: Final = pa.scalar(0x85EBCA77C2B2AE63, pa.uint64())
-_P5: Final = pa.scalar(0x27D4EB2F165667C5, pa.uint64())
+_P1: Final = 0x9E3779B185EBCA87
+_P2: Final = 0xC2B2AE3D27D4EB4F
+_P3: Final = 0x165667B19E3779F9
+_P4: Final = 0x85EBCA77C2B2AE63
+_P5: Final = 0x27D4EB2F165667C5
 _STRIPE: Final = 32
 """Longer texts are hashed in four lanes."""
 
@@ -84,11 +85,11 @@ def _replaced(hashes: Any, rows: Any, changed: Any) -> Any:
 
 
 def _hash_int(values: Any, seeds: Any) -> Any:
-    return _mixed(_with_four_bytes(_plus(seeds, _P5, _number(4)), values))
+    return _mixed(_with_four_bytes(_plus(seeds, _number(_P5), _number(4)), values))
 
 
 def _hash_long(values: Any, seeds: Any) -> Any:
-    return _mixed(_with_eight_bytes(_plus(seeds, _P5, _number(8)), values))
+    return _mixed(_with_eight_bytes(_plus(seeds, _number(_P5), _number(8)), values))
 
 
 def _hash_texts(values: Any, seeds: Any) -> Any:
@@ -107,7 +108,7 @@ def _hash_texts(values: Any, seeds: Any) -> Any:
 
 def _hash_equally_long(texts: Any, length: int, seeds: Any) -> Any:
     words = _Words(texts)
-    hashes = _hash_stripes(words, length // _STRIPE, seeds) if length >= _STRIPE else _plus(seeds, _P5)
+    hashes = _hash_stripes(words, length // _STRIPE, seeds) if length >= _STRIPE else _plus(seeds, _number(_P5))
     hashes = _plus(hashes, _number(length))
     at = length - length % _STRIPE
     for start in range(at, length - 7, 8):
@@ -117,19 +118,27 @@ def _hash_equally_long(texts: Any, length: int, seeds: Any) -> Any:
         hashes = _with_four_bytes(hashes, words.at(at, pa.uint32()))
         at += 4
     for start in range(at, length):
-        hashes = _times(_rotated(_xored(hashes, _times(words.at(start, pa.uint8()), _P5)), 11), _P1)
+        hashes = _times(_rotated(_xored(hashes, _times(words.at(start, pa.uint8()), _number(_P5))), 11), _number(_P1))
     return _mixed(hashes)
 
 
 def _hash_stripes(words: _Words, stripes: int, seeds: Any) -> Any:
-    lanes = [_plus(seeds, _P1, _P2), _plus(seeds, _P2), seeds, pc.subtract(seeds, _P1)]
+    lanes = [
+        _plus(seeds, _number(_P1), _number(_P2)),
+        _plus(seeds, _number(_P2)),
+        seeds,
+        pc.subtract(seeds, _number(_P1)),
+    ]
     for stripe in range(stripes):
         for lane in range(4):
             word = words.at(stripe * _STRIPE + lane * 8, pa.uint64())
-            lanes[lane] = _times(_rotated(_plus(lanes[lane], _times(word, _P2)), 31), _P1)
+            lanes[lane] = _times(_rotated(_plus(lanes[lane], _times(word, _number(_P2))), 31), _number(_P1))
     hashes = _plus(*(_rotated(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)))
     for lane in lanes:
-        hashes = _plus(_times(_xored(hashes, _times(_rotated(_times(lane, _P2), 31), _P1)), _P1), _P4)
+        hashes = _plus(
+            _times(_xored(hashes, _times(_rotated(_times(lane, _number(_P2)), 31), _number(_P1))), _number(_P1)),
+            _number(_P4),
+        )
     return hashes
 
 
@@ -148,24 +157,26 @@ class _Words:
 
 
 def _with_eight_bytes(hashes: Any, words: Any) -> Any:
-    changed = _xored(hashes, _times(_rotated(_times(words, _P2), 31), _P1))
-    return _plus(_times(_rotated(changed, 27), _P1), _P4)
+    changed = _xored(hashes, _times(_rotated(_times(words, _number(_P2)), 31), _number(_P1)))
+    return _plus(_times(_rotated(changed, 27), _number(_P1)), _number(_P4))
 
 
 def _with_four_bytes(hashes: Any, words: Any) -> Any:
-    return _plus(_times(_rotated(_xored(hashes, _times(words, _P1)), 23), _P2), _P3)
+    return _plus(_times(_rotated(_xored(hashes, _times(words, _number(_P1))), 23), _number(_P2)), _number(_P3))
 
 
 def _mixed(hashes: Any) -> Any:
-    hashes = _times(_xored(hashes, pc.shift_right(hashes, _number(33))), _P2)
-    hashes = _times(_xored(hashes, pc.shift_right(hashes, _number(29))), _P3)
+    hashes = _times(_xored(hashes, pc.shift_right(hashes, _number(33))), _number(_P2))
+    hashes = _times(_xored(hashes, pc.shift_right(hashes, _number(29))), _number(_P3))
     return _xored(hashes, pc.shift_right(hashes, _number(32)))
 
 
 # Arithmetic
 
 
+@cache
 def _number(value: int) -> Any:
+    """Return a number for Arrow. The first one imports pandas, so not while modules are imported."""
     return pa.scalar(value, pa.uint64())
 
 
