@@ -124,7 +124,7 @@ def test_a_restart_of_the_server_leaves_the_last_picture_and_recovers() -> None:
             until(sweeper, lambda picture: picture.zookeeper.answers)
 
 
-def test_a_server_that_starts_later_is_read() -> None:
+def test_a_server_that_starts_later_is_read(caplog: pytest.LogCaptureFixture) -> None:
     """The next complete sweep is an hour away, so an attempt to connect must not wait for it."""
     with ZooKeeperServer() as server:
         with Registry.connect(server.address) as registry:
@@ -140,6 +140,12 @@ def test_a_server_that_starts_later_is_read() -> None:
             server.start()
             until_group(sweeper, "billing")
             assert sweeper.publisher.picture.zookeeper.answers
+    # The command shows warnings only, and its log must tell the end of an outage, too.
+    said = [
+        each.getMessage() for each in caplog.records if each.name == "zkgroups.serve" and each.levelname == "WARNING"
+    ]
+    assert said[0].startswith("ZooKeeper does not answer: could not connect")
+    assert said[-1] == "ZooKeeper answers again"
 
 
 def test_an_ensemble_without_quorum_is_read_and_marked() -> None:

@@ -212,7 +212,7 @@ class Sweeper:
 
     def _note_success(self, registry: Registry, read_ms: int) -> None:
         if self._zookeeper.problem:
-            log.info("ZooKeeper answers again")
+            log.warning("ZooKeeper answers again")
         self._zookeeper = SourceState(read_ms, is_read_only=registry.server_is_read_only)
 
     def _required(self) -> Registry:
