@@ -137,6 +137,7 @@ def test_a_server_that_starts_later_is_read(caplog: pytest.LogCaptureFixture) ->
             early = sweeper.publisher.picture
             assert "could not connect" in early.zookeeper.problem
             assert not early.is_ready
+            until(sweeper, lambda picture: picture.stats.failures >= 2)  # the start, and the first sweep
             server.start()
             until_group(sweeper, "billing")
             assert sweeper.publisher.picture.zookeeper.answers
