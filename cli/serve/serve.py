@@ -45,7 +45,7 @@ _MOST_CONNECTIONS: Final = 2000
     default="127.0.0.1:9308",
     show_default=True,
     metavar="HOST:PORT",
-    help="The address to listen on. On other addresses than those of this machine, a login is required.",
+    help="The address to listen on. If other machines can reach it, a login is required.",
 )
 @seconds_option("--every", default=15.0, help="The time between two sweeps.")
 @click.option("--cluster", metavar="NAME", help="The name of the cluster. By default, the address of ZooKeeper.")
@@ -54,30 +54,36 @@ _MOST_CONNECTIONS: Final = 2000
     type=click.Choice(["kafka-exporter", "lag-exporter"]),
     default="kafka-exporter",
     show_default=True,
-    help="Whose names the compatible metrics have. Metrics with the prefix zkgroups_ are always there.",
+    help="Name the metrics as this exporter does. Metrics with the prefix zkgroups_ are always there.",
 )
 @click.option(
     "--granularity",
     type=click.Choice(["partition", "topic", "group"]),
     default="partition",
     show_default=True,
-    help="The finest level of the metrics.",
+    help="The finest level of the metrics. Coarser levels are always there.",
 )
 @click.option(
     "--max-series",
     type=click.IntRange(1),
     default=2_000_000,
     show_default=True,
-    help="Above this number of series, hand out a coarser level. zkgroups_series_left_out counts the rest.",
+    help="If there are more series, hand out a coarser level. zkgroups_series_left_out counts the missing ones.",
 )
-@click.option("--allowed-lag", type=click.IntRange(0), default=0, show_default=True, help="A lag that is always OK.")
+@click.option(
+    "--allowed-lag",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="A lag of at most this many messages is always OK.",
+)
 @click.option("--no-live", is_flag=True, help="Do not watch members and owners. They are only read in each sweep.")
 @click.option(
     "--history",
     metavar="DIR",
-    help="A folder of snapshots or of an audit, to know the last commits from the beginning.",
+    help="Read the last commits from this folder of snapshots or of an audit. Statuses are then right earlier.",
 )
-@click.option("--users-file", **_FILE, help="The users for pages, one NAME:PASSWORD per line.")
+@click.option("--users-file", **_FILE, help="The users for pages, metrics and the API, one NAME:PASSWORD per line.")
 @click.option("--token-file", **_FILE, help="The token for metrics and the API.")
 @click.option("--no-login", is_flag=True, help="Allow everybody who can reach the address to see everything.")
 @click.option(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -111,10 +112,18 @@ def test_an_empty_chroot_is_probably_wrong(zookeeper_hosts: str) -> None:
     assert "contains neither" in ended.err
 
 
-def test_without_zookeeper_it_does_not_start() -> None:
-    ended = run("-z", "127.0.0.1:1/kafka", "serve")
-    assert ended.code == 7
-    assert "could not connect" in ended.err
+def test_without_zookeeper_it_starts_and_says_so() -> None:
+    with served("127.0.0.1:1/kafka", "--timeout", "2") as (url, process):
+        assert body(f"{url}/healthz") == "ok\n"
+        with pytest.raises(HTTPError) as refused:
+            body(f"{url}/readyz")
+        assert (refused.value.code, refused.value.read()) == (503, b"not ready: ZooKeeper does not answer\n")
+        page = body(f"{url}/")
+        assert "could not connect to 127.0.0.1:1" in page
+        assert "The groups are unknown until ZooKeeper answers." in page
+        assert 'zkgroups_up{source="zookeeper"} 0' in body(f"{url}/metrics")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
 
 
 def test_ctrl_c_ends_it_with_its_streams(zookeeper_hosts: str, billing: None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -18,11 +19,12 @@ import trustme
 from tests.testing.waiting import eventually
 from zkgroups.serve.picture.values import Picture, SourceState
 from zkgroups.serve.sweep.publisher import Publisher
+from zkgroups.serve.web import server
 from zkgroups.serve.web.access import Access
 from zkgroups.serve.web.app import STATIC
 
 from .pictures import HOSTILE, NOW, mixed
-from .serving import Site, serving
+from .serving import TIMEOUT, Site, serving
 
 PATHS = ("/", "/groups/billing", "/topics", "/topics/orders", "/metrics", "/api/v1/picture", "/healthz", "/v3/kafka")
 
@@ -99,6 +101,38 @@ def test_while_zookeeper_does_not_answer_the_server_stays_ready_with_the_last_pi
         assert site.get("/readyz").status == 200
         assert "gone" in site.get("/").text
         assert 'zkgroups_up{source="zookeeper"} 0' in site.get("/metrics").text
+
+
+@pytest.mark.parametrize("before", [b"", b"GET / HTTP/1.1\r\n"], ids=["nothing", "half a request"])
+def test_a_connection_without_a_whole_request_is_closed(monkeypatch: pytest.MonkeyPatch, before: bytes) -> None:
+    """Otherwise clients that send nothing would use up the open files."""
+    monkeypatch.setattr(server, "REQUEST_WITHIN", 0.3)
+    with serving(Publisher(mixed())) as site, socket.create_connection(("127.0.0.1", site.port), TIMEOUT) as slow:
+        slow.sendall(before)
+        while slow.recv(4096):
+            pass
+
+
+def test_the_time_begins_again_after_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving(Publisher(mixed())) as site, socket.create_connection(("127.0.0.1", site.port), TIMEOUT) as slow:
+        slow.sendall(request)
+        assert slow.recv(4096).startswith(b"HTTP/1.1 200")
+        monkeypatch.setattr(server, "REQUEST_WITHIN", 0.3)
+        slow.sendall(request + b"GET /")
+        while slow.recv(4096):
+            pass
+
+
+def test_a_stream_is_longer_than_the_time_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_WITHIN", 0.3)
+    publisher = Publisher(mixed())
+    with serving(publisher) as site, site.events() as events:
+        assert next(events)[0] == "view"
+        with socket.create_connection(("127.0.0.1", site.port), TIMEOUT) as slow:
+            assert slow.recv(1) == b""  # the time is over
+        publisher.publish(replace(mixed(), number=publisher.picture.number + 1))
+        assert next(events)[0] == "view"
 
 
 def encoded(name: str) -> str:

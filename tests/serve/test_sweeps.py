@@ -124,6 +124,31 @@ def test_a_restart_of_the_server_leaves_the_last_picture_and_recovers() -> None:
             until(sweeper, lambda picture: picture.zookeeper.answers)
 
 
+def test_a_server_that_starts_later_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    """The next complete sweep is an hour away, so an attempt to connect must not wait for it."""
+    with ZooKeeperServer() as server:
+        with Registry.connect(server.address) as registry:
+            registry.group("billing").offsets.set(P0, 5)
+        from zkgroups.serve.settings import SweepSettings
+
+        server.kill()
+        settings = SweepSettings(cluster="prod", every=3600.0)
+        with Sweeper(lambda: Registry.connect(server.address, timeout=1.0), None, settings) as sweeper:
+            early = sweeper.publisher.picture
+            assert "could not connect" in early.zookeeper.problem
+            assert not early.is_ready
+            until(sweeper, lambda picture: picture.stats.failures >= 2)  # the start, and the first sweep
+            server.start()
+            until_group(sweeper, "billing")
+            assert sweeper.publisher.picture.zookeeper.answers
+    # The command shows warnings only, and its log must tell the end of an outage, too.
+    said = [
+        each.getMessage() for each in caplog.records if each.name == "zkgroups.serve" and each.levelname == "WARNING"
+    ]
+    assert said[0].startswith("ZooKeeper does not answer: could not connect")
+    assert said[-1] == "ZooKeeper answers again"
+
+
 def test_an_ensemble_without_quorum_is_read_and_marked() -> None:
     with ZooKeeperEnsemble(read_only=True) as ensemble:
         with Registry.connect(ensemble.address) as registry:

@@ -9,7 +9,7 @@ from ..core.health.partition_health import COMMITS_IN_WINDOW, Limits
 
 
 class MetricNames(StrEnum):
-    """Whose names the compatible metrics have. Metrics with the prefix `zkgroups_` are always there."""
+    """The exporter that gives the compatible metrics their names. Metrics with the prefix `zkgroups_` always exist."""
 
     KAFKA_EXPORTER = "kafka-exporter"
     LAG_EXPORTER = "lag-exporter"

@@ -59,7 +59,10 @@ NAMES: Final = SeriesNames(
             _gauge("kafka_consumergroup_current_offset_sum", "Committed offsets of a group in a topic, added up."),
             attrgetter("offset"),
         ),
-        (_gauge("kafka_consumergroup_lag_sum", "Known lags of a group in a topic, added up."), attrgetter("lag")),
+        (
+            _gauge("kafka_consumergroup_lag_sum", "Sum of the known lags of a group in a topic, in messages."),
+            attrgetter("lag"),
+        ),
     ),
     groups=((_gauge("kafka_consumergroup_members", "Registered instances that may be alive."), attrgetter("living")),),
     logs=(

@@ -77,14 +77,19 @@ NAMES: Final = SeriesNames(
         (_gauge("topic_last_commit_timestamp_seconds", "Time of the last commit in a topic."), _topic_committed),
     ),
     groups=(
-        (_gauge("group_lag", "Known lags of a group, added up."), attrgetter("lag")),
+        (_gauge("group_lag", "Sum of the known lags of a group, in messages."), attrgetter("lag")),
         (
-            _gauge("group_time_lag_seconds", "Age of the oldest first unread message of a group."),
+            _gauge("group_time_lag_seconds", "Age of the oldest unread message of a group."),
             attrgetter("time_lag"),
         ),
         (_gauge("group_catch_up_seconds", "Time until the lag is 0 at the present rates."), attrgetter("catch_up")),
-        (_gauge("group_consumed_per_second", "Messages that a group consumes."), attrgetter("consumed")),
-        (_gauge("group_produced_per_second", "Messages written to the partitions of a group."), attrgetter("produced")),
+        (_gauge("group_consumed_per_second", "Messages per second that a group consumes."), attrgetter("consumed")),
+        (
+            _gauge(
+                "group_produced_per_second", "Messages per second that producers write to the partitions of a group."
+            ),
+            attrgetter("produced"),
+        ),
         (_gauge("group_last_commit_timestamp_seconds", "Time of the last commit of a group."), _group_committed),
         (
             _gauge("group_severity", "0: OK, 1: info, 2: warning, 3: error."),
@@ -93,8 +98,11 @@ NAMES: Final = SeriesNames(
         (_gauge("group_partitions", "Partitions of a group."), lambda group: len(group.partitions)),
         (_gauge("group_unknown_lags", "Partitions of a group whose lag is unknown."), attrgetter("unknown_lags")),
         (_gauge("group_unowned_partitions", "Partitions that no member owns."), attrgetter("unowned")),
-        (_gauge("group_orphaned_partitions", "Partitions of owners that are not registered."), attrgetter("orphaned")),
-        (_gauge("group_blocked_partitions", "Partitions of owners that do not subscribe."), attrgetter("blocked")),
+        (_gauge("group_orphaned_partitions", "Partitions whose owner is not registered."), attrgetter("orphaned")),
+        (
+            _gauge("group_blocked_partitions", "Partitions whose owner does not subscribe to the topic."),
+            attrgetter("blocked"),
+        ),
         (
             _counter("group_members_joined", "Members that joined since the server started."),
             attrgetter("counters.joined"),
@@ -132,14 +140,14 @@ def of_server(picture: Picture, format: Format, *, left_out: int) -> str:
         (_counter("sweeps", "Complete sweeps."), [(" ", stats.sweeps)]),
         (_counter("sweep_failures", "Sweeps that failed."), [(" ", stats.failures)]),
         (_counter("zookeeper_requests", "Requests to ZooKeeper."), [(" ", stats.requests)]),
-        (_gauge("sweep_requests", "Requests to ZooKeeper of the last sweep."), [(" ", stats.last_requests)]),
+        (_gauge("sweep_requests", "Requests to ZooKeeper in the last sweep."), [(" ", stats.last_requests)]),
         (_gauge("sweep_duration_seconds", "Duration of the last sweep."), [(" ", round(stats.last_seconds, 3))]),
-        (_gauge("series_left_out", "Series above the limit, which are not handed out."), [(" ", left_out)]),
+        (_gauge("series_left_out", "Series that are missing because of the limit --max-series."), [(" ", left_out)]),
     ]
     return "".join(family.header(format) + lines(family, samples) for family, samples in found)
 
 
-AGE: Final = _gauge("picture_age_seconds", "Age of these values.")
+AGE: Final = _gauge("picture_age_seconds", "Seconds since ZooKeeper was last read.")
 
 
 def of_scrape(read_ms: int | None, format: Format, now_ms: int) -> str:

@@ -52,6 +52,8 @@ def overview(picture: Picture, query: Query, now_ms: int) -> Html:
 
 def _empty(picture: Picture, query: Query) -> str:
     if not picture.is_ready:
+        if picture.zookeeper.problem:
+            return "The groups are unknown until ZooKeeper answers."
         return "The groups are being read for the first time."
     return "No group matches." if query.search or query.status else "There are no groups."
 

@@ -45,7 +45,7 @@ class BrokerReader:
             self.state = SourceState(self.state.read_ms, str(error), self.state.since_ms or clock())
         else:
             if self.state.problem:
-                log.info("the brokers answer again")
+                log.warning("the brokers answer again")
             self.state = SourceState(clock())
 
     def _read(self, groups: Sequence[GroupDescription], *, is_complete: bool, clock: Callable[[], int]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 from ...deadline import Deadline, uptime
-from ...exceptions import AccessError, NotConnectedError, ZkgroupsException
+from ...exceptions import AccessError, NotConnectedError, UnavailableError, ZkgroupsException
 from ...kafka import Brokers
 from ...rare_collections import rare_collections
 from ...zookeeper.group_changes import GroupChanges
@@ -38,6 +38,8 @@ CHECK_EVERY: Final = 1.0
 """In seconds: how often to look whether there is a connection, and whether the watch must be set again."""
 LOOK_EVERY: Final = 0.2
 """In seconds: the same without a connection."""
+CONNECT_EVERY: Final = 5.0
+"""In seconds: the longest pause between two attempts to connect."""
 
 
 class Sweeper:
@@ -66,8 +68,15 @@ class Sweeper:
     # Life
 
     def start(self) -> Self:
-        """Connect, and begin to sweep. Raises the errors of the first connection."""
-        self._open()
+        """Connect, and begin to sweep.
+
+        If ZooKeeper does not answer, the thread goes on trying: that passes. Raises all other errors of the first
+        connection, e.g. of a wrong password or chroot, because they need a change of the settings.
+        """
+        try:
+            self._open()
+        except UnavailableError as error:
+            self._note_failure(str(error))
         self._thread.start()
         return self
 
@@ -101,10 +110,13 @@ class Sweeper:
         while not self._ended.is_set():
             due = uptime() + self._settings.every
             self._guarded(self._sweep)
+            if self._registry is None:
+                due = min(due, uptime() + CONNECT_EVERY)
             while (left := due - uptime()) > 0 and not self._ended.is_set():
                 if self._wait_for_changes(min(left, CHECK_EVERY)):
                     self._ended.wait(self._stats.last_seconds)  # however much changes, half of the time is free
                     break
+        self._close()  # a connection that was opened after `stop` had given up waiting
 
     # One sweep
 
@@ -200,7 +212,7 @@ class Sweeper:
 
     def _note_success(self, registry: Registry, read_ms: int) -> None:
         if self._zookeeper.problem:
-            log.info("ZooKeeper answers again")
+            log.warning("ZooKeeper answers again")
         self._zookeeper = SourceState(read_ms, is_read_only=registry.server_is_read_only)
 
     def _required(self) -> Registry:

@@ -62,10 +62,11 @@ class Api:
         return PlainTextResponse("ok\n")
 
     async def readyz(self, _request: Request) -> Response:
-        """Answer whether there is a picture to hand out."""
+        """Answer whether there is a picture to hand out. No addresses: this needs no login."""
         picture = self._feed.picture
         if not picture.is_ready:
-            return PlainTextResponse("the groups were not read yet\n", 503)
+            reason = "ZooKeeper does not answer" if picture.zookeeper.problem else "the first sweep has not ended"
+            return PlainTextResponse(f"not ready: {reason}\n", 503)
         age = picture.age(now_ms()) or 0.0
         return PlainTextResponse(f"ready, read {age:.0f} s ago\n")
 

@@ -10,12 +10,15 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .app import App
 
 GRACE: Final = 2
 """In seconds: how long answers in progress may take when the server stops."""
 BACKLOG: Final = 512
+REQUEST_WITHIN: float = 10.0
+"""In seconds: how long a client may take to send a request. A connection without a whole request is then closed."""
 
 
 class _Server(uvicorn.Server):
@@ -25,6 +28,39 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Install no handlers."""
         yield
+
+
+class _Connection(H11Protocol):
+    """A connection that ends if the client does not send a request in time. uvicorn waits for ever."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._wait_for_request()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._wait_for_request()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Do not wait any more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_request(self) -> None:
+        self._stop_waiting()
+        self._timer = self.loop.call_later(REQUEST_WITHIN, self._close_without_request)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _close_without_request(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -50,7 +86,7 @@ async def served(app: App, listening: socket.socket, tls: ssl.SSLContext | None 
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE,
-        http="h11",
+        http=_Connection,
         ws="none",
         lifespan="on",
     )
