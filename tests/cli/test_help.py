@@ -15,6 +15,7 @@ from typing import Any
 import click
 import pytest
 from kazoo.client import KazooClient
+from zkgroups_cli.history.commands import history
 from zkgroups_cli.main import root
 from zkgroups_cli.migrate.commands import migrate
 
@@ -42,8 +43,10 @@ ELSEWHERE = {
     ("zookeeper",),
     ("demo",),
     ("migrate",),
+    ("history",),
 } | {("migrate", name) for name in migrate.commands if name != "unmark"}
-"""Commands whose examples have their own tests: with Spark, on a cluster, or without an end."""
+ELSEWHERE |= {("history", name) for name in history.commands}
+"""Commands whose examples have their own tests: with Spark, on a cluster, without an end, or with files of a server."""
 
 GOES_ON = re.compile(r"zkgroups (-\S+ \S+ )*(watch |claim (?!.* -- )|groups describe .*--watch)")
 """The command runs until its user ends it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from zkgroups_cli.history.commands import history
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.znodes.session_ids import session_hex
@@ -23,6 +25,7 @@ from ..datadir.small_directories import named, records, written
 from ..lasting import lasting_client
 from ..zookeeper.events import expire
 from .running import Ended, run
+from .test_help import FINE, examples
 
 pytestmark = pytest.mark.zookeeper
 
@@ -79,6 +82,22 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             client.set("/consumers/billing/offsets/orders/1", b"x")
             client.delete("/consumers/other/offsets/orders/0")
         yield Story(folder, anna, ben)
+
+
+@pytest.mark.parametrize(
+    "line", dict.fromkeys(line for _, lines in examples(history, everything=True) for line in lines)
+)
+def test_the_examples_of_the_help_work(story: Story, line: str) -> None:
+    for shown, real in (
+        ("/var/lib/zookeeper", str(story.folder)),
+        ("/backup/zookeeper", str(story.folder)),
+        ("orders 3", "orders 1"),
+        ("0x10000a1b2c3d4e5", story.anna),
+    ):
+        line = line.replace(shown, real)
+    _, *arguments = shlex.split(line)
+    ended = run(*arguments, *(() if "--chroot" in arguments else ("--chroot", "/kafka")))
+    assert ended.code in FINE, ended.err
 
 
 def test_offsets_shows_every_commit_with_the_one_who_made_it(story: Story) -> None:

@@ -17,6 +17,7 @@ _IN_ARROW: Final[Mapping[ColumnType, Any]] = {
     ColumnType.BINARY: pa.binary(),
     ColumnType.INTEGER: pa.int32(),
     ColumnType.LONG: pa.int64(),
+    ColumnType.BOOLEAN: pa.bool_(),
     ColumnType.TIMESTAMP: TIMESTAMP,
     ColumnType.COUNTS: pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)),
 }
