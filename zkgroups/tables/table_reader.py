@@ -43,8 +43,8 @@ from .source_options import SourceOptions
 RowValues: TypeAlias = dict[str, Any]
 """The known values of a row, by column name."""
 
-ROWS: Final = 10_000
-"""The approximate number of rows per batch. More rows are not faster."""
+ROWS: Final = 40_000
+"""The approximate number of rows per batch. With fewer rows, the digest of a batch takes longer."""
 
 BYTES: Final = 2**24
 """The approximate size of a batch, which bounds memory if nodes are large."""
