@@ -361,16 +361,25 @@ def test_a_claim_that_meets_a_revocation_takes_nothing(
     sides.group.create()
     assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
     claim, others, granted = NativeMembership.claim, list[Loop](), list[frozenset[TopicPartition]]()
+    revoked, claimed = threading.Event(), threading.Event()
 
     def claim_late(membership: NativeMembership, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
-        first = not others
-        if first:
-            others.append(loop(topic))
-            assert eventually(lambda: membership._joined().assigned == frozenset(), timeout=LONGEST)
-        found = claim(membership, partitions)
-        if first:
-            granted.append(found)
-        return found
+        if others:
+            return claim(membership, partitions)
+        client = membership._joined()
+        changed = client._changed
+
+        def revocation_lasts() -> None:
+            changed()
+            revoked.set()
+            assert claimed.wait(LONGEST)
+
+        monkeypatch.setattr(client, "_changed", revocation_lasts)
+        others.append(loop(topic))
+        assert revoked.wait(LONGEST)
+        granted.append(claim(membership, partitions))
+        claimed.set()
+        return granted[0]
 
     monkeypatch.setattr(NativeMembership, "claim", claim_late)
     mine = loop(topic)
