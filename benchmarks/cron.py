@@ -7,6 +7,7 @@ Each contender is a whole process, with its imports and its Java, if any. There 
 
 - snapshot, with both engines, against a script with kazoo and pyarrow that writes the offsets, and against a PySpark
   script that writes one row
+- `audit --once`, with both engines, after the commits of one group, against the same
 - `snapshots list` and `migrate show`, against a Python that only imports click, kazoo and pyarrow
 """
 
@@ -60,6 +61,23 @@ java.proc.wait()  # otherwise its CPU seconds would not count
 IMPORTS = "import click, kazoo.client, pyarrow.parquet"
 
 
+def after_commits(hosts: str, run: Callable[[int], Times]) -> Callable[[int], Times]:
+    """Commit the offsets of one group before each run."""
+
+    def commit_and_run(number: int) -> Times:
+        client = KazooClient(hosts)
+        client.start()
+        root = "/consumers/service-00000/offsets"
+        for topic in client.get_children(root):
+            for partition in client.get_children(f"{root}/{topic}"):
+                client.set(f"{root}/{topic}/{partition}", b"%d" % (10**12 + number))
+        client.stop()
+        client.close()
+        return run(number)
+
+    return commit_and_run
+
+
 def own(hosts: str, groups: int) -> KazooClient:
     """Let one client own all partitions."""
     client = KazooClient(hosts)
@@ -86,14 +104,21 @@ def contenders(hosts: str, folder: Path) -> dict[str, Callable[[int], Times]]:
     process(*zkgroups, "migrate", "plan", plan, "--without-brokers", "--engine", "local")(0)
     script = folder / "one_row.py"
     script.write_text(ONE_ROW + WAIT)
+
+    def audit(engine: str, *spark: str) -> Callable[[int], Times]:
+        command = process(*zkgroups, "audit", str(folder / f"audit-{engine}"), "--once", "--engine", engine, *spark)
+        return after_commits(hosts, command)
+
     return {
         "imports": process(sys.executable, "-c", IMPORTS),
         "kazoo and pyarrow": process(sys.executable, "-c", BY_HAND, hosts, str(folder / "by-hand.parquet")),
         "snapshot, local": process(*zkgroups, "snapshot", snapshots, "--engine", "local"),
+        "audit, local": audit("local"),
         "snapshots list": process(*zkgroups, "snapshots", "list", snapshots),
         "migrate show": process(*zkgroups, "migrate", "show", plan),
         "PySpark, one row": process(sys.executable, str(script), str(folder / "row")),
         "snapshot, spark": process(*zkgroups, "snapshot", snapshots, "--engine", "spark", "--master", "local[2]"),
+        "audit, spark": audit("spark", "--master", "local[2]"),
     }
 
 
@@ -119,7 +144,9 @@ def main() -> None:
         owned=options.owned,
         cpu_seconds={name: round(seconds, 2) for name, seconds in cpu.items()},
         local_vs_by_hand=round(cpu["snapshot, local"] / cpu["kazoo and pyarrow"], 2),
+        audit_local_vs_by_hand=round(cpu["audit, local"] / cpu["kazoo and pyarrow"], 2),
         spark_vs_one_row=round(cpu["snapshot, spark"] / cpu["PySpark, one row"], 2),
+        audit_spark_vs_one_row=round(cpu["audit, spark"] / cpu["PySpark, one row"], 2),
         spark_vs_local=round(cpu["snapshot, spark"] / cpu["snapshot, local"], 2),
         list_vs_imports=round(cpu["snapshots list"] / cpu["imports"], 2),
         show_vs_imports=round(cpu["migrate show"] / cpu["imports"], 2),
