@@ -287,11 +287,11 @@ def answers(count: int, each: int, size: int) -> Iterator[Block[PartDirectory]]:
 
 
 def test_a_batch_has_about_the_configured_number_of_rows() -> None:
-    blocks = answers(50, 1_000, 85)
+    blocks = answers(2 * ROWS // 1_000 + 1, 1_000, 85)
     sizes = []
     while some := table_reader._next_blocks(blocks):
         sizes.append(sum(each.count for each in some))
-    assert sizes == [ROWS] * 5
+    assert sizes == [ROWS, ROWS, 1_000]
 
 
 def test_large_nodes_make_batches_of_fewer_rows() -> None:
