@@ -9,7 +9,6 @@ from typing import Any, Final
 import click
 
 from zkgroups.core.layouts.layout import Layout
-from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.offset_decision import Rule
 from zkgroups.core.migration.target_names import Renaming
@@ -134,9 +133,10 @@ def _replaceable_plan(migration: MigrationSession, request: _GroupRequest) -> st
         raise RefusedError(
             f"the plan in {migration.destination} is for other groups, or for another target name: use another folder"
         )
-    if request.layout.text not in (head.layout, LEGACY.text):
+    if request.layout.text != head.layout:
         raise RefusedError(
-            f"the plan in {migration.destination} was made with the layout {head.layout}: use another folder"
+            f"the plan in {migration.destination} was made with the layout {head.layout}: give the same --layout, or "
+            "use another folder"
         )
     if states[0].stage in _NOTHING_TO_WRITE and not states[0].mark:
         return head.plan

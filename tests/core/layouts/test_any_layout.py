@@ -151,3 +151,11 @@ def test_nothing_processed_cannot_be_written_as_a_last_message() -> None:
     assert isinstance(layout, OneOffsetPerNode)
     with pytest.raises(DecodingError, match="nothing was processed"):
         layout.rewritten(b"5", 0)
+
+
+def test_a_number_that_the_expression_would_not_find_is_not_written() -> None:
+    layout = parse_layout("/x/{group}/{topic}/{partition} --value regex:at=([0-9]{2})")
+    assert isinstance(layout, OneOffsetPerNode)
+    assert layout.rewritten("é at=41;".encode(), 42) == "é at=42;".encode()
+    with pytest.raises(DecodingError, match="does not find 100"):
+        layout.rewritten(b"at=99;", 100)

@@ -62,6 +62,11 @@ def test_a_name_that_differs_is_the_group() -> None:
     assert options({"/apps/a/state/orders/0": b"5"}) == ["--layout /apps/a/state/{topic}/{partition}"]
 
 
+def test_the_name_that_differs_most_is_the_group() -> None:
+    tree = {f"/{place}/{app}/orders/0": b"5" for place in ("eu", "us") for app in ("a", "b", "c")}
+    assert options(tree) == ["--layout /eu/{group}/{topic}/{partition}", "--layout /us/{group}/{topic}/{partition}"]
+
+
 def test_a_field_with_any_name_is_taken_only_if_it_is_the_only_number_and_the_topic_is_known() -> None:
     one, two = b'{"last":40,"at":"2026-01-31"}', b'{"last":40,"port":9092}'
     assert options({"/jobs/nightly/orders/0": one}, ("orders",)) == [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroups.core.layouts.parse_layout import layout_of, parse_layout
@@ -65,6 +65,8 @@ def test_layouts_have_one_text(given: str, text: str, root: str) -> None:
         (f"{TEMPLATE} --stored until", "its numbers are --stored next or --stored last"),
         (f"{TEMPLATE} --stored first", "it must be next, last, from or until"),
         (f"{TEMPLATE} --stored last --value decimal --stored last", "it has --stored twice"),
+        (f"{TEMPLATE} --stored last --stored last", "must not contain --stored"),
+        (f"{TEMPLATE} --value regex:([0-9]+) --stored last --stored next", "it must not end with --stored"),
         (f"{TEMPLATE} --value int", "it must be decimal, json:FIELD or regex:EXPRESSION"),
         (f"{TEMPLATE} --value json:", "it must be decimal"),
         (f"{TEMPLATE} --value regex:(", "it is not an expression of RE2: missing )"),
@@ -83,6 +85,7 @@ def test_an_invalid_layout_is_refused_with_a_reason(given: str, message: str) ->
 @given(
     st.text(max_size=40) | st.lists(st.sampled_from([*WRITERS, " --stored last", " --value ", "{x}", "/"])).map("".join)
 )
+@example(f"{TEMPLATE} --value regex:([0-9]+) --stored until --stored last")
 def test_any_text_is_a_layout_or_refused(text: str) -> None:
     try:
         layout = parse_layout(text)

@@ -6,6 +6,7 @@ fields. Two paths that differ in one name belong to two groups, so that name bec
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,26 +96,21 @@ def _guess(names: list[str], data: bytes, topics: Collection[str]) -> _Guess | N
 
 def _with_groups(guesses: Mapping[_Guess, SampledNode]) -> dict[_Guess, SampledNode]:
     """Replace paths that differ in one name by a path with `{group}` in its place."""
+    counts = Counter(each for guess in guesses for each in _with_group(guess))
     found: dict[_Guess, SampledNode] = {}
     for guess, node in guesses.items():
-        others = (other for other in guesses if other != guess and guess.kind in ("spark", "template"))
-        places = (_only_difference(guess, other) for other in others)
-        place = next((place for place in places if place is not None), None)
-        names = guess.path.split("/")
-        if place is not None:
-            names[place] = "{group}"
-        found.setdefault(guess._replace(path="/".join(names)), node)
+        likeliest = max(_with_group(guess), key=counts.__getitem__, default=guess)
+        found.setdefault(likeliest if counts[likeliest] > 1 else guess, node)
     return found
 
 
-def _only_difference(guess: _Guess, other: _Guess) -> int | None:
-    """Return the place of the only name that differs, unless it is a field."""
-    names, other_names = guess.path.split("/"), other.path.split("/")
-    if (guess.kind, guess.value, len(names)) != (other.kind, other.value, len(other_names)):
-        return None
-    places = [n for n, pair in enumerate(zip(names, other_names, strict=True)) if pair[0] != pair[1]]
-    is_name = len(places) == 1 and "{" not in names[places[0]] + other_names[places[0]]
-    return places[0] if is_name else None
+def _with_group(guess: _Guess) -> list[_Guess]:
+    """Return the guess with `{group}` in the place of each of its names, one at a time."""
+    if guess.kind not in ("spark", "template"):
+        return []
+    names = guess.path.split("/")
+    places = [place for place, name in enumerate(names) if name and "{" not in name]
+    return [guess._replace(path="/".join([*names[:at], "{group}", *names[at + 1 :]])) for at in places]
 
 
 def _detected(guess: _Guess, node: SampledNode) -> DetectedLayout:

@@ -42,6 +42,8 @@ _TEXT: Final = re.compile(
     rf"(?: --value (?P<value>.*?)(?: --stored (?P<after>{'|'.join(Stored)}))?)?",
     re.DOTALL,
 )
+_OPTION: Final = re.compile(r" --(stored|value) ")
+_STORED_AT_END: Final = re.compile(rf" --stored ({'|'.join(Stored)})\Z")
 
 
 def parse_layout(text: str | Layout) -> Layout:
@@ -65,6 +67,7 @@ def parse_layout(text: str | Layout) -> Layout:
 
 def layout_of(where: str, *, stored: str | None = None, value: str | None = None) -> Layout:
     """Return a layout, given the values of `--layout`, `--stored` and `--value`."""
+    _check_options(where, value)
     kind, colon, root = where.partition(":")
     if where.startswith("/"):
         return TemplateLayout(where, parse_value_format(value or Decimal.text), _stored(stored) or Stored.NEXT)
@@ -81,6 +84,14 @@ def layout_of(where: str, *, stored: str | None = None, value: str | None = None
     if kind == "trident" and colon:
         return TridentLayout(check_root(kind, root))
     raise InvalidOptionError("layout", where, f"it must be {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+
+
+def _check_options(where: str, value: str | None) -> None:
+    """Refuse names of options at places where `parse_layout` would read them as options."""
+    if _OPTION.search(where):
+        raise InvalidOptionError("layout", where, "its path must not contain --stored or --value")
+    if value is not None and _STORED_AT_END.search(value):
+        raise InvalidOptionError("value", value, "it must not end with --stored")
 
 
 def _stored(text: str | None) -> Stored | None:

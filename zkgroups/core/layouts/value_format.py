@@ -110,7 +110,10 @@ class RegexGroup(ValueFormat):
         """Replace the text in the parentheses."""
         found = self._found(data)
         start, end = found.span(1)
-        return f"{found.string[:start]}{number}{found.string[end:]}".encode()
+        written = f"{found.string[:start]}{number}{found.string[end:]}".encode()
+        if self.number(written) != number:
+            raise DecodingError(f"the expression does not find {number} in it")
+        return written
 
     def _found(self, data: bytes) -> Any:
         found = self._pattern.search(decode_text(data))
