@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroups import TopicPartition
@@ -108,6 +108,7 @@ PATHS = st.lists(TOPICS | st.sampled_from(["consumers", "offset", "user", "parti
 
 
 @given(st.dictionaries(PATHS.map(lambda names: "/" + "/".join(names)), VALUES | st.just(b"5"), max_size=8))
+@example({"/a/user/partition_0/b": b'{"offset":1,"nextOffset":2}'})
 def test_any_tree_can_be_looked_at(tree: Tree) -> None:
     for detected in found(tree):
         assert parse_layout(detected.layout.text) == detected.layout

@@ -27,7 +27,7 @@ from typing import Final
 from ..znodes.decoding import DecodingError, is_int, parse_json
 from ..znodes.paths import parent
 from .layout import Layout, LayoutNode, LayoutOffset, committed, latest, malformed, partition_of
-from .path_template import Field, PathTemplate
+from .path_template import Field, PathTemplate, Segment
 from .stored_number import Stored, next_message
 from .storm import is_partition, topic_of
 from .value_format import decode_object, json_number, object_or_none
@@ -36,6 +36,7 @@ _BATCH, _COORDINATOR, _CURRENT = range(3)
 """The numbers of the templates."""
 
 _FIRST_TRANSACTION: Final = 1
+_TRANSACTION: Final = Segment.parse("{transaction}")
 
 
 class TridentLayout(Layout):
@@ -133,7 +134,9 @@ def recognize(names: Sequence[str], data: bytes) -> str | None:
     '/transactional'
     """
     values = object_or_none(data)
-    if values is None or not {"offset", "nextOffset"} <= values.keys() or not is_partition(names[:-1]):
+    if values is None or not {"offset", "nextOffset"} <= values.keys():
+        return None
+    if not is_partition(names[:-1]) or _TRANSACTION.match(names[-1]) is None:
         return None
     at = next((at for at in (-3, -4) if len(names) >= 1 - at and names[at] == "user"), None)
     return None if at is None else "/" + "/".join(names[: at - 1])
