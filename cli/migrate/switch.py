@@ -44,7 +44,7 @@ def switch(options: Options, /, group: str, to: str, wait: float, execute: bool)
     only checks whether the group can be moved.
 
     Two kinds of members can move with their group: a Consumer of this library, and a client that comes through
-    "zkgroups gateway". A Member of this library that was told to leave on a move stays out until the group is back; the
+    "zkgroups gateway". A Member of this library with the option leaves_on_move stays out until the group is back; the
     command names it. The group is not moved while other members are registered, like Scala consumers, while offsets
     of the other side are higher, or if members have not left after --wait. Then it stays where it is, and the exit code
     is 4. On the way back, all members on the brokers must be of these kinds, too.

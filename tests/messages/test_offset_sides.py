@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from zkgroups.exceptions import (
 )
 from zkgroups.kafka import Brokers
 from zkgroups.messages import offsets_on_brokers
+from zkgroups.messages.broker_offsets import BrokerOffsets
+from zkgroups.messages.offsets_on_brokers import OffsetsOnBrokers
 from zkgroups.migration.live_move import MoveOutcome, MoveStep
 from zkgroups.testing import KafkaBroker, expire_session
 
@@ -186,7 +189,7 @@ def test_an_offset_in_zookeeper_that_cannot_be_read_is_left_alone_until_it_is_re
     assert mine.messages[-1][:2] == (topic.ats[1], 2)
 
 
-def test_without_commits_nothing_is_written_on_eitherSide(topic: Topic, sides: Sides, loop: Loops) -> None:
+def test_without_commits_nothing_is_written_on_either_side(topic: Topic, sides: Sides, loop: Loops) -> None:
     topic.write(3)
     put(sides, topic.ats[0], zookeeper=1)
     put(sides, topic.ats[1], kafka=1)
@@ -354,6 +357,49 @@ def test_unchanged_offsets_are_committed_again_because_brokers_forget_old_ones(
     mine.until(lambda: sides.kafka == {0: 3, 1: 3, 2: 3}, "the commits")
     assert sides.brokers.delete_groups([sides.group.name]) == {sides.group.name: None}
     mine.until(lambda: sides.kafka == {0: 3, 1: 3, 2: 3}, "the renewal")
+
+
+def test_offsets_that_others_have_changed_are_not_committed_again(topic: Topic, sides: Sides, loop: Loops) -> None:
+    """Nor are those of which the consumer knows that they were deleted."""
+    topic.write(3)
+    mine = finished(loop(topic, auto_commit_every=None, **KAFKA), topic)
+    mine.consumer.commit()
+    membership = mine.consumer._reading.member._membership
+    assert isinstance(membership, Membership)
+    offsets, (changed, deleted, unchanged) = membership._offsets, topic.ats
+    assert isinstance(offsets, OffsetsOnBrokers)
+    assert sides.brokers.delete_groups([sides.group.name]) == {sides.group.name: None}
+    put(sides, changed, kafka=1)
+    offsets.read(frozenset({deleted}))
+    offsets._renew_at = -1.0
+    offsets.look()
+    assert sides.kafka == {changed.partition: 1, unchanged.partition: 3}
+
+
+def test_a_partition_is_not_released_while_a_commit_on_the_brokers_is_under_way(
+    topic: Topic, sides: Sides, loop: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The late request would put back an offset of the next owner."""
+    topic.write(4, 0)
+    mine = finished(loop(topic, auto_commit_every=None, release_timeout=0.1, **KAFKA), topic)
+    begun, may_send, send = threading.Event(), threading.Event(), BrokerOffsets.commit
+
+    def send_late(brokers: BrokerOffsets, *arguments: Any) -> None:
+        begun.set()
+        assert may_send.wait(LONGEST)
+        send(brokers, *arguments)
+
+    monkeypatch.setattr(BrokerOffsets, "commit", send_late)
+    committing, stopping = threading.Thread(target=mine.consumer.commit), threading.Thread(target=mine.stop)
+    committing.start()
+    assert begun.wait(LONGEST)
+    stopping.start()
+    stopping.join(0.5)  # time enough for a release
+    assert sides.group.owner(topic.ats[0]) is not None
+    may_send.set()
+    committing.join(LONGEST)
+    stopping.join(LONGEST)
+    assert (sides.group.owner(topic.ats[0]), sides.kafka) == (None, {0: 4})
 
 
 def test_members_that_would_not_find_the_offsets_of_each_other_are_reported(

@@ -117,7 +117,11 @@ class OffsetsOnBrokers:
             at: None if offset is None else CommittedOffset(self._group.name, at, offset)
             for at, offset in on_brokers.items()
         }
-        self._committed.update({at: offset for at, offset in on_brokers.items() if offset is not None})
+        for at, offset in on_brokers.items():
+            if offset is None:
+                self._committed.pop(at, None)
+            else:
+                self._committed[at] = offset
         if self._copy is not None and self._claims is not None:
             self._copy.begin(on_brokers, self._claims)
         if self._initial and (missing := frozenset(at for at, each in found.items() if each is None)):
@@ -144,9 +148,12 @@ class OffsetsOnBrokers:
             return  # a commit under way is as good
         try:
             kept = {at: offset for at, offset in self._committed.items() if at in claims and claims[at].held}
-            if kept:
+            found = self._brokers.committed(kept)
+            # others have changed the rest: that stays until the next commit
+            due = {at: offset for at, offset in kept.items() if found[at] in (None, offset)}
+            if due:
                 claims.check()
-                self._commit(claims, kept)
+                self._commit(claims, due)
         except ZkgroupsException as error:
             log.warning("group %s: unchanged offsets could not be committed again: %s", self._group.name, error)
         finally:

@@ -1,8 +1,8 @@
 """Moving one group live: which members and which offsets stop it.
 
 The offsets of the side that the group leaves are the truth, unless all its members read those of the brokers already:
-then these stay, and nothing is copied there. An offset on the other side that is higher would let the
-group skip messages, and lowering it would be an offset that goes back. So either stops the move.
+then these stay, and nothing is copied there. A higher offset on the other side would let the group skip messages, and
+lowering it would be an offset that goes back. So it stops the move.
 """
 
 from __future__ import annotations
