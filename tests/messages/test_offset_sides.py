@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -233,6 +235,34 @@ def test_without_the_answer_of_a_broker_a_commit_does_not_count_if_the_truth_is_
         legacy_kafka.resume()
     mine.consumer.commit()
     assert sides.kafka == {0: 4}
+
+
+def test_a_request_that_was_given_up_is_not_sent_later_and_a_late_answer_does_not_end_the_process(
+    topic: Topic, sides: Sides, legacy_kafka: KafkaBroker
+) -> None:
+    """librdkafka itself aborts the process then: an assertion about `eonce->refcnt` fails."""
+    at = topic.ats[0]
+    brokers = BrokerOffsets({"bootstrap.servers": legacy_kafka.address}, sides.group.name, 1.0)
+
+    def read() -> dict[TopicPartition, int | None] | None:
+        with suppress(NotConnectedError):
+            return brokers.committed([at])
+        return None
+
+    def while_suspended(request: Callable[[], object], error: type[Exception]) -> None:
+        legacy_kafka.suspend()
+        try:
+            with pytest.raises(error):
+                request()
+        finally:
+            legacy_kafka.resume()
+
+    while_suspended(lambda: brokers.commit({at: 4}), OutcomeUnknownError)  # nothing is connected, so it was not sent
+    for _ in range(3):
+        assert eventually(lambda: read() == {at: None}, timeout=LONGEST)
+        while_suspended(lambda: brokers.committed([at]), NotConnectedError)
+    assert eventually(lambda: read() == {at: None}, timeout=LONGEST)
+    brokers.close()
 
 
 # What fences them

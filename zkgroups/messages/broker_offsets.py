@@ -2,6 +2,9 @@
 
 These consumers are no members of the group on the brokers. Brokers accept their commits as long as the group has no
 members there. They do not fence such commits, so the caller must.
+
+The timeouts of librdkafka are not used: if an answer comes after one, librdkafka 2.16 ends the whole process with a
+failed assertion. Instead, the client is discarded when the time is over. Then it neither sends nor receives anything.
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final
 
 from ..core.znodes.topic_partition import TopicPartition
+from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NotConnectedError, OutcomeUnknownError
+from ..zookeeper.session.reentrant_locks import not_held
 from .client_log import unserved
 from .client_settings import confluent, reason
 from .commit_errors import not_read, refused_to_simple_consumer
 
-_SPARE: Final = 1.0
-"""In seconds: how much longer to wait for the client than the client waits for an answer."""
+_NEVER: Final = 3600.0
+"""In seconds: the longest timeout that the client accepts."""
 
 
 class BrokerOffsets:
@@ -31,7 +36,7 @@ class BrokerOffsets:
         self.group = group
         self.timeout = timeout
         self._settings = unserved(settings)
-        self._lock = threading.Lock()
+        self._asking = threading.RLock()  # one request at a time: it discards the client of the others
         self._client: Any = None
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -60,9 +65,8 @@ class BrokerOffsets:
                 raise refused_to_simple_consumer(each.error, self.group, _place(each))
 
     def close(self) -> None:
-        """Close the connections. The next call opens them again."""
-        with self._lock:
-            self._client = None
+        """Close the connections. The next call opens them again. A request under way is not answered any more."""
+        self._client = None
 
     def _ask(
         self,
@@ -74,30 +78,34 @@ class BrokerOffsets:
         """Call a method of the client. Return its answer: positions with offsets, or with errors."""
         if not partitions:
             return []
-        kafka = confluent()
+        kafka, deadline = confluent(), Deadline(timeout)
         positions = [kafka.TopicPartition(*at, *(() if offsets is None else (offsets[at],))) for at in partitions]
         request = kafka.ConsumerGroupTopicPartitions(self.group, positions)
-        try:
-            [answer] = getattr(self._connected(), method)([request], request_timeout=timeout).values()
-            found: list[Any] = answer.result(timeout + _SPARE).topic_partitions
-        except kafka.KafkaException as error:
-            raise not_read(error.args[0], partitions[0]) from error
-        except FutureTimeoutError as error:
-            raise NotConnectedError(f"the brokers have not answered within {timeout:g} s") from error
+        with not_held(self._asking, f"a request about group {self.group!r}"):
+            if deadline.passed:
+                raise NotConnectedError(f"an earlier request has taken all of the {timeout:g} s")
+            try:
+                [answer] = getattr(self._connected(), method)([request], request_timeout=_NEVER).values()
+                found: list[Any] = answer.result(deadline.remaining).topic_partitions
+            except kafka.KafkaException as error:
+                raise not_read(error.args[0], partitions[0]) from error
+            except FutureTimeoutError as error:
+                self._client = None  # no other reference: this ends its threads
+                raise NotConnectedError(f"the brokers have not answered within {timeout:g} s") from error
         return found
 
     def _connected(self) -> Any:
-        with self._lock:
-            if self._client is None:
-                from confluent_kafka.admin import AdminClient
+        client = self._client
+        if client is None:
+            from confluent_kafka.admin import AdminClient
 
-                kafka = confluent()
-                try:
-                    self._client = AdminClient(self._settings)
-                except (kafka.KafkaException, TypeError, ValueError) as error:
-                    text = f"confluent-kafka refuses the settings: {reason(error)}"
-                    raise InvalidOptionError("kafka", ..., text) from error
-            return self._client
+            kafka = confluent()
+            try:
+                client = self._client = AdminClient(self._settings)
+            except (kafka.KafkaException, TypeError, ValueError) as error:
+                text = f"confluent-kafka refuses the settings: {reason(error)}"
+                raise InvalidOptionError("kafka", ..., text) from error
+        return client
 
 
 def _place(each: Any) -> TopicPartition:
