@@ -76,6 +76,7 @@ def check(options: Options, /, ignore: tuple[str, ...], **given: Any) -> None:
     """
     run, counts = HistoryRun(options, HistoryOptions.of(given)), Counter[str]()
     StreamedOutput(options).stream(_VIOLATIONS, _rows(run, set(ignore), counts))
+    run.check_groups()
     say(options, _summary(counts))
     run.finish()
     if counts:

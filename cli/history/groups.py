@@ -11,7 +11,6 @@ from zkgroups.core.history.events import GroupChange
 from ..shared.command_classes import Command
 from ..shared.options import Options
 from ..shared.output import Column, Table
-from ..shared.streamed_output import StreamedOutput
 from .columns import DIALECT, GROUP, HOST, INSTANCE, MARKS, SESSION, TIME, ZXID, event_row, instance_row, marks
 from .options import HistoryOptions, HistoryRun, group_argument, history_options
 
@@ -40,5 +39,4 @@ def groups(options: Options, /, **given: Any) -> None:
         for event in run.events()
         if isinstance(event, GroupChange)
     )
-    StreamedOutput(options).stream(_GROUPS, rows)
-    run.finish()
+    run.write(_GROUPS, rows, "No groups were created or deleted.")

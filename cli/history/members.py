@@ -13,7 +13,6 @@ from ..groups.description_tables import SUBSCRIPTION
 from ..shared.command_classes import Command
 from ..shared.options import Options
 from ..shared.output import Column, Row, Table
-from ..shared.streamed_output import StreamedOutput
 from .columns import (
     DIALECT,
     GROUP,
@@ -69,8 +68,7 @@ def members(options: Options, /, **given: Any) -> None:
     """
     run = HistoryRun(options, HistoryOptions.of(given))
     rows = (_row(event) for event in run.events() if isinstance(event, MemberChange))
-    StreamedOutput(options).stream(_MEMBERS, rows)
-    run.finish()
+    run.write(_MEMBERS, rows, "No registrations were found.")
 
 
 def _row(change: MemberChange) -> Row:

@@ -11,7 +11,6 @@ from zkgroups.core.history.events import Commit
 from ..shared.command_classes import Command
 from ..shared.options import Options
 from ..shared.output import Column, Row, Table
-from ..shared.streamed_output import StreamedOutput
 from .columns import (
     DIALECT,
     GROUP,
@@ -79,8 +78,7 @@ def offsets(options: Options, /, topic: str | None, partition: int | None, **giv
     """
     chosen, run = ChosenPartition(topic, partition), HistoryRun(options, HistoryOptions.of(given))
     rows = (_row(event) for event in run.events() if isinstance(event, Commit) and chosen.has(event))
-    StreamedOutput(options).stream(_COMMITS, rows)
-    run.finish()
+    run.write(_COMMITS, rows, "No commits were found.")
 
 
 def _row(commit: Commit) -> Row:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -26,6 +27,8 @@ from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
 from ..shared.options import Options
+from ..shared.output import Row, Table
+from ..shared.streamed_output import StreamedOutput
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -38,7 +41,7 @@ def _moment(text: str) -> Moment:
     try:
         return Moment(time_ms=time.time_ns() // 1_000_000 - parse_duration(text))
     except InvalidOptionError:
-        return Moment.parse(text, "the moment")
+        return Moment.parse(text, "the moment", "a duration like 2h")
 
 
 def _checked_group(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
@@ -131,13 +134,28 @@ class HistoryRun:
             self._is_partial = True
             complain(gap.text)
 
+    def write(self, table: Table, rows: Iterable[Row], nothing: str) -> None:
+        """Write rows that are made from the events, and end the command. Without rows, print `nothing`."""
+        left = iter(rows)
+        first = list(islice(left, 1))
+        StreamedOutput(self._options).stream(table, chain(first, left))
+        self.check_groups()
+        if not first:
+            say(self._options, nothing)
+        self.finish()
+
+    def check_groups(self) -> None:
+        """Raise NotFoundError if no chosen group was seen: then the name or the chroot is probably wrong."""
+        group, seen = self._chosen.group, self._reader.groups
+        if group is not None and group not in seen:
+            raise NotFoundError(f"group {group!r} does not appear in {self._chosen.data}: check the name and --chroot")
+        if not seen:
+            which = "no group" if self._chosen.matching is None else "no group that matches"
+            raise NotFoundError(f"{which} appears in {self._chosen.data}: check --chroot")
+
     def finish(self) -> None:
-        """End the command with an error if the group is unknown, or if transactions are missing."""
+        """Report an incomplete end, and end the command with an error if transactions are missing."""
         if self._reader.torn is not None:
             say(self._options, f"{self._reader.torn} ends within a record, which is left out.")
-        if self._chosen.group is not None and self._chosen.group not in self._reader.groups:
-            raise NotFoundError(
-                f"group {self._chosen.group!r} does not appear in {self._chosen.data}: check the name and --chroot"
-            )
         if self._is_partial:
             raise click.exceptions.Exit(ExitCode.PARTIAL)

@@ -11,7 +11,6 @@ from zkgroups.core.history.events import OwnerChange
 from ..shared.command_classes import Command
 from ..shared.options import Options
 from ..shared.output import Column, Row, Table
-from ..shared.streamed_output import StreamedOutput
 from .columns import (
     DIALECT,
     GROUP,
@@ -73,8 +72,7 @@ def owners(options: Options, /, topic: str | None, partition: int | None, **give
     """
     chosen, run = ChosenPartition(topic, partition), HistoryRun(options, HistoryOptions.of(given))
     rows = (_row(event) for event in run.events() if isinstance(event, OwnerChange) and chosen.has(event))
-    StreamedOutput(options).stream(_OWNERS, rows)
-    run.finish()
+    run.write(_OWNERS, rows, "No owners were found.")
 
 
 def _row(change: OwnerChange) -> Row:

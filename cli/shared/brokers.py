@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zkgroups.kafka import Brokers
 
 LAG_UNKNOWN: Final = "log ends and lag are unknown"
-"""What is missing without brokers."""
+"""The beginning of the message without brokers."""
 
 
 @contextmanager

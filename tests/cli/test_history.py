@@ -222,6 +222,34 @@ def test_an_unknown_group_is_not_found(story: Story) -> None:
     assert "check the name and --chroot" in ended.err
 
 
+@pytest.mark.parametrize("command", ["offsets", "owners", "members", "groups", "check"])
+def test_without_any_group_the_chroot_is_probably_wrong(story: Story, command: str) -> None:
+    """Above all, it is not reported that there are no violations."""
+    for chroot in ((), ("--chroot", "/elsewhere")):
+        ended = run("history", command, "--from-data-dir", story.folder, *chroot)
+        assert (ended.code, ended.out) == (3, "")
+        assert f"no group appears in {story.folder}{''.join(chroot[1:])}: check --chroot" in ended.err
+        assert "No " not in ended.err
+    ended = story.run(command, "--groups", "nobody.*")
+    assert (ended.code, "no group that matches appears in" in ended.err) == (3, True)
+    ended = run("history", command, "--from-data-dir", story.folder, "--chroot", "kafka")
+    assert (ended.code, ended.err) == (2, "zkgroups: chroot is 'kafka', but it must be a path such as /kafka\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("offsets", "billing", "refunds"), "No commits were found."),
+        (("owners", "billing", "refunds"), "No owners were found."),
+        (("members", "other"), "No registrations were found."),
+        (("groups", "--session", "0x1"), "No groups were created or deleted."),
+    ],
+)
+def test_a_result_without_rows_is_reported(story: Story, arguments: tuple[str, ...], said: str) -> None:
+    ended = story.run(*arguments)
+    assert (ended.code, ended.out, ended.err) == (0, "", f"{said}\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,26 +12,34 @@ from pyspark.sql import SparkSession
 from tests.cli.running import run
 from tests.datadir.small_directories import named
 from tests.lasting import lasting_client
-from zkgroups.spark import HistoryOptions, HistoryTable, read_audit, run_audit
+from zkgroups.exceptions import RefusedError
+from zkgroups.spark import HistoryOptions, HistoryTable, SourceOptions, read_audit, run_audit
 from zkgroups.testing import ZooKeeperServer
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 PATH = "/consumers/g/offsets/t/0"
+OF_ANOTHER = "/consumers/h/offsets/t/0"
 
 
 @pytest.fixture(scope="module")
 def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """An audit that has read every 40th commit, up to 240, and a data directory without its first logs, up to 250."""
+    """An audit that has read every 40th commit, up to 240, and a data directory without its first logs, up to 250.
+
+    The audit is of one group, and another group commits, too.
+    """
     folder = tmp_path_factory.mktemp("audited")
     options = ("-Dzookeeper.snapCount=32", "-Dzookeeper.preAllocSize=64")
     with ZooKeeperServer(data_dir=folder / "data", jvm_options=options) as server:
         with lasting_client(server.address) as client:
             client.create(PATH, b"0", makepath=True)
+            client.create(OF_ANOTHER, b"0", makepath=True)
+            source = SourceOptions(zookeeper=server.address, groups="g")
             for offset in range(251):
                 client.set(PATH, b"%d" % offset)
                 if offset % 40 == 0:
-                    run_audit(spark, str(folder / "audit"), server.address, once=True)
+                    run_audit(spark, str(folder / "audit"), source, once=True)
+                    client.set(OF_ANOTHER, b"7")
         server.kill()
     for log in sorted((folder / "data" / "version-2").glob("log.*"), key=named)[:4]:
         log.unlink()
@@ -52,7 +62,20 @@ def test_commits_before_the_logs_come_from_the_audit_and_later_ones_from_the_log
     first = rows[len(older)]["offset"]
     assert [row["offset"] for row in rows] == [*older, *range(first, 251)]
     assert older[-1] < first <= older[-1] + 40
+    assert {row["layout"] for row in rows} == {"legacy"}
     assert [row["batch"] is None for row in rows] == [row["zxid"] >= first_log for row in rows]
+
+
+def test_an_audit_of_another_layout_is_not_joined(
+    spark: SparkSession, audited: tuple[Path, Path], tmp_path: Path
+) -> None:
+    audit, data = audited
+    storm = shutil.copytree(audit, tmp_path / "audit")
+    description = json.loads((storm / "_audit.json").read_text())
+    (storm / "._audit.json.crc").unlink()
+    (storm / "_audit.json").write_text(json.dumps(description | {"layout": "storm:/kafkastorm"}))
+    with pytest.raises(RefusedError, match="has the layout storm:/kafkastorm, which is not read from logs"):
+        read_audit(spark, str(storm), logs=HistoryOptions(table=HistoryTable.COMMITS, data_dir=str(data)))
 
 
 @pytest.mark.soak  # starts another Spark

@@ -11,6 +11,7 @@ zxid.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -18,7 +19,7 @@ from typing import Final
 
 from ..core.layouts.layout import Layout, LayoutNode
 from ..core.znodes.paths import CONSUMERS, Part
-from ..exceptions import DamagedDataError, NotFoundError
+from ..exceptions import DamagedDataError, InvalidOptionError, NotFoundError
 from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter, all_topics
 from ..zookeeper.requests.bulk_read import Block
 from .files import COUNTER, DataFile, DataFiles, data_files, is_first, readable
@@ -28,6 +29,8 @@ from .replayed_changes import STAT, ReplayedChanges
 from .scan import SnapshotScan
 from .snapshot_file import END_OF_NODES, HEADER, IntactSnapshot, check_snapshot, read_chunks
 from .transaction_log import TransactionLog
+
+_CHROOT: Final = re.compile("(/[^/]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ class DataDir:
     _: KW_ONLY
     log_folder: str | None = None
     chroot: str = ""
+
+    def __post_init__(self) -> None:
+        if not _CHROOT.fullmatch(self.chroot):
+            raise InvalidOptionError("chroot", self.chroot, "it must be a path such as /kafka")
 
     def __str__(self) -> str:
         return self.folder + self.chroot

@@ -11,7 +11,7 @@ from ..core.history_columns import HistoryTable
 from ..core.selection import Selection, check_expression
 from ..datadir.data_dir import DataDir
 from ..exceptions import InvalidOptionError
-from .source_options import MAX_PARALLELISM, Parsers, check_chroot, options_as_text, parsed_options, whole
+from .source_options import MAX_PARALLELISM, Parsers, options_as_text, parsed_options, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class HistoryOptions:
     def __post_init__(self) -> None:
         if not self.data_dir:
             raise InvalidOptionError("dataDir", None, f"{self.table} are read from transaction logs: set it")
-        check_chroot(self.chroot)
+        _ = self.files  # which checks the chroot
         check_expression("groups", self.groups)
         check_expression("topics", self.topics)
         if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:

@@ -116,7 +116,7 @@ class SourceOptions(ZooKeeperSource):
                     raise InvalidOptionError(_in_spark(name), getattr(self, name), "it needs a dataDir")
         elif self.zookeeper:
             raise InvalidOptionError("dataDir", self.data_dir, "zookeeper is set, too: set only one of them")
-        check_chroot(self.chroot)
+        _ = self.files  # which checks the chroot
         if self.zxid is not None and not 0 <= self.zxid < 2**63:
             raise InvalidOptionError("zxid", self.zxid, _NO_ZXID)
 
@@ -201,12 +201,6 @@ def _in_spark(name: str) -> str:
     """Convert to camel case, e.g. digestUser, like Spark's own options."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
-
-
-def check_chroot(chroot: str | None) -> None:
-    """Raise InvalidOptionError unless it is a path, or None."""
-    if chroot is not None and not re.fullmatch("(/[^/]+)*/?", chroot):
-        raise InvalidOptionError("chroot", chroot, "it must be a path such as /kafka")
 
 
 def _unknown(option: str, kind: type[Any]) -> str:

@@ -19,8 +19,10 @@ class Moment(NamedTuple):
     time_ms: int | None = None
 
     @classmethod
-    def parse(cls, text: str, option: str) -> Self:
-        """Parse a transaction such as 0x1a2b, or a time. A time without a zone is UTC. Errors name the option.
+    def parse(cls, text: str, option: str, *others: str) -> Self:
+        """Parse a transaction such as 0x1a2b, or a time. A time without a zone is UTC.
+
+        Errors name the option, and `others`: further forms that the caller accepts.
 
         >>> Moment.parse("0x1F", "since"), Moment.parse("2026-01-31T12:00:00", "since")
         (Moment(zxid=31, time_ms=None), Moment(zxid=None, time_ms=1769860800000))
@@ -30,7 +32,8 @@ class Moment(NamedTuple):
         try:
             return cls(time_ms=parse_time(text))
         except InvalidOptionError as error:
-            reason = "it must be a time like 2026-01-31T12:00:00, or a transaction like 0x1f"
+            forms = ", ".join(("it must be a time like 2026-01-31T12:00:00", *others))
+            reason = f"{forms}, or a transaction like 0x1f"
             raise InvalidOptionError(option, text, reason) from error
 
     def is_before(self, zxid: int, time_ms: int) -> bool:

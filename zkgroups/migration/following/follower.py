@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
@@ -29,7 +30,7 @@ GROUPS_PER_READ: Final = 200
 """How many groups to read from ZooKeeper at a time, to limit memory."""
 
 
-class Follower:
+class Follower(ABC):
     """Follows groups in one direction, over as many passes as needed."""
 
     def __init__(
@@ -73,9 +74,9 @@ class Follower:
         self.number += 1
         self.written = 0
 
+    @abstractmethod
     def run_pass(self, limit: int) -> None:
         """Read all groups, and write at most `limit` offsets, not counting groups that are cut over."""
-        raise NotImplementedError
 
     @property
     def following(self) -> list[TrackedGroup]:
@@ -111,9 +112,9 @@ class Follower:
         self.end_moved_groups()
         self._marks_read = True
 
+    @abstractmethod
     def end_moved_groups(self) -> None:
         """Do not follow groups that an earlier run has finished. Called once, after marks were read."""
-        raise NotImplementedError
 
     def unmark(self, groups: Iterable[TrackedGroup]) -> None:
         """Remove the marks of groups that are not cut over after all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ...core.audit_columns import KEY
+from ...core.layouts.legacy import LEGACY
 from ...core.selection import check_expression
 from ...core.times import utc
 from ...exceptions import InvalidOptionError, RefusedError
@@ -29,11 +31,20 @@ def read_audit(spark: SparkSession, destination: str, *, logs: HistoryOptions | 
 
     With `logs`, the result also has every commit in the transaction logs of the same ZooKeeper, each commit once. They
     fill the audit where it missed commits between two reads. `read_at` and `batch` are null for a commit from the logs.
+    Unless `logs` says which groups and topics, they are those of the audit. Raise RefusedError for another layout.
     """
     journal = SparkJournal(spark, destination)
     journal.check_exists()
     commits = journal.read(journal.pieces())
-    return commits if logs is None else with_logs(commits, logs)
+    return commits if logs is None else with_logs(commits, _selected(logs, journal))
+
+
+def _selected(logs: HistoryOptions, journal: SparkJournal) -> HistoryOptions:
+    """Select the groups and topics of the audit in the logs."""
+    audit = journal.description()
+    if audit.layout != LEGACY.text:
+        raise RefusedError(f"the audit in {journal} has the layout {audit.layout}, which is not read from logs")
+    return replace(logs, groups=logs.groups or audit.groups, topics=logs.topics or audit.topics)
 
 
 def offsets_at(spark: SparkSession, destination: str, at: datetime, group: str | None = None) -> DataFrame:

@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from ...core.layouts.legacy import LEGACY
 from ...tables.history_options import HistoryOptions
 from ..pyspark_internals import active_session
 from ..source.data_source import NAME, register
@@ -26,4 +27,4 @@ def with_logs(commits: DataFrame, logs: HistoryOptions) -> DataFrame:
     same = reduce(and_, (f.col(f"recorded.{name}").eqNullSafe(f.col(f"logged.{name}")) for name in _SAME))
     only_recorded = commits.alias("recorded").join(logged.alias("logged"), same, "left_anti")
     shared = logged.select(*(name for name in commits.columns if name in logged.columns))
-    return only_recorded.unionByName(shared, allowMissingColumns=True)
+    return only_recorded.unionByName(shared.withColumn("layout", f.lit(LEGACY.text)), allowMissingColumns=True)
