@@ -64,8 +64,8 @@ def detect(options: Options, path: str, most_nodes: int) -> None:
     """Look at the tree below PATH, and show the layouts that it has, with the options to use for each.
 
     The command looks at some children of each node only, so it is fast on any tree. To find rare groups, give a PATH.
-    It starts at the root, or at the chroot of -z. Where a CHROOT is shown, add it to the address. OFFSETS are those
-    that can be read with the OPTIONS, counted up to 10,000. UNREADABLE nodes hold no valid offset. The example of
+    It starts at the root, or at the chroot of -z. Where a CHROOT is shown, add it to the address. OFFSETS is the number
+    of offsets that the OPTIONS read, counted up to 10,000. UNREADABLE nodes hold no valid offset. The example of
     -o wide is one of the nodes.
 
     A layout with a path is a guess: check its fields and what the number means. For spark, only you know which end of a

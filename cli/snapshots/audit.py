@@ -150,8 +150,7 @@ def audit(
     then miss the offsets that went back.
 
     --show --from-data-dir also prints all commits in the transaction logs of the ZooKeeper server, each commit once. So
-    it prints the commits that the audit has missed, and those that are older than the logs. READ and BATCH are empty
-    for a commit from the logs.
+    it prints the commits that the audit has missed, too. READ and BATCH are empty for a commit from the logs.
 
     \b
     Example:
