@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -123,6 +124,27 @@ def test_a_leader_that_never_answers_leaves_only_its_partitions_unknown() -> Non
         fakes[1].leaders = {"orders": {0: -1, 1: 1}}
         found = await log_ranges(cluster, [ZERO, ONE], patience())
         assert found == {ZERO: None, ONE: OffsetRange(8, 8)}
+
+    with_brokers(use)
+
+
+def test_the_others_are_answered_although_one_leader_used_all_of_the_time_of_a_slow_network() -> None:
+    """Each answer takes longer than what is left for the last attempt."""
+
+    def late(behaviour: Behaviour) -> Behaviour:
+        async def answer(asked: Asked, send: Send) -> None:
+            await asyncio.sleep(0.05)
+            await behaviour(asked, send)
+
+        return answer
+
+    async def use(cluster: Cluster, fakes: Sequence[FakeBroker]) -> None:
+        for fake, answers in zip(fakes, ({0: Code.LEADER_NOT_AVAILABLE}, {1: 8}), strict=True):
+            fake.behaviours = {codec.METADATA: late(fake.answer), codec.LIST_OFFSETS: late(answering(answers))}
+        assert await log_ranges(cluster, [ZERO, ONE], Deadline(1)) == {ZERO: None, ONE: OffsetRange(8, 8)}
+        assert await offsets_at(cluster, {ZERO: NOON, ONE: NOON}, Deadline(1)) == {ZERO: None, ONE: 8}
+        with pytest.raises(NotConnectedError, match=r"no leader of orders/0 answered within 1 s: leader not avail"):
+            await log_ranges(cluster, [ZERO], Deadline(1))
 
     with_brokers(use)
 

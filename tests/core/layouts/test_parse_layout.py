@@ -65,6 +65,7 @@ def test_layouts_have_one_text(given: str, text: str, root: str) -> None:
         (f"{TEMPLATE} --stored until", "its numbers are --stored next or --stored last"),
         (f"{TEMPLATE} --stored first", "it must be next, last, from or until"),
         (f"{TEMPLATE} --stored last --value decimal --stored last", "it has --stored twice"),
+        ("/x/{group}/{topic}-{topic}/{partition}", "'{topic}-{topic}' has a field twice"),
         (f"{TEMPLATE} --stored last --stored last", "must not contain --stored"),
         (f"{TEMPLATE} --value regex:([0-9]+) --stored last --stored next", "it must not end with --stored"),
         (f"{TEMPLATE} --value int", "it must be decimal, json:FIELD or regex:EXPRESSION"),

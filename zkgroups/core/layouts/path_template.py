@@ -53,6 +53,8 @@ class Segment:
             raise ValueError(f"{text!r} has a brace without its counterpart")
         if "" in literals[1:-1]:
             raise ValueError(f"{text!r} has two fields without a text between them")
+        if len({*fields}) < len(fields):
+            raise ValueError(f"{text!r} has a field twice")
         if {Field.GROUP, Field.TOPIC} <= {*fields}:
             raise ValueError(f"{text!r} has a group and a topic, so it does not say where one ends")
         pattern = "".join(

@@ -2,6 +2,9 @@
 
 The leader of each partition is asked. If there is no answer, the request is repeated with fresh metadata until the
 deadline. It is not repeated for a partition that is unknown or has no leader.
+
+Where two questions are needed, the second has the whole time again, and only for partitions with an answer to the
+first. One leader without an answer must not take the time for the others.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ async def log_ranges(
     wanted = list(dict.fromkeys(partitions))
     # The starts come first, so that a start that moves up meanwhile is not past the end.
     starts = await _offsets(cluster, dict.fromkeys(wanted, _START), deadline)
-    ends = await _offsets(cluster, dict.fromkeys(wanted, _END), deadline)
-    return {at: _range(starts[at], ends[at]) for at in wanted}
+    ends = await _offsets(cluster, dict.fromkeys(_answered(starts), _END), Deadline(deadline.seconds))
+    return {at: _range(starts[at], ends.get(at)) for at in wanted}
 
 
 async def offsets_at(cluster: Cluster, times: Mapping[TopicPartition, int], deadline: Deadline) -> Offsets:
@@ -56,10 +59,11 @@ async def offsets_at(cluster: Cluster, times: Mapping[TopicPartition, int], dead
     """
     # The ends come first, so that a message written between the two answers is not skipped.
     ends = await _offsets(cluster, dict.fromkeys(times, _END), deadline)
-    found = await _offsets(cluster, times, deadline)
+    deadline = Deadline(deadline.seconds)
+    found = await _offsets(cluster, {at: times[at] for at in _answered(ends)}, deadline)
     if all(offset in (None, _NO_MESSAGE) for offset in found.values()):
-        await _check_times(cluster, [at for at, offset in found.items() if offset is not None], deadline)
-    return {at: end if found[at] == _NO_MESSAGE else found[at] for at, end in ends.items()}
+        await _check_times(cluster, _answered(found), deadline)
+    return {at: end if found.get(at) == _NO_MESSAGE else found.get(at) for at, end in ends.items()}
 
 
 async def message_times(
@@ -110,11 +114,17 @@ class _Question:
         """The times of the found messages, in milliseconds. Brokers that store none report -1."""
         self._reason: tuple[TopicPartition, str] | None = None
         """Why a partition has no answer."""
+        self._asked = False
 
     async def run(self) -> Offsets:
         """Ask until all partitions with a leader have an answer, or the deadline has passed."""
         async for timeout in tries(self._deadline):
-            await self._attempt(timeout)
+            try:
+                await self._attempt(timeout)
+            except NotConnectedError:
+                if not self._asked:
+                    raise
+                break  # The last attempt may have too little time for its metadata.
             if not self._left:
                 return self._found
         if self._reason is not None and all(offset is None for offset in self._found.values()):
@@ -125,6 +135,7 @@ class _Question:
     async def _attempt(self, timeout: float) -> None:
         """Ask the present leaders once."""
         by_leader = await self._by_leader()
+        self._asked = True
 
         async def send(node: int, those: Sequence[TopicPartition]) -> None:
             await self._ask(node, those, timeout)
@@ -180,6 +191,10 @@ def _request(partitions: Iterable[TopicPartition], times: Mapping[TopicPartition
         for name, those in groupby(sorted(partitions), key=lambda at: at.topic)
     ]
     return codec.ListOffsetsRequest(topics=topics)
+
+
+def _answered(found: Offsets) -> list[TopicPartition]:
+    return [at for at, offset in found.items() if offset is not None]
 
 
 def _range(start: int | None, end: int | None) -> OffsetRange | None:
