@@ -31,7 +31,7 @@ def main() -> int:
 
 def run(release: str, arguments: list[str]) -> tuple[int, dict[str, int]]:
     """Return the exit code of pytest, and how many tests passed, failed and so on."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "3", *SUITES, *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "6", *SUITES, *arguments]
     environment = os.environ | {VARIABLE: "" if release == NEWEST else release}
     print(f"ZooKeeper {release}", flush=True)
     last = ""
