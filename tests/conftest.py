@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from zkgroups.testing.zookeeper_releases import RELEASE_VARIABLE, default_releas
 pytest.register_assert_rewrite("tests.spark.model")
 
 seeds.pin()
+
+# The ten thousand tests stay until the end. Python need not search them for garbage, neither now nor later.
+gc.disable()
 
 # A process that a shell starts in the background ignores Ctrl-C. Commands that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -62,6 +66,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
         if (names & (KAFKA | {"old_zookeeper"}) or default_release()) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DOWNLOAD_TIMEOUT))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def _brokers_of(item: pytest.Item, names: set[str]) -> str:
