@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests import seeds, spark_archive
@@ -20,7 +21,9 @@ pytest.register_assert_rewrite("tests.spark.model")
 
 seeds.pin()
 
-# The ten thousand tests stay until the end. Python need not search them for garbage, neither now nor later.
+# The ten thousand tests stay until the end. Python need not search them for garbage, neither now nor later. Hypothesis
+# looks for users of random generators when it is imported, and does not find them once everything is frozen.
+assert hypothesis
 gc.disable()
 
 # A process that a shell starts in the background ignores Ctrl-C. Commands that tests start would inherit that.

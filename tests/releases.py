@@ -6,8 +6,9 @@ import pytest
 
 from zkgroups.testing.zookeeper_releases import default_release, is_before
 
-MULTIREAD, REQUIRED_LOGINS, TLS = "3.6.0", "3.6.0", "3.5.0"
-"""The first releases that answer many reads in one request, that can require a login, and that encrypt connections."""
+MULTIREAD, RECURSIVE_WATCH, REQUIRED_LOGINS, TLS = "3.6.0", "3.6.0", "3.6.0", "3.5.0"
+"""The first releases that answer many reads in one request, that watch all nodes below one, that can require a login,
+and that encrypt connections."""
 
 
 REFUSED_SESSIONS = HIDDEN_NODES = "3.9.0"
@@ -27,5 +28,6 @@ def since(release: str, feature: str) -> pytest.MarkDecorator:
 
 
 needs_multiread = since(MULTIREAD, "MultiRead")
+needs_recursive_watch = since(RECURSIVE_WATCH, "recursive watch")
 needs_tls = since(TLS, "TLS")
 needs_required_logins = since(REQUIRED_LOGINS, "required logins")

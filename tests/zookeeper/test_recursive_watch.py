@@ -17,6 +17,7 @@ from zkgroups.zookeeper.requests import multiread_support
 from zkgroups.zookeeper.requests.recursive_watch import RecursiveWatch, _SentWatch
 from zkgroups.zookeeper.requests.recursive_watch_format import RecursiveWatchRequest
 
+from ..releases import needs_recursive_watch
 from .conftest import Connect
 from .events import expire
 from .watching import seen, told, told_many
@@ -42,6 +43,7 @@ def next_groups(changes: GroupChanges) -> set[str]:
     return set(found.groups)
 
 
+@needs_recursive_watch
 def test_a_new_member_a_claim_and_its_end_are_reported_at_once(registry: Registry, connect: Connect) -> None:
     changes = begun(connect())
     with registry.group("billing").instance("anna") as anna:
@@ -52,6 +54,7 @@ def test_a_new_member_a_claim_and_its_end_are_reported_at_once(registry: Registr
     assert next_groups(changes) == {"billing"}
 
 
+@needs_recursive_watch
 def test_changes_of_several_groups_arrive_together(registry: Registry, connect: Connect) -> None:
     changes = begun(connect())
     for name in ("billing", "audit"):
@@ -62,6 +65,7 @@ def test_changes_of_several_groups_arrive_together(registry: Registry, connect: 
     assert changes.wait(SHORT) == ChangedGroups()
 
 
+@needs_recursive_watch
 def test_commits_are_not_reported(registry: Registry, connect: Connect) -> None:
     registry.group("billing").offsets.set(P0, 1)
     changes = begun(connect())
@@ -70,6 +74,7 @@ def test_commits_are_not_reported(registry: Registry, connect: Connect) -> None:
     assert next_groups(changes) == {"audit"}
 
 
+@needs_recursive_watch
 def test_after_a_lost_connection_the_gap_is_reported_and_changes_arrive_again(
     registry: Registry, proxied: Registry, proxy: TcpProxy
 ) -> None:
@@ -86,6 +91,7 @@ def test_after_a_lost_connection_the_gap_is_reported_and_changes_arrive_again(
     assert next_groups(changes) == {"audit"}
 
 
+@needs_recursive_watch
 def test_after_an_expired_session_the_gap_is_reported_and_changes_arrive_again(
     zookeeper: Any, registry: Registry, connect: Connect
 ) -> None:
@@ -97,6 +103,7 @@ def test_after_an_expired_session_the_gap_is_reported_and_changes_arrive_again(
     assert next_groups(changes) == {"audit"}
 
 
+@needs_recursive_watch
 def test_after_a_server_restart_the_watch_is_set_again() -> None:
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
         changes = begun(registry)
@@ -153,6 +160,7 @@ def test_a_request_is_withheld_if_the_server_does_not_support_it() -> None:
         assert sent.type == (106 if zxid is None else 105)
 
 
+@needs_recursive_watch
 def test_while_it_is_active_a_watch_sets_no_watches_of_its_own(registry: Registry, connect: Connect) -> None:
     watching = connect()
     group = registry.group("billing")
@@ -173,6 +181,7 @@ def test_while_it_is_active_a_watch_sets_no_watches_of_its_own(registry: Registr
         assert ("vanished", "/consumers/billing/offsets/orders/0") in found
 
 
+@needs_recursive_watch
 def test_several_users_of_one_session_share_the_watch(registry: Registry, connect: Connect) -> None:
     watching = connect()
     first, second = begun(watching), watching.group_changes()
@@ -181,6 +190,7 @@ def test_several_users_of_one_session_share_the_watch(registry: Registry, connec
     assert next_groups(first) == next_groups(second) == {"audit"}
 
 
+@needs_recursive_watch
 def test_a_closed_object_waits_no_more(registry: Registry) -> None:
     with registry.group_changes() as changes:
         assert changes.begin()
