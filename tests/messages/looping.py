@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from confluent_kafka import Message
 
-from zkgroups import Consumer, InstanceState, MemberEvent, Registry, TopicPartition
+from zkgroups import Consumer, EventKind, InstanceState, MemberEvent, Registry, TopicPartition
 from zkgroups.messages.broker_offsets import BrokerOffsets
 from zkgroups.testing import ChildProcess, KafkaBroker
 
@@ -32,6 +32,8 @@ SESSION = 4.0
 """The session of a process that is killed: others wait for its end."""
 
 QUICK = {"fetch.wait.max.ms": 20, "log_level": 0}
+QUICK_NATIVE = {"session.timeout.ms": 6000}
+"""The shortest session that brokers allow."""
 
 
 def at_of(message: Message) -> TopicPartition:
@@ -208,3 +210,21 @@ def main(
 
 if __name__ == "__main__":
     main(**json.loads(sys.argv[1]))
+
+
+def places(loop: Loop) -> list[str]:
+    """Where a consumer has followed its group to."""
+    moves = [event.detail for event in loop.events if event.kind is EventKind.MOVED]
+    return ["brokers" if "brokers" in detail else "ZooKeeper" for detail in moves]
+
+
+def shares(*loops: Loop) -> list[int]:
+    return sorted(len(loop.consumer.assignment) for loop in loops)
+
+
+def read_by(*loops: Loop | LoopProcess) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for loop in loops:
+        for text, count in loop.texts.items():
+            found[text] = found.get(text, 0) + count
+    return found

@@ -90,3 +90,11 @@ def written(topic: Any) -> Iterator[None]:
     finally:
         ended.set()
         thread.join(LONGEST)
+
+
+def await_all_committed(topic: Any, sides: Sides, offset: int) -> None:
+    assert eventually(lambda: sides.kafka == {at.partition: offset for at in topic.ats}, timeout=LONGEST), sides.kafka
+
+
+def await_commits_of(sides: Sides, expected: dict[int, int]) -> None:
+    assert eventually(lambda: sides.kafka == expected, timeout=LONGEST), sides.kafka

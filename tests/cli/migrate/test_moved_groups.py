@@ -1,4 +1,4 @@
-"""`zkgroups migrate status` without a plan. `tests/messages/test_moves.py` has groups that were moved."""
+"""`zkgroups migrate status` without a plan. `tests/messages/test_moved_consumers.py` has groups that were moved."""
 
 from __future__ import annotations
 
