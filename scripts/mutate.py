@@ -123,7 +123,7 @@ class Run:
 
     def _is_explained(self, change: Change) -> bool:
         own = {"file": change.file, "in": change.scope, "old": change.old, "new": change.new}
-        return any(own.items() <= each.items() for each in self._explained)
+        return any(all(own.get(key) == text for key, text in each.items() if key != "why") for each in self._explained)
 
     def _try(self, change: Change, send: Any) -> str:
         found = send(asdict(change))

@@ -249,6 +249,19 @@ def cost(members: Members, everything: list[TopicPartition], chosen: tuple[str, 
     return sum(load**2 for load in loads.values()), moved
 
 
+def test_sticky_finds_the_cheapest_of_several_chains() -> None:
+    """There are too many assignments to compare them all."""
+    subscriptions = {"a": "vx", "b": "vw", "c": "tx", "d": "tuv", "e": "w", "f": "tuv"}
+    streams = {id: dict.fromkeys(topics, 1) for id, topics in subscriptions.items()}
+    topics = {"t": range(1), "u": range(3), "v": range(3), "w": range(3), "x": range(3)}
+    owned = {"v-0": "a", "v-2": "f", "w-0": "b"}
+    owners = {TopicPartition(name[0], int(name[2:])): id for name, id in owned.items()}
+    members = Members(streams, topics, owners)
+    everything = [at for topic in topics for at in members.in_order(topic)]
+    found = sticky_assignor(members)
+    assert cost(members, everything, [found[at].instance for at in everything]) == (29, 0)
+
+
 @pytest.mark.parametrize("count", [2, 7, 50])
 def test_sticky_moves_only_the_share_of_a_leaving_or_joining_instance(count: int) -> None:
     ids = [f"m{number:03}" for number in range(count)]

@@ -121,9 +121,9 @@ def test_a_persistent_registration_is_found_and_a_forbidden_one_is_not_called_pe
 
 def test_a_persistent_registration_is_removed_beside_registered_instances() -> None:
     finding = the("persistent-registration", group(member("gone", session=0), member("anna")))
-    assert finding.repair == Repair(
-        "delete the node", (Remove(f"{PATHS.ids}/gone", 0, persistent=True),), is_always_safe=True
-    )
+    steps = (Remove(f"{PATHS.ids}/gone", 0, persistent=True),)
+    assert finding.repair == Repair("delete the node", steps, is_always_safe=True)
+    assert not Repair("delete the node", steps).is_always_safe
 
 
 @pytest.mark.parametrize(

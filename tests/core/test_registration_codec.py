@@ -395,6 +395,19 @@ def test_announced_assignors_are_decoded_and_ignored_by_old_clients() -> None:
     assert decode_registration("/ids/a", data) == replace(registration, timestamp=None)
 
 
+@pytest.mark.parametrize("field", ["moves", "leaves", "internal"])
+def test_what_a_member_does_on_a_move_is_believed_only_if_the_member_is_ours(field: str) -> None:
+    def decoded(**fields: Any) -> Registration:
+        found = decode_registration("/ids/a", registration_json(**fields))
+        assert isinstance(found, Registration)
+        return found
+
+    name = "include_internal" if field == "internal" else field
+    assert getattr(decoded(client="zkgroups", **{field: True}), name) is True
+    assert getattr(decoded(client="another", **{field: True}), name) is False
+    assert getattr(decoded(client="zkgroups", **{field: 1}), name) is False
+
+
 @pytest.mark.parametrize("assignors", ["null", '"range"', "7", "[1]", '["range",null]', "{}"])
 def test_an_invalid_list_of_assignors_is_ignored(assignors: str) -> None:
     text = f'{{"pattern":"static","subscription":{{"t":1}},"client":"zkgroups","assignors":{assignors}}}'

@@ -187,6 +187,8 @@ def test_an_offset_range_contains_its_end() -> None:
 
 def test_long_data_is_shortened_for_a_message() -> None:
     assert MalformedNode("/p", b"x", "r").shown == "b'x'"
+    assert MalformedNode("/p", b"x" * 77, "r").shown == f"b'{'x' * 77}'"
+    assert MalformedNode("/p", b"x" * 78, "r").shown == f"b'{'x' * 74}..., 78 bytes"
     shown = MalformedNode("/p", b"x" * 1000, "r").shown
     assert len(shown) < 100
     assert shown.endswith("1000 bytes")

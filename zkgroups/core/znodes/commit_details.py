@@ -49,6 +49,8 @@ def decode_details(data: bytes, *, offset: int, version: int) -> CommitDetails:
     CommitDetails(metadata='half of the file', leader_epoch=3)
     >>> decode_details(data, offset=17, version=3)
     CommitDetails(metadata='', leader_epoch=-1)
+    >>> decode_details(b'{"offset":17,"version":2,"metadata":7,"leader_epoch":"3"}', offset=17, version=2)
+    CommitDetails(metadata='', leader_epoch=-1)
     """
     try:
         fields: Any = json.loads(data)
