@@ -308,8 +308,8 @@ for hosts in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def roomy() -> Iterator[ZooKeeperServer]:
-    """A separate server for large trees."""
-    with ZooKeeperServer(jvm_options=["-Xmx1g"]) as server:
+    """A separate server for large trees. A server also keeps its last 500 writes in memory, and 3.6 more than others."""
+    with ZooKeeperServer(jvm_options=["-Xmx2g"]) as server:
         yield server
 
 
