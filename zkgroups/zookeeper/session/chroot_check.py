@@ -57,10 +57,19 @@ def _hint(session: Session, deadline: Deadline) -> str:
     with contextlib.suppress(ZkgroupsException, KazooException):
         below = [f"{root}/{name}" for root in (session.chroot, "") for name in _children(session, root, deadline)]
         tried = [path for path in dict.fromkeys(["", *below]) if path != session.chroot][:_MOST]
-        chroots = [path or "/" for path in tried if _read(session, Exists, f"{path}{CONSUMERS}", deadline) is not None]
+        for path in tried:  # those found before an error are still a help
+            if _has_groups(session, path, deadline):
+                chroots.append(path or "/")
     if not chroots:
         return ""
     return f"; groups are under {', '.join(chroots[:_SHOWN])}{' and others' if len(chroots) > _SHOWN else ''}"
+
+
+def _has_groups(session: Session, chroot: str, deadline: Deadline) -> bool:
+    try:
+        return _read(session, Exists, f"{chroot}{CONSUMERS}", deadline) is not None
+    except NoPermissionError:
+        return False
 
 
 def _children(session: Session, path: str, deadline: Deadline) -> list[str]:
