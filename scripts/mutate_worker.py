@@ -25,6 +25,8 @@ from mutate_coverage import Coverage
 from mutate_in_function import change_functions
 from trial import written
 
+from zkgroups.testing import ChildProcess, child_process
+
 SERVERS: Final = ("zookeeper", "kafka_broker", "legacy_kafka")
 """Fixtures of the servers that all tests share."""
 VARIABLE: Final = "ZKGROUPS_MUTATE_PIPES"
@@ -175,6 +177,7 @@ class Worker:
             sys.dont_write_bytecode = True
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             self._session.testsfailed = 0
+            _servers_run_on()
             status = 1
             try:
                 status = {True: 0, False: 1, None: 2}[run()]
@@ -208,6 +211,19 @@ class Worker:
         lines = [line for line in report.read_text().splitlines() if line.startswith(("FAILED", "ERROR"))]
         failed.write_text(lines[0] if lines else "import")
         return outcome or "detected"
+
+
+def _servers_run_on() -> None:
+    """Let servers that were started before the fork count as running: only their parent can wait for them."""
+    inherited, wait = set(child_process._alive), ChildProcess.wait
+
+    def wait_for_own(process: ChildProcess, timeout: float) -> int | None:
+        if process not in inherited:
+            return wait(process, timeout)
+        time.sleep(timeout)
+        return None
+
+    ChildProcess.wait = wait_for_own  # type: ignore[method-assign]
 
 
 def _waited(child: int, limit: float) -> str | None:

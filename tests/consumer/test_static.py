@@ -19,6 +19,7 @@ import pytest
 from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, InstanceState, MalformedNode, Member, MemberStats, Owner, Registry
 from zkgroups.exceptions import InvalidOptionError
+from zkgroups.zookeeper.session.registry_context import context_of
 
 from ..seeds import seed
 
@@ -198,12 +199,15 @@ def test_an_id_that_the_next_process_does_not_use_is_deregistered_after_the_sess
     for each in left:
         each.close(leave=False)
     before.close(leave=False)
-    watching = other("z")
+    watching, begun = other("z"), time.monotonic()
     with connect() as registry, member(registry, "container-2") as here:
         instances = registry.group("billing").instances
         assert {"container-1", "kept"} < {each.id for each in instances()}
         with member(registry, "kept") as started_later:
             assert eventually(lambda: [each.id for each in instances()] == ["container-2", "kept", "z"], timeout=30)
+            granted = context_of(registry).session.granted_timeout
+            assert granted is not None
+            assert time.monotonic() - begun >= granted
             found = [here, started_later, watching]
             assert eventually(lambda: sum(len(each.assignment) for each in found) == PARTITIONS, timeout=30)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -10,11 +9,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from tests.testing.unique import unique_numbers
 from tests.testing.waiting import eventually
 from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 
-_numbers = itertools.count()
+_numbers = unique_numbers()
 
 MakeTopic = Callable[..., str]
 Join = Callable[[str, str], AbstractContextManager[Any]]

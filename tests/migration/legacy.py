@@ -9,14 +9,14 @@ message after the other. It commits after the requested number of messages, or w
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 from tests.consumer.scala import Message, ScalaConsumer
+from tests.testing.unique import unique_numbers
 from tests.testing.waiting import eventually
 from zkgroups.testing import KafkaBroker
 
-_numbers = itertools.count()
+_numbers = unique_numbers()
 
 # It alternates between partitions, so that all of them are partly read, and often checks whether it should end.
 _CONFIG = {"fetch.message.max.bytes": "400", "consumer.timeout.ms": "50", "queued.max.message.chunks": "1"}

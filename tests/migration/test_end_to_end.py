@@ -7,11 +7,11 @@ migration copies numbers, so mirrors that assign new offsets are not supported.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
+from tests.testing.unique import unique_numbers
 from tests.testing.waiting import eventually
 from zkgroups import Registry
 from zkgroups.core.migration.follow_rules import FollowState
@@ -24,7 +24,7 @@ from .native import NativeReader, NumberedProducer, judge
 
 PARTITIONS = 5
 
-_numbers = itertools.count()
+_numbers = unique_numbers()
 
 
 @pytest.fixture(params=["legacy_kafka", "kafka_broker"], ids=["to the same cluster", "to another cluster"])

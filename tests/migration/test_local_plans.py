@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 import pytest
 
+from tests.testing.unique import unique_numbers
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
@@ -39,7 +39,7 @@ from zkgroups.testing import KafkaBroker
 
 from .rows import numbers, tree
 
-_numbers = itertools.count()
+_numbers = unique_numbers()
 GROUPS = 5
 
 

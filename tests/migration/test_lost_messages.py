@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from tests.kafka.conftest import Writer
+from tests.testing.unique import unique_numbers
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.migration.offset_decision import OutOfRange, Reason, Rule
@@ -17,7 +17,7 @@ from zkgroups.testing import KafkaBroker
 from .moving import Move
 from .native import NativeReader, NumberedProducer
 
-_numbers = itertools.count()
+_numbers = unique_numbers()
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
 from tests.consumer.scala import ScalaConsumer, await_members
+from tests.testing.unique import unique_numbers
 from tests.testing.waiting import eventually
 from zkgroups import Member, Registry, TopicPartition
 from zkgroups.core.migration.obstacles import texts
@@ -19,7 +19,7 @@ from zkgroups.testing import KafkaBroker
 from .conftest import Join
 from .moving import Move
 
-_numbers = itertools.count()
+_numbers = unique_numbers()
 
 Live = Callable[[Move, str], AbstractContextManager[str]]
 """Joins the group of a migration and reads a topic. Yields the known part of the member's name."""

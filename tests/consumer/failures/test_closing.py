@@ -17,6 +17,8 @@ from tests.testing.waiting import eventually
 from zkgroups import Member, Registry
 from zkgroups.exceptions import MemberClosedError
 from zkgroups.testing import TcpProxy
+from zkgroups.zookeeper.ownership.instance_ids_in_use import is_in_use
+from zkgroups.zookeeper.session.registry_context import context_of
 
 from ...seeds import seed
 from ..crew import Crew
@@ -246,6 +248,27 @@ def test_failure_24_a_member_that_is_closed_while_its_session_may_have_expired_l
             assert eventually(lambda: not group.instances(), timeout=30)
             assert list(group.owners()) == []
             assert registry.session_id == session[0]
+
+
+def test_failure_24_a_member_that_was_closed_during_an_outage_deregisters_after_it_and_frees_its_id(
+    zookeeper: Any, zookeeper_hosts: str
+) -> None:
+    plant_topics(zookeeper_hosts, TOPICS)
+    with TcpProxy(zookeeper.address) as proxy, Registry.connect(zookeeper_hosts) as observer:
+        hosts, group = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", observer.group("billing")
+        with Registry.connect(hosts, session_timeout=40.0, timeout=1.0) as registry:
+            session = registry.session_id
+            member = Member(registry.group("billing"), "orders", id="a", release_timeout=0.5)
+            assert member.next_generation() is not None
+            proxy.refuse()
+            proxy.cut()
+            closes_in_time(member.close, 2 * 0.5 + 3 * 1.0 + BUSY)
+            assert [each.id for each in group.instances()] == ["a"]
+            proxy.accept()
+            assert eventually(lambda: not group.instances(), timeout=30)
+            assert list(group.owners()) == []
+            assert eventually(lambda: not is_in_use(context_of(registry).session, group.paths.instance("a")))
+            assert registry.session_id == session
 
 
 @contextmanager
