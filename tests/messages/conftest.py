@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from tests.testing.unique import unique_numbers
 from zkgroups import Consumergroup, Registry, TopicPartition
 from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
@@ -17,7 +18,7 @@ from zkgroups.testing import KafkaBroker
 from .looping import Loop
 from .sides import Sides
 
-_numbers = itertools.count()
+_numbers = unique_numbers()
 
 Loops = Callable[..., Loop]
 

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from tests.cli.running import run
+from tests.testing.unique import unique_numbers
 from tests.testing.waiting import eventually
 from zkgroups import Consumer, EventKind, Registry
 from zkgroups.consumer.any_membership import AnyMembership
@@ -24,7 +25,7 @@ from .conftest import Loops, Topic
 from .looping import LONGEST, QUICK, QUICK_NATIVE, Loop, places, read_by, shares
 from .sides import Sides, await_commits, await_commits_of, written
 
-_numbers = itertools.count()
+_numbers = unique_numbers()
 
 
 def test_a_running_group_is_moved_to_the_brokers_and_back_and_each_message_is_read_once(
