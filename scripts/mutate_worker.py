@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import nullcontext, suppress
 from itertools import accumulate
 from pathlib import Path
@@ -172,12 +172,13 @@ class Worker:
 
     def _fork(self, run: Callable[[], bool | None], limit: float) -> str | None:
         """Run in a fork, and return the outcome; None if it must be run with a new import."""
+        servers = set(child_process._alive)
         if (child := os.fork()) == 0:
             os.setsid()
             sys.dont_write_bytecode = True
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             self._session.testsfailed = 0
-            _servers_run_on()
+            _run_on(servers)
             status = 1
             try:
                 status = {True: 0, False: 1, None: 2}[run()]
@@ -213,9 +214,9 @@ class Worker:
         return outcome or "detected"
 
 
-def _servers_run_on() -> None:
+def _run_on(inherited: Set[ChildProcess]) -> None:
     """Let servers that were started before the fork count as running: only their parent can wait for them."""
-    inherited, wait = set(child_process._alive), ChildProcess.wait
+    wait = ChildProcess.wait
 
     def wait_for_own(process: ChildProcess, timeout: float) -> int | None:
         if process not in inherited:
