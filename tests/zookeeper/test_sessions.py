@@ -40,6 +40,23 @@ pytestmark = pytest.mark.zookeeper
 P0 = TopicPartition("orders", 0)
 
 
+def test_a_server_that_hangs_up_during_a_reconnect_is_not_called_restored_at_once(
+    proxy: TcpProxy, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may have been restarted a moment ago, and process older transactions first."""
+    registry = connect(proxy.address)
+    registry.group("billing").create()
+    proxy.drop(direction="replies")
+    for _ in range(3):
+        before = proxy.connections
+        proxy.cut()
+        assert eventually(lambda before=before: proxy.connections > before, timeout=30)
+    proxy.heal()
+    assert eventually(lambda: registry._context.session.connected, timeout=30)
+    assert "Connection dropped" in caplog.text
+    assert "fewer transactions" not in caplog.text
+
+
 def test_a_client_connects_again_after_names_could_not_be_resolved_for_lack_of_descriptors(
     zookeeper: Any, proxy: TcpProxy, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
