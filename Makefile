@@ -45,7 +45,7 @@ check: lint ## Check style and types, and run the tests that need no server
 # Most tests wait most of the time, so there are more processes than cores. Five of them begin with the tests of Spark, of
 # Spark with brokers, of the gateway, of the old broker, and of other brokers.
 test: java web $(INSTALLED) ## Run all tests, on real servers (ZKGROUPS_TEST_RELEASE: of this release of ZooKeeper)
-	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 8
+	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -n 6
 
 # On a quiet machine this takes most of an hour.
 servers: java $(INSTALLED) ## Run the suites of registry, members, command and migration on all releases of ZooKeeper (ZKGROUPS_TEST_RELEASE: on one)

@@ -185,7 +185,8 @@ def test_an_offset_outside_the_log_is_set_only_with_force(
         return ended.code, ended.err
 
     code, said = put(1, 6, "--backward")
-    assert (code, f"offset 6 of {topic}/1 is outside 0 to 5: choose an offset in this range" in said) == (4, True)
+    assert code == 4
+    assert f"offset 6 of {topic}/1 is outside 0 to 5: choose an offset in this range" in said
     assert put(0, 1, "--backward")[0] == 4
     code, said = put(3, 0)
     assert (code, f"the brokers have no partition {topic}/3" in said) == (3, True)

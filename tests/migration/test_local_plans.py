@@ -86,7 +86,9 @@ def test_a_plan_is_applied_verified_and_rolled_back(
     brokers.commit({free[0]: {at: 4}})
     with scene.registry.group(busy).instance("anna") as anna:
         anna.register([scene.topic])
-        planned, heard = scene.plan(stale_after=3600.0), list[str]()
+        planning, heard = list[str](), list[str]()
+        planned = scene.plan(stale_after=3600.0, on_progress=planning.append)
+        assert planning[0] == "planning"
         before = scene.sides()
 
         assert (planned.groups, planned.blocked) == (GROUPS, 1)

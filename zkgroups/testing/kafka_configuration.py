@@ -25,6 +25,8 @@ _SMALL: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "num.network.threads": "2",
     "num.io.threads": "2",
+    # Tests write messages with old times. The brokers would delete them after some minutes.
+    "log.retention.ms": "-1",
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.index.size.max.bytes": "65536",
 }

@@ -251,7 +251,7 @@ def test_failure_24_a_member_that_is_closed_while_its_session_may_have_expired_l
 
 
 def test_failure_24_a_member_that_was_closed_during_an_outage_deregisters_after_it_and_frees_its_id(
-    zookeeper: Any, zookeeper_hosts: str
+    zookeeper: Any, zookeeper_hosts: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     plant_topics(zookeeper_hosts, TOPICS)
     with TcpProxy(zookeeper.address) as proxy, Registry.connect(zookeeper_hosts) as observer:
@@ -259,10 +259,13 @@ def test_failure_24_a_member_that_was_closed_during_an_outage_deregisters_after_
         with Registry.connect(hosts, session_timeout=40.0, timeout=1.0) as registry:
             session = registry.session_id
             member = Member(registry.group("billing"), "orders", id="a", release_timeout=0.5)
-            assert member.next_generation() is not None
+            generation = member.next_generation()
+            assert generation is not None
+            generation.mark(next(iter(generation.partitions)), 5)
             proxy.refuse()
             proxy.cut()
             closes_in_time(member.close, 2 * 0.5 + 3 * 1.0 + BUSY)
+            assert "could not commit: " in caplog.text
             assert [each.id for each in group.instances()] == ["a"]
             proxy.accept()
             assert eventually(lambda: not group.instances(), timeout=30)

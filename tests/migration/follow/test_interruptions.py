@@ -82,7 +82,12 @@ def test_marks_of_other_plans_and_obstacles_in_the_plan_are_reported(
 
 
 def test_a_stop_leaves_no_mark_on_groups_that_are_not_moved(
-    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, meddling: type[Meddling]
+    registry: Registry,
+    brokers: Brokers,
+    topic: list[TopicPartition],
+    run: Run,
+    meddling: type[Meddling],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Stopped during the cutover: members may join again, and the next run continues."""
     at, name = topic[0], f"of {topic[0].topic}"
@@ -103,6 +108,7 @@ def test_a_stop_leaves_no_mark_on_groups_that_are_not_moved(
         run(rows, kind=meddling).end()
     assert marked == ["moving"]
     assert mark_of(registry, name) is None
+    assert "could not remove the migration mark" not in caplog.text
     with foreign(registry, name):
         running = run(rows)
         running.until(lambda: running.passes)
