@@ -211,6 +211,8 @@ def test_delete_offsets() -> None:
     request = received(codec.OffsetDeleteRequest(group_id="g", topics=[kind(name="orders", partitions=partitions)]), 0)
     found = sent(request, DeleteOffsetsAnswer(KafkaError.NONE, {AT: KafkaError.GROUP_SUBSCRIBED_TO_TOPIC}))
     assert [each.error_code for each in found.topics[0].partitions] == [86, 3]
+    refused = sent(request, DeleteOffsetsAnswer(KafkaError.GROUP_ID_NOT_FOUND))
+    assert (refused.error_code, refused.topics) == (69, [])
 
 
 @pytest.mark.parametrize("key", [key for key in NEEDED if key != codec.FIND_COORDINATOR])

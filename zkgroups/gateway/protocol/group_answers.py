@@ -215,6 +215,8 @@ def _delete_groups(received: ReceivedRequest, answer: DeleteGroupsAnswer) -> Any
 
 
 def _delete_offsets(received: ReceivedRequest, answer: DeleteOffsetsAnswer) -> Any:
+    if answer.error:
+        return codec.OffsetDeleteResponse(error_code=answer.error, topics=[])
     kind = codec.OffsetDeleteResponse.OffsetDeleteResponseTopic
 
     def partition(topic: str, number: int) -> Any:
@@ -226,7 +228,7 @@ def _delete_offsets(received: ReceivedRequest, answer: DeleteOffsetsAnswer) -> A
         kind(name=topic.name, partitions=[partition(topic.name, each.partition_index) for each in topic.partitions])
         for topic in received.message.topics
     ]
-    return codec.OffsetDeleteResponse(error_code=answer.error, topics=[] if answer.error else topics)
+    return codec.OffsetDeleteResponse(error_code=Code.NONE, topics=topics)
 
 
 _TRANSLATIONS: Final[Mapping[int, Callable[[ReceivedRequest, Any], Any]]] = {
