@@ -146,6 +146,24 @@ def test_offsets_that_become_forbidden_are_reported_and_prevent_done(
     assert [numbers(brokers, name) for name in names] == [{at: 9}] * 4
 
 
+def test_a_group_whose_instances_become_forbidden_is_reported_and_not_cut_over(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    at, name = topic[0], f"of {topic[0].topic}"
+    ids = f"/consumers/{name}/ids"
+    registry.group(name).offsets.set(at, 5)
+    rows = plan_of(registry, brokers, {name: name})
+    with foreign(registry, name):
+        running = run(rows)
+        running.until(lambda: numbers(brokers, name) == {at: 5})
+        registry.client.set_acls(ids, UNREADABLE)
+    running.more_passes(3)
+    assert (state_of(running, name), mark_of(registry, name)) == (FOLLOWING, None)
+    assert ids in detail_of(running, name)
+    registry.client.set_acls(ids, READABLE)
+    assert running.end()[name].state is DONE
+
+
 def test_skipped_offsets_are_reported_and_refused_offsets_end_following_at_the_cutover(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
