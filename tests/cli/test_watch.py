@@ -262,10 +262,13 @@ def test_a_closed_pipe_is_not_an_error(registry: Registry, zookeeper_hosts: str)
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        number = 0
-        while process.poll() is None:
-            registry.group("invoices").offsets.set(AT, number := number + 1)
-            time.sleep(0.02)
+        latest = itertools.count(1)
+
+        def has_ended_after_a_commit() -> bool:
+            registry.group("invoices").offsets.set(AT, next(latest))
+            return process.poll() is not None
+
+        assert eventually(has_ended_after_a_commit, timeout=TIMEOUT)
         assert (process.returncode, process.stderr.read()) == (0, "")
 
 
