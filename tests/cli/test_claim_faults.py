@@ -333,15 +333,15 @@ def drain(reader: int) -> None:
             pass
 
 
-def test_a_claim_is_released_although_nobody_reads_that_its_command_was_stopped(
-    zookeeper: Any, zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
+@pytest.mark.parametrize("log", [(), ("-v",)], ids=["", "with a log"])
+def test_a_claim_is_held_and_released_although_nobody_reads_what_its_command_says(
+    zookeeper: Any, zookeeper_hosts: str, invoices: Consumergroup, tmp_path: Path, log: tuple[str, ...]
 ) -> None:
     begun = tmp_path / "begun"
+    command = ("--grace", "0.7", *log, "--", "sh", "-c", f"echo > {begun}; sleep 100")
     with (
         TcpProxy(zookeeper.address) as proxy,
-        claiming_into_a_full_pipe(
-            same_chroot(proxy, zookeeper_hosts), "--grace", "0.7", "--", "sh", "-c", f"echo > {begun}; sleep 100"
-        ) as (process, reader),
+        claiming_into_a_full_pipe(same_chroot(proxy, zookeeper_hosts), *command) as (process, reader),
     ):
         assert eventually(begun.exists)
         proxy.cut()
@@ -360,22 +360,6 @@ def test_in_the_foreground_a_signal_ends_a_claim_although_nobody_reads_that_it_i
         assert eventually(lambda: not list(invoices.owners()))
         drain(reader)
         assert process.wait(30) == 143
-
-
-def test_a_claim_is_held_and_released_although_nobody_reads_its_log(
-    zookeeper: Any, zookeeper_hosts: str, invoices: Consumergroup
-) -> None:
-    with (
-        TcpProxy(zookeeper.address) as proxy,
-        claiming_into_a_full_pipe(
-            same_chroot(proxy, zookeeper_hosts), "--grace", "0.7", "-v", "--", "sleep", "100"
-        ) as (process, reader),
-    ):
-        assert eventually(lambda: list(invoices.owners()))
-        proxy.cut()
-        assert eventually(lambda: not list(invoices.owners()))
-        drain(reader)
-        assert process.wait(30) == 7
 
 
 def test_a_second_signal_ends_a_command_whose_last_message_nobody_reads(
