@@ -1,4 +1,4 @@
-"""Plain clients whose sessions outlive a restart of their server."""
+"""Plain clients whose sessions outlive a restart of their server, and a machine that stands still."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def through_restarts(hosts: str) -> str:
 
 
 @contextmanager
-def lasting_client(hosts: str) -> Iterator[Any]:
+def lasting_client(hosts: str, **options: Any) -> Iterator[Any]:
     """A temporary client. Its session ends with the block, if the server is still running."""
-    client = KazooClient(through_restarts(hosts), timeout=40.0)
+    client = KazooClient(through_restarts(hosts), **{"timeout": 40.0} | options)
     client.start()
     try:
         yield client

@@ -6,10 +6,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from kazoo.client import KazooClient
-
+from tests.lasting import lasting_client
 from tests.testing.waiting import eventually
 from zkgroups.testing import ZooKeeperServer
 
@@ -39,7 +37,7 @@ class Restorable:
 
     def overtake(self, zxid: int) -> None:
         """Process transactions until the server has as many as before. Until then it refuses clients that know more."""
-        with connected(self.address) as client:
+        with lasting_client(self.address) as client:
             client.ensure_path("/since")
             assert eventually(lambda: client.set("/since", b"").mzxid > zxid)
 
@@ -54,14 +52,3 @@ def restorable(folder: Path) -> Iterator[Restorable]:
     """Start a server whose data directory can be replaced."""
     with ZooKeeperServer(data_dir=folder / "data") as server:
         yield Restorable(server, folder / "data", folder / "backup")
-
-
-@contextmanager
-def connected(address: str) -> Iterator[Any]:
-    client = KazooClient(address)
-    client.start()
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()

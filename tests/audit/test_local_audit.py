@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from tests.lasting import lasting_client
 from zkgroups import TopicPartition
 from zkgroups.audit.audit import AuditResult, locked
 from zkgroups.audit.journal import Journal
@@ -24,7 +25,7 @@ from zkgroups.storage.files import LocalFiles
 from zkgroups.tables.source_options import SourceOptions
 from zkgroups.testing import ZooKeeperServer, fresh_chroot
 
-from ..spark.conftest import client_of, plant
+from ..spark.conftest import plant
 from . import killed_runs
 from .commits import Committer, assert_whole, auditing, standing
 
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.zookeeper
 
 @pytest.fixture
 def raw(zookeeper_hosts: str) -> Iterator[KazooClient]:
-    with client_of(zookeeper_hosts) as client:
+    with lasting_client(zookeeper_hosts) as client:
         yield client
 
 
@@ -172,7 +173,7 @@ def test_an_audit_refuses_another_zookeeper_even_with_younger_groups(
     raw.delete("/consumers", recursive=True)
     plant(raw, {"g/offsets/t/0": b"6"})
     assert record(tmp_path, zookeeper_hosts).commits == 1, "the same, with its groups made anew"
-    with fresh_chroot(zookeeper) as other, client_of(other) as client:
+    with fresh_chroot(zookeeper) as other, lasting_client(other) as client:
         plant(client, {"g/offsets/t/0": b"7"})
         with pytest.raises(RefusedError, match=f"follows {zookeeper_hosts}, but {other} is another ZooKeeper"):
             record(tmp_path, other)

@@ -9,6 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import ACL, Id, Permissions, make_digest_acl_credential
 
+from tests.lasting import lasting_client
 from zkgroups import Registry, TopicPartition
 
 from .running import Argument, Ended, run
@@ -29,11 +30,8 @@ def zkgroups(zookeeper_hosts: str) -> Zkgroups:
 @pytest.fixture
 def kazoo(zookeeper_hosts: str) -> Iterator[KazooClient]:
     """A kazoo client, for nodes that zkgroups would not write."""
-    client = KazooClient(zookeeper_hosts)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with lasting_client(zookeeper_hosts) as client:
+        yield client
 
 
 @pytest.fixture

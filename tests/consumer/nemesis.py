@@ -32,6 +32,7 @@ from typing import Any, Final, Protocol, Self
 
 from kazoo.client import KazooClient
 
+from tests.lasting import lasting_client
 from zkgroups import CommittedOffset, Consumergroup, GroupState, Registry, SessionCredentials, TopicPartition
 from zkgroups.core.history.events import HistoryEvent
 from zkgroups.exceptions import ZkgroupsException
@@ -130,15 +131,12 @@ class Place:
 
 def plant_topics(hosts: str, topics: dict[str, int]) -> None:
     """Register topics as Kafka does."""
-    client = KazooClient(hosts)
-    client.start()
-    for topic, size in topics.items():
-        partitions = ", ".join(f'"{number}": [1]' for number in range(size))
-        path, data = f"/brokers/topics/{topic}", f'{{"version": 1, "partitions": {{{partitions}}}}}'.encode()
-        client.ensure_path(path)
-        client.set(path, data)
-    client.stop()
-    client.close()
+    with lasting_client(hosts) as client:
+        for topic, size in topics.items():
+            partitions = ", ".join(f'"{number}": [1]' for number in range(size))
+            path, data = f"/brokers/topics/{topic}", f'{{"version": 1, "partitions": {{{partitions}}}}}'.encode()
+            client.ensure_path(path)
+            client.set(path, data)
 
 
 def settle(group: Consumergroup, partitions: Iterable[TopicPartition], bound: float) -> bool:

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kazoo.client import KazooClient
-
+from tests.lasting import lasting_client
 from zkgroups import Registry, TopicPartition
 
 from ..cli.running import Ended
@@ -211,7 +210,7 @@ def assert_printed(wanted: str, printed: str, where: str) -> None:
 @contextlib.contextmanager
 def groups_shown(hosts: str, registry: Registry) -> Iterator[None]:
     """Create the groups of the guides: `billing` has two live members, and `invoices` has one offset."""
-    with plain_client(hosts) as client:
+    with lasting_client(hosts) as client:
         client.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0],"1":[0],"2":[0]}}', makepath=True)
     invoices, billing = registry.group("invoices"), registry.group("billing")
     invoices.create()
@@ -224,20 +223,8 @@ def groups_shown(hosts: str, registry: Registry) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def plain_client(hosts: str) -> Iterator[KazooClient]:
-    """A temporary kazoo client."""
-    client = KazooClient(hosts)
-    client.start()
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
-
-
 def plant(hosts: str, nodes: Mapping[str, bytes]) -> None:
     """Create nodes like another client."""
-    with plain_client(hosts) as client:
+    with lasting_client(hosts) as client:
         for path, data in nodes.items():
             client.create(path, data, makepath=True)

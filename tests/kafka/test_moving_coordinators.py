@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 import pytest
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as Partition
-from kazoo.client import KazooClient
 
+from tests.lasting import lasting_client
 from tests.testing.waiting import eventually
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
@@ -82,10 +82,7 @@ def pair(request: pytest.FixtureRequest, zookeeper: Server) -> Iterator[Pair]:
             hosts = stack.enter_context(fresh_chroot(zookeeper))
             first = stack.enter_context(KafkaBroker(release="1.1.1", zookeeper=hosts))
             second = stack.enter_context(KafkaBroker(release="1.1.1", zookeeper=hosts, config={"broker.id": "2"}))
-            client = KazooClient(hosts)
-            client.start()
-            stack.callback(client.close)
-            stack.callback(client.stop)
+            client = stack.enter_context(lasting_client(hosts))
 
             def move(*brokers: int) -> None:
                 plan = [{"topic": OFFSETS, "partition": number, "replicas": brokers} for number in range(4)]

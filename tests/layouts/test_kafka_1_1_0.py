@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 
 from tests.cli.running import Ended, run
 from tests.consumer.scala import Message
+from tests.lasting import lasting_client
 from tests.migration.native import NativeReader, NumberedProducer, judge
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import KafkaBroker, Server, fresh_chroot
@@ -128,13 +128,8 @@ def test_offsets_that_are_adopted_are_those_of_any_other_release(
 def test_the_release_after_it_does_not_read_its_offsets(legacy_kafka: KafkaBroker) -> None:
     at = TopicPartition("elsewhere", 0)
     legacy_kafka.create_topic("elsewhere")
-    client = KazooClient(legacy_kafka.zookeeper)
-    client.start()
-    try:
+    with lasting_client(legacy_kafka.zookeeper) as client:
         client.create("/consumers/of-1.1.0/offset/elsewhere/0", b"7", makepath=True)
         assert fetch(legacy_kafka.address, "of-1.1.0", at) == -1
         client.create("/consumers/of-1.1.0/offsets/elsewhere/0", b"5", makepath=True)
         assert fetch(legacy_kafka.address, "of-1.1.0", at) == 5
-    finally:
-        client.stop()
-        client.close()

@@ -27,7 +27,6 @@ from zkgroups.testing import ZooKeeperServer
 
 from ..core.layouts.written import WRITERS, Tree, storm_of_one_topic, trident_batch
 from ..lasting import lasting_client
-from ..spark.conftest import client_of
 
 pytestmark = pytest.mark.zookeeper
 
@@ -43,7 +42,7 @@ Put = Callable[..., None]
 @pytest.fixture
 def put(zookeeper_hosts: str) -> Iterator[Put]:
     """Write nodes as another client."""
-    with client_of(zookeeper_hosts) as client:
+    with lasting_client(zookeeper_hosts) as client:
         yield partial(_put, client)
 
 

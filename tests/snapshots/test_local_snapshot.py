@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 
+from tests.lasting import lasting_client
 from zkgroups.core.tables import Table
 from zkgroups.snapshots.local_snapshot import take_snapshot
 from zkgroups.storage.files import LocalFiles
@@ -28,11 +28,8 @@ NOWHERE = "127.0.0.1:1"
 
 @pytest.fixture
 def kazoo(zookeeper_hosts: str) -> Iterator[Any]:
-    client = KazooClient(zookeeper_hosts)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with lasting_client(zookeeper_hosts) as client:
+        yield client
 
 
 @pytest.fixture

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.lasting import lasting_client
 from zkgroups.exceptions import MissingDependencyError
 from zkgroups.spark import register
 from zkgroups.testing import missing
@@ -115,18 +115,8 @@ def read(spark: SparkSession, zookeeper_hosts: str) -> Read:
 @pytest.fixture
 def raw(zookeeper_hosts: str) -> Iterator[Any]:
     """A plain kazoo client in the chroot of the test, which plays other clients and checks results."""
-    with client_of(zookeeper_hosts) as client:
+    with lasting_client(zookeeper_hosts) as client:
         yield client
-
-
-@contextmanager
-def client_of(hosts: str) -> Iterator[Any]:
-    """A temporary plain kazoo client."""
-    client = KazooClient(hosts)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
 
 
 def plant(client: Any, nodes: Mapping[str, bytes], *, ephemeral: bool = False) -> None:

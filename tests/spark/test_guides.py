@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.lasting import lasting_client
 from zkgroups import Registry
 from zkgroups.kafka import Brokers
 from zkgroups.testing import ZooKeeperServer, missing
 
-from ..docs.guides import ON_OWN_SERVERS, ON_SPARK, Block, Runner, environment, groups_shown, plain_client, programs
+from ..docs.guides import ON_OWN_SERVERS, ON_SPARK, Block, Runner, environment, groups_shown, programs
 from .commands import command_on
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
@@ -78,7 +79,7 @@ def test_the_tutorial_prints_what_it_shows(
 def test_the_guide_of_histories_prints_what_it_shows(spark: SparkSession, tmp_path: Path) -> None:
     """On a server of its own, whose logs have nothing else."""
     with ZooKeeperServer(data_dir=tmp_path / "zookeeper") as server:
-        with plain_client(server.address) as client:
+        with lasting_client(server.address) as client:
             client.ensure_path("/kafka")
         hosts = f"{server.address}/kafka"
         with Registry.connect(hosts) as registry, groups_shown(hosts, registry), command_on(spark, hosts) as command:

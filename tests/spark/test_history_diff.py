@@ -19,6 +19,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from pyspark.sql import DataFrame, SparkSession
 from zkgroups_cli.snapshots.diff import diff as command
 
+from tests.lasting import lasting_client
 from zkgroups.core.offsets.snapshot_changes import (
     CHANGE_FILTERS,
     STALLED,
@@ -38,7 +39,7 @@ from zkgroups.testing import Server, fresh_chroot
 
 from ..cli.test_help import examples
 from .commands import command_on
-from .conftest import client_of, plant
+from .conftest import plant
 from .model import ALICE, files, parquet
 
 pytestmark = pytest.mark.zookeeper
@@ -73,7 +74,7 @@ class Change:
 def change(spark: SparkSession, zookeeper: Server, tmp_path_factory: pytest.TempPathFactory) -> Change:
     """Every possible change of an offset. Most offsets are unchanged. No test modifies the snapshots."""
     folder, more = tmp_path_factory.mktemp("change"), tmp_path_factory.mktemp("more")
-    with fresh_chroot(zookeeper) as hosts, client_of(hosts) as raw:
+    with fresh_chroot(zookeeper) as hosts, lasting_client(hosts) as raw:
 
         def take(destination: Path, shares: int = 2) -> str:
             return take_snapshot(spark, str(destination), SourceOptions(zookeeper=hosts, parallelism=shares)).name

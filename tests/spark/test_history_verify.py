@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from zkgroups_cli.snapshots.verify import verify as command
 
+from tests.lasting import lasting_client
 from zkgroups.exceptions import NotFoundError, SparkJobError
 from zkgroups.snapshots.local_verify import verify as verify_here
 from zkgroups.snapshots.verify import VerifiedSnapshot
@@ -31,7 +32,6 @@ from zkgroups.testing.server_choice import fresh_chroot
 
 from ..cli.test_help import examples
 from .commands import command_on
-from .conftest import client_of
 from .model import files, plant, spoil
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
@@ -43,7 +43,7 @@ OLDER = "20200101T000000.000Z"
 def taken(spark: SparkSession, zookeeper: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A snapshot that no test modifies, with problems and rows without a partition."""
     destination = tmp_path_factory.mktemp("taken")
-    with fresh_chroot(zookeeper) as hosts, client_of(hosts) as client:
+    with fresh_chroot(zookeeper) as hosts, lasting_client(hosts) as client:
         spoil(plant(client, ["billing", "shipping"], partitions=50), client)
         source = SourceOptions(zookeeper=hosts, cluster="blue", parallelism=2)
         take_snapshot(spark, str(destination), source)

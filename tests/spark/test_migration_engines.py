@@ -11,6 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.lasting import lasting_client
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.group_status import MigrationStage
@@ -24,7 +25,7 @@ from zkgroups.spark import migration as by_spark
 from zkgroups.spark.migration.engine import SparkEngine
 from zkgroups.testing import KafkaBroker
 
-from .conftest import client_of, plant
+from .conftest import plant
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1000)]
 
@@ -46,7 +47,7 @@ def hosts(zookeeper_hosts: str, registry: Registry, kafka_broker: KafkaBroker) -
     }
     nodes |= {f"past/offsets/{TOPIC}/2": b"11", "past/offsets/no-such-topic/0": b"1", f"past/offsets/{TOPIC}/3": b""}
     nodes |= {"past/ids/gone": b"{}"}
-    with client_of(zookeeper_hosts) as client:
+    with lasting_client(zookeeper_hosts) as client:
         plant(client, nodes)
         plant(client, {"empty/ids/late": b"{}"})
     registry.client.create("/consumers/alive/ids/scala-1", b"{}", ephemeral=True, makepath=True)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from tests.lasting import lasting_client
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
 from zkgroups.core.migration.offset_decision import Action, NoLog, Reason
 from zkgroups.core.migration.plan_rows import PLAN_VERSION, GroupPlan, MatchRow, MigrationStep, PlanRow, ReportRow
@@ -39,7 +40,7 @@ from zkgroups.storage.timestamps import timestamp_text
 from zkgroups.testing import KafkaBroker
 
 from ..kafka.conftest import Writer
-from .conftest import client_of, plant
+from .conftest import plant
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
@@ -123,7 +124,7 @@ def legacy(legacy_kafka: KafkaBroker) -> Iterator[tuple[str, str]]:
     for partition in range(4):
         writer.produce(topic, partition, [1_795_255_543_000] * 10)
     writer.commit(ODD, {(topic, 0): 2, (topic, 3): 4}, note="before")
-    with client_of(legacy_kafka.zookeeper) as client:
+    with lasting_client(legacy_kafka.zookeeper) as client:
         plant(
             client,
             {
@@ -239,7 +240,7 @@ def test_a_plan_has_all_offsets_live_and_from_a_snapshot_and_no_secret(
         (3, None, 4, 10, Reason.ONLY_ON_TARGET, None),
         (9, 5, None, None, Reason.NO_PARTITION, None),
     ]
-    with client_of(hosts) as client:
+    with lasting_client(hosts) as client:
         stat = client.get(f"/consumers/{ODD}/offsets/{topic}/0")[1]
     assert (rows[0].zxid, rows[0].committed_ms) == (stat.mzxid, stat.mtime)
 

@@ -10,6 +10,7 @@ import pytest
 from kazoo.security import make_digest_acl
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.lasting import lasting_client
 from zkgroups import Registry
 from zkgroups.exceptions import InvalidOptionError, NotConnectedError, RefusedError, ZkgroupsException
 from zkgroups.spark.errors import translated
@@ -19,7 +20,7 @@ from zkgroups.tables.source_options import SourceOptions
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 from zkgroups.zookeeper.reading.ensemble_position import ensemble_position
 
-from .conftest import Read, client_of, plant
+from .conftest import Read, plant
 
 pytestmark = pytest.mark.zookeeper
 
@@ -131,7 +132,7 @@ def test_another_zookeeper_is_refused_unless_start_over_is_set(
     """With fewer transactions than the stream has seen, and with more."""
     with fresh_chroot(zookeeper) as other, ZooKeeperServer() as empty:
         hosts = empty.address if wiped else other
-        with client_of(hosts) as client:
+        with lasting_client(hosts) as client:
             plant(client, {"g/offsets/a/0": b"5"})
             plant(raw, TREE)
             follower.look(zookeeper_hosts)
@@ -148,7 +149,7 @@ def test_a_batch_of_a_replaced_zookeeper_is_skipped_on_starting_over(
     plant(raw, TREE)
     with pytest.raises(ZkgroupsException, match="as asked"):
         follower.look(zookeeper_hosts, fail=True)
-    with ZooKeeperServer() as server, client_of(server.address) as client:
+    with ZooKeeperServer() as server, lasting_client(server.address) as client:
         plant(client, {"g/offsets/a/0": b"5"})
         with pytest.raises(RefusedError):
             follower.look(server.address)

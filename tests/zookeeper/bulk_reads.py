@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-
-from kazoo.client import KazooClient
 
 from zkgroups import CommittedOffset, ForbiddenNode
 from zkgroups.zookeeper.requests.node import Node
@@ -16,15 +13,6 @@ from .test_large import seed
 
 ODD = ["a b", " ", "a:b", "über", "日本語", "100%", "%2F", "'\"\\", "...", "-1", "+", "\u0301", "x" * 3_000]
 """Names that a server accepts, although other software might not."""
-
-
-@contextmanager
-def client_of(hosts: str) -> Iterator[Any]:
-    client = KazooClient(hosts)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
 
 
 def plant(client: Any, paths: Iterable[str], data: bytes = b"7") -> list[str]:

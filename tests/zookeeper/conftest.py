@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
+from tests.lasting import lasting_client
 from zkgroups import (
     ChangeKind,
     Consumergroup,
@@ -80,11 +81,8 @@ def group(registry: Registry) -> Consumergroup:
 @pytest.fixture
 def alice(zookeeper_hosts: str) -> Iterator[Any]:
     """A plain client whose new nodes only alice may use."""
-    client = KazooClient(zookeeper_hosts, auth_data=[("digest", f"alice:{SECRET}")])
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with lasting_client(zookeeper_hosts, auth_data=[("digest", f"alice:{SECRET}")]) as client:
+        yield client
 
 
 @pytest.fixture

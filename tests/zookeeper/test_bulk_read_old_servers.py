@@ -12,6 +12,7 @@ import trustme
 from kazoo.exceptions import UnimplementedError
 from kazoo.security import make_digest_acl
 
+from tests.lasting import lasting_client
 from zkgroups import CommittedOffset, Digest, Registry, Sasl, Tls, TopicPartition
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 from zkgroups.testing import zookeeper_configuration as server_side
@@ -21,7 +22,7 @@ from zkgroups.zookeeper.requests.multiread_format import Kind, operations
 
 from ..releases import needs_multiread
 from ..testing.test_zookeeper_server_security import certificate
-from .bulk_reads import ODD, client_of, plant, plant_offsets, run_together, shown
+from .bulk_reads import ODD, plant, plant_offsets, run_together, shown
 from .conftest import Connect
 from .waiting import in_time
 
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.zookeeper
 def test_a_withheld_request_is_repeated_one_by_one_even_if_the_root_is_forbidden(visible: bool) -> None:
     """Since ZooKeeper 3.9, `exists` requires read permission."""
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
-        with client_of(server.address) as client:
+        with lasting_client(server.address) as client:
             plant(client, ["/t"])
             if not visible:
                 client.set_acls("/", [make_digest_acl("alice", "secret", all=True)])
@@ -70,7 +71,7 @@ def test_an_old_server_is_read_like_a_new_one_and_never_receives_multiread_on_th
     registry: Registry, raw: Any, old: Registry, old_proxy: TcpProxy, old_hosts: str
 ) -> None:
     grow(raw)
-    with client_of(old_hosts) as client:
+    with lasting_client(old_hosts) as client:
         grow(client)
     states: list[str] = []
     old.client.add_listener(states.append)
@@ -94,7 +95,7 @@ def test_an_old_server_is_read_like_a_new_one_and_never_receives_multiread_on_th
 def test_an_old_server_is_read_and_claimed_from_by_several_threads_of_one_client(
     old: Registry, old_proxy: TcpProxy, old_hosts: str
 ) -> None:
-    with client_of(old_hosts) as client:
+    with lasting_client(old_hosts) as client:
         expected = plant_offsets(client, 8, 2, 40)
     states: list[str] = []
     old.client.add_listener(states.append)
@@ -127,10 +128,10 @@ def test_a_client_that_reconnects_to_an_old_server_during_a_walk_continues(
     """After a rollback of an upgrade, or if one address leads to several servers."""
     with ZooKeeperServer() as new, fresh_chroot(old_zookeeper) as old_hosts:
         chroot = old_hosts.partition("/")[2]
-        with client_of(f"{new.address}") as client:
+        with lasting_client(f"{new.address}") as client:
             expected = plant_offsets_below(client, f"/{chroot}")
             last = client.last_zxid
-        with client_of(old_zookeeper.address) as client:
+        with lasting_client(old_zookeeper.address) as client:
             assert plant_offsets_below(client, f"/{chroot}") == expected
             while client.last_zxid <= last + 100:  # a server refuses a client that has seen later transactions
                 client.set(f"/{chroot}", b"")
@@ -178,7 +179,7 @@ def test_the_server_is_probed_over_tls(tmp_path: Path, listed: bool) -> None:
     ours = certificate(authority, "me@example.org", tmp_path / "ours.pem")
     tls = Tls(ca=tmp_path / "ca.pem", certificate=ours)
     with ZooKeeperServer(tls=server_side.Tls(Path(server_pem), tmp_path / "ca.pem")) as server:
-        with client_of(server.address) as client:
+        with lasting_client(server.address) as client:
             expected = plant_offsets(client, 3, 2, 10)
         address = server.secure_address.replace("127.0.0.1", host)
         with Registry.connect(address, tls=tls) as registry:
@@ -205,7 +206,7 @@ def test_without_a_second_connection_everything_is_read_after_a_single_wait(sile
     with ZooKeeperServer(config={} if silent else {"maxClientCnxns": "1"}) as server, socket.socket() as hole:
         hole.bind(("127.0.0.1", 0))
         hole.listen()
-        with client_of(server.address) as client:
+        with lasting_client(server.address) as client:
             expected = plant_offsets(client, 12, 2, 20)
         with TcpProxy(server.address) as proxy, Registry.connect(proxy.address, timeout=3.0) as registry:
             if silent:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.lasting import lasting_client
 from zkgroups import Registry
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
-from .bulk_reads import client_of, plant_offsets, run_together, shown
+from .bulk_reads import plant_offsets, run_together, shown
 from .conftest import Connect
 from .events import expire
 from .waiting import AT_ONCE, in_time
@@ -60,7 +61,7 @@ def test_a_walk_continues_after_the_session_has_expired(
 
 def test_a_walk_continues_after_a_restart_of_the_server() -> None:
     with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
-        with client_of(server.address) as client:
+        with lasting_client(server.address) as client:
             expected = plant_offsets(client, 12, 5, 100)
         reading = registry.offsets()
         found = [next(reading) for _ in range(100)]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 
+from tests.lasting import lasting_client
 from zkgroups import CommittedOffset, Consumergroup, MalformedNode, Registry, TopicPartition
 from zkgroups.exceptions import ClaimedByOtherError, GroupInUseError, InterruptedDeleteError
 from zkgroups.testing import Op, TcpProxy, fresh_chroot
@@ -54,14 +54,11 @@ def long_name(n: int) -> str:
 def large(zookeeper: Any) -> Iterator[str]:
     """A chroot with one group of 50,000 offsets, one of 5,000, and thousands of groups with long names."""
     with fresh_chroot(zookeeper) as hosts:
-        client = KazooClient(hosts)
-        client.start()
-        seed_offsets(client, "big", TOPICS, PARTITIONS)
-        client.set("/consumers/big/offsets/t25/500", b"7.5")
-        seed_offsets(client, "small", 5, PARTITIONS)
-        seed(client, [f"/consumers/{long_name(n)}" for n in range(GROUPS)])
-        client.stop()
-        client.close()
+        with lasting_client(hosts) as client:
+            seed_offsets(client, "big", TOPICS, PARTITIONS)
+            client.set("/consumers/big/offsets/t25/500", b"7.5")
+            seed_offsets(client, "small", 5, PARTITIONS)
+            seed(client, [f"/consumers/{long_name(n)}" for n in range(GROUPS)])
         yield hosts
 
 

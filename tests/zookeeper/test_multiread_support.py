@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.lasting import lasting_client
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.kazoo_compat.tcp_connection import Endpoints, endpoints
 from zkgroups.zookeeper.requests import multiread_support
 
 from ..releases import needs_multiread
-from .bulk_reads import client_of, plant_offsets, run_together, shown
+from .bulk_reads import plant_offsets, run_together, shown
 from .conftest import Connect
 
 pytestmark = pytest.mark.zookeeper
@@ -42,7 +43,7 @@ def complaints(old_zookeeper: ZooKeeperServer) -> Callable[[], int]:
 def test_all_registries_of_a_process_ask_an_old_server_for_its_version_once(
     old_proxy: TcpProxy, old_address: str, old_hosts: str, complaints: Callable[[], int]
 ) -> None:
-    with client_of(old_hosts) as client:
+    with lasting_client(old_hosts) as client:
         expected = plant_offsets(client, 3, 2, 10)
     for _ in range(5):
         with Registry.connect(old_address) as registry:
@@ -60,7 +61,7 @@ def test_all_registries_of_a_process_probe_a_server_without_a_version_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(multiread_support, "_version", lambda *_: None)
-    with client_of(old_hosts) as client:
+    with lasting_client(old_hosts) as client:
         expected = plant_offsets(client, 3, 2, 10)
     for _ in range(3):
         with Registry.connect(old_address) as registry:
@@ -86,7 +87,7 @@ with Registry.connect(sys.argv[1]) as registry:
 
 @pytest.mark.parametrize("hidden", ["", "its version is hidden"])
 def test_reading_from_an_old_server_prints_nothing_on_stderr(old_hosts: str, hidden: str) -> None:
-    with client_of(old_hosts) as client:
+    with lasting_client(old_hosts) as client:
         plant_offsets(client, 3, 2, 10)
     ended = subprocess.run(
         [sys.executable, "-c", READ, old_hosts, hidden], capture_output=True, text=True, timeout=120, check=True
@@ -119,7 +120,7 @@ def test_an_old_server_under_the_address_of_a_new_one_costs_one_reconnect_and_no
     old_proxy: TcpProxy, old_address: str, old_hosts: str, connect: Connect
 ) -> None:
     """As after a rollback of an upgrade: the process remembers the newer server."""
-    with client_of(old_hosts) as client:
+    with lasting_client(old_hosts) as client:
         expected = plant_offsets(client, 8, 2, 40)
     old = connect(old_address, timeout=60.0)
     connection = endpoints(old.client)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 
+from tests.lasting import lasting_client
 from zkgroups import Consumergroup, Registry
 from zkgroups.exceptions import (
     OffsetConflictError,
@@ -105,19 +105,16 @@ def test_an_offset_recreated_and_written_as_often_is_overwritten_with_a_warning(
 def test_rule_5_an_ephemeral_offset_node_of_another_client_is_replaced(
     registry: Registry, raw: Any, zookeeper_hosts: str, caplog: pytest.LogCaptureFixture, written: int
 ) -> None:
-    other = KazooClient(zookeeper_hosts)
-    other.start()
     raw.ensure_path(OFFSET.rpartition("/")[0])
-    other.create(OFFSET, b"3", ephemeral=True)
-    for _ in range(1, written):
-        other.set(OFFSET, b"4")
-    claim = member(registry).claim(P0)
-    with pytest.raises(OffsetWouldGoBackError):
-        claim.commit(2)
-    claim.commit(5)
-    claim.commit(6)
-    other.stop()
-    other.close()
+    with lasting_client(zookeeper_hosts) as other:
+        other.create(OFFSET, b"3", ephemeral=True)
+        for _ in range(1, written):
+            other.set(OFFSET, b"4")
+        claim = member(registry).claim(P0)
+        with pytest.raises(OffsetWouldGoBackError):
+            claim.commit(2)
+        claim.commit(5)
+        claim.commit(6)
     data, stat = raw.get(OFFSET)
     assert (data, stat.ephemeralOwner) == (b"6", 0)
     claim.commit(7)

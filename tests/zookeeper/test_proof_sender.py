@@ -14,10 +14,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, SessionExpiredError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
+from tests.lasting import lasting_client
 from tests.testing.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.deadline import Deadline, uptime
@@ -252,9 +252,7 @@ def test_registering_after_a_pause_may_wait_longer_than_the_timeout_and_sends_fe
 
 
 def test_a_session_without_permission_on_the_root_is_proved_by_the_refusal() -> None:
-    with ZooKeeperServer() as server:
-        client = KazooClient(server.address)
-        client.start()
+    with ZooKeeperServer() as server, lasting_client(server.address) as client:
         client.add_auth("digest", "alice:sesame")
         client.create("/consumers", acl=OPEN_ACL_UNSAFE)
         client.set_acls("/", [make_digest_acl("alice", "sesame", all=True)])
@@ -264,8 +262,6 @@ def test_a_session_without_permission_on_the_root_is_proved_by_the_refusal() -> 
             claim = me.claim(P0)
             until = claim._ownership.session.certain_until(claim.session_id)
             assert eventually(lambda: claim._ownership.session.certain_until(claim.session_id) > until)
-        client.stop()
-        client.close()
 
 
 def answer(*errors: int) -> bytes:

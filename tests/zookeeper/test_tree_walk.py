@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kazoo.security import make_digest_acl
 
+from tests.lasting import lasting_client
 from zkgroups import CommittedOffset, ForbiddenNode, GroupState, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.znodes.names import MAX_PARTITION, is_topic
 from zkgroups.core.znodes.offset_codec import decode_offset
@@ -25,7 +26,7 @@ from zkgroups.zookeeper.requests.node import Node
 
 from ..core.strategies import NAMES
 from ..releases import MULTIREAD, has, needs_multiread
-from .bulk_reads import client_of, each, plant, plant_offsets, shown
+from .bulk_reads import each, plant, plant_offsets, shown
 from .test_large import long_name, seed
 from .test_read_only import ensemble, minority
 
@@ -340,7 +341,7 @@ def test_two_hundred_thousand_offsets_are_read_in_the_memory_of_twenty_thousand(
 def chroot(hosts: str) -> Iterator[Any]:
     """A client in a new chroot."""
     address, _, name = hosts.partition("/")
-    with client_of(address) as client:
+    with lasting_client(address) as client:
         client.create(f"/{name}")
         client.chroot = f"/{name}"
         yield client

@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
+from tests.lasting import lasting_client
 from zkgroups import TopicPartition
 from zkgroups.kafka import Brokers
 
 from ...core.layouts.written import storm_of_one_topic
-from ...spark.conftest import client_of
 from ..conftest import Zkgroups
 from .moving import MESSAGES, MOVED, Migrate, native
 
@@ -23,7 +23,7 @@ STORM = ("--layout", "storm:/kafkastorm")
 def spout(zookeeper_hosts: str, topic: str) -> Iterator[str]:
     """The offsets of a Storm spout."""
     name = f"spout {uuid4().hex[:8]}"
-    with client_of(zookeeper_hosts) as client:
+    with lasting_client(zookeeper_hosts) as client:
         offsets = {TopicPartition(topic, 0): 5, TopicPartition(topic, 1): MESSAGES}
         for path, data in storm_of_one_topic(name, offsets).items():
             client.create(path, data, makepath=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
+
+from tests.lasting import lasting_client
 
 from ..crew import Crew
 from .crews import TOPICS
@@ -23,8 +24,5 @@ def crew(tmp_path: Path, zookeeper_hosts: str) -> Iterator[Crew]:
 @pytest.fixture
 def raw(zookeeper_hosts: str) -> Iterator[Any]:
     """A plain kazoo client."""
-    client = KazooClient(zookeeper_hosts, timeout=20.0)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with lasting_client(zookeeper_hosts) as client:
+        yield client

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 
+from tests.lasting import lasting_client
 from tests.testing.waiting import eventually
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
 from zkgroups.consumer.events import EventKind
@@ -25,11 +25,8 @@ from .mixed_group import Feed
 @pytest.fixture
 def raw(legacy_kafka: KafkaBroker) -> Iterator[Any]:
     """A plain kazoo client, which writes nodes byte by byte."""
-    client = KazooClient(legacy_kafka.zookeeper)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with lasting_client(legacy_kafka.zookeeper) as client:
+        yield client
 
 
 @pytest.fixture

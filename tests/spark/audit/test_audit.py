@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.lasting import lasting_client
 from zkgroups.audit.local_audit import read_commits
 from zkgroups.audit.recent_commits import recent_commits
 from zkgroups.exceptions import (
@@ -29,7 +30,7 @@ from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 
 from ...audit.commits import Committer, assert_whole, auditing
 from ...cli.running import environment
-from ..conftest import client_of, plant
+from ..conftest import plant
 from ..processes import family, sigkill, wait_until_gone
 from .conftest import Engines
 
@@ -154,7 +155,7 @@ def test_offsets_from_before_the_audit_started_over_are_not_current(
     """Its offsets are not the previous ones of the new ZooKeeper either."""
     plant(raw, {"g/offsets/t/0": b"900", "g/offsets/t/1": b"901"})
     record(zookeeper_hosts)
-    with fresh_chroot(zookeeper) as other, client_of(other) as client:
+    with fresh_chroot(zookeeper) as other, lasting_client(other) as client:
         plant(client, {"g/offsets/t/0": b"5"})
         before = datetime.now(UTC)
         record(SourceOptions(zookeeper=other, start_over=True))

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from tests.lasting import lasting_client
 from zkgroups.snapshots.local_snapshot import take_snapshot as take_local_snapshot
 from zkgroups.spark import Snapshot, take_snapshot
 
@@ -46,11 +46,8 @@ def take(engine: Engine) -> Take:
 
 @pytest.fixture
 def kazoo(zookeeper_hosts: str) -> Iterator[Any]:
-    client = KazooClient(zookeeper_hosts)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with lasting_client(zookeeper_hosts) as client:
+        yield client
 
 
 @pytest.fixture

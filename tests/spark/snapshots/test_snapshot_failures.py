@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from tests.lasting import lasting_client
 from zkgroups.exceptions import InvalidOptionError, SparkJobError, StorageError, UnavailableError
 from zkgroups.spark import SourceOptions, Table, snapshot_names, take_snapshot
 from zkgroups.testing import TcpProxy, ZooKeeperServer
@@ -32,9 +32,8 @@ def test_losing_zookeeper_during_a_run_is_a_typed_error_and_leaves_nothing(
     take: Take, tmp_path: Path, how: str
 ) -> None:
     with ZooKeeperServer() as server, TcpProxy(server.address) as proxy:
-        client = KazooClient(server.address)
-        client.start()
-        plant(client, ["billing"])
+        with lasting_client(server.address) as client:
+            plant(client, ["billing"])
 
         def told(step: str) -> None:
             if step != "writing":
@@ -52,8 +51,6 @@ def test_losing_zookeeper_during_a_run_is_a_typed_error_and_leaves_nothing(
         proxy.heal()
         proxy.accept()
         taken = take(str(tmp_path), proxy.address)
-        client.stop()
-        client.close()
         assert taken.groups == 1
 
 

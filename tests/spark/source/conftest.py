@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.lasting import lasting_client
 from zkgroups.testing import TcpProxy, fresh_chroot
 
-from ..conftest import client_of, plant
+from ..conftest import plant
 from .rows import OPERATORS, SCALA, SECRET
 
 
@@ -24,7 +25,7 @@ def proxy(zookeeper: Any) -> Iterator[TcpProxy]:
 def huge(zookeeper: Any) -> Iterator[str]:
     """A group with thousands of partitions in large and small topics, another group, and their owners."""
     with fresh_chroot(zookeeper) as hosts:
-        with client_of(hosts) as client:
+        with lasting_client(hosts) as client:
             large = {f"huge/offsets/large-{t}/{n}": b"%d" % n for t in range(3) for n in range(3_000)}
             small = {f"huge/offsets/small-{t:02}/{n}": b"%d" % n for t in range(40) for n in range(10)}
             other = {f"other/offsets/large-0/{n}": b"%d" % n for n in range(3_000)}

@@ -9,10 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from tests.lasting import lasting_client
 from zkgroups.spark import register
 from zkgroups.testing import TcpProxy
 
-from ..conftest import Read, client_of, plant
+from ..conftest import Read, plant
 from .rows import HUGE, SCALA, in_order, offset_row, spent, through, told
 
 pytestmark = pytest.mark.zookeeper
@@ -33,7 +34,7 @@ def test_an_empty_tree_has_no_rows(read: Read, raw: Any, table: str) -> None:
 def test_names_of_every_kind_are_read_below_every_chroot(read: Read, zookeeper_hosts: str, chroot: str) -> None:
     names = ["日本語", "über", "a b", "100%", "'\"\\", "...", "b'x'", "{}", "$1", "\u0301"]
     hosts = zookeeper_hosts + chroot
-    with client_of(zookeeper_hosts) as client:
+    with lasting_client(zookeeper_hosts) as client:
         client.ensure_path(chroot or "/")
         client.chroot += chroot
         plant(client, {f"{name}/offsets/{name}/0": b"7" for name in names})

@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from tests.lasting import lasting_client
 from zkgroups.exceptions import (
     InvalidOptionError,
     MissingDependencyError,
@@ -28,7 +29,7 @@ from zkgroups.spark.errors import translated
 from zkgroups.testing import Op, TcpProxy
 
 from ...testing.waiting import eventually
-from ..conftest import Read, client_of, plant
+from ..conftest import Read, plant
 from .rows import OPERATORS, SCALA, planned, through, told
 
 pytestmark = pytest.mark.zookeeper
@@ -43,7 +44,7 @@ def test_an_old_server_gives_the_same_rows(read: Read, raw: Any, zookeeper_hosts
     nodes |= {"alpha/offsets/orders/x": b"7", "alpha/offsets/tax/50": b"7.5", "closed/offsets/t/0": b"7"}
     nodes |= {f"{g}/owners/{t}/{n}": b"anna" for g in groups for t in topics for n in range(30)}
     nodes |= {"alpha/ids/anna": SCALA, "beta/ids/ben": b"junk{"}
-    with client_of(old_hosts) as old:
+    with lasting_client(old_hosts) as old:
         for client in (raw, old):
             plant(client, nodes)
             client.set_acls("/consumers/closed/offsets", [OPERATORS])

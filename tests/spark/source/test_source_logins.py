@@ -11,6 +11,7 @@ from kazoo.security import make_digest_acl
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 
+from tests.lasting import lasting_client
 from zkgroups.exceptions import (
     AuthenticationError,
 )
@@ -19,7 +20,7 @@ from zkgroups.testing import TcpProxy, ZooKeeperServer
 from zkgroups.testing import zookeeper_configuration as server_side
 
 from ...testing.test_zookeeper_server_security import certificate
-from ..conftest import ENVIRONMENT_PASSWORD, Read, client_of, plant
+from ..conftest import ENVIRONMENT_PASSWORD, Read, plant
 from .rows import OPERATORS, SECRET, planned, refusal, through
 
 pytestmark = pytest.mark.zookeeper
@@ -89,7 +90,7 @@ def test_a_sasl_server_is_read_and_a_wrong_password_is_reported(read: Read, tmp_
     right.write_text(SECRET)
     wrong.write_text("something else")
     with ZooKeeperServer(sasl=server_side.Sasl({"ops": SECRET})) as server:
-        with client_of(server.address) as client:
+        with lasting_client(server.address) as client:
             plant(client, {"billing/offsets/orders/0": b"7"})
         login = {"zookeeper": server.address, "saslUser": "ops"}
         [row] = read(**login, passwordFile=right).collect()
@@ -106,7 +107,7 @@ def test_a_server_is_read_over_tls(read: Read, tmp_path: Path) -> None:
     server_pem = certificate(authority, "127.0.0.1", tmp_path / "server.pem")
     ours = certificate(authority, "me@example.org", tmp_path / "ours.pem")
     with ZooKeeperServer(tls=server_side.Tls(Path(server_pem), tmp_path / "ca.pem")) as server:
-        with client_of(server.address) as client:
+        with lasting_client(server.address) as client:
             plant(client, {f"billing/offsets/orders/{n}": b"7" for n in range(30)})
         tls = {"zookeeper": server.secure_address, "tls": True, "tlsCa": tmp_path / "ca.pem"}
         assert read(**tls, tlsCert=ours).where("offset = 7").count() == 30
