@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, MemberEvent, Registry, StartAt, TopicPartition
+from zkgroups.consumer import rebalance_loop
+from zkgroups.consumer.membership import Membership
+from zkgroups.consumer.rebalance_loop import RebalanceLoop
+from zkgroups.consumer.step_failures import StepFailures
 from zkgroups.core.znodes.states import InstanceState
 from zkgroups.exceptions import (
     GenerationEndedError,
@@ -245,6 +249,35 @@ def test_a_worker_that_marks_nothing_for_too_long_loses_its_partitions_until_it_
     assert stuck.member.state is InstanceState.LEAVING
     free.set()
     stuck.until(lambda: stuck.member.assignment == ats("orders", 0, 1, 2))
+
+
+def test_a_member_that_waits_for_its_stuck_worker_has_deregistered_once(
+    run: Run, orders: Partitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, waited, left = threading.Event(), list[object](), list[object]()
+    stay_out, deregister = RebalanceLoop._stay_out, Membership.deregister
+    monkeypatch.setattr(RebalanceLoop, "_stay_out", lambda *given: (waited.append(given), stay_out(*given)))
+    monkeypatch.setattr(Membership, "deregister", lambda *given: (left.append(given), deregister(*given)))
+    stuck = run(max_idle=0.5, release_timeout=0.1, work=lambda _: free.wait(4 * LONGEST))
+    stuck.until(lambda: len(waited) > 3)
+    assert len(left) == 1
+    free.set()
+
+
+@pytest.mark.parametrize("failed", [True, False], ids=["failed", "ended"])
+def test_the_pause_grows_with_each_generation_whose_worker_fails_at_once(
+    run: Run, orders: Partitions, monkeypatch: pytest.MonkeyPatch, failed: bool
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(rebalance_loop, "BRIEF_GENERATION", LONGEST)
+    monkeypatch.setattr(StepFailures, "pause", lambda _self, failures: asked.append(failures) or 0.0)
+
+    def work(_generation: Generation) -> None:
+        if failed:
+            raise GenerationEndedError("billing", 1)
+
+    run(work=work).until(lambda: len(asked) > 3)
+    assert asked[:4] == ([1, 2, 3, 4] if failed else [1, 1, 1, 1])
 
 
 def test_marking_the_same_offset_again_counts_as_progress(run: Run, orders: Partitions) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from zkgroups import Consumergroup, Generation, Member, Registry, TopicPartition
+from zkgroups import Consumergroup, EventKind, Generation, Member, Registry, TopicPartition
 from zkgroups.exceptions import OffsetWouldGoBackError
+from zkgroups.zookeeper.requests.transaction import Set
+from zkgroups.zookeeper.session.session import Session
 
 from .conftest import Run, ats, plant_topic
 
@@ -72,6 +74,31 @@ def test_a_member_continues_if_another_client_has_committed_further(
     plant_topic(registry.client, TOPIC, 2)
     one.until_holding(ats(TOPIC, 0, 1))  # errors are raised between two generations
     assert one.errors == []
+
+
+def test_an_offset_that_is_always_overwritten_is_reported_and_blocks_no_other_commit(
+    run: Run, registry: Registry, group: Consumergroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member tries twice. Here another client writes just before each transaction."""
+    plant_topic(registry.client, TOPIC, 2)
+    contested, free = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+    one = run(auto_commit_every=3600.0).until_holding(ats(TOPIC, 0, 1))
+    [generation] = one.generations
+    generation.commit({contested: 5, free: 5})
+    path, transact, offsets = group.paths.offset(contested), Session.transact, iter(range(6, 100))
+
+    def transact_late(self: Session, operations: Any, **options: Any) -> Any:
+        if any(isinstance(each, Set) and each.path == path for each in operations):
+            registry.client.set(path, b"%d" % next(offsets))
+        return transact(self, operations, **options)
+
+    monkeypatch.setattr(Session, "transact", transact_late)
+    generation.mark(contested, 50)
+    generation.mark(free, 50)
+    one.member.close()
+    [failed] = [event.detail for event in one.events if event.kind is EventKind.FAILED]
+    assert f"offset of {contested} was changed by another client and is now 7" in failed
+    assert [group.offsets.fetch(at).offset for at in (contested, free)] == [7, 50]  # type: ignore[union-attr]
 
 
 def test_a_member_continues_if_all_its_owner_nodes_were_deleted(registry: Registry, group: Consumergroup) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 from kazoo.security import make_acl
 
@@ -13,6 +15,7 @@ from zkgroups.core.znodes.migration_mark import Mark, MarkState
 from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.kafka import Brokers
 from zkgroups.migration.current_state import mark_obstacles, read_sources, read_targets
+from zkgroups.migration.source_nodes import NamedGroup, source_chunks
 
 from .conftest import Join, MakeTopic
 
@@ -63,6 +66,22 @@ def test_forbidden_nodes_are_reported_and_stop_nothing(registry: Registry) -> No
     assert found["ids"].offsets[("topic", 0)].offset == 7
     assert found["offsets"].offsets == {(None, None): OffsetNode(None, None)}
     assert found["offsets-topic-0"].offsets == {("topic", 0): OffsetNode(None, None)}
+
+
+def test_a_forbidden_registration_is_planned_with_its_name_and_a_forbidden_list_of_them_without(
+    registry: Registry,
+) -> None:
+    client = registry.client
+    for group, forbidden in (("one", "ids/scala-1"), ("list", "ids")):
+        client.create(f"/consumers/{group}/offsets/orders/0", b"7", makepath=True)
+        client.create(f"/consumers/{group}/ids/scala-1", b"{}", makepath=True)
+        client.set_acls(f"/consumers/{group}/{forbidden}", NOBODY)
+    groups = [NamedGroup(group, group) for group in ("list", "one")]
+    nodes = [*chain.from_iterable(source_chunks(registry, groups, None))]
+    assert [(each.group, each.instance, each.forbidden) for each in nodes if each.member] == [
+        ("list", None, True),
+        ("one", "scala-1", False),
+    ]
 
 
 @pytest.mark.kafka

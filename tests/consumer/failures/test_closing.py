@@ -18,6 +18,7 @@ from zkgroups import Member, Registry
 from zkgroups.exceptions import MemberClosedError
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.ownership.instance_ids_in_use import is_in_use
+from zkgroups.zookeeper.requests.watch_dispatcher import WatchDispatcher
 from zkgroups.zookeeper.session.registry_context import context_of
 
 from ...seeds import seed
@@ -270,7 +271,9 @@ def test_failure_24_a_member_that_was_closed_during_an_outage_deregisters_after_
             proxy.accept()
             assert eventually(lambda: not group.instances(), timeout=30)
             assert list(group.owners()) == []
-            assert eventually(lambda: not is_in_use(context_of(registry).session, group.paths.instance("a")))
+            own = context_of(registry).session
+            assert eventually(lambda: not is_in_use(own, group.paths.instance("a")))
+            assert eventually(lambda: WatchDispatcher.of(own)._listeners == {})
             assert registry.session_id == session
 
 

@@ -19,13 +19,26 @@ from zkgroups.kafka import Brokers
 from zkgroups.kafka.requests.commit_offsets import Outcomes
 from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.following.follow import follow
-from zkgroups.testing import KafkaBroker, TcpProxy
+from zkgroups.testing import KafkaBroker, Server, TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
+from zkgroups.zookeeper.offsets import Offsets as OffsetsInZooKeeper
 
 from ...releases import needs_multiread
 from ..conftest import Join
 from ..rows import PLAN, numbers, plan_of, tree
-from .following import DONE, FOLLOWING, LEFT, Meddling, Run, commit, foreign, mark_as_moved, mark_of, offsets_of
+from .following import (
+    DONE,
+    FOLLOWING,
+    LEFT,
+    Meddling,
+    Run,
+    commit,
+    foreign,
+    mark_as_moved,
+    mark_of,
+    offsets_of,
+    state_of,
+)
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
@@ -250,3 +263,38 @@ def test_a_run_that_ends_keeps_the_mark_of_a_group_that_another_run_has_moved(
         [found] = follow(rows, brokers, registry, execute=True, every=0.1, stop=stop)
     assert (found.state, stop.is_set()) == (FOLLOWING, True)
     assert mark_of(registry, name) == MarkState.MOVED
+
+
+def test_following_back_continues_after_an_outage_between_a_look_and_its_write(
+    zookeeper: Server,
+    zookeeper_hosts: str,
+    registry: Registry,
+    brokers: Brokers,
+    topic: list[TopicPartition],
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at, name = topic[0], f"of {topic[0].topic}"
+    registry.group(name).offsets.set(at, 5)
+    rows = plan_of(registry, brokers, {name: name})
+    commit(brokers, name, {at: 8})
+    mark_as_moved(registry, name)
+    replace = OffsetsInZooKeeper.replace
+    with (
+        TcpProxy(zookeeper.address) as proxy,
+        Registry.connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=1.0) as own,
+    ):
+
+        def replace_late(offsets: OffsetsInZooKeeper, *given: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            proxy.refuse()
+            proxy.cut()
+            return replace(offsets, *given, **options)
+
+        monkeypatch.setattr(OffsetsInZooKeeper, "replace", replace_late)
+        running = run(rows, on=own, to_zookeeper=True)
+        running.until(lambda: any(told.trouble for told in running.passes))
+        assert state_of(running, name) is FOLLOWING
+        proxy.accept()
+        assert running.end()[name].state is DONE
+    assert offsets_of(registry, name) == {at: 8}
