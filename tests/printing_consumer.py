@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
+from tests.testing.waiting import eventually, stands_still
 from zkgroups.testing import ChildProcess
 
 LONGEST = 120.0
@@ -71,3 +72,11 @@ class PrintingConsumer(PrintingProcess):
 
     def kill(self) -> None:
         self._process.kill()
+
+    def suspend(self) -> None:
+        """Suspend it. It runs no more when this returns."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+        assert eventually(lambda: stands_still(self._process.pid))
+
+    def resume(self) -> None:
+        os.kill(self._process.pid, signal.SIGCONT)

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from tests.consumer.kazoo_go_member import KazooGoMember
 from tests.consumer.scala import ScalaConsumer, await_members, await_owners, await_stillness
+from tests.printing_consumer import LONGEST
 from tests.testing.waiting import eventually
-from zkgroups import Consumergroup, Member, Registry, TopicPartition
-from zkgroups.exceptions import NotClaimedError, NotRegisteredError
+from zkgroups import Consumergroup, Member, Owner, Registry, TopicPartition
+from zkgroups.exceptions import NotClaimedError, NotRegisteredError, OffsetConflictError
 from zkgroups.testing import KafkaBroker
 
 from .conftest import Zkgroups
@@ -140,6 +142,28 @@ def test_the_others_take_all_partitions_of_a_stuck_scala_member_and_it_holds_not
         assert eventually(lambda: "can't rebalance after 2 retries" in stuck.log_tail(200), timeout=60)
         assert [each.id for each in group.instances()] == [well.id]
         assert set(group.owners()) == before
+
+
+def test_a_stuck_kazoo_go_member_loses_its_partition_and_a_commit_after_it_wakes_up_is_noticed(
+    zkgroups: Zkgroups, kazoo: KazooClient, registry: Registry, zookeeper_hosts: str
+) -> None:
+    """Its commits cannot be refused, because kazoo-go does not check who owns the partition."""
+    kazoo.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0]}}', makepath=True)
+    group = registry.group("evicted-go")
+    with KazooGoMember(zookeeper_hosts, group.name, "orders", busy=True) as stuck, group.instance("me") as me:
+        assert eventually(lambda: stuck.committed, timeout=LONGEST), stuck.lines()
+        stuck.suspend()
+        done = zkgroups("members", "evict", group.name, stuck.id, "--execute")
+        assert (done.code, "A kazoo-go member that wakes up may go on committing" in done.err) == (0, True)
+        me.register(["orders"])
+        claim = me.claim(AT)
+        claim.commit(1_000_000)
+        stuck.resume()
+        assert eventually(lambda: group.offsets.fetch(AT).offset < 1_000_000)  # type: ignore[union-attr]
+        with pytest.raises(OffsetConflictError):
+            claim.commit(1_000_001)
+        assert [each.id for each in group.instances()] == ["me"]
+        assert [each.id for each in group.owners() if isinstance(each, Owner)] == ["me"]
 
 
 def test_a_scala_member_takes_a_released_partition_in_the_rebalance_that_was_triggered(
