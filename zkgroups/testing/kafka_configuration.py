@@ -30,6 +30,8 @@ _SMALL: Final = {
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.index.size.max.bytes": "65536",
 }
+_SESSION_MS = "8000"
+"""A killed broker stays registered this long. A machine may stand still for almost as long."""
 
 
 def server_properties(
@@ -49,15 +51,14 @@ def server_properties(
 
 
 def _with_zookeeper(zookeeper: str) -> dict[str, str]:
-    return {"zookeeper.connect": zookeeper, "zookeeper.session.timeout.ms": "4000", "broker.id": NODE}
+    return {"zookeeper.connect": zookeeper, "zookeeper.session.timeout.ms": _SESSION_MS, "broker.id": NODE}
 
 
 def _without_zookeeper(controller: str) -> dict[str, str]:
     return {
         "process.roles": "broker,controller",
         "node.id": NODE,
-        # A killed broker stays registered this long.
-        "broker.session.timeout.ms": "4000",
+        "broker.session.timeout.ms": _SESSION_MS,
         "broker.heartbeat.interval.ms": "1000",
         # Otherwise an idle broker writes two empty records per second, a third of its CPU time.
         "metadata.max.idle.interval.ms": "0",

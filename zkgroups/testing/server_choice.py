@@ -21,6 +21,8 @@ ZOOKEEPER_VARIABLE = "ZKGROUPS_TEST_ZOOKEEPER"
 CONTAINER = "docker"
 _DELETION: Final = 30.0
 """How many seconds the deletion of a chroot may take."""
+_LONGEST_CONNECT: Final = 30.0
+"""How many seconds a connection may take. A server forgets one that came in the first milliseconds after its start."""
 
 
 class Server(Protocol):
@@ -96,7 +98,7 @@ def _client(server: Server) -> Iterator[KazooClient]:
 
     client = KazooClient(server.address)
     try:
-        client.start(timeout=10)
+        client.start(timeout=_LONGEST_CONNECT)
     except KazooTimeoutError as error:
         source = f"{ZOOKEEPER_VARIABLE} names it, but " if isinstance(server, ExternalZooKeeper) else ""
         raise ServerStartError(f"{server.address}: {source}no server answers there") from error
