@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from zkgroups import Consumergroup, Registry, TopicPartition
+from tests.testing.waiting import eventually
+from zkgroups import Consumergroup, InstanceState, Registry, TopicPartition
 from zkgroups.testing import expire_session
 
 from .history import Event, History, Kind, clock, judge, read, shown
@@ -76,8 +77,12 @@ class Crew:
         assert not thread.is_alive(), f"{id} hangs"
 
     def settle(self, bound: float = 90.0) -> None:
-        """Wait until all partitions are worked on."""
+        """Wait until all partitions are worked on, and each member here has its share."""
+        assert eventually(self._is_stable, timeout=bound), f"{[worker.member for worker in self.workers.values()]}"
         assert settle(self.group, self.partitions, bound), f"{self.group.describe()}"
+
+    def _is_stable(self) -> bool:
+        return all(worker.member.state is InstanceState.STABLE for worker in self.workers.values())
 
     def expire(self, id: str) -> None:
         """Expire the session of a member at the server, and return once it has expired."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from tests.lasting import lasting_client
 from tests.testing.waiting import eventually
 from zkgroups import Member, Registry
 from zkgroups.exceptions import MemberClosedError
@@ -230,7 +231,7 @@ def test_failure_24_a_member_that_is_closed_while_its_session_may_have_expired_l
     plant_topics(zookeeper_hosts, TOPICS)
     with TcpProxy(zookeeper.address) as proxy, Registry.connect(zookeeper_hosts) as observer:
         hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
-        with Registry.connect(hosts, session_timeout=6.0) as registry:
+        with Registry.connect(hosts, session_timeout=12.0) as registry:
             session, group = registry.client.client_id, observer.group("billing")
             member = Member(registry.group("billing"), "orders", id="a", release_timeout=20.0)
             generation = member.next_generation()
@@ -257,7 +258,8 @@ def test_failure_24_a_member_that_was_closed_during_an_outage_deregisters_after_
     plant_topics(zookeeper_hosts, TOPICS)
     with TcpProxy(zookeeper.address) as proxy, Registry.connect(zookeeper_hosts) as observer:
         hosts, group = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", observer.group("billing")
-        with Registry.connect(hosts, session_timeout=40.0, timeout=1.0) as registry:
+        with lasting_client(hosts) as client:
+            registry = Registry(client, timeout=1.0)
             session = registry.session_id
             member = Member(registry.group("billing"), "orders", id="a", release_timeout=0.5)
             generation = member.next_generation()

@@ -50,7 +50,7 @@ def test_failure_1_a_member_that_is_cut_off_stops_before_another_owns_its_partit
 ) -> None:
     with TcpProxy(zookeeper.address) as proxy:
         away = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
-        crew.join("anne", *QUICK, hosts=away, session_timeout=4.0)
+        crew.join("anne", *QUICK, hosts=away, session_timeout=10.0)
         crew.join("bert", *QUICK)
         crew.settle()
         proxy.drop()
@@ -71,6 +71,8 @@ def test_failure_1_partitions_lost_during_a_release_are_reported_as_lost_and_not
         registry.group("billing"),
         "orders",
         id="anne",
+        release_timeout=60.0,
+        rebalance_timeout=100.0,
         on_revoked=lambda partitions: told.append(("revoked", partitions)),
         on_lost=lambda partitions: told.append(("lost", partitions)),
     )
@@ -101,8 +103,8 @@ def test_failure_4_sessions_and_claims_survive_the_loss_of_each_server_without_a
 ) -> None:
     with ZooKeeperEnsemble(tick_time=0.5) as ensemble, Crew(tmp_path, ensemble.address, TOPICS) as crew:
         for id in ("anne", "bert", "carl"):
-            crew.join(id)
-        crew.settle(30)
+            crew.join(id, session_timeout=40.0)
+        crew.settle()
         sessions = {id: crew.registries[id].session_id for id in crew.workers}
         held, stats = owners(crew), {id: worker.member.stats for id, worker in crew.workers.items()}
         leader = ensemble.leader()
