@@ -12,6 +12,7 @@ from zkgroups.core.history.changes import ChangeKind, NodeChange
 from zkgroups.core.history.events import Commit, OwnerChange
 from zkgroups.testing import ZooKeeperServer
 
+from ..lasting import through_restarts
 from ..zookeeper.events import expire
 from . import journal
 
@@ -28,7 +29,7 @@ def server() -> Iterator[ZooKeeperServer]:
 
 
 def connect(server: ZooKeeperServer) -> Registry:
-    return Registry.connect(",".join([server.address] * 5), session_timeout=4.0)
+    return Registry.connect(through_restarts(server.address), session_timeout=40.0)
 
 
 def test_every_write_is_read_with_the_owner_of_the_partition_even_after_a_kill_of_the_server(
