@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lasting import through_restarts
 from tests.restoring import restorable
 from zkgroups import EventKind, Registry, TopicPartition
 
@@ -25,7 +26,7 @@ def test_failure_19_a_member_starts_over_and_reports_the_offsets_that_went_back(
             before.group("billing").offsets.set(P0, 10)
         server.back_up()
         with (
-            Registry.connect(server.address, session_timeout=4.0) as registry,
+            Registry.connect(through_restarts(server.address), session_timeout=20.0) as registry,
             Running(registry.group("billing"), id="anna") as anna,
         ):
             anna.until_holding(frozenset({P0, P1}))
