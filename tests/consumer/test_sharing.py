@@ -74,6 +74,7 @@ def test_plan_numbers_never_decrease(run: Run, orders: Partitions) -> None:
     for _ in range(2):
         with Running(a.member.group, id="b", assignors=["sticky", "range"]) as b:
             b.until(lambda: len(b.member.assignment) == 3)
+            a.until(lambda: holds(a, 3), "three partitions")
         with Running(a.member.group, id="c", assignors=["range"]) as c:
             c.until_holding(ats("orders", 3, 4, 5))
         a.until_holding(orders)
