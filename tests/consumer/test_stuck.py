@@ -130,7 +130,8 @@ def test_waiting_for_a_foreign_owner_sends_no_requests(
 ) -> None:
     sit(raw, P2)
     with TcpProxy(zookeeper.address) as proxy:
-        registry = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}")
+        hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+        registry = connect(hosts, session_timeout=300.0)  # it is proved seldom
         with Running(registry.group("billing"), **OPTIONS) as a:
             until_working_on(a, orders - {P2})
             looks, requests = a.member.stats.looks, proxy.requests
