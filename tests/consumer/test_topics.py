@@ -359,6 +359,7 @@ def test_a_recreated_topic_starts_again_and_offsets_of_the_old_one_are_not_writt
     replace_topic(client, "orders", b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
     a.until_holding(P0, P1)
     assert list(group.offsets) == []
+    a.until(lambda: refused, "the refusal")
     assert [str(error) for error in refused] == ["orders/0 belongs to a topic that was deleted: stop working on it"]
     [_first, second] = a.generations
     assert dict(second.partitions) == {P0: "earliest", P1: "earliest"}
