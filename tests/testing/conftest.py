@@ -27,14 +27,15 @@ def server() -> Iterator[ZooKeeperServer]:
 
 @pytest.fixture
 def connect() -> Iterator[Clients]:
-    """Connect clients that reconnect quickly, and close them after the test."""
+    """Connect clients that reconnect quickly, and close them after the test. Their sessions outlive a machine that
+    stands still."""
     clients: list[KazooClient] = []
 
     def connect(hosts: str, **options: object) -> KazooClient:
         retry = KazooRetry(max_tries=-1, delay=0.01, backoff=1, max_delay=0.05)
-        client = KazooClient(hosts, connection_retry=retry, **{"timeout": 10.0} | options)
+        client = KazooClient(hosts, connection_retry=retry, **{"timeout": 40.0} | options)
         clients.append(client)
-        client.start(timeout=30)
+        client.start(timeout=60)
         return client
 
     yield connect

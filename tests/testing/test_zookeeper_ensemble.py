@@ -11,6 +11,7 @@ from kazoo.protocol.states import KeeperState
 
 from zkgroups.testing import ZooKeeperEnsemble
 
+from ..lasting import through_restarts
 from .conftest import Clients
 from .waiting import eventually, is_alive
 
@@ -39,7 +40,7 @@ def test_one_server_leads_and_the_others_follow(ensemble: ZooKeeperEnsemble) -> 
 def test_when_the_leader_is_killed_another_is_elected_and_it_rejoins(
     ensemble: ZooKeeperEnsemble, connect: Clients
 ) -> None:
-    client = connect(ensemble.address)
+    client = connect(through_restarts(ensemble.address))
     path = client.create("/survives-", ephemeral=True, sequence=True)
     session, leader = client.client_id, ensemble.leader()
 
@@ -53,7 +54,7 @@ def test_when_the_leader_is_killed_another_is_elected_and_it_rejoins(
 
 
 def test_a_rolling_restart_keeps_the_session(ensemble: ZooKeeperEnsemble, connect: Clients) -> None:
-    client = connect(ensemble.address)
+    client = connect(through_restarts(ensemble.address))
     session = client.client_id
     pids = [node.pid for node in ensemble.nodes]
 
