@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	sessionTimeout = 4 * time.Second
+	sessionTimeout = 10 * time.Second
 	longSession    = 40 * time.Second
 	pause          = 50 * time.Millisecond
 	attempts       = 20
