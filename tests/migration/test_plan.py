@@ -261,7 +261,7 @@ def test_a_log_without_a_leader_is_unknown_and_old_offsets_of_a_recreated_topic_
             admin.create_topic(name, [[1], [3]])
             assert eventually(lambda: None not in brokers.ranges([TopicPartition(name, 1)]).values(), timeout=60)
             other.kill()
-        with Brokers.connect(legacy_kafka.address, timeout=3) as hasty:  # it is still reported as the leader
+        with Brokers.connect(legacy_kafka.address, timeout=10) as hasty:  # it is still reported as the leader
             [row] = Planner(PLANNING, hasty).plan([found("new", name, 1, 0)])
         assert row.obstacles == (LOG_UNKNOWN,)
         assert eventually(lambda: brokers.ranges([TopicPartition(name, 1)]) == {TopicPartition(name, 1): None})

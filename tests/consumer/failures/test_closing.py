@@ -213,7 +213,7 @@ def test_failure_24_closing_while_no_server_answers_ends_in_time(zookeeper: Any,
     plant_topics(zookeeper_hosts, TOPICS)
     with TcpProxy(zookeeper.address) as proxy:
         hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
-        registry = Registry.connect(hosts, session_timeout=4.0, timeout=4.0)
+        registry = Registry.connect(hosts, session_timeout=4.0)
         try:
             member = Member(registry.group("billing"), "orders", release_timeout=1.0)
             member.next_generation()

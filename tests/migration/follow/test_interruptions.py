@@ -23,6 +23,7 @@ from zkgroups.testing import KafkaBroker, Server, TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
 from zkgroups.zookeeper.offsets import Offsets as OffsetsInZooKeeper
 
+from ...lasting import lasting_client
 from ...releases import needs_multiread
 from ..conftest import Join
 from ..rows import PLAN, numbers, plan_of, tree
@@ -181,8 +182,9 @@ def test_unavailable_servers_are_reported_and_retried(
         mark_as_moved(registry, name)
     with (
         TcpProxy(zookeeper.address) as proxy,
-        Registry.connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=3.0) as far,
+        lasting_client(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}") as client,
     ):
+        far = Registry(client, timeout=3.0)
         proxy.refuse()
         proxy.cut()
         running = run(rows, on=far, kind=Away, to_zookeeper=to_zookeeper)
@@ -279,21 +281,25 @@ def test_following_back_continues_after_an_outage_between_a_look_and_its_write(
     rows = plan_of(registry, brokers, {name: name})
     commit(brokers, name, {at: 8})
     mark_as_moved(registry, name)
-    replace = OffsetsInZooKeeper.replace
+    replace, broken = OffsetsInZooKeeper.replace, threading.Event()
     with (
         TcpProxy(zookeeper.address) as proxy,
-        Registry.connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", timeout=1.0) as own,
+        lasting_client(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}") as client,
     ):
+        own = Registry(client, timeout=1.0)
 
         def replace_late(offsets: OffsetsInZooKeeper, *given: Any, **options: Any) -> Any:
             monkeypatch.undo()
             proxy.refuse()
             proxy.cut()
+            broken.set()
             return replace(offsets, *given, **options)
 
         monkeypatch.setattr(OffsetsInZooKeeper, "replace", replace_late)
         running = run(rows, on=own, to_zookeeper=True)
-        running.until(lambda: any(told.trouble for told in running.passes))
+        running.until(broken.is_set)
+        passes = len(running.passes)
+        running.until(lambda: any(told.trouble for told in running.passes[passes:]))
         assert state_of(running, name) is FOLLOWING
         proxy.accept()
         assert running.end()[name].state is DONE
