@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 # In seconds.
 SESSION = 20.0
-SHORT_SESSION = 4.0
+SHORT_SESSION = 10.0
 """Of a reader that is killed or suspended: others wait until its session expires."""
 _COMMIT_EVERY = 0.2
 _POLL = 0.05

@@ -15,9 +15,12 @@ from zkgroups.core.rebalance.range import range_assignor
 from zkgroups.testing import expire_session
 
 from ..reader import ReaderProcess
-from ..scala import SHORT_SESSION, settle, whose
+from ..scala import settle, whose
 from .conftest import Ours, Scala
 from .mixed_group import AS_IT_COMES, STILL, Feed, OffsetLog, first_offsets, texts
+
+KILLED = {"zookeeper.session.timeout.ms": "10000"}
+"""Settings of a member that is killed. Its session ends soon, and outlives a machine that stands still for a moment."""
 
 # Leaving and joining
 
@@ -33,7 +36,7 @@ def test_a_zkgroups_member_takes_over_from_a_scala_member_that_leaves(
     feed: Feed,
     offsets: OffsetLog,
 ) -> None:
-    theirs = scala("s", {topic: 1}, config=SHORT_SESSION if how == "kill" else {})
+    theirs = scala("s", {topic: 1}, config=KILLED if how == "kill" else {})
     mine = ours("ours:1", {topic: 1})
     owners = settle(registry, group, range_assignor, {theirs.id, mine.id}, still=STILL)
     feed.some(10)
@@ -135,7 +138,7 @@ def test_a_joining_scala_member_waits_until_a_zkgroups_member_has_finished_its_w
 ) -> None:
     """A Scala member tries four times within eight seconds, and then owns nothing. zkgroups members must release
     before."""
-    mine = ours("ours:1", {topic: 1}, pause=4.0)
+    mine = ours("ours:1", {topic: 1}, pause=2.0)
     settle(registry, group, range_assignor, {mine.id})
 
     theirs = scala("s", {topic: 1}, config=AS_IT_COMES)
