@@ -52,8 +52,10 @@ class Writer:
         with suppress(Exception):
             while not self.over.is_set():
                 client = KazooClient(self._hosts, timeout=SESSION)
-                client.start(timeout=5.0)
+                connected = client.start_async()
                 try:
+                    while not (connected.wait(0.1) or self.over.is_set()):
+                        pass
                     self._session(client, self._random.randint(50, 400))
                 finally:
                     client.stop()
