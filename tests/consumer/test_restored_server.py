@@ -33,9 +33,8 @@ def test_failure_19_a_member_starts_over_and_reports_the_offsets_that_went_back(
             first = anna.generations[-1]
             assert dict(first.partitions) == {P0: 10, P1: "earliest"}
             first.commit({P0: 100, P1: 7})
-            seen = registry.client.last_zxid
             server.restore()
-            server.overtake(seen)
+            server.overtake(registry.client.last_zxid)  # with the last proof of the session
             anna.until(lambda: anna.generations[-1] is not first, "another generation")
             anna.until_holding(frozenset({P0, P1}))
             kinds = [event.kind for event in anna.events]
