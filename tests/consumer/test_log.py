@@ -106,7 +106,8 @@ def test_a_repeatedly_failing_commit_is_one_warning_until_a_commit_succeeds(
     run: Run, registry: Registry, orders: Partitions, log: pytest.LogCaptureFixture
 ) -> None:
     a = run(id="a", auto_commit_every=0.05).until_holding(orders)
-    generation = a.generations[-1]
+    generation, commits = a.generations[-1], list[None]()
+    generation._mark_from(lambda: commits.append(None) or {})  # type: ignore[func-returns-value]
     generation.commit({P0: 1})
 
     def warnings_after_another_client_has_written(offset: bytes) -> int:
@@ -119,4 +120,6 @@ def test_a_repeatedly_failing_commit_is_one_warning_until_a_commit_succeeds(
 
     assert warnings_after_another_client_has_written(b"100") == 1
     generation.commit({P0: 100})
+    before = len(commits)
+    a.until(lambda: len(commits) > before + 1, "the end of an automatic commit that had begun")
     assert warnings_after_another_client_has_written(b"200") == 1
