@@ -34,7 +34,7 @@ consumer = client.topics[topic.encode()].get_balanced_consumer(
     rebalance_backoff_ms=300,
     rebalance_max_retries=20,
     consumer_timeout_ms=100,
-    zookeeper_connection_timeout_ms=4000,
+    zookeeper_connection_timeout_ms=20000,
     post_rebalance_callback=show,
 )
 while not asked:
