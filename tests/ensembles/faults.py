@@ -121,7 +121,8 @@ class Nemesis:
         self._wait.wait(session_timeouts * self._timeout)
 
     def _follower(self, strike: Strike) -> ZooKeeperServer:
-        followers = self._ensemble.followers()
+        leader = self._ensemble.leader()
+        followers = [node for node in self._ensemble.nodes if node is not leader]
         return followers[strike.choice % len(followers)]
 
     def _leader(self, strike: Strike) -> None:
