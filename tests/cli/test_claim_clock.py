@@ -62,9 +62,9 @@ def test_failure_7_setting_the_wall_clock_neither_ends_nor_prolongs_a_claim(
             step(seconds)
             assert eventually(lambda stepped=stepped: holder.ran(stepped, time.time()) > SESSION / 10)
             assert eventually(lambda proofs=proofs: proxy.replies > proofs + 2)
-            assert not (tmp_path / "beats.asked").exists(), f"it was stopped after a step by {seconds} s"
+            assert not holder.has_been_asked, f"it was stopped after a step by {seconds} s"
         proxy.drop()
         begun = holder.next_claims()
         assert begun.code == 0
-        assert holder.last_beat() < holder.wait_gone() < float(begun.out)
+        assert holder.last_beat() < min(holder.wait_gone(), float(begun.out))
         assert holder.ended().code == 7

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 
 from tests.cutting import FOLLOWER, LEADER, cut_off, victim
+from tests.lasting import lasting_client
+from tests.testing.waiting import eventually
 from zkgroups import Registry
 from zkgroups.testing import ZooKeeperEnsemble
 
@@ -31,20 +32,19 @@ def run(ensemble: ZooKeeperEnsemble, role: str, directory: Path) -> float:
     """Cut off a server once. Return the seconds between the two commands."""
     node = victim(ensemble, role)
     others = ",".join(each.address for each in ensemble.nodes if each is not node)
-    with Registry.connect(others, session_timeout=10.0) as registry:
+    with Registry.connect(others) as registry, Registry.connect(node.address) as there:
         registry.group("invoices").create()
-    eye = KazooClient(others, timeout=10.0)
-    eye.start()
-    try:
-        with holding(eye, others, directory, through=node.address) as holder, cut_off(ensemble, node):
-            begun = holder.next_claims()
-            assert begun.code == 0, begun.err
-            assert not holder.alive()
-            assert holder.ended().code == 7
-            return float(begun.out) - holder.last_beat()
-    finally:
-        eye.stop()
-        eye.close()
+        assert eventually(there.group("invoices").exists)
+    with (
+        lasting_client(others) as eye,
+        holding(eye, others, directory, through=node.address) as holder,
+        cut_off(ensemble, node),
+    ):
+        begun = holder.next_claims()
+        assert begun.code == 0, begun.err
+        assert not holder.alive()
+        assert holder.ended().code == 7
+        return float(begun.out) - holder.last_beat()
 
 
 def test_failure_25_a_command_has_ended_before_the_next_one_begins(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
