@@ -20,8 +20,9 @@ from zkgroups.testing import KafkaBroker
 from zkgroups.testing.java import find_java
 from zkgroups.testing.kafka_releases import release_jars
 
+from ..testing.waiting import eventually, stands_still
 from .conftest import Zkgroups
-from .running import COMMAND, Ended, Terminal, run, started
+from .running import COMMAND, TIMEOUT, Ended, Terminal, run, started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -44,7 +45,7 @@ def left(group: Consumergroup) -> dict[str, list[Any]]:
 
 
 def ended(process: subprocess.Popen[str]) -> Ended:
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=TIMEOUT)
     return Ended(process.returncode, out, err)
 
 
@@ -273,6 +274,7 @@ def test_a_lost_claim_names_the_new_owner(zookeeper_hosts: str, invoices: Consum
     with invoices.instance("ben") as ben, holding(zookeeper_hosts, "0") as (process, [row]):
         ben.register([])
         process.send_signal(signal.SIGSTOP)
+        assert eventually(lambda: stands_still(process.pid))
         invoices.release(AT, expected_owner=row["instance"])
         ben.claim(AT)
         process.send_signal(signal.SIGCONT)

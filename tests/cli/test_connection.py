@@ -52,14 +52,17 @@ def address(server: socket.socket) -> str:
 
 
 def ended_in_time(*arguments: str, timeout: float) -> Ended:
-    """Run a command that must end at its timeout. A busy machine starts and ends every command more slowly."""
+    """Run a command that must end at its timeout, and not after the default of 10 s.
+
+    A busy machine starts and ends every command more slowly, and it may stand still for a while.
+    """
     before = time.monotonic()
     run("context", "list")
     between = time.monotonic()
     ended = run(*arguments, "--timeout", str(timeout))
     another, waiting = between - before, time.monotonic() - between
     print(f"{waiting:.2f} s; a command that does not connect: {another:.2f} s")
-    assert waiting < timeout + 1 + 10 * another
+    assert waiting < timeout + 4 + 10 * another
     return ended
 
 
@@ -106,7 +109,8 @@ def test_with_a_timeout_option_an_unreachable_host_is_waited_for(way: str, tmp_p
         options = ["-c", "it"]
     ended = run("groups", "list", "-z", "127.0.0.1:1", *options, env=env)
     assert ended.code == 7
-    assert ended.err == "zkgroups: could not connect to 127.0.0.1:1 within 0.7 s: Connection refused\n"
+    assert ended.err.startswith("zkgroups: could not connect to 127.0.0.1:1 within 0.7 s: ")
+    assert len(ended.err.splitlines()) == 1
 
 
 @pytest.mark.zookeeper
