@@ -30,7 +30,8 @@ ROLES = [FOLLOWER, LEADER, FORGOTTEN]
 
 def victim(ensemble: ZooKeeperEnsemble, role: str) -> ZooKeeperServer:
     assert eventually(lambda: whole(ensemble), timeout=60)
-    return ensemble.followers()[0] if role == FOLLOWER else ensemble.leader()
+    leader = ensemble.leader()  # a server that stands still for a moment does not say that it follows
+    return next(node for node in ensemble.nodes if node is not leader) if role == FOLLOWER else leader
 
 
 def restart(nodes: list[ZooKeeperServer]) -> None:

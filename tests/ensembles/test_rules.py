@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.consumer.nemesis import ROOT
+from tests.cutting import FOLLOWER, LEADER, victim
 from zkgroups.testing import ZooKeeperEnsemble
 from zkgroups.testing.server_choice import ZOOKEEPER_VARIABLE
 
@@ -59,12 +60,11 @@ def assert_pass(files: tuple[str, ...], address: str) -> None:
 
 
 def test_the_rules_hold_on_a_follower(ensemble: ZooKeeperEnsemble) -> None:
-    assert_pass(OFTEN, ensemble.followers()[0].address)
+    assert_pass(OFTEN, victim(ensemble, FOLLOWER).address)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("role", ["follower", "leader"])
+@pytest.mark.parametrize("role", [FOLLOWER, LEADER])
 def test_all_rules_hold_and_lost_replies_do_no_harm_on_each_server(ensemble: ZooKeeperEnsemble, role: str) -> None:
-    server = ensemble.leader() if role == "leader" else ensemble.followers()[0]
-    assert_pass(ALL, server.address)
+    assert_pass(ALL, victim(ensemble, role).address)
