@@ -22,6 +22,6 @@ def sweeping(zookeeper_hosts: str) -> Iterator[Sweep]:
 
         def sweeping(hosts: str = zookeeper_hosts, brokers: Any = None, **settings: Any) -> Sweeper:
             chosen = SweepSettings(**{"cluster": "prod", "every": 3600.0} | settings)
-            return stack.enter_context(Sweeper(lambda: Registry.connect(hosts, timeout=5.0), brokers, chosen))
+            return stack.enter_context(Sweeper(lambda: Registry.connect(hosts, timeout=20.0), brokers, chosen))
 
         yield sweeping
