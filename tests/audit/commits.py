@@ -65,6 +65,7 @@ class Committer:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.commits = 0
+        self.accepted = 0
 
     def _run(self) -> None:
         began = time.monotonic()
@@ -79,6 +80,7 @@ class Committer:
             for each in asked:
                 with suppress(KazooException):  # the server may have accepted it
                     each.get(timeout=60)
+                    self.accepted += 1
             self._over.wait(0.02)
 
     def __enter__(self) -> Committer:
@@ -123,7 +125,7 @@ class Steps:
 def auditing(run_audit: Callable[..., AuditResult], hosts: str) -> Iterator[Steps]:
     """Run an audit during the block, with little time between two batches."""
     steps, stop = Steps(), threading.Event()
-    source = SourceOptions(zookeeper=hosts, timeout=5.0)
+    source = SourceOptions(zookeeper=hosts, timeout=15.0)
     failed: list[BaseException] = []
 
     def run() -> None:

@@ -14,6 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.lasting import lasting_client
+from tests.testing.waiting import eventually
 from zkgroups import TopicPartition
 from zkgroups.audit.audit import AuditResult, locked
 from zkgroups.audit.journal import Journal
@@ -87,7 +88,10 @@ def test_a_restart_of_zookeeper_under_load_loses_no_commit(tmp_path: Path) -> No
         ):
             steps.wait_for(1)
             server.restart()
-            steps.wait_for(3)
+            for _ in range(2):
+                accepted = committer.accepted
+                assert eventually(lambda accepted=accepted: committer.accepted > accepted + 100)
+                steps.wait_for(2)  # the second one has begun after these commits
         record(tmp_path, server.address)
         assert_whole(found := rows(tmp_path), committer.standing())
         committer.close()
