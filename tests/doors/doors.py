@@ -72,7 +72,7 @@ class Doors:
     @contextmanager
     def stranger(self) -> Iterator[Any]:
         """A client that has not logged in."""
-        client = KazooClient(self.plain_address, timeout=LONGEST)
+        client = KazooClient(self.plain_address, timeout=LONGEST, command_retry={"max_tries": -1})
         client.start(LONGEST)
         try:
             yield client
