@@ -93,7 +93,7 @@ def test_without_kafka_the_last_steps_are_skipped(tmp_path: Path) -> None:
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[demo.DemoState]:
     """The state of a demo with an empty cache, a short time limit, and a download that has not begun."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(demo, "_STALLED_AFTER", 4.0)
+    monkeypatch.setattr(demo, "_STALLED_AFTER", 7.0)
     cache_folder().mkdir(parents=True)
     with ExitStack() as stack:
         yield demo.DemoState(Options(), demo.Output(Options()), stack)
@@ -115,14 +115,14 @@ with open({str(folder / "kafka.jar.part")!r}, "ab", buffering=0) as file:
 
 
 def test_the_demo_waits_for_a_slow_download_as_long_as_bytes_arrive(stage: demo.DemoState) -> None:
-    stage.download = download(stage, chunks=15, then="")
+    stage.download = download(stage, chunks=25, then="")
     assert isinstance(demo._broker(stage), KafkaBroker)
-    assert downloaded_bytes() == 15_000
+    assert downloaded_bytes() == 25_000
 
 
 def test_the_demo_gives_up_on_a_download_that_stalls(stage: demo.DemoState) -> None:
     stage.download = download(stage, chunks=2, then="time.sleep(60)")
-    with pytest.raises(MissingDependencyError, match=r"stalled for 4 s"):
+    with pytest.raises(MissingDependencyError, match=r"stalled for 7 s"):
         demo._broker(stage)
 
 

@@ -379,7 +379,7 @@ def test_applied_changes_are_shown_even_if_the_connection_is_lost_later(
 
         plans = [planned(registry.group("a"), 1), Interrupted.by(planned(invoices, 1), go_away)]
         with (
-            Registry.connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0) as proxied,
+            Registry.connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=10.0) as proxied,
             pytest.raises(UnavailableError),
         ):
             outcome(proxied, plans)

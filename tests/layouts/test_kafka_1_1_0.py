@@ -86,7 +86,7 @@ def test_members_of_the_group_prevent_the_move_and_its_mark_keeps_them_out(
             assert "legacy instances are registered: anna" in refused.out
         assert zkgroups(broker, *move).code == 0
         assert registry.group(group).describe().mark is not None
-        registered = run("-z", broker.zookeeper, "claim", group, topic, "0", "--timeout", "5", "--", "true")
+        registered = run("-z", broker.zookeeper, "claim", group, topic, "0", "--", "true")
         assert (registered.code, "was moved to Kafka's own offsets" in registered.err) == (4, True)
 
 
