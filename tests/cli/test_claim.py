@@ -206,9 +206,9 @@ def test_invalid_times_are_refused(zkgroups: Zkgroups, option: str, value: str) 
 def test_a_grace_time_longer_than_a_proof_of_the_session_is_refused(
     zkgroups: Zkgroups, invoices: Consumergroup
 ) -> None:
-    done = zkgroups("claim", "invoices", "orders", "0", "--session-timeout", "4", "--grace", "1.6", "--", "echo", "ran")
+    done = zkgroups("claim", "invoices", "orders", "0", "--session-timeout", "20", "--grace", "8", "--", "echo", "ran")
     assert (done.code, done.out) == (2, "")
-    assert "it must be less than 1.6 s with a session timeout of 4 s" in done.err
+    assert "it must be less than 8 s with a session timeout of 20 s" in done.err
 
 
 # In the foreground
