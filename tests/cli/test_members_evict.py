@@ -95,14 +95,20 @@ def test_an_instance_whose_id_only_begins_with_the_same_letters_keeps_its_partit
         assert [str(each.at) for each in billing.owners()] == ["orders/1"]
 
 
+def await_partitions(member: Member) -> None:
+    """Wait for a generation with partitions."""
+    while not (member.next_generation(60) or pytest.fail("no generation")).partitions:
+        pass
+
+
 def test_a_running_member_joins_again(zkgroups: Zkgroups, kazoo: KazooClient, registry: Registry) -> None:
     kazoo.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0]}}', makepath=True)
     group = registry.group("shipping")
     with Member(group, ["orders"], id="slow") as member:
-        assert (member.next_generation(60) or pytest.fail("no generation")).partitions
+        await_partitions(member)
         [before] = group.instances()
         assert zkgroups("members", "evict", "shipping", "slow", "--execute").code == 0
-        assert (member.next_generation(60) or pytest.fail("no generation")).partitions
+        await_partitions(member)
         [after] = group.instances()
         assert (after.id, after.registered_at != before.registered_at) == ("slow", True)
 
