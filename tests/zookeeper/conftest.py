@@ -21,6 +21,7 @@ from zkgroups import (
     Watched,
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer
+from zkgroups.zookeeper.requests import multiread_support
 
 from .access import SECRET
 from .late_answers import Late, LateAnswer
@@ -28,6 +29,19 @@ from .sick import Tree
 from .watching import told, told_many
 
 Connect = Callable[..., Registry]
+
+LONG_SESSION = 300.0
+"""In seconds. So long a session is proved so seldom that no proof is counted as the request that a fault waits for."""
+
+GIVES_UP = 6.0
+"""In seconds, for calls that shall give up: longer than a machine stands still."""
+
+
+@pytest.fixture(autouse=True)
+def patient_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the answer of a server that stands still. Otherwise other requests are sent, which tests count."""
+    monkeypatch.setattr(multiread_support, "VERSION_TIMEOUT", 30.0)
+    monkeypatch.setattr(multiread_support, "PROBE_TIMEOUT", 30.0)
 
 
 @pytest.fixture
@@ -58,7 +72,14 @@ def old_proxy(old_zookeeper: ZooKeeperServer) -> Iterator[TcpProxy]:
 @pytest.fixture
 def proxied(proxy: TcpProxy, zookeeper_hosts: str, connect: Connect) -> Registry:
     """A registry whose connection goes through the proxy."""
-    return connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2])
+    return connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], session_timeout=LONG_SESSION)
+
+
+@pytest.fixture
+def impatient(proxy: TcpProxy, zookeeper_hosts: str, connect: Connect) -> Registry:
+    """A registry behind the proxy that gives up soon."""
+    hosts = proxy.address + "/" + zookeeper_hosts.partition("/")[2]
+    return connect(hosts, session_timeout=LONG_SESSION, timeout=GIVES_UP)
 
 
 @pytest.fixture

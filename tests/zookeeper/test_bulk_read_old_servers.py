@@ -13,10 +13,11 @@ from kazoo.exceptions import UnimplementedError
 from kazoo.security import make_digest_acl
 
 from tests.lasting import lasting_client
+from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Digest, Registry, Sasl, Tls, TopicPartition
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
 from zkgroups.testing import zookeeper_configuration as server_side
-from zkgroups.zookeeper.requests import bulk_read_requests
+from zkgroups.zookeeper.requests import bulk_read_requests, multiread_support
 from zkgroups.zookeeper.requests.bulk_read_pace import REQUESTS
 from zkgroups.zookeeper.requests.multiread_format import Kind, operations
 
@@ -143,7 +144,7 @@ def test_a_client_that_reconnects_to_an_old_server_during_a_walk_continues(
                 registry.client.add_listener(states.append)
                 reading = registry.offsets()
                 found = [next(reading) for _ in range(100)]
-                assert to_new.requests_by_type[Op.MULTI_READ] > 3
+                assert eventually(lambda: to_new.requests_by_type[Op.MULTI_READ] > 3)
                 if same_address:
                     to_new._target = to_old._target
                 else:
@@ -201,14 +202,18 @@ def test_a_server_that_requires_a_login_is_probed() -> None:
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["refused", "not answered"])
-def test_without_a_second_connection_everything_is_read_after_a_single_wait(silent: bool) -> None:
+def test_without_a_second_connection_everything_is_read_after_a_single_wait(
+    silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server may allow one connection per client, and a firewall may drop the second one silently."""
+    monkeypatch.setattr(multiread_support, "PROBE_TIMEOUT", 3.0)
+    monkeypatch.setattr(multiread_support, "VERSION_TIMEOUT", 1.5)
     with ZooKeeperServer(config={} if silent else {"maxClientCnxns": "1"}) as server, socket.socket() as hole:
         hole.bind(("127.0.0.1", 0))
         hole.listen()
         with lasting_client(server.address) as client:
             expected = plant_offsets(client, 12, 2, 20)
-        with TcpProxy(server.address) as proxy, Registry.connect(proxy.address, timeout=3.0) as registry:
+        with TcpProxy(server.address) as proxy, Registry.connect(proxy.address, timeout=30.0) as registry:
             if silent:
                 proxy._target = hole.getsockname()
             with in_time(10.0):

@@ -14,7 +14,7 @@ from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 
 from .bulk_reads import plant_offsets, run_together, shown
-from .conftest import Connect
+from .conftest import GIVES_UP, Connect
 from .events import expire
 from .waiting import AT_ONCE, in_time
 
@@ -74,14 +74,14 @@ def test_a_lasting_outage_is_reported_in_time(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
 ) -> None:
     plant_offsets(raw, 100, 2, 30)
-    registry = connect(f"{proxy.address}{raw.chroot}", timeout=3.0)
+    registry = connect(f"{proxy.address}{raw.chroot}", timeout=GIVES_UP)
     reading, describing = registry.offsets(), registry.describe()
     for some in (reading, describing):
         next(some)
     proxy.refuse()
     proxy.cut()
     for some in (reading, describing):
-        with in_time(5.9), pytest.raises(NotConnectedError):
+        with in_time(2 * GIVES_UP - 0.1), pytest.raises(NotConnectedError):
             list(some)
 
 
@@ -90,7 +90,7 @@ def test_no_call_blocks_longer_than_its_timeout_however_many_requests_are_in_fli
 ) -> None:
     """Without corrections, kazoo blocks a caller with many requests until the next connection, even after Ctrl-C."""
     plant_offsets(raw, 12, 5, 200)
-    registry = connect(f"{proxy.address}{raw.chroot}", timeout=3.0)
+    registry = connect(f"{proxy.address}{raw.chroot}", timeout=GIVES_UP)
     reading = registry.offsets()
     for _ in range(3_000):
         next(reading)
@@ -102,7 +102,7 @@ def test_no_call_blocks_longer_than_its_timeout_however_many_requests_are_in_fli
     trouble: list[object] = []
     thread = threading.Thread(target=run_together, args=([lambda: list(reading)], trouble), daemon=True)
     thread.start()
-    thread.join(20.0)
+    thread.join(3 * GIVES_UP)
     try:
         assert not thread.is_alive()
         assert [type(error) for error in trouble] == [NotConnectedError]

@@ -254,10 +254,9 @@ def test_rule_4_a_commit_retried_while_another_thread_releases_does_not_change_t
 
 
 def test_rule_4_after_a_release_with_an_unknown_outcome_the_claim_is_not_held_and_commits_nothing(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+    impatient: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-    me = member(registry)
+    me = member(impatient)
     claim = me.claim(P0)
     claim.commit(5)
     proxy.cut_before_reply(1)

@@ -141,10 +141,9 @@ def test_rule_2_an_administrative_release_accepts_the_instance_of_a_stream_as_ow
 
 
 def test_rule_2_a_claim_made_after_an_unknown_outcome_is_not_deleted_as_a_leftover(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+    impatient: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-    me = member(registry)
+    me = member(impatient)
     me.claim(P0).release()
     proxy.drop(direction="requests")
     with pytest.raises(OutcomeUnknownError):

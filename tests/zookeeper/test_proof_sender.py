@@ -25,7 +25,7 @@ from zkgroups.exceptions import NotRegisteredError, SessionLostError
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.session.proof_request import is_proof
 
-from .conftest import Connect
+from .conftest import LONG_SESSION, Connect
 
 pytestmark = pytest.mark.zookeeper
 
@@ -43,7 +43,7 @@ def proxied(proxy: TcpProxy, hosts: str) -> str:
 def test_many_instances_share_the_proofs_of_their_session_and_none_is_sent_before_or_after(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
-    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=4.0)
+    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=12.0)
     group = registry.group("billing")
     group.create()
     instances = [group.instance(f"i{number}") for number in range(20)]
@@ -52,7 +52,7 @@ def test_many_instances_share_the_proofs_of_their_session_and_none_is_sent_befor
     before, began = proxy.requests_by_type[Op.MULTI], time.monotonic()
     assert eventually(lambda: proxy.requests_by_type[Op.MULTI] >= before + 5)
     sent, passed = proxy.requests_by_type[Op.MULTI] - before, time.monotonic() - began
-    assert sent <= passed / 0.4 + 5, "at first some more, until the leader must have heard of the session"
+    assert sent <= passed / 1.2 + 5, "at first some more, until the leader must have heard of the session"
     assert eventually(lambda: all(instance.registered for instance in instances))
     for instance in instances:
         instance.deregister()
@@ -60,7 +60,7 @@ def test_many_instances_share_the_proofs_of_their_session_and_none_is_sent_befor
 
 
 def test_an_unused_session_is_not_proved(zookeeper_hosts: str, proxy: TcpProxy, connect: Connect) -> None:
-    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=2.0)
+    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=10.0)
     assert registry.groups() == []
     assert not thread()
     with registry.group("billing").instance("me") as me:
@@ -72,7 +72,7 @@ def test_an_unused_session_is_not_proved(zookeeper_hosts: str, proxy: TcpProxy, 
 def test_commits_prove_the_session_without_further_requests(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
-    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=30.0)
+    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=LONG_SESSION)
     me = registry.group("billing").instance("me")
     me.register(["orders"])
     claim = me.claim(P0)
@@ -236,15 +236,15 @@ def test_a_server_whose_answers_arrive_slowly_is_not_left_for_another(
 def test_registering_after_a_pause_may_wait_longer_than_the_timeout_and_sends_few_proofs(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
-    """The leader may know only of requests before the pause. After a quarter of 10 s, it must know of later ones."""
-    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=10.0)
+    """The leader may know only of requests before the pause. After a quarter of 24 s, it must know of later ones."""
+    registry = connect(proxied(proxy, zookeeper_hosts), session_timeout=24.0)
     registry.group("billing").create()
-    registry._context = registry._context._replace(timeout=1.5)
+    registry._context = registry._context._replace(timeout=4.5)
     me = registry.group("billing").instance("me")
     observed = registry._context.session._observed
-    observed.resume(me._ownership.session.require_id(Deadline(30)), 10.0)
+    observed.resume(me._ownership.session.require_id(Deadline(30)), 24.0)
     observed.forget()
-    observed._lifetime.connected(uptime() - 9.6)  # as if no request had been sent since then
+    observed._lifetime.connected(uptime() - 23.0)  # as if no request had been sent since then
     before = proxy.requests_by_type[Op.MULTI]
     me.register(["orders"])
     assert me.registered

@@ -223,24 +223,23 @@ def test_a_claim_during_a_deregistration_is_refused(
 
 
 def test_rule_4_claims_released_before_the_connection_was_lost_are_not_held(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any, late: Late, monkeypatch: pytest.MonkeyPatch
+    impatient: Registry, proxy: TcpProxy, connect: Connect, raw: Any, late: Late, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 1)
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
     successor = member(connect(), "successor")
-    claims = member(registry).claim_many([P0, P1])
+    claims = member(impatient).claim_many([P0, P1])
     proxy.cut_after_reply(1)
     proxy.refuse()
-    answer = late(registry, a_transaction)
+    answer = late(impatient, a_transaction)
     with ThreadPoolExecutor() as pool:
         release = pool.submit(attempt, claims.release)
         answer.wait()
-        assert eventually(lambda: not registry.client.connected)
+        assert eventually(lambda: not impatient.client.connected)
         answer.deliver()
         assert isinstance(release.result(PATIENCE), NotConnectedError)
     proxy.heal()
     theirs = successor.claim(P0)
-    assert eventually(lambda: registry.client.connected)
+    assert eventually(lambda: impatient.client.connected)
     with pytest.raises(NotClaimedError):
         claims[P0].commit(5)
     claims.release()
@@ -250,17 +249,16 @@ def test_rule_4_claims_released_before_the_connection_was_lost_are_not_held(
 
 
 def test_rule_2_deregistering_again_after_an_unknown_outcome_leaves_the_successor_of_the_same_id(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+    impatient: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-    me = member(registry)
+    me = member(impatient)
     proxy.cut_before_reply(1)
     proxy.refuse()
     with pytest.raises(OutcomeUnknownError):
         me.deregister()
     proxy.heal()
     raw.create(ME, b"{}", ephemeral=True)
-    assert eventually(lambda: registry.client.connected)
+    assert eventually(lambda: impatient.client.connected)
     assert not me.registered
     with pytest.raises(NotRegisteredError):
         me.claim(P0)
@@ -269,17 +267,16 @@ def test_rule_2_deregistering_again_after_an_unknown_outcome_leaves_the_successo
 
 
 def test_rule_2_deregistering_again_does_not_delete_the_registration_of_another_instance_with_the_same_id(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+    impatient: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-    me = member(registry)
+    me = member(impatient)
     proxy.cut_before_reply(1)
     proxy.refuse()
     with pytest.raises(OutcomeUnknownError):
         me.deregister()
     proxy.heal()
-    assert eventually(lambda: registry.client.connected)
-    other = member(registry)
+    assert eventually(lambda: impatient.client.connected)
+    other = member(impatient)
     claim = other.claim(P0)
     me.deregister()
     assert raw.exists(ME)
@@ -287,18 +284,17 @@ def test_rule_2_deregistering_again_does_not_delete_the_registration_of_another_
 
 
 def test_rule_2_deregistering_again_does_not_delete_the_claim_of_another_instance_with_the_same_id(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any, monkeypatch: pytest.MonkeyPatch
+    impatient: Registry, proxy: TcpProxy, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first instance does not know whether it has claimed P0, nor whether it is registered."""
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-    me = member(registry)
+    me = member(impatient)
     me.claim(P0).release()
     fault = proxy.cut_before_request(1)
     proxy.refuse()
     with pytest.raises(OutcomeUnknownError):
         me.claim(P0)
     assert fault.fired
-    connected_again(registry, proxy)
+    connected_again(impatient, proxy)
     delete = me._ownership.fence.delete
 
     def delete_unknown(registration: RegistrationVersion) -> None:
@@ -310,21 +306,20 @@ def test_rule_2_deregistering_again_does_not_delete_the_claim_of_another_instanc
         patch.setattr(me._ownership.fence, "delete", delete_unknown)
         with pytest.raises(OutcomeUnknownError):
             me.deregister()
-    connected_again(registry, proxy)
-    claim = member(registry).claim(P0)
+    connected_again(impatient, proxy)
+    claim = member(impatient).claim(P0)
     me.deregister()
     assert raw.exists(OWNER)
     assert claim.verify()
 
 
 def test_rule_2_an_instance_with_an_unknown_registration_does_not_delete_that_of_another_with_the_same_id(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+    impatient: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-    registry.group("billing").create()
-    first, second = registry.group("billing").instance("me"), registry.group("billing").instance("me")
+    impatient.group("billing").create()
+    first, second = impatient.group("billing").instance("me"), impatient.group("billing").instance("me")
     subscription = Registration({"orders": 1})
-    unknown(lambda: first.register(subscription), registry, proxy)
+    unknown(lambda: first.register(subscription), impatient, proxy)
     second.register(subscription)
     with pytest.raises(AlreadyRegisteredError):
         first.register(subscription)
@@ -334,10 +329,9 @@ def test_rule_2_an_instance_with_an_unknown_registration_does_not_delete_that_of
 
 
 def test_rule_4_an_instance_that_could_not_read_its_claims_after_registering_again_commits_only_to_claims_it_holds(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, registry: Registry, raw: Any
+    impatient: Registry, proxy: TcpProxy, connect: Connect, registry: Registry, raw: Any
 ) -> None:
-    blinded = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-    me = member(blinded)
+    me = member(impatient)
     claim = me.claim(P0)
     claim.commit(5)
     raw.delete(ME)
@@ -350,7 +344,7 @@ def test_rule_4_an_instance_that_could_not_read_its_claims_after_registering_aga
         me.register(["orders"])
     proxy.heal()
     assert raw.exists(ME)
-    assert eventually(lambda: blinded.client.connected)
+    assert eventually(lambda: impatient.client.connected)
     refused_after(successor, claim, raw)
     me.deregister()
     assert raw.exists(ME) is None

@@ -23,7 +23,7 @@ from zkgroups.zookeeper.session import session
 
 from .conftest import Connect
 from .events import attempt
-from .rules import P0, P1, member
+from .rules import OFFSET, P0, P1, member
 
 pytestmark = pytest.mark.zookeeper
 
@@ -115,17 +115,16 @@ def test_a_partition_that_is_named_twice_is_released_once(registry: Registry) ->
     ],
 )
 def test_a_signal_handler_that_would_wait_for_the_commit_that_it_interrupts_gets_an_error(
-    proxy: TcpProxy, proxied: Registry, act: Callable[[Instance, Claim], object]
+    proxy: TcpProxy, proxied: Registry, raw: Any, act: Callable[[Instance, Claim], object]
 ) -> None:
     me = member(proxied)
     claim = me.claim(P0)
     claim.commit(4)
     main = threading.main_thread().ident
     assert main is not None
-    before = proxy.requests
 
     def interrupt() -> None:
-        assert eventually(lambda: proxy.requests > before)
+        assert eventually(lambda: raw.get(OFFSET)[0] == b"5")  # the commit waits for its answer
         signal.pthread_kill(main, signal.SIGUSR1)
         assert eventually(lambda: found)
         proxy.heal()
@@ -187,13 +186,11 @@ def test_a_claim_is_not_held_while_its_registry_is_being_closed(
     closing.join()
 
 
-def test_a_claim_whose_release_never_reached_the_server_is_held_again(
-    proxy: TcpProxy, zookeeper_hosts: str, connect: Connect
-) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=1.0)
-    claim = member(registry).claim(P0)
+def test_a_claim_whose_release_never_reached_the_server_is_held_again(impatient: Registry, proxy: TcpProxy) -> None:
+    claim = member(impatient).claim(P0)
     proxy.refuse()
     proxy.cut()
+    assert eventually(lambda: not impatient.client.connected)
     with pytest.raises(NotConnectedError):
         claim.release()
     proxy.heal()
@@ -203,16 +200,15 @@ def test_a_claim_whose_release_never_reached_the_server_is_held_again(
 
 
 def test_a_fork_that_leaves_the_block_of_an_instance_does_not_wait_for_a_commit_of_its_parent(
-    proxy: TcpProxy, proxied: Registry
+    proxy: TcpProxy, proxied: Registry, raw: Any
 ) -> None:
     with member(proxied) as me:
         claim = me.claim(P0)
         claim.commit(4)
-        before = proxy.requests
         proxy.delay(SLOW, direction="replies")
         with ThreadPoolExecutor() as pool:
             commit = pool.submit(claim.commit, 5)
-            assert eventually(lambda: proxy.requests > before)
+            assert eventually(lambda: raw.get(OFFSET)[0] == b"5")  # the commit waits for its answer
 
             def leave() -> None:
                 with pytest.raises(NotConnectedError), me:

@@ -26,7 +26,7 @@ from zkgroups.zookeeper.member_instance import MemberInstance
 from zkgroups.zookeeper.session import connection
 
 from ..releases import needs_required_logins, needs_tls
-from .conftest import Connect
+from .conftest import GIVES_UP, LONG_SESSION, Connect
 from .events import expire
 from .session_files import claimed, holder, kept, kept_session
 from .unknown import unknown
@@ -86,7 +86,7 @@ def test_register_takes_over_the_claims_of_its_session_after_an_unknown_outcome(
     me.register(subscription)
     me.claim(P0)
     first.close(leave=False)
-    second = connect(behind, session_file=file, timeout=3.0)
+    second = connect(behind, session_file=file, session_timeout=LONG_SESSION, timeout=GIVES_UP)
     me = second.group("billing").instance("me")
     proxy.cut_before_reply(1)
     proxy.refuse()
@@ -105,7 +105,7 @@ def test_a_resumed_claim_whose_release_has_an_unknown_outcome_is_claimed_again(
     first = connect(session_file=file)
     claimed(first)
     first.close(leave=False)
-    second = connect(behind, session_file=file, timeout=3.0)
+    second = connect(behind, session_file=file, session_timeout=LONG_SESSION, timeout=GIVES_UP)
     me = second.group("billing").instance("me")
     me.register(["orders"])
     unknown(me.claims[P0].release, second, proxy)
@@ -140,7 +140,7 @@ def test_leaving_the_with_block_ends_the_session_at_once_and_empties_the_file(
 
 
 def test_a_session_without_a_file_can_be_left_and_expires_after_its_timeout(connect: Connect, raw: Any) -> None:
-    registry = connect(session_timeout=2.0)
+    registry = connect(session_timeout=6.0)
     claimed(registry)
     left = time.monotonic()
     registry.close(leave=False)
@@ -179,7 +179,7 @@ def test_after_an_expiry_the_file_contains_the_new_session(connect: Connect, fil
 
 
 def test_an_expired_session_is_replaced_by_a_new_one(connect: Connect, file: Path, raw: Any) -> None:
-    first = connect(session_file=file, session_timeout=2.0)
+    first = connect(session_file=file, session_timeout=6.0)
     session = claimed(first)
     first.close(leave=False)
     assert eventually(lambda: raw.exists("/consumers/billing/ids/me") is None)

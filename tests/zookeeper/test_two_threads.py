@@ -36,12 +36,6 @@ pytestmark = pytest.mark.zookeeper
 ORDERS = Registration({"orders": 1})
 
 
-@pytest.fixture
-def impatient(zookeeper_hosts: str, proxy: TcpProxy, connect: Connect) -> Registry:
-    """A registry behind the proxy that gives up soon."""
-    return connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-
-
 def test_rule_3_a_registration_is_kept_if_the_outcome_of_a_second_one_is_unknown(
     impatient: Registry, proxy: TcpProxy, raw: Any, late: Late, monkeypatch: pytest.MonkeyPatch
 ) -> None:

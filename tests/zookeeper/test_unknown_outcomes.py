@@ -19,7 +19,6 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import TcpProxy, expire_session
 
-from .conftest import Connect
 from .events import attempt
 from .rules import ME, OFFSET, OWNER, P0, P1, member, session_of
 from .unknown import unknown
@@ -43,11 +42,10 @@ def test_rule_3_a_refusal_whose_reply_is_lost_is_still_a_refusal(proxied: Regist
 
 
 def test_rule_3_a_claim_is_kept_if_it_is_unknown_whether_claiming_it_again_succeeded(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+    impatient: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     """Its node is not a leftover of the second claim, which would be deleted although the first one is held."""
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-    me = member(registry)
+    me = member(impatient)
     claim = me.claim(P0)
     created = raw.exists(OWNER).czxid
     proxy.cut_before_reply(1)
@@ -55,7 +53,7 @@ def test_rule_3_a_claim_is_kept_if_it_is_unknown_whether_claiming_it_again_succe
     with pytest.raises(OutcomeUnknownError):
         me.claim(P0)
     proxy.heal()
-    while isinstance(attempt(registry.group("billing").create), NotConnectedError):
+    while isinstance(attempt(impatient.group("billing").create), NotConnectedError):
         pass  # until it is connected again
     with pytest.raises(AlreadyClaimedError):
         me.claim(P0)
@@ -66,13 +64,12 @@ def test_rule_3_a_claim_is_kept_if_it_is_unknown_whether_claiming_it_again_succe
 
 
 def test_rule_3_a_claim_with_other_contents_than_the_released_one_is_not_left_behind_if_both_outcomes_are_unknown(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+    impatient: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-    me = member(registry)
+    me = member(impatient)
     claim = me.claim(P0)
-    unknown(claim.release, registry, proxy)
-    unknown(lambda: me.claim_many([P0], streams={P0: 1}), registry, proxy)
+    unknown(claim.release, impatient, proxy)
+    unknown(lambda: me.claim_many([P0], streams={P0: 1}), impatient, proxy)
     assert raw.exists(OWNER)
     me.release_all()
     assert raw.exists(OWNER) is None
@@ -83,11 +80,12 @@ def test_rule_3_a_part_of_a_lost_commit_does_not_count_as_the_whole(
 ) -> None:
     claims = member(proxied).claim_many([P0, P1])
     claims.commit({P0: 1, P1: 1})
-    proxy.cut_before_request(1)
+    fault = proxy.cut_before_request(1)
     proxy.refuse()
     outcome: list[object] = []
     late = threading.Thread(target=lambda: outcome.append(attempt(lambda: claims.commit({P0: 100, P1: 100}))))
     late.start()
+    assert fault.wait(30)
     expire_session(proxied.client, client_id=session_of(proxied), address=zookeeper.address)
     raw.set("/consumers/billing/offsets/orders/1", b"100")
     proxy.heal()
@@ -97,12 +95,11 @@ def test_rule_3_a_part_of_a_lost_commit_does_not_count_as_the_whole(
 
 
 def test_rule_3_registering_again_after_two_unknown_outcomes_deletes_the_leftovers_of_both(
-    zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, raw: Any
+    impatient: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
-    registry = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], timeout=3.0)
-    me = registry.group("billing").instance("me")
+    me = impatient.group("billing").instance("me")
     for topics in (["a"], ["b"]):
-        while isinstance(attempt(registry.group("billing").create), NotConnectedError):
+        while isinstance(attempt(impatient.group("billing").create), NotConnectedError):
             pass  # until it is connected again
         proxy.cut_before_reply(1)
         proxy.refuse()
