@@ -19,7 +19,7 @@ P0 = TopicPartition("orders", 0)
 
 @pytest.fixture
 def claim(zookeeper_hosts: str, proxy: TcpProxy, connect: Connect) -> Claim:
-    away = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=4.0)
+    away = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=8.0)
     me = away.group("billing").instance("me")
     me.register(["orders"])
     return me.claim(P0)

@@ -262,14 +262,14 @@ def test_failure_25_a_longer_timeout_that_is_granted_at_a_reconnect_does_not_cou
 ) -> None:
     """The server's `maxSessionTimeout` is raised, without a session file."""
     with ExitStack() as stack:
-        first = stack.enter_context(ZooKeeperServer(data_dir=tmp_path, config={"maxSessionTimeout": "8000"}))
-        registry = stack.enter_context(Registry.connect(first.address, session_timeout=20.0))
+        first = stack.enter_context(ZooKeeperServer(data_dir=tmp_path, config={"maxSessionTimeout": "20000"}))
+        registry = stack.enter_context(Registry.connect(first.address, session_timeout=40.0))
         session_id = registry.session_id
         first.kill()
-        config = {"maxSessionTimeout": "20000"}
+        config = {"maxSessionTimeout": "40000"}
         stack.enter_context(ZooKeeperServer(data_dir=tmp_path, port=first.port, config=config))
         assert eventually(lambda: registry._context.session.connected, timeout=30)
-        assert (registry.session_id, registry.session_timeout) == (session_id, 8.0)
+        assert (registry.session_id, registry.session_timeout) == (session_id, 20.0)
 
 
 def test_failure_25_a_shorter_timeout_that_is_granted_at_a_reconnect_ends_the_claim_in_time(tmp_path: Path) -> None:

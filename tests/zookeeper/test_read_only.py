@@ -54,7 +54,7 @@ def minority(ensemble: ZooKeeperEnsemble) -> Iterator[None]:
 def reading_client(ensemble: ZooKeeperEnsemble) -> Iterator[Any]:
     """A plain client that accepts a read-only server."""
     retry = KazooRetry(max_tries=-1, delay=0.05, backoff=1)
-    client = KazooClient(ensemble.address, timeout=4.0, read_only=True, connection_retry=retry)
+    client = KazooClient(ensemble.address, timeout=12.0, read_only=True, connection_retry=retry)
     client.start(timeout=30.0)
     yield client
     client.stop()
@@ -132,7 +132,7 @@ def test_failure_18_an_earlier_claim_is_not_trusted_while_only_a_read_only_serve
     ensemble: ZooKeeperEnsemble, client: Any, name: str
 ) -> None:
     """The server refuses the claim's session, but still shows its owner node, which another instance may hold next."""
-    registry = Registry(client, timeout=1.0)
+    registry = Registry(client, timeout=5.0)
     group = registry.group(name)
     me = group.instance("me")
     me.register(["orders"])

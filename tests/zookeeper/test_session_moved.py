@@ -19,7 +19,7 @@ from .rules import P0, member
 
 pytestmark = pytest.mark.zookeeper
 
-TIMEOUT = 4.0
+TIMEOUT = 8.0
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,7 @@ def test_failure_1_under_load_two_sessions_never_commit_for_one_partition_at_the
     assert 0 <= final.offset - seen["committed"] <= seen["unknown"] + seen["SessionLostError"], seen
 
 
-@pytest.mark.parametrize(("timeout", "delay"), [(2.0, 0.0), (6.0, 1.0)], ids=["quick answers", "slow answers"])
+@pytest.mark.parametrize(("timeout", "delay"), [(6.0, 0.0), (6.0, 1.0)], ids=["quick answers", "slow answers"])
 def test_failure_1_a_claim_without_answers_is_given_up_before_another_instance_can_claim(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, timeout: float, delay: float
 ) -> None:
@@ -172,8 +172,9 @@ def test_failure_1_a_claim_without_answers_is_given_up_before_another_instance_c
     def sample() -> None:
         nonlocal last_held
         while not done.is_set():
+            now = time.monotonic()  # before the look, because this thread may stand still after it
             if claim.held:
-                last_held = time.monotonic()
+                last_held = now
 
     sampler = threading.Thread(target=sample)
     sampler.start()
@@ -221,7 +222,7 @@ def test_failure_5_a_restarted_instance_waits_for_its_earlier_session_no_longer_
     zookeeper_hosts: str, registry: Registry, raw: Any
 ) -> None:
     """A plain client writes a node when it sees that the registration has expired. The times are the server's."""
-    timeout = 2.0
+    timeout = 8.0
     crash(zookeeper_hosts, timeout)
     killed = time.monotonic()
     raw.create("/reference")
@@ -285,7 +286,7 @@ def test_an_expiry_is_detected_when_the_server_answers_again(
     zookeeper_hosts: str, proxy: TcpProxy, connect: Connect
 ) -> None:
     chroot = zookeeper_hosts.partition("/")[2]
-    registry = connect(f"{proxy.address}/{chroot}", session_timeout=3.0)
+    registry = connect(f"{proxy.address}/{chroot}", session_timeout=8.0)
     me = registry.group("billing").instance("me")
     me.register(["orders"])
     claim = me.claim(P0)
@@ -307,7 +308,7 @@ def test_failure_19_a_restored_zookeeper_is_reported_and_no_claim_from_before_co
             first.group("billing").offsets.set(P0, 10)
         if not wiped:
             server.back_up()
-        with Registry.connect(server.address, session_timeout=4.0) as before:
+        with Registry.connect(server.address, session_timeout=10.0) as before:
             me = before.group("billing").instance("me")
             me.register(["orders"])
             claim = me.claim(P0)
