@@ -115,8 +115,8 @@ def test_tls_errors_are_reported_in_time(secure: Secure, changes: dict[str, Any]
     where = secure.by_name if changes.pop("by_name", False) else secure.address
     where = secure.plain if changes.pop("plain server", False) else where
     tls = None if changes.pop("plain client", False) else secure.tls(**changes)
-    with no_thread_stays(), in_time(8.0), pytest.raises(NotConnectedError, match=reason) as caught:
-        Registry.connect(where, tls=tls, timeout=2.0)
+    with no_thread_stays(), in_time(TIMEOUT + 6), pytest.raises(NotConnectedError, match=reason) as caught:
+        Registry.connect(where, tls=tls, timeout=TIMEOUT)
     assert where in str(caught.value)
 
 
