@@ -23,7 +23,6 @@ from zkgroups.zookeeper.admin.server_clock import server_time_ms
 from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import Operation
 
-from .conftest import Connect
 from .tree import dump, offsets
 
 pytestmark = pytest.mark.zookeeper
@@ -185,17 +184,23 @@ def test_a_group_with_other_nodes_is_kept_because_they_were_not_exported(
 
 
 def test_a_large_group_is_deleted_topic_by_topic_and_a_commit_keeps_the_rest(
-    group: Consumergroup, registry: Registry, raw: Any, connect: Connect
+    group: Consumergroup, registry: Registry, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Another client commits after the first topic has been deleted."""
     name = "t" * 900
     at = [TopicPartition(f"{name}-{number // 60:02}", number % 60) for number in range(24 * 60)]
     group.offsets.set_many(dict.fromkeys(at, 7))
     known = read(group)
-    member = connect().client
-    raw.exists(
-        group.paths.offset_topic(at[0].topic),
-        watch=lambda _event: member.set_async(group.paths.offset(at[-1]), b"8"),
-    )
+    transact = _Pruning._transact
+
+    def transact_and_commit(*arguments: Any, **options: Any) -> bool:
+        done = transact(*arguments, **options)
+        if raw.exists(group.paths.offset_topic(at[0].topic)) is None:
+            monkeypatch.undo()
+            raw.set(group.paths.offset(at[-1]), b"8")
+        return done
+
+    monkeypatch.setattr(_Pruning, "_transact", transact_and_commit)
     with pytest.raises(InterruptedDeleteError, match="is now 8") as caught:
         prune(group, known)
     assert {offset.at.topic for offset in read(group)} == set(caught.value.left)
