@@ -65,6 +65,11 @@ class Scene:
             assert eventually(lambda: not isinstance(attempt(call), ZkgroupsException), timeout=60)
 
 
+def in_the_end(call: Callable[[], object]) -> None:
+    """Call it until it succeeds: its timeout is shorter than a machine stands still."""
+    assert eventually(lambda: not isinstance(attempt(call), ZkgroupsException), timeout=60)
+
+
 @contextmanager
 def released_elsewhere(ensemble: ZooKeeperEnsemble) -> Iterator[Scene]:
     assert eventually(lambda: whole(ensemble), timeout=60)
@@ -76,10 +81,11 @@ def released_elsewhere(ensemble: ZooKeeperEnsemble) -> Iterator[Scene]:
         registry = stack.enter_context(Registry.connect(hosts, session_timeout=SESSION, timeout=20.0))
         other = stack.enter_context(Registry.connect(leader.address, session_timeout=SESSION, timeout=20.0))
         me = MemberInstance(registry.group("billing").paths, registry._context._replace(timeout=0.3), "me")
-        me.register(["orders"], timeout=60)
-        claim = me.claim(P0, timeout=60)
+        in_the_end(lambda: me.register(["orders"]))
+        in_the_end(lambda: me.claim(P0))
+        claim = me.claims[P0]
         successor = member(other, "next")
-        claim.commit(1)
+        in_the_end(lambda: claim.commit(1))
         stack.callback(ensemble.heal)
         for peers, _elections in (way for (_, to), way in ensemble._ways.items() if ensemble.nodes[to - 1] is leader):
             peers.delay(LATE, direction="replies")
