@@ -25,17 +25,14 @@ from .running import COMMAND, TIMEOUT, Ended, run, started
 
 OWNER = "/consumers/invoices/owners/orders/0"
 SESSION = 12.0
+"""The shortest session that a machine does not end by standing still. It ends only seconds after `REACTION`."""
 GRACE = 0.7
-"""For tests that wait for the end of a session: the shortest one that a machine does not end by standing still."""
-LONG_SESSION = 30.0
-LONG_GRACE = 4.0
-"""For tests of a holder that reacts: the grace time lasts until a command that stands still has received SIGTERM, and
-without a reaction the claim would end only seconds after `REACTION`."""
+LONG_GRACE = 2.0
+"""For tests of a holder that reacts: a command that stands still gets SIGTERM before SIGKILL."""
 PACE = 0.005
 """The pause between two beats, in seconds."""
-REACTION = 3.5
-"""In seconds of beats: how soon after a fault the command gets SIGTERM, and after its grace time SIGKILL. A holder may
-stand still for a while."""
+REACTION = 1.0
+"""In seconds of beats: how soon after a fault the command gets SIGTERM, and after its grace time SIGKILL."""
 
 STUBBORN = """
 import os, signal, sys, time
@@ -136,12 +133,11 @@ def holding(
     *,
     through: str | None = None,
     program: Sequence[str] = (COMMAND,),
-    session: float = SESSION,
     grace: float = GRACE,
 ) -> Iterator[Holder]:
     """A claim of orders/0 at the address `through`, with a running command. Other clients use `hosts`."""
     beats = tmp_path / "beats"
-    options = ("--session-timeout", str(session), "--grace", str(grace), "--timeout", "15")
+    options = ("--session-timeout", str(SESSION), "--grace", str(grace), "--timeout", "15")
     command = (sys.executable, "-I", "-S", "-c", STUBBORN, str(beats), str(PACE))
     address = {"ZKGROUPS_ZOOKEEPER": through or hosts}
     arguments = ("claim", "invoices", "orders", "0", *options, "--", *command)

@@ -21,13 +21,12 @@ from tests.testing.waiting import eventually, is_alive
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
 from zkgroups.testing import TcpProxy
 
-from .holding import LONG_GRACE, LONG_SESSION, SESSION, Holder, holding, same_chroot
+from .holding import LONG_GRACE, SESSION, Holder, holding, same_chroot
 from .running import COMMAND, TIMEOUT, environment, interrupt, run, started
 
 pytestmark = pytest.mark.zookeeper
 
 AT = TopicPartition("orders", 0)
-LONG: dict[str, Any] = {"session": LONG_SESSION, "grace": LONG_GRACE}
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def invoices(registry: Registry) -> Consumergroup:
 
 def expire(hosts: str, session_id: int) -> None:
     """Expire a session at the server by closing it from another connection. The password follows from the id."""
-    thief = KazooClient(hosts, client_id=(session_id, password(session_id)), timeout=LONG_SESSION)
+    thief = KazooClient(hosts, client_id=(session_id, password(session_id)), timeout=SESSION)
     thief.start()
     assert thief.client_id[0] == session_id
     thief.stop()
@@ -62,7 +61,7 @@ def password(session_id: int) -> bytes:
 def test_when_the_session_expires_the_command_ends_within_the_grace_time(
     zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
 ) -> None:
-    with holding(kazoo, zookeeper_hosts, tmp_path, **LONG) as holder:
+    with holding(kazoo, zookeeper_hosts, tmp_path, grace=LONG_GRACE) as holder:
         expire(zookeeper_hosts, holder.session_id)
         gone = holder.wait_gone()
         done = holder.ended()
@@ -78,7 +77,9 @@ def test_when_the_connection_is_cut_the_command_ends_within_the_grace_time_and_b
 ) -> None:
     with (
         TcpProxy(zookeeper.address) as proxy,
-        holding(kazoo, zookeeper_hosts, tmp_path, through=same_chroot(proxy, zookeeper_hosts), **LONG) as holder,
+        holding(
+            kazoo, zookeeper_hosts, tmp_path, through=same_chroot(proxy, zookeeper_hosts), grace=LONG_GRACE
+        ) as holder,
     ):
         cut = time.time()
         proxy.cut()
@@ -96,7 +97,7 @@ def test_when_the_server_is_gone_the_command_ends_within_the_grace_time(tmp_path
         registry.group("invoices").create()
         if fault != "killed":
             server.back_up()
-        with lasting_client(server.address) as eye, holding(eye, server.address, tmp_path, **LONG) as holder:
+        with lasting_client(server.address) as eye, holding(eye, server.address, tmp_path, grace=LONG_GRACE) as holder:
             gone = time.time()
             server.server.kill()
             if fault != "killed":
@@ -113,7 +114,7 @@ def test_when_the_server_is_gone_the_command_ends_within_the_grace_time(tmp_path
 def test_when_the_partition_is_taken_away_the_command_ends_within_the_grace_time(
     zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
 ) -> None:
-    with holding(kazoo, zookeeper_hosts, tmp_path, **LONG) as holder:
+    with holding(kazoo, zookeeper_hosts, tmp_path, grace=LONG_GRACE) as holder:
         owner = invoices.owner(AT)
         assert isinstance(owner, Owner)
         invoices.release(AT, expected_owner=owner.id)
@@ -127,7 +128,7 @@ def test_when_the_partition_is_taken_away_the_command_ends_within_the_grace_time
 def test_sigterm_ends_the_command_before_the_claim(
     zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
 ) -> None:
-    with holding(kazoo, zookeeper_hosts, tmp_path, **LONG) as holder:
+    with holding(kazoo, zookeeper_hosts, tmp_path, grace=LONG_GRACE) as holder:
         terminated = time.time()
         holder.process.terminate()
         # Of two concurrent signals, Python may handle the second one first.
@@ -188,7 +189,7 @@ def test_the_command_has_ended_before_the_session_and_a_second_claimer_gets_the_
 def test_when_the_holder_is_killed_the_command_ends_within_the_grace_time(
     zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
 ) -> None:
-    with holding(kazoo, zookeeper_hosts, tmp_path, **LONG) as holder:
+    with holding(kazoo, zookeeper_hosts, tmp_path, grace=LONG_GRACE) as holder:
         killed = time.time()
         holder.process.kill()
         assert eventually(lambda: not holder.alive())
