@@ -25,7 +25,7 @@ def through_restarts(hosts: str) -> str:
 @contextmanager
 def lasting_client(hosts: str, **options: Any) -> Iterator[Any]:
     """A temporary client. Its session ends with the block, if the server is still running."""
-    client = KazooClient(through_restarts(hosts), **{"timeout": 40.0} | options)
+    client = KazooClient(through_restarts(hosts), **{"timeout": 60.0} | options)
     client.start()
     try:
         yield client
