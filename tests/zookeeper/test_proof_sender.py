@@ -147,7 +147,7 @@ def test_servers_that_answer_later_than_a_proof_should_still_answer(
 ) -> None:
     """If the connection were closed each time, no commit would ever be answered.
 
-    A machine that stands still ends a session of two seconds, but not each of them.
+    A machine that stands still again and again ends a session of six seconds, but not each of them.
     """
     for _ in range(5):
         with suppress(SessionLostError, NotRegisteredError):
@@ -160,14 +160,14 @@ def late_answers_are_awaited(zookeeper: Any, zookeeper_hosts: str, connect: Conn
     with ExitStack() as stack:
         proxies = [stack.enter_context(TcpProxy(zookeeper.address)) for _ in range(addresses)]
         hosts = ",".join(proxy.address for proxy in proxies)
-        registry = connect(f"{hosts}/{zookeeper_hosts.partition('/')[2]}", session_timeout=2.0, timeout=30.0)
+        registry = connect(f"{hosts}/{zookeeper_hosts.partition('/')[2]}", session_timeout=6.0, timeout=60.0)
         me = registry.group(uuid4().hex).instance("me")
         me.register(["orders"])
         claim, session = me.claim(P0), registry.session_id
         claim.commit(0)
         connections = sum(proxy.connections for proxy in proxies)
         for proxy in proxies:
-            proxy.delay(0.9, direction="replies")
+            proxy.delay(2.7, direction="replies")
         for offset in range(1, 4):
             claim.commit(offset)
         assert sum(proxy.connections for proxy in proxies) <= connections + 3
@@ -223,14 +223,16 @@ class SlowLink:
 def test_a_server_whose_answers_arrive_slowly_is_not_left_for_another(
     zookeeper: Any, zookeeper_hosts: str, connect: Connect, raw: Any
 ) -> None:
-    raw.create("/large", bytes(400_000))
-    with closing(SlowLink(zookeeper.address, 80_000)) as link:
-        registry = connect(f"{link.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=10.0)
+    """The answer takes longer than a proof may take, and less than kazoo waits for it."""
+    raw.create("/large", bytes(720_000))
+    with closing(SlowLink(zookeeper.address, 80_000)) as one, closing(SlowLink(zookeeper.address, 80_000)) as other:
+        hosts = f"{one.address},{other.address}/{zookeeper_hosts.partition('/')[2]}"
+        registry = connect(hosts, session_timeout=20.0)
         me = registry.group("billing").instance("me")
         me.register(["orders"])
-        found = registry._context.session.get("/large", deadline=Deadline(30))
+        found = registry._context.session.get("/large", deadline=Deadline(60))
         assert found is not None
-        assert (len(found.data), link.connections) == (400_000, 1)
+        assert (len(found.data), one.connections + other.connections) == (720_000, 1)
 
 
 def test_registering_after_a_pause_may_wait_longer_than_the_timeout_and_sends_few_proofs(
