@@ -40,7 +40,7 @@ class Follower:
 
     def look(self, zookeeper: str, *, fail: bool = False, **options: Any) -> Commits:
         """Return the commits since the last call; the callback may fail after reading."""
-        given = {"zookeeper": zookeeper, "parallelism": "2", "timeout": "5"} | options
+        given = {"zookeeper": zookeeper, "parallelism": "2", "timeout": "20"} | options
         stream = self._spark.readStream.format("zkgroups").options(**given).load()
         found: Commits = {}
 

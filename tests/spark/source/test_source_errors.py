@@ -159,10 +159,10 @@ def test_another_schema_is_refused_and_the_table_s_own_is_accepted(
 def test_a_server_lost_before_the_tasks_start_is_named(
     read: Read, spark: SparkSession, proxy: TcpProxy, zookeeper_hosts: str, some: None
 ) -> None:
-    rows = read(zookeeper=through(proxy, zookeeper_hosts), timeout=2)
+    rows = read(zookeeper=through(proxy, zookeeper_hosts), timeout=5)
     planned(rows)
     proxy.refuse()
-    with pytest.raises(NotConnectedError, match=r"^could not connect to .* within 2 s") as caught, translated("it"):
+    with pytest.raises(NotConnectedError, match=r"^could not connect to .* within 5 s") as caught, translated("it"):
         rows.collect()
     assert isinstance(caught.value.__cause__, PythonException)
 

@@ -56,7 +56,7 @@ def test_secrets_appear_in_no_plan_log_or_error(
     zookeeper_hosts: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    rows = read(digestUser="ops", passwordFile=password_file, zookeeper=through(proxy, zookeeper_hosts), timeout=2)
+    rows = read(digestUser="ops", passwordFile=password_file, zookeeper=through(proxy, zookeeper_hosts), timeout=5)
     start = spark_log.stat().st_size
     spark.sparkContext.setLogLevel("DEBUG")
     try:
