@@ -32,8 +32,8 @@ SESSION = 4.0
 """The session of a process that is killed: others wait for its end."""
 
 QUICK = {"fetch.wait.max.ms": 20, "log_level": 0}
-QUICK_NATIVE = {"session.timeout.ms": 6000}
-"""The shortest session that brokers allow."""
+QUICK_NATIVE = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+"""The shortest session that brokers allow. A machine that stands still for seconds must not end it."""
 
 
 def at_of(message: Message) -> TopicPartition:

@@ -141,10 +141,14 @@ def test_copies_that_differ_are_reported_once_and_those_behind_are_written(
     assert heard.differences == [f"{texts}; reading those of ZooKeeper"]
 
 
-def test_a_partition_that_was_lost_is_copied_no_more(copy: BrokerCopy, brokers: Brokers, claims: Claims) -> None:
+def test_a_partition_that_was_lost_is_copied_no_more(
+    copy: BrokerCopy, brokers: Brokers, claims: Claims, heard: Heard
+) -> None:
     brokers.error = NotConnectedError("down")
     copy.put({P0: 7, P1: 9}, [])
     claims.lose(P0)
+    before = len(heard.errors)
+    assert eventually(lambda: len(heard.errors) > before + 1)  # an attempt has begun since
     brokers.error = None
     assert eventually(lambda: brokers.written)
     assert brokers.written == [{P1: 9}]
@@ -187,7 +191,7 @@ def test_a_release_does_not_wait_for_brokers_that_do_not_answer(
     copy.settle(frozenset({P0}))
     assert uptime() - before < brokers.timeout / 2
     brokers.error = None
-    assert eventually(lambda: brokers.written)
+    assert eventually(lambda: heard.recovered)
     assert (brokers.written, heard.recovered) == ([{P1: 9}], 1)
 
 

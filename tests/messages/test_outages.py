@@ -40,10 +40,10 @@ def test_while_brokers_are_down_the_consumer_reports_it_and_its_client_only_logs
     group.offsets.set(topic.ats[0], 0)  # the other partitions ask for their log ends, with another client
     events: list[MemberEvent] = []
     with Consumer(group, [topic.name], kafka=AWAY, on_event=events.append) as consumer:
+        poll_until(consumer, lambda: consumer.stats().partitions.keys() == {*topic.ats})
         poll_until(consumer, lambda: len(lines(caplog, "zkgroups.librdkafka")) > MANY)
-        errors = consumer.stats().partitions
         poll_until(consumer, lambda: isinstance(consumer.stats().partitions[topic.ats[1]].error, FetchFailedError))
-    assert errors.keys() == {*topic.ats}
+        poll_until(consumer, lambda: [event for event in events if event.detail.endswith("2/2 brokers are down")])
     assert {record.levelno for record in lines(caplog, "zkgroups.librdkafka")} == {logging.DEBUG}
     warned = [record.getMessage() for record in lines(caplog, "zkgroups.member") if record.levelno == logging.WARNING]
     assert len([text for text in warned if "could not reach the brokers" in text]) in (1, 2)

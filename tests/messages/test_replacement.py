@@ -13,7 +13,7 @@ from confluent_kafka import Message
 
 from tests.consumer.scala import ScalaConsumer
 from tests.testing.waiting import eventually
-from zkgroups import Consumergroup, TopicPartition
+from zkgroups import Consumergroup, Owner, TopicPartition
 from zkgroups.migration.live_move import MoveOutcome, Side
 from zkgroups.testing import KafkaBroker
 
@@ -51,6 +51,13 @@ def read_by(scala: list[ScalaConsumer], ours: list[Loop]) -> Counter[str]:
     return sum((each.texts for each in ours), theirs)
 
 
+def has_settled(group: Consumergroup, members: int) -> bool:
+    """Whether so many members are registered, and the first of them own a partition each."""
+    ids = sorted(each.id for each in group.instances())
+    owners = [owner.instance(ids) for owner in group.owners() if isinstance(owner, Owner)]
+    return len(ids) == members and sorted(map(str, owners)) == ids[:MEMBERS]
+
+
 def replaced(
     scala: list[ScalaConsumer], make: Callable[[int], Loop], group: Consumergroup
 ) -> tuple[list[Loop], Counter[str]]:
@@ -59,10 +66,10 @@ def replaced(
     theirs: Counter[str] = Counter()
     for number, old in enumerate(scala):
         ours.append(make(number))
-        assert eventually(lambda: len(group.instances()) == MEMBERS + 1, timeout=LONGEST)
+        assert eventually(lambda: has_settled(group, MEMBERS + 1), timeout=LONGEST)
         old.stop()
         theirs.update(message.text for message in old.messages)
-        assert eventually(lambda: len(group.instances()) == MEMBERS, timeout=LONGEST)
+        assert eventually(lambda: has_settled(group, MEMBERS), timeout=LONGEST)
     return ours, theirs
 
 

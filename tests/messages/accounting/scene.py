@@ -25,9 +25,10 @@ from zkgroups.kafka import Brokers
 from zkgroups.migration.live_move import MoveStep
 from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer
 
-from ..looping import ROOT
+from ..looping import QUICK_NATIVE, ROOT
 from ..sides import Side, Sides
 from .ledger import Account, VerifiableProducer
+from .worker import SESSION
 
 LONGEST: Final = 120.0
 PARTITIONS: Final = 4
@@ -112,7 +113,7 @@ class Scene:
         id = f"w{next(self._numbers)}"
         arguments = {
             "zookeeper": through_restarts(self._broker.zookeeper),
-            "kafka": {"bootstrap.servers": self._broker.address, "session.timeout.ms": 6000, "log_level": 0},
+            "kafka": {"bootstrap.servers": self._broker.address, "log_level": 0, **QUICK_NATIVE},
             "group": self._name,
             "topic": self._name,
             "id": id,
@@ -144,7 +145,7 @@ class Scene:
     def _suspend(self) -> None:
         _id, worker = self._any()
         worker.suspend()
-        time.sleep(9.0)  # longer than both sessions: others take its partitions
+        time.sleep(SESSION + 5.0)  # longer than both sessions: others take its partitions
         worker.resume()
 
     def _expire(self) -> None:
@@ -175,7 +176,7 @@ class Scene:
 
     def _freeze_zookeeper(self) -> None:
         self._zookeeper.suspend()
-        time.sleep(3.0)  # the claims end by the clocks of the workers
+        time.sleep(0.8 * SESSION)  # the claims end by the clocks of the workers
         self._zookeeper.resume()
 
     # Moves

@@ -25,6 +25,8 @@ from zkgroups.testing import expire_session
 from .ledger import WINDOW
 
 LONGEST_HANDLING: Final = 0.004
+SESSION: Final = 10.0
+"""In seconds. Others wait for the end of a worker that is killed; a machine that stands still must not end one."""
 
 
 def main(zookeeper: str, kafka: dict[str, Any], group: str, topic: str, id: str, log: str, order: str) -> None:
@@ -35,8 +37,9 @@ def main(zookeeper: str, kafka: dict[str, Any], group: str, topic: str, id: str,
         key = (message.key() or b"").decode()
         os.write(lines, f"{message.partition()} {message.offset()} {key} {id} {time.monotonic():.3f}\n".encode())
 
-    with Registry.connect(zookeeper, session_timeout=4.0, timeout=30.0) as registry:
-        consumer = Consumer(registry.group(group), [topic], kafka=kafka, id=id, auto_commit_every=0.2, join_backoff=0.2)
+    with Registry.connect(zookeeper, session_timeout=SESSION, timeout=30.0) as registry:
+        options: dict[str, Any] = {"auto_commit_every": 0.2, "join_backoff": 0.2, "release_timeout": 10.0}
+        consumer = Consumer(registry.group(group), [topic], kafka=kafka, id=id, **options)
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
         signal.signal(
             signal.SIGUSR1, lambda *_: threading.Thread(target=expire_session, args=[registry.client]).start()

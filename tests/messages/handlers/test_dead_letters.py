@@ -65,6 +65,7 @@ def test_while_brokers_are_down_each_kind_of_error_is_one_warning_and_the_client
     try:
         writer.write(letter(ValueError()), lambda _error: None)
         assert eventually(lambda: len([1 for each in caplog.records if each.name == "zkgroups.librdkafka"]) > 10)
+        assert eventually(lambda: any(each.levelno > logging.DEBUG for each in caplog.records))
     finally:
         writer.close()
     warned = [each.getMessage() for each in caplog.records if each.levelno > logging.DEBUG]

@@ -279,12 +279,12 @@ def test_a_handler_that_takes_longer_than_the_session_timeout_keeps_its_partitio
 
     topic.send(b"an order")
     topic.flush()
-    with Registry.connect(legacy_kafka.zookeeper, session_timeout=6.0) as registry, blocked.ended():
+    with Registry.connect(legacy_kafka.zookeeper, session_timeout=10.0) as registry, blocked.ended():
         consumer = topic.consumer(registry.group(topic.group.name), on_event=tell)
         with running(consumer, blocked):
             wait_until(lambda: blocked.begun == 1)
             owner = topic.group.owner(TopicPartition(topic.name, 0))
-            time.sleep(8)  # longer than the session: the time itself is tested
+            time.sleep(12)  # longer than the session: the time itself is tested
             assert topic.group.owner(TopicPartition(topic.name, 0)) == owner
             blocked.let_return()
             wait_until(topic.is_finished)
