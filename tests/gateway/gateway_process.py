@@ -11,8 +11,8 @@ from tests.cli.running import TIMEOUT, started
 from tests.testing.waiting import eventually, stands_still
 from zkgroups.testing import KafkaBroker, ports
 
-SESSION = 6
-"""In seconds. The fixture's broker grants it."""
+SESSION = 10
+"""In seconds. Others wait for the end of a gateway that is killed; a machine that stands still must not end one."""
 
 
 class GatewayProcess:

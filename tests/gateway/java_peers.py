@@ -83,6 +83,6 @@ def consumer_groups(release: str, bootstrap: str, *arguments: str) -> str:
         jars += fetch(*(f"{name}:{release}" for name in more), dependencies=False)
         main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     java = [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", os.pathsep.join(map(str, jars))]
-    command = [*java, main, "--bootstrap-server", bootstrap, *arguments]
+    command = [*java, main, "--bootstrap-server", bootstrap, "--timeout", "60000", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST)
     return done.stdout + done.stderr

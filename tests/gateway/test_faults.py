@@ -74,7 +74,9 @@ def test_a_rebalance_works_after_the_broker_has_closed_all_idle_connections() ->
             with member(gateway.bootstrap, "g", topic) as second:
                 assert settled(first, second, shares={3})
                 broker.write(topic, 0, 2)
-                assert eventually(lambda: first.poll() or second.poll() or len(first.read + second.read) == 2)
+                assert eventually(
+                    lambda: first.poll() or second.poll() or len(first.read + second.read) == 2, timeout=LONGEST
+                )
         assert first.errors + second.errors == []
 
 

@@ -181,6 +181,8 @@ def test_java_members_are_moved_to_the_brokers_and_back(
     with JavaConsumer(legacy_kafka.release, both, topic, topic) as one:
         for number, to in enumerate(("kafka", "zookeeper"), 1):
             assert eventually(lambda count=20 * number: len(set(one.read)) == count, timeout=LONGEST), one.lines()
+            here = dict.fromkeys(range(2), 10 * number)  # it commits what it has read
+            assert eventually(lambda here=here: here in (sides.zookeeper, sides.kafka), timeout=LONGEST), one.lines()
             assert sides.move(to) is MoveOutcome.MOVED
             for partition in range(2):
                 legacy_kafka.write(topic, partition, 10)

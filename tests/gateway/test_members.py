@@ -26,6 +26,9 @@ from .served import Served
 
 pytestmark = pytest.mark.zookeeper
 
+DELAY = 15.0
+"""In seconds: longer than a slow machine needs until all members have joined. The clock of the test jumps over it."""
+
 
 def test_a_member_is_registered_and_owns_its_partitions(group: Consumergroup, join: Join, served: Served) -> None:
     member = join(client_id="my/app")
@@ -90,11 +93,11 @@ def test_members_that_join_together_are_registered_in_one_transaction(
     registry: Registry, serve: Serve, join: Join
 ) -> None:
     """Otherwise, each Scala member would rebalance once for each of them."""
-    served = serve(config={"initial_rebalance_delay": 5.0})
+    served = serve(config={"initial_rebalance_delay": DELAY})
     members = [join(served=served, client_id=name) for name in "abc"]
     assert eventually(lambda: len(served.describe("billing").members) == 3)
     for _ in range(2):  # the first delay is extended, because members have come meanwhile
-        served.pass_time(5.0)
+        served.pass_time(DELAY)
         served.describe("billing")
     assert eventually(lambda: all(len(member.assigned) == 2 for member in members))
     created = {registry.client.exists(f"/consumers/billing/ids/{member.member_id}").czxid for member in members}

