@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kazoo.client import KazooClient
-
+from tests.lasting import lasting_client
 from tests.testing.waiting import eventually
 from zkgroups.testing import maven, ports
 from zkgroups.testing.child_process import ChildProcess
@@ -29,6 +28,7 @@ def old_broker(release: str, zookeeper: str, folder: Path) -> Iterator[str]:
         "host.name": ports.HOST,
         "port": str(port.number),
         "zookeeper.connect": zookeeper,
+        "zookeeper.session.timeout.ms": "30000",
         "log.dirs": str(folder / "data"),
         "auto.create.topics.enable": "false",
         "log.cleaner.dedupe.buffer.size": "2097152",
@@ -36,11 +36,12 @@ def old_broker(release: str, zookeeper: str, folder: Path) -> Iterator[str]:
     }
     (folder / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     java = [str(find_java()), *_JVM, "-cp", os.pathsep.join(map(str, jars))]
-    client = KazooClient(zookeeper)
-    client.start(timeout=60)
     command = [*java, "kafka.Kafka", str(folder / "server.properties")]
     try:
-        with ChildProcess(command, log=folder / "server.log", scratch=folder / "data") as process:
+        with (
+            lasting_client(zookeeper) as client,
+            ChildProcess(command, log=folder / "server.log", scratch=folder / "data") as process,
+        ):
             assert eventually(lambda: client.exists("/brokers/ids/1"), timeout=_LONGEST), process.tail()
             topic = json.dumps({"version": 1, "partitions": {"0": [1], "1": [1]}}).encode()
             client.create("/brokers/topics/orders", topic, makepath=True)
@@ -48,8 +49,6 @@ def old_broker(release: str, zookeeper: str, folder: Path) -> Iterator[str]:
             _write(address, release)
             yield address
     finally:
-        client.stop()
-        client.close()
         port.release()
 
 

@@ -76,8 +76,8 @@ def test_unreachable_brokers_are_an_error_in_time_and_nothing_is_printed(
 
     def call(name: str) -> None:
         with (
-            Brokers.connect(address, timeout=1.5) as brokers,
-            pytest.raises(NotConnectedError, match=rf"no broker at {address} answered within 1\.5 s: .*{reason}"),
+            Brokers.connect(address, timeout=5) as brokers,
+            pytest.raises(NotConnectedError, match=rf"no broker at {address} answered within 5 s: .*{reason}"),
         ):
             CALLS[name](brokers)
 

@@ -191,7 +191,7 @@ def test_a_topic_that_was_just_created_is_waited_for(brokers: Brokers, writer: W
     """A broker lists it before it serves it. All of its partitions are returned."""
     name = f"fresh-{time.monotonic_ns()}"
     writer.create_topic(name, [[1]] * 500)
-    assert eventually(lambda: len(brokers.partitions([name]).get(name, ())) == 500)
+    assert eventually(lambda: len(brokers.partitions([name]).get(name, ())) == 500, timeout=120)
     wanted = [TopicPartition(name, number) for number in range(500)]
 
     assert set(brokers.ranges(wanted).values()) == {OffsetRange(0, 0)}

@@ -86,7 +86,7 @@ def pair(request: pytest.FixtureRequest, zookeeper: Server) -> Iterator[Pair]:
 
             def move(*brokers: int) -> None:
                 plan = [{"topic": OFFSETS, "partition": number, "replicas": brokers} for number in range(4)]
-                assert eventually(lambda: not client.exists("/admin/reassign_partitions"))
+                assert eventually(lambda: not client.exists("/admin/reassign_partitions"), timeout=LONGEST)
                 client.create("/admin/reassign_partitions", json.dumps({"version": 1, "partitions": plan}).encode())
 
         first.create_topic("orders")

@@ -232,7 +232,7 @@ def test_the_error_about_brokers_that_do_not_answer_has_the_reason_of_each() -> 
             async with Cluster(f"{HOST}:{dead.port},{hung.address}") as cluster:
                 for _ in range(2):
                     with pytest.raises(NotSentError, match=reasons):
-                        await cluster.metadata([], timeout=1)
+                        await cluster.metadata([], timeout=4)
 
     run(use())
 
