@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ from zkgroups.deadline import Deadline, uptime
 from zkgroups.exceptions import NotRegisteredError, SessionLostError
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.session.proof_request import is_proof
+from zkgroups.zookeeper.session.proof_sender import _LookLimit
 
 from .conftest import LONG_SESSION, Connect
 
@@ -280,3 +282,23 @@ def test_an_answer_without_a_session_is_not_a_proof() -> None:
     assert not is_proof(answer(0, SessionExpiredError.code, -2), 0)
     assert not is_proof(answer(), 0)
     assert not is_proof(b"", 0)
+
+
+@pytest.mark.parametrize(("hosts", "first"), [(["a", "b"], 5), (["a", "a"], 8)])
+def test_the_limit_of_looks_doubles_with_each_closed_connection_and_shrinks_with_each_quick_answer(
+    hosts: list[str], first: int
+) -> None:
+    limit = _LookLimit(SimpleNamespace(hosts=hosts))
+    assert limit.current == first
+    limit.double()
+    assert limit.current == 2 * first
+    limit.shrink(looks=5)  # that was not quick
+    assert limit.current == 2 * first
+    limit.shrink(looks=4)
+    assert limit.current == 2 * first - 1
+    for _ in range(10):
+        limit.shrink(looks=0)
+    assert limit.current == first
+    for _ in range(4):
+        limit.double()
+    assert limit.current == 20
