@@ -92,8 +92,9 @@ def test_a_group_without_offsets_or_directories_is_deleted(registry: Registry, r
     raw.create(GROUP, makepath=True)
     prune(registry.group("billing"), [])
     assert registry.groups() == []
-    with pytest.raises(GroupNotFoundError):
-        prune(registry.group("billing"), [])
+    for unused_for in (0.0, 60.0):
+        with pytest.raises(GroupNotFoundError):
+            registry.group("billing").prune([], unused_for=unused_for)
 
 
 @pytest.mark.parametrize(
