@@ -70,6 +70,20 @@ def test_a_dry_run_reads_once_and_changes_nothing(
     assert [numbers(brokers, name) for name in names] == [{}] * 3
 
 
+def test_a_dry_run_back_tells_how_far_zookeeper_is_behind_and_changes_nothing(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    at, same, name = topic[0], topic[1], f"of {topic[0].topic}"
+    registry.group(name).offsets.set_many({at: 5, same: 8})
+    rows = plan_of(registry, brokers, {name: name})
+    commit(brokers, name, {at: 8, same: 8})
+    mark_as_moved(registry, name)
+    running = run(rows, execute=False, to_zookeeper=True)
+    assert running.end()[name].behind == 3
+    assert [(told.behind, told.written) for told in running.passes] == [(3, 1)]
+    assert offsets_of(registry, name) == {at: 5, same: 8}
+
+
 def test_marks_of_other_plans_and_obstacles_in_the_plan_are_reported(
     registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
 ) -> None:
