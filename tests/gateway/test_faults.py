@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
@@ -15,7 +16,7 @@ from zkgroups.kafka.wire.address import addresses
 from zkgroups.testing import KafkaBroker
 from zkgroups.testing.kafka_client import silent_logger
 
-from .running import LONGEST, RawClient, reserved, running
+from .running import LONGEST, QUICK, RawClient, reserved, running
 from .test_librdkafka import Member, describe, member, offsets, settled
 
 IDLE = Limits(idle_timeout=0.5)
@@ -49,7 +50,12 @@ def test_a_client_that_has_logged_in_must_do_so_again_after_that(kafka_broker: K
 
 
 def test_an_idle_client_is_disconnected_unless_it_waits_for_an_answer(kafka_broker: KafkaBroker) -> None:
-    with running(kafka_broker.address, limits=IDLE) as gateway, gateway.connect() as idle, gateway.connect() as busy:
+    slow = replace(QUICK, initial_rebalance_delay=6 * IDLE.idle_timeout)
+    with (
+        running(kafka_broker.address, limits=IDLE, config=slow) as gateway,
+        gateway.connect() as idle,
+        gateway.connect() as busy,
+    ):
         busy.send(codec.JoinGroupRequest(**slow_join()), 2)
         assert idle.ended
         assert busy.answer(codec.JOIN_GROUP, 2).error_code == 0
