@@ -19,19 +19,14 @@ from zkgroups.core.rebalance.members import Assignment, Members, Stream
 from zkgroups.core.znodes.states import InstanceState
 from zkgroups.exceptions import (
     AlreadyRegisteredError,
-    GenerationEndedError,
     InvalidOptionError,
     NoPermissionError,
-    NotClaimedError,
     NotConnectedError,
     OffsetWouldGoBackError,
-    UnavailableError,
 )
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.member_instance import MemberInstance
-from zkgroups.zookeeper.requests.transaction import Create, Delete
 from zkgroups.zookeeper.session.registry_context import context_of
-from zkgroups.zookeeper.session.session import Session
 
 from .conftest import LONGEST, Run, Running, ats, plant_topic
 
@@ -48,52 +43,6 @@ ODD: dict[str, Any] = {}
 def odd(members: Members) -> Assignment:
     """Assign everything to a stream with an invalid number."""
     return {at: Stream("a", ODD["number"]) for topic in members.topics for at in members.in_order(topic)}
-
-
-MAY_PLAN = threading.Event()
-
-
-def gated(members: Members) -> Assignment:
-    """Assign the last partition to "z", all others to "m"."""
-    MAY_PLAN.wait(60)
-    second = "z" if "z" in members.streams else "m"
-    return {at: Stream(second if at == P1 else "m", 0) for at in members.in_order("orders")}
-
-
-def committed(running: Running, at: TopicPartition, offset: int) -> bool:
-    """Try to commit in the latest generation."""
-    try:
-        running.generations[-1].commit({at: offset})
-    except (GenerationEndedError, NotClaimedError, UnavailableError):
-        return False
-    return True
-
-
-def lose_the_reply(
-    monkeypatch: pytest.MonkeyPatch, registry: Registry, proxy: TcpProxy, kind: type[Create | Delete], path: str
-) -> threading.Event:
-    """Drop the reply to the next request of this registry that creates or deletes a node, and all after it. The
-    returned event is set before the request is sent."""
-    transact, lost = Session.transact, threading.Event()
-
-    def transact_and_lose(session: Session, operations: Any, **options: Any) -> Any:
-        is_meant = any(isinstance(each, kind) and each.path == path for each in operations)
-        if session is context_of(registry).session and is_meant and not lost.is_set():
-            proxy.drop(direction="replies")
-            lost.set()
-        return transact(session, operations, **options)
-
-    monkeypatch.setattr(Session, "transact", transact_and_lose)
-    return lost
-
-
-def outcome_is_unknown(running: Running) -> bool:
-    """The connection was lost, or the request has timed out before."""
-    return any("not restored in time" in told or "no reply to" in told for told in details(running))
-
-
-def details(running: Running) -> list[str]:
-    return [event.detail for event in running.events]
 
 
 def leaving(_members: Members) -> Assignment:
@@ -226,103 +175,6 @@ def test_a_partition_whose_owner_node_was_overwritten_is_lost_and_claimed_again(
     a.until_holding(orders)
     assert registry.client.get(path)[0] == b"a-0"
     a.generations[-1].commit({P0: 5})
-
-
-def test_a_claim_with_an_unknown_outcome_is_released_if_the_plan_has_changed_since(
-    run: Run,
-    connect: Connect,
-    registry: Registry,
-    zookeeper: Any,
-    zookeeper_hosts: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client, owners = registry.client, "/consumers/billing/owners/orders"
-    plant_topic(client, "orders", 0)
-    with TcpProxy(zookeeper.address) as proxy:
-        far = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=20.0)
-        a = run(on=far.group("billing"), id="a").until_holding()
-        client.ensure_path(owners)
-        claimed = threading.Event()
-        client.get_children(owners, watch=lambda _event: claimed.set())
-        lost = lose_the_reply(monkeypatch, far, proxy, Create, f"{owners}/1")
-        plant_topic(client, "orders", 2)
-        assert claimed.wait(40)
-        assert lost.is_set()
-        proxy.refuse()
-        proxy.cut()
-        b = run(id="b")
-        a.until(lambda: outcome_is_unknown(a), "the unknown outcome")
-        proxy.heal()
-        proxy.accept()
-        a.until_holding(P0)
-        b.until_holding(P1)
-        a.close()
-
-
-def test_a_member_does_not_work_on_a_partition_whose_release_had_an_unknown_outcome_while_it_waits_for_a_plan(
-    run: Run,
-    connect: Connect,
-    registry: Registry,
-    zookeeper: Any,
-    zookeeper_hosts: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client, owned = registry.client, "/consumers/billing/owners/orders/1"
-    plant_topic(client, "orders", 2)
-    options: dict[str, Any] = {"assignors": [gated], "rebalance_timeout": 300.0, "reconcile_every": 300.0}
-    MAY_PLAN.set()
-    with TcpProxy(zookeeper.address) as proxy:
-        far = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=30.0)
-        m = run(on=far.group("billing"), id="m", **options)
-        m.until(lambda: client.exists("/consumers/billing/ids/m"), "its registration")
-        run(id="a", **options)  # the planner
-        m.until_holding(P0, P1)
-        released = threading.Event()
-        client.exists(owned, watch=lambda _event: released.set())
-        lost = lose_the_reply(monkeypatch, far, proxy, Delete, owned)
-        z = run(id="z", **options)
-        assert released.wait(40)
-        assert lost.is_set()
-        proxy.refuse()
-        proxy.cut()
-        z.until_holding(P1)
-        m.until(lambda: outcome_is_unknown(m), "the unknown outcome")
-        MAY_PLAN.clear()
-        run(id="w", **options)
-        m.until(lambda: client.exists("/consumers/billing/ids/w"), "the next rebalance")
-        count = len(m.generations)
-        proxy.heal()
-        proxy.accept()
-        m.until(lambda: len(m.generations) > count, "a generation")
-        MAY_PLAN.set()
-        m.until_holding(P0)
-    assert [set(generation.partitions) for generation in m.generations[count:]] == [{P0}]
-    assert z.generations[-1].active
-
-
-def test_a_registration_that_was_deleted_and_recreated_with_an_unknown_outcome_is_used(
-    run: Run,
-    connect: Connect,
-    registry: Registry,
-    orders: Partitions,
-    zookeeper: Any,
-    zookeeper_hosts: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client, path = registry.client, "/consumers/billing/ids/a"
-    with TcpProxy(zookeeper.address) as proxy:
-        far = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=20.0)
-        a = run(on=far.group("billing"), id="a").until_holding(orders)
-        lost = lose_the_reply(monkeypatch, far, proxy, Create, path)
-        client.delete(path)
-        a.until(lambda: lost.is_set() and client.exists(path), "the registration")
-        proxy.refuse()
-        proxy.cut()
-        a.until(lambda: outcome_is_unknown(a), "the unknown outcome")
-        proxy.heal()
-        proxy.accept()
-        a.until(lambda: committed(a, P0, 5), "a commit")
-        a.close()
 
 
 def test_a_member_whose_id_another_session_registers_releases_everything_and_returns_after_it(
