@@ -236,6 +236,7 @@ async def test_positions_seeks_and_pauses_take_effect_at_once(consumer: Any, top
         reading.seek(at, 7)
         reading.seek(topic.ats[0], 5)
         assert [(at_of(each), each.offset()) for each in await receive(reading, 3)] == [(at, 7), (at, 8), (at, 9)]
+        assert reading.lag(at) == 0
         assert await reading.poll(0.05) is None
         reading.resume(topic.ats[0])
         assert [each.offset() for each in await receive(reading, 5)] == [5, 6, 7, 8, 9]

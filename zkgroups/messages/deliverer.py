@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from ..core.znodes.topic_partition import TopicPartition
+from ..deadline import Deadline
 
 Partitions: TypeAlias = frozenset[TopicPartition]
+
+_SHARE: Final = 0.5
+"""In this part of the time, messages are begun. A message that begins later may not finish in time."""
 
 
 class Deliverer(Protocol):
@@ -19,8 +24,11 @@ class Deliverer(Protocol):
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin no more messages of these partitions. Those under way may still finish."""
 
+    def wind_down(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin only messages of these partitions that come before finished ones. Those are not handled again then."""
+
     def is_busy(self, partitions: Partitions) -> bool:
-        """True while messages of these partitions are under way. Notify `changed` when it becomes False."""
+        """True while messages of these are under way or must still begin. When that ends, notify `changed`."""
 
     def give_up(self, partitions: Partitions) -> None:
         """Wait no longer for messages under way. Cancel what can be cancelled."""
@@ -33,3 +41,22 @@ class Deliverer(Protocol):
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget these partitions. Their messages no longer count."""
+
+
+def wind_down(deliverer: Deliverer, partitions: Partitions, changed: threading.Condition, timeout: float) -> bool:
+    """Let a deliverer finish what it has begun of these partitions. Return False if it was given up after the timeout.
+
+    The caller holds the lock of `changed`.
+    """
+    deadline = Deadline(timeout)
+    deliverer.wind_down(partitions)
+
+    def is_done() -> bool:
+        return not deliverer.is_busy(partitions)
+
+    if not changed.wait_for(is_done, _SHARE * timeout):
+        deliverer.revoke(partitions)
+        if not changed.wait_for(is_done, deadline.remaining):
+            deliverer.give_up(partitions)
+            return False
+    return True

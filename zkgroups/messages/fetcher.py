@@ -65,7 +65,7 @@ class Fetcher:
         self._paused: set[TopicPartition] = set()  # as the client knows them
         self._pauses_changed = False
         self._log_ends: dict[TopicPartition, int] = {}
-        self._look_at = 0.0  # when to note them again
+        self._look_at = 0.0  # when to note them again; at once if a partition begins
         self._reader = 0  # the thread that fetches
         self._lock = threading.RLock()
         self._fetching = threading.RLock()  # held while messages are fetched: the client must not be closed then
@@ -91,6 +91,7 @@ class Fetcher:
             self._assigned |= positions.keys()
             self._places = None
             self._pauses_changed = True
+            self._look_at = 0.0
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop fetching these partitions. Messages that have been fetched before do not come any more."""

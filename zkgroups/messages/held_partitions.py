@@ -44,9 +44,8 @@ class HeldPartitions:
         self.of_generation = held
 
     def revoke(self, partitions: Partitions) -> None:
-        """Note that these partitions are about to be released. Messages under way may still finish."""
+        """Note that these partitions are about to be released."""
         self.gone |= partitions
-        self.deliverer.revoke(partitions)
 
     def lose(self, partitions: Partitions) -> None:
         """Note that these partitions are no longer held."""

@@ -143,6 +143,10 @@ class LoopDelivery:
         self._revoked.update(partitions)
         self._batch.cut, self._total = True, None
 
+    def wind_down(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out no more messages of these partitions. None is finished before earlier ones."""
+        self.revoke(partitions)
+
     def is_busy(self, partitions: Partitions) -> bool:
         """True while the loop has messages of these partitions in hand."""
         batch = self._batch

@@ -30,7 +30,7 @@ from ..exceptions import (
     ZkgroupsException,
 )
 from .client_settings import confluent, fetching_settings
-from .deliverer import Deliverer, Partitions
+from .deliverer import Deliverer, Partitions, wind_down
 from .fetch_errors import ErrorReports, Fetched, place, sorted_out
 from .fetched_partitions import FetchedPartitions
 from .fetcher import Fetcher, Pause
@@ -171,10 +171,8 @@ class Reading:
         with self.changed:
             self._held.revoke(partitions)
             self.is_revoking = True
-            finished = self.changed.wait_for(lambda: not self._held.deliverer.is_busy(partitions), self.release_timeout)
+            finished = wind_down(self._held.deliverer, partitions, self.changed, self.release_timeout)
             self.is_revoking = False
-            if not finished:
-                self._held.deliverer.give_up(partitions)
         if not finished:
             text = "messages of %s did not finish within %g s; their next reader reads them again"
             log.warning(text, ", ".join(map(str, sorted(partitions))), self.release_timeout)

@@ -18,6 +18,7 @@ from ..core.delivery.order import Order
 from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline
 from ..exceptions import HandlerFailedError, InvalidOptionError
+from .deliverer import wind_down
 from .handler_options import DeadLetter, HandlerOptions
 
 if TYPE_CHECKING:
@@ -240,8 +241,14 @@ class Runs:
             self._awaited = True
             self._delivery.revoke(partitions)
 
+    def wind_down(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin only messages of these partitions that come before finished ones."""
+        with self.lock:
+            self._awaited = True
+            self._delivery.wind_down(partitions)
+
     def is_busy(self, partitions: Collection[TopicPartition]) -> bool:
-        """True while messages of these partitions are being handled, or written as dead letters."""
+        """True while messages of these partitions are being handled or written as dead letters, or must still begin."""
         with self.lock:
             return self._delivery.is_busy(partitions)
 
@@ -249,6 +256,7 @@ class Runs:
         """Wait no longer for handlers of these partitions: cancel coroutines. Threads go on, and count for nothing."""
         with self.lock:
             self._given_up.update(partitions)
+            self._delivery.revoke(partitions)
             self.cancel_workers(partitions)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -299,16 +307,14 @@ class Runs:
             raise failure
 
     def drain(self, timeout: float) -> None:
-        """Begin no more messages, and wait for all messages under way."""
+        """Wait for all messages under way. Begin no more messages, but those before finished ones."""
         with self.lock:
-            self.revoke(self._delivery.partitions)
-            held = [at for at in self._delivery.partitions if at not in self._given_up]
-            if not self._wait_for(lambda: not self._delivery.is_busy(held), timeout):
+            held = frozenset(self._delivery.partitions) - self._given_up
+            if not wind_down(self, held, self._changed, timeout):
                 busy = ", ".join(str(at) for at in sorted(held) if self._delivery.is_busy([at]))
                 log.warning(
                     "handlers of %s did not return within %g s; their messages count for nothing", busy, timeout
                 )
-                self.give_up(held)
 
     def close(self) -> None:
         """Begin no more messages, and end the workers."""

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import pytest
 from confluent_kafka import Message
+
+from zkgroups import TopicPartition
+from zkgroups.messages.deliverer import wind_down
 
 from .running import AT, FAILED, LONG, OTHER, Blocking, LateLetters, idle, messages, running, wait_until
 
@@ -107,6 +113,144 @@ def test_a_dead_letter_on_its_way_is_waited_for_before_the_hand_over() -> None:
         letters.confirm()
         assert not runner.runs.is_busy([AT])
         assert runner.runs.positions([AT]) == {AT: 1}
+
+
+def test_messages_before_finished_ones_are_handled_before_their_partition_is_handed_over() -> None:
+    blocked, handled = Blocking(), list[int]()
+
+    def handle(message: Message) -> None:
+        if not message.offset():
+            blocked(message)
+        handled.append(message.offset() or 0)
+
+    with blocked.ended(), running(handle, workers=2, order="key") as runner:
+        runs = runner.runs
+        with runs.lock:
+            for offset, key in enumerate((b"anna", b"anna", b"ben", b"anna")):
+                runs.add(AT, messages(offset, key=key))
+        wait_until(lambda: handled == [2])
+        runs.wind_down([AT])
+        blocked.let_return()
+        with runs.lock:
+            assert runs._changed.wait_for(lambda: not runs.is_busy([AT]), LONG)
+        idle(runner)
+
+        assert handled == [2, 0, 1]
+        assert runs.positions([AT]) == {AT: 3}
+
+
+def test_the_end_also_handles_messages_before_finished_ones() -> None:
+    blocked, handled = Blocking(), list[int]()
+
+    def handle(message: Message) -> None:
+        if not message.offset():
+            threading.Timer(0.05, blocked.let_return).start()
+            blocked(message)
+        handled.append(message.offset() or 0)
+
+    with blocked.ended(), running(handle, workers=2, order="key") as runner:
+        with runner.runs.lock:
+            for offset, key in enumerate((b"anna", b"anna", b"ben", b"anna")):
+                runner.runs.add(AT, messages(offset, key=key))
+        wait_until(lambda: handled == [2])
+        runner.runs.drain(LONG)
+        assert runner.runs.positions([AT]) == {AT: 3}
+    assert handled == [2, 0, 1]
+
+
+class Deliveries:
+    """Is busy until it is asked for this. Notes what it is asked for."""
+
+    def __init__(self, last: str) -> None:
+        self.asked: list[str] = []
+        self._last = last
+
+    def wind_down(self, _partitions: Iterable[TopicPartition]) -> None:
+        self.asked.append("wind down")
+
+    def revoke(self, _partitions: Iterable[TopicPartition]) -> None:
+        self.asked.append("revoke")
+
+    def give_up(self, _partitions: Iterable[TopicPartition]) -> None:
+        self.asked.append("give up")
+
+    def is_busy(self, _partitions: Iterable[TopicPartition]) -> bool:
+        return self._last not in self.asked
+
+
+class Waits(threading.Condition):
+    """Notes how long it is waited for, and does not wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timeouts: list[float] = []
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        self.timeouts.append(timeout or 0.0)
+        return predicate()
+
+
+@pytest.mark.parametrize(
+    ("last", "asked", "waits", "finished"),
+    [
+        ("wind down", ["wind down"], [5], True),
+        ("revoke", ["wind down", "revoke"], [5, 10], True),
+        ("never", ["wind down", "revoke", "give up"], [5, 10], False),
+    ],
+)
+def test_messages_are_begun_in_the_first_half_of_the_time_and_given_up_after_the_second(
+    last: str, asked: list[str], waits: list[int], finished: bool
+) -> None:
+    deliveries: Any = Deliveries(last)
+    changed = Waits()
+    assert wind_down(deliveries, frozenset({AT}), changed, 10.0) is finished
+    assert (deliveries.asked, [round(timeout) for timeout in changed.timeouts]) == (asked, waits)
+
+
+class Gate:
+    """A handler that lets messages finish when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.cancelled: list[int] = []
+        self.open: set[int] = set()
+
+    def __call__(self, message: Message) -> None:
+        self.begun.append(message.offset() or 0)
+        wait_until(lambda: message.offset() in self.open)
+
+    async def waiting(self, message: Message) -> None:
+        self.begun.append(message.offset() or 0)
+        try:
+            while message.offset() not in self.open:
+                await asyncio.sleep(0.001)
+        except asyncio.CancelledError:
+            self.cancelled.append(message.offset() or 0)
+            raise
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_no_more_messages_before_finished_ones_are_begun_when_they_are_given_up(kind: str) -> None:
+    gate = Gate()
+    gate.open.add(3)
+    with running(gate if kind == "function" else gate.waiting, workers=2, order="key") as runner:
+        runs = runner.runs
+        with runs.lock:
+            for offset, key in enumerate((b"anna", b"anna", b"anna", b"ben")):
+                runs.add(AT, messages(offset, key=key))
+        wait_until(lambda: sorted(gate.begun) == [0, 3])
+        wait_until(lambda: runs.stats().handled == 1)
+        runs.wind_down([AT])
+        gate.open.add(0)
+        wait_until(lambda: sorted(gate.begun) == [0, 1, 3])
+        runs.give_up([AT])
+        if kind == "function":
+            gate.open.add(1)
+        wait_until(lambda: not runs.is_busy([AT]))
+        assert gate.cancelled == ([1] if kind == "coroutine" else [])
+        gate.open.update(range(4))
+        idle(runner)
+    assert sorted(gate.begun) == [0, 1, 3]
 
 
 # Coroutines

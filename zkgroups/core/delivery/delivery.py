@@ -18,12 +18,15 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count, repeat
 from operator import itemgetter
-from typing import Generic
+from typing import Final, Generic
 
 from ..znodes.topic_partition import TopicPartition
 from .failure_policy import FailurePolicy, LastResort
 from .lane import Lane, LaneState, M, Run
 from .order import Order
+
+_UNDER_WAY: Final = (LaneState.RUNNING, LaneState.DEAD_LETTER)
+_STOPPED: Final = (LaneState.DELAYED, LaneState.PARKED)
 
 
 @dataclass(slots=True)
@@ -36,8 +39,22 @@ class _Partition(Generic[M]):
     """The offsets since the position, if messages may finish in another order than they arrive."""
     finished: set[int] = field(default_factory=set)
     """Those of `arrived` that are finished."""
-    revoked: bool = False
+    until: int | None = None
+    """None before the partition is revoked. Then only messages before this offset are begun."""
     lanes: dict[Hashable, Lane[M]] = field(default_factory=dict)
+
+    def cancel_runs(self) -> None:
+        for lane in self.lanes.values():
+            if lane.run is not None:
+                lane.run.cancelled = True
+
+    def wind_down(self) -> None:
+        self.cancel_runs()  # first: then no run begins a message that is not seen here
+        lanes = self.lanes.values()
+        running = [lane.run.reached for lane in lanes if lane.run is not None]
+        letters = [lane.first or 0 for lane in lanes if lane.state is LaneState.DEAD_LETTER]
+        stopped = [lane.first or 0 for lane in lanes if lane.state in _STOPPED]
+        self.until = min([max([*self.finished, *running, *letters], default=0), *stopped])
 
 
 class Delivery(Generic[M]):
@@ -79,10 +96,20 @@ class Delivery(Generic[M]):
         """Begin no more messages of these partitions. Those that are being handled may still finish, see `is_busy`."""
         for at in partitions:
             if (partition := self._partitions.get(at)) is not None:
-                partition.revoked = True
-                for lane in partition.lanes.values():
-                    if lane.run is not None:
-                        lane.run.cancelled = True
+                partition.until = 0
+                partition.cancel_runs()
+
+    def wind_down(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin only messages of these partitions that come before one that is finished or being handled.
+
+        Messages may finish in another order than they arrive. One that is finished counts only if all before it are:
+        otherwise it is handled again after the rebalance. A message that fails is not tried again, and no message after
+        it is begun. `revoke` ends this.
+        """
+        for at in partitions:
+            if (partition := self._partitions.get(at)) is not None and partition.until is None:
+                partition.wind_down()
+        self._ready = deque(sorted(self._ready, key=lambda lane: self._partitions[lane.at].until is None))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget these partitions, with their messages."""
@@ -108,9 +135,14 @@ class Delivery(Generic[M]):
         return self._partitions[at].end if at in self._partitions else None
 
     def is_busy(self, partitions: Collection[TopicPartition]) -> bool:
-        """True while messages of these partitions are being handled, or written as dead letters."""
+        """True while messages of these partitions are being handled or written as dead letters, or must still begin."""
         lanes = (lane for at in partitions if at in self._partitions for lane in self._partitions[at].lanes.values())
-        return any(lane.state in (LaneState.RUNNING, LaneState.DEAD_LETTER) for lane in lanes)
+        return any(lane.state in _UNDER_WAY or self._is_needed(lane) for lane in lanes)
+
+    def _is_needed(self, lane: Lane[M]) -> bool:
+        """True if a lane of a revoked partition has messages to begin. Lanes that stand still have none."""
+        until = self._partitions[lane.at].until
+        return until is not None and (lane.first or 0) < until
 
     def is_full(self, at: TopicPartition) -> bool:
         """True if no more messages of a partition should be fetched."""
@@ -156,7 +188,7 @@ class Delivery(Generic[M]):
         `keys` are needed only for `Order.KEY`.
         """
         partition = self._partitions.get(at)
-        if partition is None or partition.revoked:
+        if partition is None or partition.until is not None:
             return
         known = bisect_left(messages, partition.end, key=itemgetter(0))
         if known:
@@ -183,8 +215,9 @@ class Delivery(Generic[M]):
         """Return at most so many messages for a free worker. None if no lane is ready."""
         while self._ready:
             lane = self._ready.popleft()
-            if not self._partitions[lane.at].revoked:
-                return lane.take(most)
+            until = self._partitions[lane.at].until
+            if until is None or self._is_needed(lane):
+                return lane.take(most, until)
         return None
 
     @property
@@ -216,10 +249,13 @@ class Delivery(Generic[M]):
         lane.put_back(run)
         delay = self._policy.delay(lane.failures)
         if delay is not None:
-            lane.state = LaneState.DELAYED
+            self._stop(lane, LaneState.DELAYED)
             heapq.heappush(self._delayed, (now + delay, next(self._numbers), lane))
             return None
-        lane.state = LaneState.DEAD_LETTER if self._policy.then is LastResort.DEAD_LETTER else LaneState.PARKED
+        if self._policy.then is LastResort.DEAD_LETTER:
+            lane.state = LaneState.DEAD_LETTER
+        else:
+            self._stop(lane, LaneState.PARKED)
         return self._policy.then
 
     def dead_letter_written(self, lane: Lane[M]) -> None:
@@ -233,7 +269,14 @@ class Delivery(Generic[M]):
     def park(self, lane: Lane[M]) -> None:
         """Let a lane stand still, because its dead letter cannot be written."""
         if self._is_known(lane):
-            lane.state = LaneState.PARKED
+            self._stop(lane, LaneState.PARKED)
+
+    def _stop(self, lane: Lane[M], state: LaneState) -> None:
+        """Let a lane stand still. If its partition is revoked, begin no message after it: that would not count."""
+        lane.state = state
+        partition = self._partitions[lane.at]
+        if partition.until is not None:
+            partition.until = min(partition.until, lane.first or 0)
 
     def wake(self, now: float) -> None:
         """Let lanes go on whose pause is over."""
@@ -258,7 +301,10 @@ class Delivery(Generic[M]):
     def _continue(self, lane: Lane[M]) -> None:
         if lane.waiting:
             lane.state = LaneState.READY
-            self._ready.append(lane)
+            if self._partitions[lane.at].until is None:
+                self._ready.append(lane)
+            else:
+                self._ready.appendleft(lane)  # others wait for the partition
         else:
             del self._partitions[lane.at].lanes[lane.key]
 
