@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from random import Random
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -14,63 +13,21 @@ from zkgroups.core.delivery.delivery import Delivery
 from zkgroups.core.delivery.failure_policy import FailurePolicy, LastResort
 from zkgroups.core.delivery.lane import Run
 from zkgroups.core.delivery.order import Order
-from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import InvalidOptionError
 
-AT, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
-RETRY = FailurePolicy(attempts=3, first_delay=1.0)
-
-
-class Message(NamedTuple):
-    at: TopicPartition
-    offset: int
-    key: bytes | None = None
-
-    def place(self) -> tuple[TopicPartition, int]:
-        return self.at, self.offset
-
-
-def delivery_of(
-    order: Order = Order.PARTITION, policy: FailurePolicy = RETRY, *, window: int = 100
-) -> Delivery[Message]:
-    delivery: Delivery[Message] = Delivery(order, policy, window=window)
-    for at in (AT, OTHER):
-        delivery.assign(at, 0)
-    return delivery
-
-
-def add(delivery: Delivery[Message], *offsets: int, at: TopicPartition = AT, key: bytes | None = None) -> None:
-    delivery.add(at, [(offset, Message(at, offset, key)) for offset in offsets], [key] * len(offsets))
-
-
-def taken(delivery: Delivery[Message]) -> Run[Message]:
-    run = delivery.take()
-    assert run is not None
-    return run
-
-
-def offsets_of(run: Run[Message]) -> list[int]:
-    return [offset for offset, _message in run.messages]
-
-
-def handle(run: Run[Message], delivery: Delivery[Message]) -> None:
-    """Handle all messages of a run."""
-    for _message in run:
-        pass
-    delivery.end(run)
-
-
-def position(delivery: Delivery[Message], at: TopicPartition = AT) -> int:
-    return delivery.positions([at])[at]
-
-
-def fail_at(run: Run[Message], offset: int) -> None:
-    """Handle the messages of a run until the one with this offset."""
-    for message in run:
-        if message.offset == offset:
-            return
-    raise AssertionError(f"{offset} is not in the run")
-
+from .messages import (
+    AT,
+    OTHER,
+    RETRY,
+    Message,
+    add,
+    delivery_of,
+    fail_at,
+    handle,
+    offsets_of,
+    position,
+    taken,
+)
 
 # Order
 
@@ -296,201 +253,6 @@ def test_a_revoked_partition_finishes_the_message_under_way_and_no_other() -> No
     assert delivery.take() is None
 
 
-def add_keys(delivery: Delivery[Message], keys: str) -> None:
-    """Add a message for each letter, with the letter as its key."""
-    for offset, key in enumerate(keys):
-        add(delivery, offset, key=key.encode())
-
-
-def begin(delivery: Delivery[Message]) -> tuple[Run[Message], Iterator[Message]]:
-    """Begin the first message of a run."""
-    run = taken(delivery)
-    messages = iter(run)
-    next(messages)
-    return run, messages
-
-
-def finish(begun: tuple[Run[Message], Iterator[Message]], delivery: Delivery[Message]) -> list[int]:
-    """Finish the message under way, and those that the run still begins. Return the offsets of the latter."""
-    run, messages = begun
-    others = [message.offset for message in messages]
-    delivery.end(run)
-    return others
-
-
-def test_a_partition_that_winds_down_begins_only_messages_before_finished_ones() -> None:
-    delivery = delivery_of(Order.KEY)
-    add_keys(delivery, "aabba")
-    first = begin(delivery)
-    handle(taken(delivery), delivery)  # 2 and 3
-    delivery.wind_down([AT])
-
-    assert finish(first, delivery) == []
-    assert delivery.is_busy([AT])
-    run = taken(delivery)
-    assert offsets_of(run) == [1]
-    handle(run, delivery)
-    assert (position(delivery), delivery.is_busy([AT]), delivery.take()) == (4, False, None)
-
-
-def test_a_partition_that_winds_down_begins_messages_before_one_that_is_being_handled() -> None:
-    delivery = delivery_of(Order.KEY)
-    add_keys(delivery, "aab")
-    first, second = begin(delivery), begin(delivery)
-    delivery.wind_down([AT])
-    finish(first, delivery)
-
-    assert offsets_of(taken(delivery)) == [1]
-    finish(second, delivery)
-    assert delivery.is_busy([AT])
-
-
-def test_what_winds_down_comes_before_messages_of_other_partitions() -> None:
-    delivery = delivery_of(Order.KEY)
-    add_keys(delivery, "aab")
-    first = begin(delivery)
-    handle(taken(delivery), delivery)
-    for offset in range(2):
-        add(delivery, offset, at=OTHER)
-    delivery.wind_down([AT])
-    finish(first, delivery)
-
-    assert [taken(delivery).lane.at for _ in range(3)] == [AT, OTHER, OTHER]
-
-
-def test_what_waits_for_a_worker_comes_before_messages_of_other_partitions_when_it_winds_down() -> None:
-    delivery = delivery_of(Order.KEY)
-    add_keys(delivery, "aab")
-    first = delivery.take(1)
-    assert first is not None
-    add(delivery, 0, at=OTHER)
-    handle(first, delivery)
-    handle(taken(delivery), delivery)  # 2
-    delivery.wind_down([AT])
-
-    assert [taken(delivery).lane.at for _ in range(2)] == [AT, OTHER]
-
-
-@pytest.mark.parametrize("attempts", [1, 9])
-def test_nothing_is_begun_after_a_message_that_has_failed_when_its_partition_winds_down(attempts: int) -> None:
-    delivery = delivery_of(Order.KEY, FailurePolicy(attempts=attempts, first_delay=1.0, then=LastResort.PARK))
-    add_keys(delivery, "abbcccd")
-    first = begin(delivery)
-    failing = begin(delivery)
-    second = begin(delivery)
-    handle(taken(delivery), delivery)  # 6
-    delivery.fail(failing[0], now=0.0)  # 1
-    delivery.wind_down([AT])
-    finish(second, delivery)
-    delivery.wake(2.0)
-
-    assert delivery.take() is None
-    finish(first, delivery)
-    assert (position(delivery), delivery.is_busy([AT])) == (1, False)
-
-
-@pytest.mark.parametrize("attempts", [1, 9])
-def test_nothing_is_begun_after_a_message_that_fails_while_its_partition_winds_down(attempts: int) -> None:
-    delivery = delivery_of(Order.KEY, FailurePolicy(attempts=attempts, first_delay=1.0, then=LastResort.PARK))
-    add_keys(delivery, "abbcccd")
-    first = begin(delivery)
-    failing = begin(delivery)
-    second = begin(delivery)
-    handle(taken(delivery), delivery)  # 6
-    delivery.wind_down([AT])
-    delivery.fail(failing[0], now=0.0)  # 1
-    finish(second, delivery)
-    delivery.wake(2.0)
-
-    assert delivery.take() is None
-    finish(first, delivery)
-    assert (position(delivery), delivery.is_busy([AT])) == (1, False)
-
-
-def test_a_partition_that_winds_down_goes_on_after_a_dead_letter() -> None:
-    delivery = delivery_of(Order.KEY, FailurePolicy(attempts=1, then=LastResort.DEAD_LETTER))
-    add_keys(delivery, "aab")
-    failing = begin(delivery)
-    handle(taken(delivery), delivery)
-    delivery.wind_down([AT])
-    delivery.fail(failing[0], now=0.0)
-    assert delivery.take() is None
-    delivery.dead_letter_written(failing[0].lane)
-
-    handle(taken(delivery), delivery)
-    assert position(delivery) == 3
-
-
-def test_messages_before_a_dead_letter_that_is_being_written_are_begun() -> None:
-    """Otherwise it would be written twice."""
-    delivery = delivery_of(Order.KEY, FailurePolicy(attempts=1, then=LastResort.DEAD_LETTER))
-    add_keys(delivery, "aab")
-    first, failing = begin(delivery), begin(delivery)
-    delivery.fail(failing[0], now=0.0)
-    delivery.wind_down([AT])
-    finish(first, delivery)
-
-    assert offsets_of(taken(delivery)) == [1]
-
-
-def test_a_refused_dead_letter_ends_the_winding_down_at_its_message() -> None:
-    delivery = delivery_of(Order.KEY, FailurePolicy(attempts=1, then=LastResort.DEAD_LETTER))
-    add_keys(delivery, "aab")
-    failing = begin(delivery)
-    handle(taken(delivery), delivery)
-    delivery.wind_down([AT])
-    delivery.fail(failing[0], now=0.0)
-    delivery.park(failing[0].lane)
-
-    assert not delivery.is_busy([AT])
-
-
-def test_a_revocation_ends_the_winding_down() -> None:
-    delivery = delivery_of(Order.KEY)
-    add_keys(delivery, "aaab")
-    first = begin(delivery)
-    handle(taken(delivery), delivery)
-    delivery.wind_down([AT])
-    finish(first, delivery)
-    second = begin(delivery)
-    delivery.revoke([AT])
-    delivery.wind_down([AT])
-
-    assert finish(second, delivery) == []
-    assert (delivery.is_busy([AT]), delivery.take(), position(delivery)) == (False, None, 2)
-
-
-@settings(deadline=None)
-@given(st.sampled_from(Order), st.integers(0, 2**32))
-def test_everything_that_was_begun_counts_after_winding_down_whenever_it_begins(order: Order, seed: int) -> None:
-    random, delivery, handled = Random(seed), delivery_of(order), list[int]()
-    add_keys(delivery, "".join(random.choice("abc") for _ in range(30)))
-    running: list[tuple[Run[Message], Iterator[Message]]] = []
-
-    def step() -> None:
-        if len(running) < 3 and (run := delivery.take(random.randint(1, 5))) is not None:
-            messages = iter(run)
-            handled.append(next(messages).offset)
-            running.append((run, messages))
-        elif running:
-            run, messages = running.pop(random.randrange(len(running)))
-            if (following := next(messages, None)) is None:
-                delivery.end(run)
-            else:
-                handled.append(following.offset)
-                running.append((run, messages))
-
-    for _ in range(random.randrange(60)):
-        step()
-    last = max(handled, default=0)
-    delivery.wind_down([AT])
-    while delivery.is_busy([AT]):
-        step()
-
-    assert sorted(handled) == list(range(position(delivery)))
-    assert max(handled, default=0) == last
-
-
 def test_other_partitions_go_on_when_one_is_revoked() -> None:
     delivery = delivery_of()
     for at in (AT, OTHER):
@@ -605,8 +367,8 @@ class Simulation:
         self.delivery.wake(self.now)
 
     def check(self) -> None:
-        for at, position in self.delivery.positions(self.logs).items():
-            assert {message for message in self.logs[at] if message.offset < position} <= set(self.finished)
+        for at, before in self.delivery.positions(self.logs).items():
+            assert {message for message in self.logs[at] if message.offset < before} <= set(self.finished)
 
 
 @settings(deadline=None)
