@@ -297,9 +297,9 @@ class Consumer:
         - `first_delay`, `longest_delay`: the pause before the second attempt, in seconds. Each pause is twice as long
           as the one before, up to the longest.
         - `then`: what happens after the last attempt. "stop": raise `HandlerFailedError` when all messages under way
-          have ended; call `run` again to go on at that message. "park": the message stays behind, and all messages that
-          must wait for it, until `seek` or a restart. `DeadLetter(topic)`: the message is written to that topic. The
-          consumer moves on when all in-sync replicas have it.
+          have ended; another `run` begins at the first unfinished message. "park": the message stays behind, and all
+          messages that must wait for it, until `seek` or a restart. `DeadLetter(topic)`: the message is written to that
+          topic. The consumer moves on when all in-sync replicas have it.
 
         If a rebalance takes a partition away, the consumer waits for its handlers for `release_timeout`. Then a
         coroutine is cancelled. A function goes on, but counts for nothing: the next owner handles its message again.

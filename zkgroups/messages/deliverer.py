@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline
 
 Partitions: TypeAlias = frozenset[TopicPartition]
+
+_LOOK: Final = 0.05
+"""In seconds: how soon it is noticed that the claims are not certain any more."""
 
 _SHARE: Final = 0.5
 """In this part of the time, messages are begun. A message that begins later may not finish in time."""
@@ -43,20 +46,33 @@ class Deliverer(Protocol):
         """Forget these partitions. Their messages no longer count."""
 
 
-def wind_down(deliverer: Deliverer, partitions: Partitions, changed: threading.Condition, timeout: float) -> bool:
-    """Let a deliverer finish what it has begun of these partitions. Return False if it was given up after the timeout.
+def wind_down(
+    deliverer: Deliverer,
+    partitions: Partitions,
+    changed: threading.Condition,
+    timeout: float,
+    *,
+    alive: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Let a deliverer finish what it has begun of these partitions. Return False if it was given up.
 
-    The caller holds the lock of `changed`.
+    That happens after the timeout, and when `alive` returns False: then others may have the partitions. The caller
+    holds the lock of `changed`.
     """
-    deadline = Deadline(timeout)
+
+    def is_finished(deadline: Deadline) -> bool:
+        while deliverer.is_busy(partitions):
+            if deadline.passed or not alive():
+                return False
+            changed.wait(min(_LOOK, deadline.remaining))
+        return True
+
+    half, end = Deadline(_SHARE * timeout), Deadline(timeout)
     deliverer.wind_down(partitions)
-
-    def is_done() -> bool:
-        return not deliverer.is_busy(partitions)
-
-    if not changed.wait_for(is_done, _SHARE * timeout):
-        deliverer.revoke(partitions)
-        if not changed.wait_for(is_done, deadline.remaining):
-            deliverer.give_up(partitions)
-            return False
-    return True
+    if is_finished(half):
+        return True
+    deliverer.revoke(partitions)
+    if is_finished(end):
+        return True
+    deliverer.give_up(partitions)
+    return False

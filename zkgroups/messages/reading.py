@@ -171,9 +171,11 @@ class Reading:
         with self.changed:
             self._held.revoke(partitions)
             self.is_revoking = True
-            finished = wind_down(self._held.deliverer, partitions, self.changed, self.release_timeout)
+            finished = wind_down(
+                self._held.deliverer, partitions, self.changed, self.release_timeout, alive=lambda: self.alive
+            )
             self.is_revoking = False
-        if not finished:
+        if not finished and self.alive:
             text = "messages of %s did not finish within %g s; their next reader reads them again"
             log.warning(text, ", ".join(map(str, sorted(partitions))), self.release_timeout)
         return self._on_revoked(partitions) if self._on_revoked is not None else None

@@ -127,12 +127,15 @@ class Runs:
 
     def take(self) -> Run | None:
         """Return messages for a worker; None if none are ready. The caller holds the lock."""
-        if self.closed or self.failure is not None:
+        if self.closed:
             return None
         now = self.clock()
-        if (due := self._delivery.next_wake) is not None and due <= now:
-            self._delivery.wake(now)
-        run = self._delivery.take(max(1, min(int(TURN / self._pace), _LONGEST_RUN)))
+        if self.failure is not None:
+            run = self._delivery.take_needed()
+        else:
+            if (due := self._delivery.next_wake) is not None and due <= now:
+                self._delivery.wake(now)
+            run = self._delivery.take(max(1, min(int(TURN / self._pace), _LONGEST_RUN)))
         if run is not None:
             self._began[run] = now
         return run
@@ -163,6 +166,7 @@ class Runs:
         else:
             self._delivery.end(run)
             self._stop(error.error if isinstance(error, Fatal) else error)
+            self._delivery.revoke(self._delivery.partitions)
         self._tell_changed(run.lane.at)
 
     def _fail(self, run: Run, error: BaseException) -> None:
@@ -185,9 +189,9 @@ class Runs:
             self._write(Letter(message, lane.at, offset, lane.failures, error), lane)
 
     def _stop(self, error: BaseException) -> None:
-        """Begin no more messages."""
+        """Begin only messages before finished ones."""
         self.failure = self.failure or error
-        self._delivery.revoke(self._delivery.partitions)
+        self._delivery.wind_down(self._delivery.partitions)
 
     def _tell_changed(self, at: TopicPartition) -> None:
         if self._awaited:
@@ -240,6 +244,7 @@ class Runs:
         with self.lock:
             self._awaited = True
             self._delivery.revoke(partitions)
+            self._changed.notify_all()  # messages that were still to begin are not any more
 
     def wind_down(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin only messages of these partitions that come before finished ones."""

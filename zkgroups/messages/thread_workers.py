@@ -59,7 +59,7 @@ class ThreadWorkers:
             run = self._next(run, self._handle(run))
 
     def _handle(self, run: Run) -> BaseException | None:
-        handler = self._handler
+        handler, run.begun = self._handler, True
         try:
             for _offset, message in run.messages:  # `for message in run` does the same, and takes longer
                 if run.cancelled:

@@ -37,8 +37,8 @@ def add(delivery: Delivery[Message], *offsets: int, at: TopicPartition = AT, key
     delivery.add(at, [(offset, Message(at, offset, key)) for offset in offsets], [key] * len(offsets))
 
 
-def taken(delivery: Delivery[Message]) -> Run[Message]:
-    run = delivery.take()
+def taken(delivery: Delivery[Message], most: int = 200) -> Run[Message]:
+    run = delivery.take(most)
     assert run is not None
     return run
 

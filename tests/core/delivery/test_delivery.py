@@ -93,9 +93,10 @@ def test_the_position_is_that_of_the_first_unfinished_message() -> None:
     assert positions == [0, 0, 6]
 
 
-def test_the_position_moves_during_a_run() -> None:
-    delivery = delivery_of()
-    add(delivery, 3, 4, 8)
+@pytest.mark.parametrize("order", [Order.PARTITION, Order.KEY])
+def test_the_position_moves_during_a_run(order: Order) -> None:
+    delivery = delivery_of(order)
+    add(delivery, 3, 4, 8, key=b"anna")
     seen = [position(delivery) for _message in taken(delivery)]
 
     assert seen == [3, 4, 8]

@@ -56,6 +56,35 @@ def test_a_partition_that_winds_down_begins_messages_before_one_that_is_being_ha
     assert delivery.is_busy([AT])
 
 
+def test_messages_before_finished_ones_are_begun_in_the_order_of_the_log() -> None:
+    """Otherwise the finished ones might count for nothing when the time is up."""
+    delivery = delivery_of(Order.KEY)
+    add_keys(delivery, "abbcaad")
+    for _ in range(3):
+        handle(taken(delivery, 1), delivery)
+    handle(taken(delivery), delivery)
+    delivery.wind_down([AT])
+
+    runs = [taken(delivery), taken(delivery)]
+    assert [offsets_of(run) for run in runs] == [[2], [4]]
+    assert delivery.take() is None
+    for run in runs:
+        handle(run, delivery)
+    assert offsets_of(taken(delivery)) == [5]
+
+
+def test_a_run_that_no_worker_has_begun_does_not_count_as_being_handled() -> None:
+    delivery = delivery_of(Order.NONE)
+    add(delivery, 0, 1)
+    runs = [taken(delivery), taken(delivery)]
+    delivery.wind_down([AT])
+
+    assert [list(run) for run in runs] == [[], []]
+    for run in runs:
+        delivery.end(run)
+    assert (delivery.take(), delivery.is_busy([AT]), position(delivery)) == (None, False, 0)
+
+
 def test_what_winds_down_comes_before_messages_of_other_partitions() -> None:
     delivery = delivery_of(Order.KEY)
     add_keys(delivery, "aab")
@@ -158,17 +187,20 @@ def test_a_refused_dead_letter_ends_the_winding_down_at_its_message() -> None:
 
 def test_a_revocation_ends_the_winding_down() -> None:
     delivery = delivery_of(Order.KEY)
-    add_keys(delivery, "aaab")
-    first = begin(delivery)
+    add_keys(delivery, "abaabc")
+    first, second = begin(delivery), begin(delivery)
     handle(taken(delivery), delivery)
     delivery.wind_down([AT])
     finish(first, delivery)
-    second = begin(delivery)
+    third = begin(delivery)
+    finish(second, delivery)
+    assert delivery.ready == 1
     delivery.revoke([AT])
     delivery.wind_down([AT])
 
-    assert finish(second, delivery) == []
-    assert (delivery.is_busy([AT]), delivery.take(), position(delivery)) == (False, None, 2)
+    assert delivery.ready == 0
+    finish(third, delivery)
+    assert (delivery.is_busy([AT]), delivery.take(), position(delivery)) == (False, None, 3)
 
 
 @settings(deadline=None)

@@ -13,7 +13,7 @@ from zkgroups.exceptions import HandlerFailedError, InvalidOptionError
 from zkgroups.messages.handler_options import DeadLetter, HandlerOptions
 from zkgroups.testing import HandlerHarness
 
-from .running import AT, FAILED, OTHER, Blocking, Clock, LateLetters, idle, messages, running, wait_until
+from .running import AT, FAILED, LONG, OTHER, Blocking, Clock, LateLetters, idle, messages, running, wait_until
 
 
 class Refusing:
@@ -103,6 +103,49 @@ def test_stop_raises_the_last_error_and_commits_up_to_the_message() -> None:
     assert isinstance(outcome.error.__cause__, ValueError)
     assert outcome.committed == {AT: 1}
     assert [message.offset() for message in outcome.handled] == [0]
+
+
+def test_everything_before_a_message_that_has_failed_is_handled_before_the_end() -> None:
+    blocked, handled = Blocking(), list[int]()
+
+    def handle(message: Message) -> None:
+        if message.offset() == 3:
+            raise ValueError("no")
+        if message.offset() == 0:
+            blocked(message)
+        handled.append(message.offset() or 0)
+
+    with blocked.ended(), running(handle, workers=2, order="key", attempts=1) as runner:
+        with runner.runs.lock:
+            for offset, key in enumerate((b"anna", b"anna", b"ben", b"carl", b"anna", b"dora")):
+                runner.runs.add(AT, messages(offset, key=key))
+        wait_until(lambda: runner.runs.failure is not None)
+        runner.runs.add(OTHER, messages(0, at=OTHER))
+        blocked.let_return()
+        runner.runs.drain(LONG)
+        assert runner.runs.positions() == {AT: 3, OTHER: 0}
+    assert handled == [2, 0, 1]
+
+
+def test_after_an_error_that_ends_programs_no_message_is_begun() -> None:
+    blocked, handled = Blocking(), list[int]()
+
+    def handle(message: Message) -> None:
+        if message.offset() == 3:
+            raise SystemExit
+        if message.offset() == 0:
+            blocked(message)
+        handled.append(message.offset() or 0)
+
+    with blocked.ended(), running(handle, workers=2, order="key") as runner:
+        with runner.runs.lock:
+            for offset, key in enumerate((b"anna", b"anna", b"ben", b"carl")):
+                runner.runs.add(AT, messages(offset, key=key))
+        wait_until(lambda: runner.runs.failure is not None)
+        blocked.let_return()
+        runner.runs.drain(LONG)
+        assert runner.runs.positions([AT]) == {AT: 1}
+    assert handled == [2, 0]
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])

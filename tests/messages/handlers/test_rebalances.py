@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Message
 
-from zkgroups import TopicPartition
+from zkgroups import TopicPartition, deadline
 from zkgroups.messages.deliverer import wind_down
+from zkgroups.messages.runs import Runs
 
-from .running import AT, FAILED, LONG, OTHER, Blocking, LateLetters, idle, messages, running, wait_until
+from .running import AT, FAILED, LONG, OTHER, Blocking, Clock, LateLetters, idle, messages, running, wait_until
 
 
 def test_a_message_under_way_is_finished_before_its_partition_is_handed_over() -> None:
@@ -159,52 +161,59 @@ def test_the_end_also_handles_messages_before_finished_ones() -> None:
 
 
 class Deliveries:
-    """Is busy until it is asked for this. Notes what it is asked for."""
+    """Is busy until it is asked for something. Notes what it is asked for, and when."""
 
-    def __init__(self, last: str) -> None:
-        self.asked: list[str] = []
-        self._last = last
+    def __init__(self, last: str, clock: Clock) -> None:
+        self.asked: dict[str, float] = {}
+        self._last, self._clock = last, clock
+
+    def _ask(self, what: str) -> None:
+        self.asked[what] = round(self._clock())
 
     def wind_down(self, _partitions: Iterable[TopicPartition]) -> None:
-        self.asked.append("wind down")
+        self._ask("wind down")
 
     def revoke(self, _partitions: Iterable[TopicPartition]) -> None:
-        self.asked.append("revoke")
+        self._ask("revoke")
 
     def give_up(self, _partitions: Iterable[TopicPartition]) -> None:
-        self.asked.append("give up")
+        self._ask("give up")
 
     def is_busy(self, _partitions: Iterable[TopicPartition]) -> bool:
         return self._last not in self.asked
 
 
 class Waits(threading.Condition):
-    """Notes how long it is waited for, and does not wait."""
+    """Lets the time of a clock pass, and does not wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         super().__init__()
-        self.timeouts: list[float] = []
+        self._clock = clock
 
-    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        self.timeouts.append(timeout or 0.0)
-        return predicate()
+    def wait(self, timeout: float | None = None) -> bool:
+        self._clock.now += timeout or 0.0
+        return False
 
 
 @pytest.mark.parametrize(
-    ("last", "asked", "waits", "finished"),
+    ("last", "dies_at", "asked", "finished"),
     [
-        ("wind down", ["wind down"], [5], True),
-        ("revoke", ["wind down", "revoke"], [5, 10], True),
-        ("never", ["wind down", "revoke", "give up"], [5, 10], False),
+        ("wind down", 100, {"wind down": 0}, True),
+        ("revoke", 100, {"wind down": 0, "revoke": 5}, True),
+        ("never", 100, {"wind down": 0, "revoke": 5, "give up": 10}, False),
+        ("never", 2, {"wind down": 0, "revoke": 2, "give up": 2}, False),
+        ("never", 8, {"wind down": 0, "revoke": 5, "give up": 8}, False),
     ],
 )
-def test_messages_are_begun_in_the_first_half_of_the_time_and_given_up_after_the_second(
-    last: str, asked: list[str], waits: list[int], finished: bool
+def test_messages_are_begun_in_the_first_half_of_the_time_and_given_up_after_the_second_or_with_the_claims(
+    last: str, dies_at: int, asked: dict[str, int], finished: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deliveries: Any = Deliveries(last)
-    changed = Waits()
-    assert wind_down(deliveries, frozenset({AT}), changed, 10.0) is finished
-    assert (deliveries.asked, [round(timeout) for timeout in changed.timeouts]) == (asked, waits)
+    clock = Clock()
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=clock))
+    deliveries: Any = Deliveries(last, clock)
+
+    assert wind_down(deliveries, frozenset({AT}), Waits(clock), 10.0, alive=lambda: clock.now < dies_at) is finished
+    assert deliveries.asked == asked
 
 
 class Gate:
@@ -251,6 +260,65 @@ def test_no_more_messages_before_finished_ones_are_begun_when_they_are_given_up(
         gate.open.update(range(4))
         idle(runner)
     assert sorted(gate.begun) == [0, 1, 3]
+
+
+def test_messages_before_one_that_is_being_handled_are_handled_too() -> None:
+    gate = Gate()
+    with running(gate, workers=2, order="key") as runner:
+        with runner.runs.lock:
+            for offset, key in enumerate((b"anna", b"anna", b"ben")):
+                runner.runs.add(AT, messages(offset, key=key))
+        wait_until(lambda: sorted(gate.begun) == [0, 2])
+        runner.runs.wind_down([AT])
+        gate.open.update(range(3))
+        wait_until(lambda: not runner.runs.is_busy([AT]))
+        assert runner.runs.positions([AT]) == {AT: 3}
+
+
+class Bystander:
+    """Waits on a thread until a partition is not busy any more."""
+
+    def __init__(self, runs: Runs) -> None:
+        self.finished = False
+        self._runs = runs
+        self._thread = threading.Thread(target=self._wait)
+        self._thread.start()
+
+    def _wait(self) -> None:
+        with self._runs.lock:
+            self._runs._changed.wait_for(lambda: not self._runs.is_busy([AT]), LONG)
+            self.finished = True
+
+    def join(self) -> bool:
+        """Return whether it has noticed long before its own time is up."""
+        self._thread.join(LONG / 3)
+        return self.finished
+
+
+def test_a_revocation_wakes_those_who_wait_for_messages_that_were_still_to_begin() -> None:
+    blocked, other = Blocking(), Blocking()
+
+    def handle(message: Message) -> None:
+        if message.partition() == OTHER.partition:
+            other(message)
+        elif message.offset() == 0:
+            blocked(message)
+
+    with blocked.ended(), other.ended(), running(handle, workers=3, order="key") as runner:
+        runs = runner.runs
+        with runs.lock:
+            for offset, key in enumerate((b"anna", b"anna", b"ben")):
+                runs.add(AT, messages(offset, key=key))
+            runs.add(OTHER, messages(0, at=OTHER))
+        wait_until(lambda: runs.stats().handled == 1 and blocked.begun + other.begun == 2)
+        runs.wind_down([AT])
+        runs._delivery.take_needed = lambda: None  # type: ignore[method-assign]  # all workers are busy elsewhere
+        blocked.let_return()
+        wait_until(lambda: runs.stats().handled == 2)
+        assert runs.is_busy([AT])
+        bystander = Bystander(runs)
+        runs.revoke([AT])
+        assert bystander.join()
 
 
 # Coroutines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import Counter, defaultdict
@@ -15,7 +16,7 @@ from confluent_kafka import Message
 
 from zkgroups import EventKind, HandlerStats, MemberEvent, Registry, TopicPartition
 from zkgroups.exceptions import HandlerFailedError, InvalidOptionError
-from zkgroups.testing import KafkaBroker
+from zkgroups.testing import KafkaBroker, expire_session
 
 from ...seeds import seeds
 from .running import Blocking, wait_until
@@ -198,6 +199,40 @@ def test_a_handler_that_returns_after_a_rebalance_commits_nothing(
                 assert owner is not None
                 assert owner.id.startswith("b")
     assert topic.committed() == {0: 3, 1: 3}
+
+
+def test_a_member_whose_session_expires_while_it_finishes_its_messages_begins_no_others(
+    make_topic: Callable[[int], Topic], legacy_kafka: KafkaBroker
+) -> None:
+    """Otherwise it would handle messages of partitions that belong to others now."""
+    topic, first, second = make_topic(2), Blocking(), Blocking()
+    begun: list[tuple[int | None, int | None]] = []
+    for partition, key in itertools.product(range(2), (b"anna", b"anna", b"anna", b"ben")):
+        topic.send(b"an order", key=key, partition=partition)
+    topic.flush()
+
+    def handle(message: Message) -> None:
+        begun.append(where(message))
+        if message.offset() in (0, 1):
+            (second if message.offset() else first)(message)
+
+    with first.ended(), second.ended(), Registry.connect(legacy_kafka.zookeeper) as registry:
+        consumer = topic.consumer(registry.group(topic.group.name), release_timeout=20.0, id="a")
+        reading = consumer._reading
+        with running(consumer, handle, workers=4, order="key"):
+            wait_until(lambda: len(begun) == 4)
+            with running(topic.consumer(id="b"), lambda _message: None):
+                wait_until(lambda: reading.is_revoking)
+                since = time.monotonic()
+                [moved] = reading._held.gone
+                first.let_return()
+                wait_until(lambda: (moved.partition, 1) in begun)
+                expire_session(registry.client)
+                wait_until(lambda: not reading.is_revoking)
+                assert time.monotonic() - since < 15.0  # otherwise it lasts until the handlers have returned, or 20 s
+                second.let_return()
+                wait_until(topic.is_finished)
+    assert (moved.partition, 2) not in begun
 
 
 def test_stop_waits_for_messages_that_are_being_handled_and_begins_no_others(

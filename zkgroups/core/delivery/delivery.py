@@ -51,7 +51,7 @@ class _Partition(Generic[M]):
     def wind_down(self) -> None:
         self.cancel_runs()  # first: then no run begins a message that is not seen here
         lanes = self.lanes.values()
-        running = [lane.run.reached for lane in lanes if lane.run is not None]
+        running = [lane.run.reached for lane in lanes if lane.run is not None and lane.run.begun]
         letters = [lane.first or 0 for lane in lanes if lane.state is LaneState.DEAD_LETTER]
         stopped = [lane.first or 0 for lane in lanes if lane.state in _STOPPED]
         self.until = min([max([*self.finished, *running, *letters], default=0), *stopped])
@@ -82,6 +82,7 @@ class Delivery(Generic[M]):
         self._window = window
         self._partitions: dict[TopicPartition, _Partition[M]] = {}
         self._ready: deque[Lane[M]] = deque()
+        self._needed: list[tuple[TopicPartition, int, int, Lane[M]]] = []  # a heap, by partition and offset
         self._delayed: list[tuple[float, int, Lane[M]]] = []  # a heap, by time
         self._numbers = count()
 
@@ -98,18 +99,22 @@ class Delivery(Generic[M]):
             if (partition := self._partitions.get(at)) is not None:
                 partition.until = 0
                 partition.cancel_runs()
+        self._needed = [entry for entry in self._needed if self._is_needed(entry[-1])]
+        heapq.heapify(self._needed)
 
     def wind_down(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin only messages of these partitions that come before one that is finished or being handled.
 
         Messages may finish in another order than they arrive. One that is finished counts only if all before it are:
-        otherwise it is handled again after the rebalance. A message that fails is not tried again, and no message after
-        it is begun. `revoke` ends this.
+        otherwise it is handled again after the rebalance. So they are begun in the order of the log, before all others.
+        A message that fails is not tried again, and no message after it is begun. `revoke` ends this.
         """
         for at in partitions:
             if (partition := self._partitions.get(at)) is not None and partition.until is None:
                 partition.wind_down()
-        self._ready = deque(sorted(self._ready, key=lambda lane: self._partitions[lane.at].until is None))
+        ready, self._ready = self._ready, deque()
+        for lane in ready:
+            self._await_worker(lane)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget these partitions, with their messages."""
@@ -142,7 +147,7 @@ class Delivery(Generic[M]):
     def _is_needed(self, lane: Lane[M]) -> bool:
         """True if a lane of a revoked partition has messages to begin. Lanes that stand still have none."""
         until = self._partitions[lane.at].until
-        return until is not None and (lane.first or 0) < until
+        return until is not None and lane.first is not None and lane.first < until
 
     def is_full(self, at: TopicPartition) -> bool:
         """True if no more messages of a partition should be fetched."""
@@ -161,10 +166,11 @@ class Delivery(Generic[M]):
         return {at: self._position(self._partitions[at]) for at in partitions if at in self._partitions}
 
     def _position(self, partition: _Partition[M]) -> int:
-        if self._order is not Order.PARTITION:
-            return partition.arrived[0] if partition.arrived else partition.end
-        firsts = [lane.first for lane in list(partition.lanes.values())]  # there is one lane at most
-        return next((first for first in firsts if first is not None), partition.end)
+        lanes = list(partition.lanes.values())
+        if self._order is Order.PARTITION:  # there is one lane at most
+            return next((first for lane in lanes if (first := lane.first) is not None), partition.end)
+        finished = partition.finished.union(*(lane.run.finished for lane in lanes if lane.run is not None))
+        return next((offset for offset in partition.arrived if offset not in finished), partition.end)
 
     def unfinished(self) -> int:
         """Return how many messages are not finished, as of the end of each run."""
@@ -213,17 +219,25 @@ class Delivery(Generic[M]):
 
     def take(self, most: int = 200) -> Run[M] | None:
         """Return at most so many messages for a free worker. None if no lane is ready."""
-        while self._ready:
+        run = self.take_needed()
+        while run is None and self._ready:
             lane = self._ready.popleft()
-            until = self._partitions[lane.at].until
-            if until is None or self._is_needed(lane):
-                return lane.take(most, until)
+            if self._partitions[lane.at].until is None:
+                run = lane.take(most)
+        return run
+
+    def take_needed(self) -> Run[M] | None:
+        """Return the next message of a partition that winds down. None if none has messages to begin."""
+        while self._needed:
+            lane = heapq.heappop(self._needed)[-1]
+            if self._is_needed(lane):
+                return lane.take(1)
         return None
 
     @property
     def ready(self) -> int:
         """How many lanes wait for a worker, including those of revoked partitions."""
-        return len(self._ready)
+        return len(self._ready) + len(self._needed)
 
     def end(self, run: Run[M]) -> None:
         """Note that a worker has ended its run: all messages are finished, or it was cancelled."""
@@ -301,12 +315,15 @@ class Delivery(Generic[M]):
     def _continue(self, lane: Lane[M]) -> None:
         if lane.waiting:
             lane.state = LaneState.READY
-            if self._partitions[lane.at].until is None:
-                self._ready.append(lane)
-            else:
-                self._ready.appendleft(lane)  # others wait for the partition
+            self._await_worker(lane)
         else:
             del self._partitions[lane.at].lanes[lane.key]
+
+    def _await_worker(self, lane: Lane[M]) -> None:
+        if self._partitions[lane.at].until is None:
+            self._ready.append(lane)
+        elif self._is_needed(lane):
+            heapq.heappush(self._needed, (lane.at, lane.first or 0, next(self._numbers), lane))
 
     def _is_current(self, run: Run[M]) -> bool:
         return run.lane.run is run and self._is_known(run.lane)

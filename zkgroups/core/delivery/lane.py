@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from operator import itemgetter
 from typing import Generic, TypeVar
 
 from ..znodes.topic_partition import TopicPartition
@@ -50,12 +48,10 @@ class Lane(Generic[M]):
             return offset
         return self.waiting[0][0] if self.waiting else None
 
-    def take(self, most: int, until: int | None = None) -> Run[M]:
-        """Take the next messages before an offset for a worker. A message that has failed before is taken alone."""
+    def take(self, most: int) -> Run[M]:
+        """Take the next messages for a worker. A message that has failed before is taken alone."""
         if self.failures:
             most = 1
-        if until is not None:
-            most = min(most, bisect_left(self.waiting, until, key=itemgetter(0)))
         if len(self.waiting) <= most:
             taken = list(self.waiting)
             self.waiting.clear()
@@ -85,10 +81,13 @@ class Run(Generic[M]):
     """Offsets and messages."""
     done: int = 0
     """The number of finished messages. Only the worker changes it."""
+    begun: bool = False
+    """True when the worker begins, before it looks at `cancelled`."""
     cancelled: bool = False
     """True after the partition was revoked: begin no other message of this run."""
 
     def __iter__(self) -> Iterator[M]:
+        self.begun = True
         for _offset, message in self.messages:
             if self.cancelled:
                 return
@@ -97,8 +96,13 @@ class Run(Generic[M]):
 
     @property
     def reached(self) -> int:
-        """The offset of the last message that was begun. It may be that of the next one for a moment."""
+        """The offset of the last message of a run that has begun. It may be that of the next one for a moment."""
         return self.messages[min(self.done, len(self.messages) - 1)][0]
+
+    @property
+    def finished(self) -> list[int]:
+        """The offsets of the finished messages."""
+        return [offset for offset, _message in self.messages[: self.done]]
 
     @property
     def next_offset(self) -> int | None:
