@@ -61,6 +61,19 @@ def test_members_commit_and_leave_when_their_group_is_moved_and_join_when_it_is_
         assert member.commit(9, AT) == {AT: "NONE"}
 
 
+def test_members_commit_and_leave_before_their_gateway_ends(group: Consumergroup, orders: None, serve: Serve) -> None:
+    served = serve()
+    assert served.storage.let_leave()  # there are no members
+    served = serve()
+    with CommittingMember(served, "billing", "orders") as member:
+        assert eventually(lambda: member.assigned == ALL)
+        served.storage._monitor.close()  # it would let them leave up to a second later
+        assert not served.storage.let_leave()
+        assert eventually(served.storage.let_leave)
+        assert group.instances() == []
+        assert committed(group) == 7
+
+
 def test_a_member_that_is_late_is_removed_from_a_group_that_is_moved(
     registry: Registry, group: Consumergroup, orders: None, serve: Serve
 ) -> None:

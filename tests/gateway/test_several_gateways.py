@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -26,6 +25,7 @@ from zkgroups.testing import KafkaBroker, ports
 
 from .gateway_process import GatewayProcess
 from .java_peers import JavaConsumer, consumer_groups
+from .live_moves import Load
 from .running import LONGEST, RawClient
 from .test_librdkafka import Member, describe, member, settled
 from .test_python_clients import kafka_python
@@ -224,37 +224,25 @@ def test_a_gateway_that_was_suspended_for_longer_than_its_session_changes_nothin
             assert found.revoked == []
 
 
-def test_gateways_are_restarted_one_by_one_under_their_clients(
+def test_no_message_is_read_twice_when_gateways_are_restarted_under_load(
     legacy_kafka: KafkaBroker, registry: Registry, gateways: tuple[GatewayProcess, GatewayProcess]
 ) -> None:
-    topic = group = "rolling-gateways"
-    legacy_kafka.create_topic(topic, 6)
-    bootstrap = ",".join(each.address for each in gateways)
-    quick = {"topic.metadata.refresh.interval.ms": 300, "reconnect.backoff.max.ms": 500}
-    with member(bootstrap, group, topic, **quick) as one, member(bootstrap, group, topic, **quick) as other:
-        members = one, other
-        for number, each in enumerate((None, *gateways), 1):
-            if each is not None:
+    """Members commit what they have read before their gateway ends."""
+    both, group = ",".join(each.address for each in gateways), "restarted-under-load"
+    with Load(legacy_kafka, group, 4, [both, both]) as load:
+        assert eventually(lambda: load.is_settled, timeout=LONGEST)
+        with load.writing():
+            for each in sorted(gateways, key=lambda each: each.broker_port != coordinator_port(registry, group)):
+                written = load.written
+                assert eventually(lambda: load.written > written + 10, timeout=LONGEST)  # noqa: B023
+                assert coordinator_port(registry, group) == each.broker_port
                 each.end()
-                assert registered(registry, group, members)
+                assert eventually(lambda: coordinator_port(registry, group) not in (0, each.broker_port))  # noqa: B023
                 each.start()
                 each.wait_ready()
-            assert registered(registry, group, members)
-            assert settled(*members, shares={3})
-            legacy_kafka.write(topic, 0, 4)
-            assert eventually(partial(has_read, members, 4 * number), timeout=LONGEST)
-            commit(members)
-
-
-def registered(registry: Registry, group: str, members: Sequence[Member]) -> bool:
-    """Poll all until one gateway has registered them. A client notices later that its gateway has ended."""
-
-    def done() -> bool:
-        for each in members:
-            each.poll()
-        return [*Counter(each.session for each in registry.group(group).instances()).values()] == [len(members)]
-
-    return eventually(done, timeout=LONGEST)
+                assert eventually(lambda: load.is_settled and len(sessions(registry, group)) == 1, timeout=LONGEST)
+        assert eventually(lambda: load.has_read_all, timeout=LONGEST)
+    assert sum(load.read.values()) == len(load.read)
 
 
 def has_read(members: Sequence[Member], count: int) -> bool:
@@ -262,9 +250,3 @@ def has_read(members: Sequence[Member], count: int) -> bool:
     for each in members:
         each.poll()
     return len({message for each in members for message in each.read}) == count
-
-
-def commit(members: Sequence[Member]) -> None:
-    for each in members:
-        if each.read:
-            each.consumer.commit(asynchronous=True)

@@ -22,7 +22,7 @@ from .connections.upstream import Upstream
 from .groups.coordinator_host import CoordinatorHost, Report
 from .groups.group_service import GroupService
 from .groups.memory_group_storage import PartitionCounts
-from .groups.moved_groups import Routes
+from .groups.moved_groups import LAST_COMMITS, Routes
 from .settings import GatewaySettings
 
 _log = logging.getLogger("zkgroups.gateway")
@@ -88,9 +88,12 @@ class Gateway:
 
     async def __aexit__(self, *_: object) -> None:
         self._stop_listening()
-        self._host.close()
-        await asyncio.sleep(_LAST_ANSWERS)
-        await self._close()
+        try:
+            await self._host.let_leave(LAST_COMMITS)
+        finally:
+            self._host.close()
+            await asyncio.sleep(_LAST_ANSWERS)
+            await self._close()
 
     async def _find_brokers(self) -> None:
         """Open the listeners of all brokers, so that clients can reconnect at once after a restart of the gateway."""

@@ -58,6 +58,10 @@ class MemoryStorage:
         """Carry out work, and return its result."""
         return self._do(work)
 
+    def let_leave(self) -> bool:
+        """True: what members commit would not outlive the coordinator."""
+        return True
+
     def may_be_lost(self, _group: str) -> bool:
         """False: there is no other coordinator."""
         return False

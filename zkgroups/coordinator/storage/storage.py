@@ -16,5 +16,11 @@ class Storage(Protocol):
         It must not block. Work for one group is carried out in the order in which it was started.
         """
 
+    def let_leave(self) -> bool:
+        """Let all members commit and leave, because the coordinator ends. Return whether none is left. Call it again.
+
+        It must not block. Members that join from now on wait until the coordinator has ended.
+        """
+
     def may_be_lost(self, group: str, /) -> bool:
         """True if another coordinator may have taken over this group since it was loaded. It must not block."""

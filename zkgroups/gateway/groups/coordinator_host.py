@@ -30,6 +30,7 @@ from ...coordinator.storage.storage import Storage
 from ...coordinator.values.answers import Answer, refusal
 from ...coordinator.values.kafka_errors import KafkaError
 from ...coordinator.values.requests import CommitRequest, JoinRequest, Request
+from ...deadline import Deadline
 
 _log = logging.getLogger("zkgroups.gateway")
 
@@ -38,6 +39,8 @@ _LATE: Final = 0.5
 _GRACE: Final = 0.5
 """In seconds: how long a late deadline waits, so that requests that arrived meanwhile are processed first."""
 
+_LOOK: Final = 0.05
+"""In seconds: how soon it is noticed that all members have left."""
 
 Report = Callable[[Event], None]
 """Passes an event to the coordinator, from any thread."""
@@ -105,6 +108,12 @@ class CoordinatorHost:
         """Return the groups in memory."""
         found = (self._machine.group(name) for name in self._machine.groups())
         return [group for group in found if group is not None]
+
+    async def let_leave(self, within: float) -> None:
+        """Let all members commit and leave, so that nothing is read again after the end."""
+        deadline = Deadline(within)
+        while not self._storage.let_leave() and not deadline.passed:
+            await asyncio.sleep(_LOOK)
 
     def close(self) -> None:
         """Answer everything, and refuse later requests."""

@@ -37,6 +37,10 @@ class MemoryGroupStorage:
         task.add_done_callback(self._assigning.discard)
         return None
 
+    def let_leave(self) -> bool:
+        """True: what members commit would not outlive the gateway."""
+        return True
+
     def may_be_lost(self, _group: str) -> bool:
         """False: there is no other coordinator."""
         return False

@@ -17,8 +17,8 @@ them.
 
 Later, `check` asks the coordinator for a rebalance when another client causes a change of the shares.
 
-If the group is moved to the brokers, the members join a last rebalance, before which they commit. Then all are
-deregistered, including late ones.
+If the group is moved to the brokers, or the gateway ends, the members join a last rebalance, before which they commit.
+Then all are deregistered, including late ones.
 
 The work queue of the group calls all methods, one at a time, unless a docstring says otherwise.
 """
@@ -92,7 +92,7 @@ class _Planned:
 class GatewayGroup:
     """The members of one group. `send` passes events to the coordinator, `wake` asks for a call of `check`.
 
-    `is_moved` returns whether the group has a route: then it has, or will have, its members at the brokers.
+    `must_leave` returns whether the members must leave: the group has a route to the brokers, or the gateway ends.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class GatewayGroup:
         group: Consumergroup,
         settings: GroupSettings,
         elections: Elections,
-        is_moved: Callable[[], bool],
+        must_leave: Callable[[], bool],
         *,
         send: Callable[[Event], object],
         wake: Callable[[], object],
@@ -111,9 +111,9 @@ class GatewayGroup:
         self._context = context_of(group)
         self._settings = settings
         self._elections = elections
-        self._is_moved = is_moved
+        self._must_leave = must_leave
         self._last_joins: Deadline | None = None
-        """When to remove the members of a group that is being moved."""
+        """When to remove members that must leave."""
         self._send = send
         self._wake = wake
         self._observer: GroupObserver | None = None
@@ -131,7 +131,7 @@ class GatewayGroup:
     @property
     def is_unfinished(self) -> bool:
         """True if `check` should be called again soon. Any thread may read it."""
-        return self._assigning is not None or self.members.leaving or (len(self.members) > 0 and self._is_moved())
+        return self._assigning is not None or self.members.leaving or (len(self.members) > 0 and self._must_leave())
 
     # Assigning
 
@@ -166,6 +166,10 @@ class GatewayGroup:
             self._finish(WorkFailed(kafka_error_of(error)))
             return
         self._planned = planned
+        if planned is None:
+            if assigning.patience.passed:  # until then, wait: after an error, clients would retry at once
+                self._finish(WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE))
+            return
         if not planned.missing or assigning.patience.passed:
             owned = {member.instance.id: member.owned for member in self.members}
             claimed = {id: share & owned.get(id, frozenset()) for id, share in planned.shares.own.items()}
@@ -181,14 +185,14 @@ class GatewayGroup:
         """Give up an assignment: the members have changed, or a later generation has begun."""
         self._finish(WorkFailed(KafkaError.REBALANCE_IN_PROGRESS))
 
-    def _advance(self, work: PerformAssignment) -> _Planned:
-        """Register, release and claim everything that is possible now."""
+    def _advance(self, work: PerformAssignment) -> _Planned | None:
+        """Register, release and claim everything that is possible now. None if the members must leave."""
         self._require_one_session()
-        if self._is_moved():
+        if self._must_leave():
             self.members.drop_all()
         self.members.deregister_leaving()
-        if self._is_moved():
-            raise GroupMigratedError(self.name, "is being moved to the brokers")
+        if self._must_leave():
+            return None
         observer = self._observe()
         if self.members.some_must_register:
             self._release_for_others(observer.read_roster(), work)
@@ -323,7 +327,7 @@ class GatewayGroup:
     def check(self) -> None:
         """Continue an assignment, or ask for a rebalance if other clients have caused a change of the shares."""
         try:
-            if self._is_moved():
+            if self._must_leave():
                 self._let_leave()
             else:
                 self._last_joins = None
@@ -331,7 +335,7 @@ class GatewayGroup:
                 self._continue_assigning()
             elif self.members.leaving:
                 self.members.deregister_leaving()
-            if self._assigning is None and self._planned is not None and len(self.members) and not self._is_moved():
+            if self._assigning is None and self._planned is not None and len(self.members) and not self._must_leave():
                 self._compare(self._planned)
         except ZkgroupsException as error:
             log.info("could not check group %s, trying again later: %s", self.name, error)
@@ -344,7 +348,7 @@ class GatewayGroup:
             self._last_joins = Deadline(2 * self._settings.join_limit)
             self.rebalance(within=self._settings.join_limit)
         elif self._last_joins.passed:
-            log.warning("group %s is being moved: its members have not joined in time, and are removed", self.name)
+            log.warning("group %s must be left: its members have not joined in time, and are removed", self.name)
             self._report_loss()
 
     def _compare(self, planned: _Planned) -> None:

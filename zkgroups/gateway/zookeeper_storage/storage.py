@@ -141,6 +141,7 @@ class ZooKeeperStorage:
         self._groups: dict[str, GatewayGroup] = {}
         self._woken: set[str] = set()
         self._is_refreshing = False
+        self._is_ending = False
         self._group_queues = WorkQueues("group", _GROUP_THREADS)
         self._read_queues = WorkQueues("read", _READING_THREADS)
         self._routes = GroupRoutes(self._context, "", log) if routes is None else routes
@@ -169,6 +170,14 @@ class ZooKeeperStorage:
     def may_be_lost(self, name: str) -> bool:
         """True if another gateway may have become the coordinator of this group."""
         return self._elections.may_be_lost(name)
+
+    def let_leave(self) -> bool:
+        """Let the members of all groups commit and leave. Return whether none is left."""
+        if not self._is_ending:
+            self._is_ending = True
+            for group in self._known_groups():
+                self._wake(group.name)
+        return not any(len(group.members) or group.members.leaving for group in self._known_groups())
 
     def close(self) -> None:
         """Finish the work that was started, let all members leave, and end the threads. Later work fails at once."""
@@ -307,6 +316,9 @@ class ZooKeeperStorage:
 
     # Groups
 
+    def _must_leave(self, name: str) -> bool:
+        return self._is_ending or self._routes.state(name) is not None
+
     def _known_groups(self) -> list[GatewayGroup]:
         with self._lock:
             return list(self._groups.values())
@@ -321,7 +333,7 @@ class ZooKeeperStorage:
             group = self._registry.group(name)
             wake = partial(self._wake, name)
             found = self._groups[name] = GatewayGroup(
-                group, self._settings, self._elections, partial(self._is_moved, name), send=self._send, wake=wake
+                group, self._settings, self._elections, partial(self._must_leave, name), send=self._send, wake=wake
             )
             return found
 
@@ -347,9 +359,6 @@ class ZooKeeperStorage:
             group.check()
 
     # Routes
-
-    def _is_moved(self, name: str) -> bool:
-        return self._routes.state(name) is not None
 
     def _refresh_routes(self) -> None:
         """Read the routes soon. Any thread may call it."""
