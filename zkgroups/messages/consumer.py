@@ -304,7 +304,7 @@ class Consumer:
         If a rebalance takes a partition away, the consumer waits for its handlers for `release_timeout`. Then a
         coroutine is cancelled. A function goes on, but counts for nothing: the next owner handles its message again.
         With the orders "key" and "none", a message may be finished before an earlier one. So that it is not handled
-        again, the earlier ones are handled, too: those that can begin in the first half of `release_timeout`.
+        again, the earlier ones are handled first, for at most half of `release_timeout`.
         A handler may call `stop`, but not `close`. `SystemExit` in a handler ends `run`, too.
         """
         options = HandlerOptions(
