@@ -106,8 +106,8 @@ class Delivery(Generic[M]):
         """Begin only messages of these partitions that come before one that is finished or being handled.
 
         Messages may finish in another order than they arrive. One that is finished counts only if all before it are:
-        otherwise it is handled again after the rebalance. So they are begun in the order of the log, before all others.
-        A message that fails is not tried again, and no message after it is begun. `revoke` ends this.
+        otherwise it is handled again after the rebalance. So those before it come first, in the order of the log. A
+        message that fails is not tried again, and no message after it is begun. `revoke` ends this.
         """
         for at in partitions:
             if (partition := self._partitions.get(at)) is not None and partition.until is None:
