@@ -125,10 +125,10 @@ def test_a_static_member_keeps_its_partitions_while_it_restarts(front: Front, ma
     with member(bootstrap, group, f"^{topic}$") as other:
         with member(bootstrap, group, topic, **{"group.instance.id": "one"}) as static:
             assert settled(other, static, shares={2})
-            before = static.partitions.copy()
+            before, revoked = static.partitions.copy(), other.revoked.copy()
         with member(bootstrap, group, topic, **{"group.instance.id": "one"}) as static:
             assert eventually(lambda: other.poll() or static.poll() or static.partitions == before, timeout=LONGEST)
-        assert len(other.partitions) == 2
+        assert (len(other.partitions), other.revoked) == (2, revoked)
         assert "one" in {each.group_instance_id for each in describe(bootstrap, group).members}
 
 

@@ -129,14 +129,18 @@ class Account:
         most = Counter((at, offset) for fault in self.faults for at, some in fault.again.items() for offset in some)
         too_often = [place for place, times in handled.items() if times > 1 + most[place]]
         assert not too_often, (len(too_often), too_often[0], self._told(rows, too_often[0]))
+        if order != "none":
+            self._check_order(rows, order)
+        again = handled.total() - len(handled)
+        assert again <= len(self.faults) * len({at for at, _offset in sent}) * IN_FLIGHT
+        return f"{len(handled)} messages, {again} of them handled again after {len(self.faults)} faults"
+
+    def _check_order(self, rows: Sequence[Sequence[str]], order: str) -> None:
         lanes: defaultdict[str, list[int]] = defaultdict(list)
         for partition, offset, key, *_ in rows:
             lanes[key if order == "key" else partition].append(int(offset))
         for lane, offsets in lanes.items():
             assert [*dict.fromkeys(offsets)] == sorted(set(offsets)), f"{order} {lane} was not handled in order"
-        again = handled.total() - len(handled)
-        assert again <= len(self.faults) * len({at for at, _offset in sent}) * IN_FLIGHT
-        return f"{len(handled)} messages, {again} of them handled again after {len(self.faults)} faults"
 
     def _told(self, rows: Sequence[Sequence[str]], place: Place) -> str:
         """Return when a message was handled, by whom, and all faults."""

@@ -47,8 +47,10 @@ FAULTS: Final = (
     "move",
     "kill move",
 )
-GRACEFUL: Final = ("join", "leave")
+GRACEFUL: Final = ("join", "leave", "move")
 """Nothing is handled again."""
+BRIEF: Final = SESSION / 4
+"""In seconds. Claims outlive a restart of ZooKeeper that takes no longer, also on a machine that stands still."""
 
 
 class Scene:
@@ -91,9 +93,9 @@ class Scene:
 
     def strike(self, fault: str) -> None:
         """Carry out a fault, and wait until everything that was under way is committed."""
-        committed, began = self._committed(), time.monotonic()
+        committed, here, began = self._committed(), self._side(), time.monotonic()
         getattr(self, "_" + fault.replace(" ", "_"))()
-        if fault not in GRACEFUL:
+        if not _is_graceful(fault, here, time.monotonic() - began):
             self._account.add(fault, began, committed, self._producer.ends)
         self._settle()
 
@@ -257,6 +259,15 @@ class Scene:
 
     def _tails(self) -> str:
         return "\n".join(f"{id}: {worker.running}, {worker.tail(20)}" for id, worker in self._workers.items())
+
+
+def _is_graceful(fault: str, here: Side, seconds: float) -> bool:
+    """Whether nothing is handled again after a fault that has taken so long, in a group that was on this side."""
+    if fault == "restart broker":  # on the brokers, a restart may take longer than the session of a member
+        return here is Side.ZOOKEEPER
+    if fault == "restart zookeeper":
+        return seconds < BRIEF
+    return fault in GRACEFUL
 
 
 def _patiently(read: Callable[[], Any]) -> Any:

@@ -51,10 +51,8 @@ def test_a_move_ends_on_one_side_whatever_is_killed_at_any_step(servers: tuple[Z
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("order", ["partition", "key"])
-def test_every_message_is_handled_in_order_through_any_faults(
-    servers: tuple[ZooKeeperServer, KafkaBroker], order: str
-) -> None:
+@pytest.mark.parametrize("order", ["partition", "key", "none"])
+def test_every_message_is_handled_through_any_faults(servers: tuple[ZooKeeperServer, KafkaBroker], order: str) -> None:
     random = Random(seed())
     with Scene(*servers, f"long-{order}", order, random) as scene:
         for number in range(ROUNDS):
