@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from zkgroups import Consumergroup, Registry, TopicPartition
+from zkgroups import Consumergroup, EventKind, Generation, Registry, TopicPartition
+from zkgroups.consumer.membership import Membership
 from zkgroups.core.rebalance.members import Assignment, Members, Stream
 from zkgroups.exceptions import GenerationEndedError, NotClaimedError, UnavailableError
-from zkgroups.testing import TcpProxy
+from zkgroups.testing import TcpProxy, expire_session
 from zkgroups.zookeeper.requests.transaction import Create, Delete
 from zkgroups.zookeeper.session.registry_context import context_of
 from zkgroups.zookeeper.session.session import Session
@@ -45,6 +46,13 @@ class Far:
         self._monkeypatch.setattr(Session, "transact", transact_and_lose)
         return lost
 
+    def silence(self, fault: str) -> None:
+        """Answer nothing: requests are held back, or the replies are dropped."""
+        if fault == "held":
+            self._proxy.hold()
+        else:
+            self._proxy.drop(direction="replies")
+
     def cut_off(self) -> None:
         self._proxy.refuse()
         self._proxy.cut()
@@ -62,6 +70,56 @@ def far(
     with TcpProxy(zookeeper.address) as proxy:
         registry = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", session_timeout=30.0)
         yield Far(registry, proxy, monkeypatch)
+
+
+@pytest.mark.parametrize("fault", ["held", "dropped"])
+def test_the_last_commit_before_a_release_is_tried_again_without_an_answer(
+    far: Far, run: Run, orders: frozenset[TopicPartition], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Otherwise the next owner would read again what is finished, although the claims have not ended."""
+    a = run(on=far.group, id="a").until_holding(orders)
+    attempts: list[bool] = []
+
+    def commit_marked(membership: Membership, generation: Generation, among: frozenset[TopicPartition]) -> None:
+        attempts.append(False)
+        if len(attempts) == 1:
+            far.silence(fault)
+        try:
+            commit(membership, generation, among)
+            attempts[-1] = True
+        finally:
+            far.come_back()
+
+    commit = Membership.commit_marked
+    for at in orders:
+        a.generations[-1].mark(at, 5)
+    monkeypatch.setattr(Membership, "commit_marked", commit_marked)
+    b = run(id="b")
+    b.until(lambda: b.generations and b.generations[-1].partitions, "its partitions")
+    assert attempts[:2] == [False, True]
+    assert set(b.generations[-1].partitions.values()) == {5}
+    assert EventKind.FAILED not in {event.kind for event in a.events}
+
+
+def test_the_last_commit_is_not_tried_again_after_the_session_has_ended(
+    connect: Callable[..., Registry], run: Run, orders: frozenset[TopicPartition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = connect()
+    a = run(on=registry.group("billing"), id="a").until_holding(orders)
+    attempts: list[int] = []
+
+    def commit_marked(membership: Membership, generation: Generation, among: frozenset[TopicPartition]) -> None:
+        attempts.append(generation.number)
+        if len(attempts) == 1:
+            expire_session(registry.client)
+        commit(membership, generation, among)
+
+    commit = Membership.commit_marked
+    a.generations[-1].mark(P0, 5)
+    monkeypatch.setattr(Membership, "commit_marked", commit_marked)
+    run(id="b")
+    a.until(lambda: EventKind.LOST in {event.kind for event in a.events}, "the loss")
+    assert attempts.count(attempts[0]) == 1
 
 
 MAY_PLAN = threading.Event()

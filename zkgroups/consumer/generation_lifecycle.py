@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from ..core.offsets.start_offset import PastEnd
 from ..core.rebalance.actions import StartGeneration
@@ -16,6 +17,7 @@ from ..exceptions import (
     NotClaimedError,
     OffsetConflictError,
     OffsetWouldGoBackError,
+    UnavailableError,
     ZkgroupsException,
 )
 from .any_membership import AnyMembership
@@ -28,6 +30,9 @@ from .seen_offsets import SeenOffsets
 log = logging.getLogger("zkgroups.member")
 
 Partitions = frozenset[TopicPartition]
+
+_LAST_ATTEMPTS: Final = 2
+"""How often to commit before partitions are released. The timeouts of members leave time for two attempts."""
 
 _WHY_BACK = "somebody moved them, or ZooKeeper was restored from a backup"
 
@@ -155,7 +160,7 @@ class GenerationLifecycle:
             self._assigned -= revoked
         if generation is not None:
             try:
-                self._commit(generation, held)
+                self._commit(generation, held, attempts=_LAST_ATTEMPTS)
             finally:
                 generation._close(Deadline(self._options.release_timeout))
 
@@ -176,7 +181,7 @@ class GenerationLifecycle:
             deadline = Deadline(self._options.release_timeout)
             generation._wait_for_workers(deadline)
             if kept := held - partitions:
-                self._commit(generation, kept)
+                self._commit(generation, kept, attempts=_LAST_ATTEMPTS)
             generation._close(deadline)
 
     # Committing
@@ -186,16 +191,30 @@ class GenerationLifecycle:
         if self.generation is not None:
             self._commit(self.generation, held)
 
-    def _commit(self, generation: Generation, among: Partitions) -> None:
+    def _commit(self, generation: Generation, among: Partitions, *, attempts: int = 1) -> None:
         """Commit the marked offsets. Lost partitions, or offsets that would go back, do not block others.
 
-        All partitions of the member may be blocked, so this is a loop: recursion might be too deep.
+        All partitions of the member may be blocked, so this is a loop: recursion might be too deep. `attempts` counts
+        those without an answer.
         """
-        while among and (blocked := self._blocked(generation, among)):
-            among -= blocked
+        while among:
+            try:
+                blocked = self._blocked(generation, among)
+            except UnavailableError as error:
+                attempts -= 1
+                if not attempts or not self.membership.alive:
+                    self._commit_failed(error)
+                    return
+            else:
+                if not blocked:
+                    return
+                among -= blocked
 
     def _blocked(self, generation: Generation, among: Partitions) -> Partitions:
-        """Commit the marked offsets of all these partitions, or return partitions that prevent it."""
+        """Commit the marked offsets of all these partitions, or return partitions that prevent it.
+
+        Raise `UnavailableError` without an answer.
+        """
         try:
             try:
                 self.membership.commit_marked(generation, among)
@@ -211,6 +230,8 @@ class GenerationLifecycle:
         except NoPermissionError as error:
             self._commit_failed(error)
             return self._offsets_at(error.path, among)
+        except UnavailableError:
+            raise
         except ZkgroupsException as error:
             self._commit_failed(error)
         return frozenset()
