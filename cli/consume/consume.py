@@ -164,7 +164,9 @@ def consume(
     for such groups. If both sides differ, the command reports both numbers.
 
     Delivery is at least once. An offset is committed only after all messages before it were written to stdout and
-    flushed, every 5 s and at the end. After a crash, the messages since the last commit are written again.
+    flushed, every 5 s and at the end. After a crash, the messages since the last commit are written again. After a
+    signal or a rebalance, no message is written again, even if the reader is slow. The exception is a message longer
+    than 4 KiB of which the reader has taken only a part; in a rebalance, a few messages right before it, too.
 
     With COMMAND, messages are written to its input. A committed message was written to the pipe. That does not mean
     that COMMAND has processed it, or even read it: if COMMAND fails, up to a pipe of messages (64 KiB on Linux) may be

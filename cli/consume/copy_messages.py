@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zkgroups import Consumer, TopicPartition
 
 _MOST: Final = 500
-"""The most messages that are written, and become finished, together."""
+"""The most messages that are taken together. Those that the reader takes at once become finished together."""
 
 _PACE: Final = 0.1
 """In seconds: how often to look for signals, errors and ends of logs while no messages come."""
@@ -68,10 +68,11 @@ class Copying:
                 self._finish()
                 return
             messages = self.consumer.consume(self._next_count(), _PACE)  # finishes what was written before
-            if not self.sink.write(b"".join(map(self.formatter, messages))):
-                return  # not all were written: they are not finished
-            self.count += len(messages)
-            if len(messages) < _MOST:
+            written = self.sink.write(map(self.formatter, messages))
+            if written < len(messages):  # else a rebalance would wait for a slow reader
+                self.consumer.give_back(len(messages) - written)
+            self.count += written
+            if written < _MOST:
                 self._look()
         unreadable = self.consumer.stats().unreadable
         self.consumer.commit()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import select
 import signal
 import subprocess
 from contextlib import ExitStack
@@ -25,6 +27,9 @@ from .running import COMMAND, TIMEOUT, Argument, Ended, Terminal, environment, r
 _numbers = itertools.count()
 
 TO_END = "--exit-at-end"
+
+SOON = 20.0
+"""In seconds: shorter than the time after which a rebalance is given up."""
 
 
 class Topic:
@@ -241,20 +246,100 @@ def test_a_signal_ends_it_and_commits_what_was_written(topic: Topic, number: int
     assert topic.left() == ({0: 5}, [], [])
 
 
-def test_a_signal_ends_it_while_nobody_reads_and_commits_nothing_that_was_not_written(topic: Topic) -> None:
-    topic.numbers(5_000, size=100)
+@pytest.mark.parametrize("size", [100, 10_000])
+def test_a_signal_ends_it_while_nobody_reads_and_commits_exactly_the_messages_that_were_written_whole(
+    topic: Topic, size: int
+) -> None:
+    """A pipe takes long messages in parts, so the last one may be torn."""
+    values = topic.numbers(1_000, size=size)
     with started(*topic.arguments()) as process:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        with Registry.connect(topic.hosts) as registry:
-            assert eventually(lambda: list(registry.group(topic.group).owners()))
+        wait_until_full(process.pid)
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT) == 143
-        rest = process.stdout.read()
-    whole = (first + rest).count("\n")
-    offsets, instances, owners = topic.left()
-    assert offsets.get(0, 0) <= whole < 5_000
-    assert (instances, owners) == ([], [])
+        *whole, torn = read_all(process).split("\n")
+    assert 0 < len(whole) < 1_000
+    assert whole == values[: len(whole)]
+    assert (torn == "") is (size == 100)
+    assert topic.left() == ({0: len(whole)}, [], [])
+    assert topic.consume(TO_END).lines == values[len(whole) :]
+
+
+@pytest.mark.parametrize("options", [("--no-commit",), ("--offsets", "kafka")])
+def test_a_signal_while_nobody_reads_commits_where_offsets_are(
+    topic: Topic, legacy_kafka: KafkaBroker, options: tuple[str, ...]
+) -> None:
+    topic.numbers(1_000, size=100)
+    with started(*topic.arguments(*options)) as process:
+        wait_until_full(process.pid)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT) == 143
+        whole = read_all(process).count("\n")
+    assert topic.left() == ({}, [], [])
+    with Brokers.connect(legacy_kafka.address) as brokers:
+        found = [committed.offset for committed in brokers.committed([topic.group])[topic.group].values()]
+    assert found == ([whole] if "kafka" in options else [])
+
+
+def test_a_rebalance_while_nobody_reads_lets_no_message_be_written_twice(topic: Topic) -> None:
+    """The last partition goes to the second member."""
+    values = topic.numbers(3_000, partition=2, size=100)
+    with started(*topic.arguments("--as", "a")) as slow:
+        wait_until_full(slow.pid)
+        with started(*topic.arguments("--as", "b")) as quick:
+            taken = lines_until(quick, values[-1])
+            quick.send_signal(signal.SIGTERM)
+            assert quick.wait(TIMEOUT) == 143
+        slow.send_signal(signal.SIGTERM)
+        assert slow.wait(TIMEOUT) == 143
+        written = read_all(slow).splitlines()
+    assert written + taken == values
+    assert topic.left() == ({2: 3_000}, [], [])
+
+
+def test_a_signal_ends_it_soon_while_nobody_reads_and_another_client_keeps_a_partition_of_its_share(
+    topic: Topic,
+) -> None:
+    values = topic.numbers(1_000, size=100)
+    with Registry.connect(topic.hosts) as registry:
+        owner = f"/consumers/{topic.group}/owners/{topic.name}/2"
+        registry.client.create(owner, b"z-0", ephemeral=True, makepath=True)
+        with started(*topic.arguments()) as process:
+            assert process.stderr is not None
+            assert "waiting: " in process.stderr.readline()
+            wait_until_full(process.pid)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(SOON) == 143
+            whole = read_all(process).splitlines()
+        assert whole == values[: len(whole)]
+        offsets, instances, owners = topic.left()
+    assert (offsets, instances, [owner.id for owner in owners]) == ({0: len(whole)}, [], ["z-0"])
+
+
+def wait_until_full(process: int, descriptor: int = 1) -> None:
+    """Wait until a pipe of a process, by default that of its output, is full. Nothing is read."""
+    pipe = os.open(f"/proc/{process}/fd/{descriptor}", os.O_WRONLY)
+    try:
+        room = select.poll()
+        room.register(pipe, select.POLLOUT)
+        assert eventually(lambda: not room.poll(0), timeout=TIMEOUT)
+    finally:
+        os.close(pipe)
+
+
+def read_all(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.read()
+
+
+def lines_until(process: subprocess.Popen[str], last: str) -> list[str]:
+    """Read lines up to the last one."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    while last not in lines[-1:]:
+        line = process.stdout.readline()
+        assert line, "the command has ended"
+        lines.append(line.strip())
+    return lines
 
 
 # Into a command
@@ -292,6 +377,24 @@ def test_after_ctrl_c_a_command_can_finish_its_input(topic: Topic, tmp_path: Pat
         assert process.wait(TIMEOUT) == 130
     assert file.read_text().split() == [*values, "end"]
     assert topic.left() == ({0: 5}, [], [])
+
+
+def test_after_a_signal_a_slow_command_can_read_exactly_the_messages_that_were_committed(
+    topic: Topic, tmp_path: Path
+) -> None:
+    values, file = topic.numbers(1_000, size=100), tmp_path / "messages"
+    may_read = tmp_path / "may-read"
+    program = f"echo $$; while ! test -e {may_read}; do sleep 0.05; done; cat > {file}"
+    with started(*topic.arguments("--grace", f"{TIMEOUT}", "--", "sh", "-c", program)) as process:
+        assert process.stdout is not None
+        wait_until_full(int(process.stdout.readline()), 0)
+        process.send_signal(signal.SIGTERM)
+        assert eventually(lambda: topic.left()[1:] == ([], []), timeout=TIMEOUT)
+        may_read.touch()
+        assert process.wait(TIMEOUT) == 143
+    whole = file.read_text().splitlines()
+    assert whole == values[: len(whole)]
+    assert topic.left() == ({0: len(whole)}, [], [])
 
 
 def test_after_ctrl_c_a_command_that_does_not_end_is_stopped(topic: Topic) -> None:

@@ -117,6 +117,25 @@ async def test_a_cancelled_poll_loses_no_message(consumer: Any, topic: Topic, gr
 
 
 @in_a_loop
+async def test_messages_that_are_given_back_are_not_committed_and_come_again(
+    consumer: Any, topic: Topic, group: Consumergroup
+) -> None:
+    topic.write(5, 0)
+    async with consumer() as reading:
+        found = await receive(reading, 5)
+        reading.give_back(3)
+        await reading.commit()
+        assert committed(group) == {0: 2}
+        assert await receive(reading, 3) == found[2:]
+        reading.give_back(1)
+        async for message in reading:
+            assert message is found[4]
+            reading.give_back(1)
+            break
+    assert committed(group) == {0: 4}
+
+
+@in_a_loop
 async def test_commit_includes_the_message_in_hand_unless_another_task_reads(
     consumer: Any, topic: Topic, group: Consumergroup
 ) -> None:

@@ -80,6 +80,45 @@ def test_consume_refuses_a_count_that_is_not_a_positive_number(consumer: Any, co
         reading.consume(count)
 
 
+def test_messages_that_are_given_back_are_not_committed_and_come_again(
+    consumer: Any, topic: Topic, group: Consumergroup
+) -> None:
+    topic.write(5, 0)
+    with consumer() as reading:
+        found = receive(reading, 5)
+        reading.give_back(3)
+        assert (reading.position(topic.ats[0]), reading.stats().messages) == (2, 2)
+        reading.commit()
+        assert committed(group) == {0: 2}
+        assert receive(reading, 2) == found[2:4]
+        reading.give_back(1)
+        assert next(iter(reading)) is found[3]
+        reading.give_back(1)
+    assert committed(group) == {0: 3}
+
+
+def test_the_loop_receives_the_message_again_that_it_has_given_back(consumer: Any, topic: Topic) -> None:
+    topic.write(4, 0)
+    with consumer() as reading:
+        seen = []
+        for message in reading:
+            seen.append(message.offset())
+            if seen == [0, 1]:
+                reading.give_back(1)
+            if message.offset() == 3:
+                break
+    assert seen == [0, 1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("count", [2, -1, True, 1.5])
+def test_give_back_refuses_what_is_not_a_number_of_messages_in_hand(consumer: Any, topic: Topic, count: Any) -> None:
+    topic.write(2, 0)
+    with consumer() as reading:
+        receive(reading, 1)
+        with pytest.raises(InvalidOptionError, match="count is"):
+            reading.give_back(count)
+
+
 # Committing
 
 

@@ -97,6 +97,58 @@ def test_an_abandoned_message_is_not_finished_and_not_busy(loop: Loop) -> None:
     assert not loop.is_busy(BOTH)
 
 
+def test_messages_that_were_given_back_are_not_finished_and_come_again_first(loop: Loop) -> None:
+    loop.receive(4)
+    assert loop.give_back(2)
+    assert (loop.positions(BOTH), loop.handed_out(BOTH)) == ({P0: 10, P1: 20}, {P0: 12, P1: 20})
+    assert (loop.count, loop.is_busy(frozenset({P0})), loop.is_busy(frozenset({P1}))) == (2, True, False)
+    assert loop.receive(2) == [(0, 14), (1, 20)]
+    assert loop.positions(BOTH) == {P0: 12, P1: 20}
+    assert loop.give_back(2)
+    assert not loop.is_busy(BOTH)
+    assert loop.receive(9) == [(0, 14), (1, 20), (1, 21), (0, 15)]
+    loop.finish()
+    assert loop.positions(BOTH) == {P0: 16, P1: 22}
+
+
+def test_no_more_messages_can_be_given_back_than_are_in_hand(loop: Loop) -> None:
+    assert not loop.give_back(1)
+    loop.receive(2)
+    assert (loop.give_back(3), loop.handed_out(BOTH)) == (False, {P0: 12, P1: 20})
+    loop.finish()
+    assert not loop.give_back(1)
+
+
+def test_messages_that_were_given_back_are_dropped_if_their_partition_is_revoked_or_begins_again(loop: Loop) -> None:
+    loop.receive(4)
+    loop.revoke({P0})
+    loop.give_back(3)
+    assert loop.receive(9) == [(1, 20), (1, 21)]
+    assert loop.positions(BOTH) == {P0: 11, P1: 20}
+    loop.forget({P1})
+    loop.assign(P1, 30)
+    loop.give_back(2)
+    assert loop.receive(9) == []
+    assert loop.positions(BOTH) == {P0: 11, P1: 30}
+
+
+def test_the_positions_of_the_client_count_only_after_what_was_given_back_has_come_again() -> None:
+    loop = Loop({P0: 12, P1: 20})
+    loop.put(messages(P0, (10, 11)))
+    loop.receive(2)
+    loop.give_back(1)
+    loop.cut(withdraw=True)
+    loop.finish()
+    loop.next_batch()
+    assert loop.positions(BOTH) == {P0: 11, P1: 20}
+    assert loop.receive(9) == [(0, 11)]
+    loop.client = {P0: 13, P1: 20}
+    assert loop.receive() == []
+    loop.put(messages(P0, (12,)))
+    assert loop.receive() == [(0, 12)]
+    assert loop.positions(BOTH) == {P0: 12, P1: 20}
+
+
 def test_a_partition_is_busy_while_one_of_its_messages_is_in_hand(loop: Loop) -> None:
     loop.receive(3)
     assert (loop.is_busy(frozenset({P0})), loop.is_busy(frozenset({P1}))) == (True, False)

@@ -141,6 +141,10 @@ class Consumer:
                 return found
         return []
 
+    def give_back(self, count: int) -> None:
+        """Give back the last `count` of the messages received: see `zkgroups.Consumer.give_back`."""
+        self._inner.give_back(count)
+
     async def _load(self, deadline: Deadline) -> Batch | None:
         """Finish what was handed out. Return a batch that has messages, or None after the deadline."""
         await self.start()

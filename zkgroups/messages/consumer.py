@@ -229,6 +229,21 @@ class Consumer:
                 return found
         return []
 
+    def give_back(self, count: int) -> None:
+        """Give back the last `count` of the messages received: they were not processed.
+
+        The next call that reads returns them again, or drops those of partitions that were taken away meanwhile. The
+        messages received before them are finished then, as usual. So a loop that is slow, or that must end, need not
+        finish all that `consume` has returned. Raise `InvalidOptionError` if fewer messages are in hand.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise InvalidOptionError("count", count, "it must be a whole number, 0 or more")
+        with self._reading.changed:
+            if not self._delivery.give_back(count):
+                raise InvalidOptionError("count", count, "fewer messages are in hand")
+            if self._reading.is_revoking:
+                self._reading.changed.notify_all()
+
     def _hand_out(self, batch: Batch, count: int) -> list[Message]:
         """Return up to `count` messages; none if the batch was cut."""
         with self._reading.changed:

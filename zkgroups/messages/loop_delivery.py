@@ -182,6 +182,19 @@ class LoopDelivery:
         self._batch.withdraw()
         self._batch.in_hand = 0
 
+    def give_back(self, count: int) -> bool:
+        """Note that the last messages in hand were not processed. They are handed out again, before all others.
+
+        Return False, and change nothing, if fewer messages are in hand.
+        """
+        batch = self._batch
+        batch.withdraw()
+        if count > batch.in_hand:
+            return False
+        batch.given -= count
+        batch.in_hand -= count
+        return True
+
     def abandon(self) -> None:
         """Note that the caller does not ask again. The messages in hand are not finished."""
         batch = self._batch
