@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
-
 from zkgroups_cli.consume.byte_sink import ByteSink
 
 LONG = 3 * select.PIPE_BUF
