@@ -46,7 +46,8 @@ def test_while_brokers_are_down_the_consumer_reports_it_and_its_client_only_logs
         poll_until(consumer, lambda: [event for event in events if event.detail.endswith("2/2 brokers are down")])
     assert {record.levelno for record in lines(caplog, "zkgroups.librdkafka")} == {logging.DEBUG}
     warned = [record.getMessage() for record in lines(caplog, "zkgroups.member") if record.levelno == logging.WARNING]
-    assert len([text for text in warned if "could not reach the brokers" in text]) in (1, 2)
+    unreachable = [text for text in warned if "could not reach the brokers" in text]
+    assert 1 <= len(unreachable) <= 3  # one broker; all that the client knew then, which may be 1/1; and all
     assert [text for text in warned if text.endswith("2/2 brokers are down")]
     heard = [event for event in events if event.kind is EventKind.FAILED and not event.at]
     assert 1 <= len(heard) < MANY / 4
