@@ -112,33 +112,19 @@ def test_what_waits_for_a_worker_comes_before_messages_of_other_partitions_when_
 
 
 @pytest.mark.parametrize("attempts", [1, 9])
-def test_nothing_is_begun_after_a_message_that_has_failed_when_its_partition_winds_down(attempts: int) -> None:
+@pytest.mark.parametrize("fails", ["before", "meanwhile"])
+def test_nothing_is_begun_after_a_message_that_fails_before_or_while_its_partition_winds_down(
+    attempts: int, fails: str
+) -> None:
     delivery = delivery_of(Order.KEY, FailurePolicy(attempts=attempts, first_delay=1.0, then=LastResort.PARK))
     add_keys(delivery, "abbcccd")
-    first = begin(delivery)
-    failing = begin(delivery)
-    second = begin(delivery)
+    first, failing, second = begin(delivery), begin(delivery), begin(delivery)
     handle(taken(delivery), delivery)  # 6
-    delivery.fail(failing[0], now=0.0)  # 1
+    if fails == "before":
+        delivery.fail(failing[0], now=0.0)  # 1
     delivery.wind_down([AT])
-    finish(second, delivery)
-    delivery.wake(2.0)
-
-    assert delivery.take() is None
-    finish(first, delivery)
-    assert (position(delivery), delivery.is_busy([AT])) == (1, False)
-
-
-@pytest.mark.parametrize("attempts", [1, 9])
-def test_nothing_is_begun_after_a_message_that_fails_while_its_partition_winds_down(attempts: int) -> None:
-    delivery = delivery_of(Order.KEY, FailurePolicy(attempts=attempts, first_delay=1.0, then=LastResort.PARK))
-    add_keys(delivery, "abbcccd")
-    first = begin(delivery)
-    failing = begin(delivery)
-    second = begin(delivery)
-    handle(taken(delivery), delivery)  # 6
-    delivery.wind_down([AT])
-    delivery.fail(failing[0], now=0.0)  # 1
+    if fails == "meanwhile":
+        delivery.fail(failing[0], now=0.0)
     finish(second, delivery)
     delivery.wake(2.0)
 

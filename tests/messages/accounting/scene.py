@@ -49,8 +49,6 @@ FAULTS: Final = (
 )
 GRACEFUL: Final = ("join", "leave", "move")
 """Nothing is handled again."""
-BRIEF: Final = SESSION / 4
-"""In seconds. Claims outlive a restart of ZooKeeper that takes no longer, also on a machine that stands still."""
 
 
 class Scene:
@@ -95,7 +93,7 @@ class Scene:
         """Carry out a fault, and wait until everything that was under way is committed."""
         committed, here, began = self._committed(), self._side(), time.monotonic()
         getattr(self, "_" + fault.replace(" ", "_"))()
-        if not _is_graceful(fault, here, time.monotonic() - began):
+        if not _is_graceful(fault, here):
             self._account.add(fault, began, committed, self._producer.ends)
         self._settle()
 
@@ -261,13 +259,12 @@ class Scene:
         return "\n".join(f"{id}: {worker.running}, {worker.tail(20)}" for id, worker in self._workers.items())
 
 
-def _is_graceful(fault: str, here: Side, seconds: float) -> bool:
-    """Whether nothing is handled again after a fault that has taken so long, in a group that was on this side."""
-    if fault == "restart broker":  # on the brokers, a restart may take longer than the session of a member
-        return here is Side.ZOOKEEPER
-    if fault == "restart zookeeper":
-        return seconds < BRIEF
-    return fault in GRACEFUL
+def _is_graceful(fault: str, here: Side) -> bool:
+    """Whether nothing is handled again after a fault, in a group that was on this side.
+
+    A restart of a server may take longer than the sessions that it keeps.
+    """
+    return fault in GRACEFUL or (fault == "restart broker" and here is Side.ZOOKEEPER)
 
 
 def _patiently(read: Callable[[], Any]) -> Any:

@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from zkgroups import TopicPartition
 from zkgroups.messages.handler_options import DeadLetter, Handler, HandlerOptions
 from zkgroups.messages.handler_runner import HandlerRunner
-from zkgroups.messages.runs import Letter
+from zkgroups.messages.runs import Letter, Runs
 
 AT, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 FAILED = DeadLetter("orders-failed")
@@ -28,6 +28,13 @@ def messages(*offsets: int, at: TopicPartition = AT, key: bytes | None = None) -
         Message(topic=at.topic, partition=at.partition, offset=offset, key=key, value=value, timestamp=(1, 1_700))
         for offset in offsets
     ]
+
+
+def add_keys(runs: Runs, *keys: bytes) -> None:
+    """Add a message with each key, all before any is handled."""
+    with runs.lock:
+        for offset, key in enumerate(keys):
+            runs.add(AT, messages(offset, key=key))
 
 
 class LateLetters:

@@ -13,7 +13,20 @@ from zkgroups.exceptions import HandlerFailedError, InvalidOptionError
 from zkgroups.messages.handler_options import DeadLetter, HandlerOptions
 from zkgroups.testing import HandlerHarness
 
-from .running import AT, FAILED, LONG, OTHER, Blocking, Clock, LateLetters, idle, messages, running, wait_until
+from .running import (
+    AT,
+    FAILED,
+    LONG,
+    OTHER,
+    Blocking,
+    Clock,
+    LateLetters,
+    add_keys,
+    idle,
+    messages,
+    running,
+    wait_until,
+)
 
 
 class Refusing:
@@ -116,9 +129,7 @@ def test_everything_before_a_message_that_has_failed_is_handled_before_the_end()
         handled.append(message.offset() or 0)
 
     with blocked.ended(), running(handle, workers=2, order="key", attempts=1) as runner:
-        with runner.runs.lock:
-            for offset, key in enumerate((b"anna", b"anna", b"ben", b"carl", b"anna", b"dora")):
-                runner.runs.add(AT, messages(offset, key=key))
+        add_keys(runner.runs, b"anna", b"anna", b"ben", b"carl", b"anna", b"dora")
         wait_until(lambda: runner.runs.failure is not None)
         runner.runs.add(OTHER, messages(0, at=OTHER))
         blocked.let_return()
@@ -138,9 +149,7 @@ def test_after_an_error_that_ends_programs_no_message_is_begun() -> None:
         handled.append(message.offset() or 0)
 
     with blocked.ended(), running(handle, workers=2, order="key") as runner:
-        with runner.runs.lock:
-            for offset, key in enumerate((b"anna", b"anna", b"ben", b"carl")):
-                runner.runs.add(AT, messages(offset, key=key))
+        add_keys(runner.runs, b"anna", b"anna", b"ben", b"carl")
         wait_until(lambda: runner.runs.failure is not None)
         blocked.let_return()
         runner.runs.drain(LONG)

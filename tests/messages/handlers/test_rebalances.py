@@ -15,7 +15,20 @@ from zkgroups import TopicPartition, deadline
 from zkgroups.messages.deliverer import wind_down
 from zkgroups.messages.runs import Runs
 
-from .running import AT, FAILED, LONG, OTHER, Blocking, Clock, LateLetters, idle, messages, running, wait_until
+from .running import (
+    AT,
+    FAILED,
+    LONG,
+    OTHER,
+    Blocking,
+    Clock,
+    LateLetters,
+    add_keys,
+    idle,
+    messages,
+    running,
+    wait_until,
+)
 
 
 def test_a_message_under_way_is_finished_before_its_partition_is_handed_over() -> None:
@@ -127,9 +140,7 @@ def test_messages_before_finished_ones_are_handled_before_their_partition_is_han
 
     with blocked.ended(), running(handle, workers=2, order="key") as runner:
         runs = runner.runs
-        with runs.lock:
-            for offset, key in enumerate((b"anna", b"anna", b"ben", b"anna")):
-                runs.add(AT, messages(offset, key=key))
+        add_keys(runs, b"anna", b"anna", b"ben", b"anna")
         wait_until(lambda: handled == [2])
         runs.wind_down([AT])
         blocked.let_return()
@@ -151,9 +162,7 @@ def test_the_end_also_handles_messages_before_finished_ones() -> None:
         handled.append(message.offset() or 0)
 
     with blocked.ended(), running(handle, workers=2, order="key") as runner:
-        with runner.runs.lock:
-            for offset, key in enumerate((b"anna", b"anna", b"ben", b"anna")):
-                runner.runs.add(AT, messages(offset, key=key))
+        add_keys(runner.runs, b"anna", b"anna", b"ben", b"anna")
         wait_until(lambda: handled == [2])
         runner.runs.drain(LONG)
         assert runner.runs.positions([AT]) == {AT: 3}
@@ -244,9 +253,7 @@ def test_no_more_messages_before_finished_ones_are_begun_when_they_are_given_up(
     gate.open.add(3)
     with running(gate if kind == "function" else gate.waiting, workers=2, order="key") as runner:
         runs = runner.runs
-        with runs.lock:
-            for offset, key in enumerate((b"anna", b"anna", b"anna", b"ben")):
-                runs.add(AT, messages(offset, key=key))
+        add_keys(runs, b"anna", b"anna", b"anna", b"ben")
         wait_until(lambda: sorted(gate.begun) == [0, 3])
         wait_until(lambda: runs.stats().handled == 1)
         runs.wind_down([AT])
@@ -265,9 +272,7 @@ def test_no_more_messages_before_finished_ones_are_begun_when_they_are_given_up(
 def test_messages_before_one_that_is_being_handled_are_handled_too() -> None:
     gate = Gate()
     with running(gate, workers=2, order="key") as runner:
-        with runner.runs.lock:
-            for offset, key in enumerate((b"anna", b"anna", b"ben")):
-                runner.runs.add(AT, messages(offset, key=key))
+        add_keys(runner.runs, b"anna", b"anna", b"ben")
         wait_until(lambda: sorted(gate.begun) == [0, 2])
         runner.runs.wind_down([AT])
         gate.open.update(range(3))
@@ -307,8 +312,7 @@ def test_a_revocation_wakes_those_who_wait_for_messages_that_were_still_to_begin
     with blocked.ended(), other.ended(), running(handle, workers=3, order="key") as runner:
         runs = runner.runs
         with runs.lock:
-            for offset, key in enumerate((b"anna", b"anna", b"ben")):
-                runs.add(AT, messages(offset, key=key))
+            add_keys(runs, b"anna", b"anna", b"ben")
             runs.add(OTHER, messages(0, at=OTHER))
         wait_until(lambda: runs.stats().handled == 1 and blocked.begun + other.begun == 2)
         runs.wind_down([AT])
