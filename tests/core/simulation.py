@@ -214,13 +214,11 @@ class Simulation:
     # Invariants
 
     def check(self, name: str, machine: Rebalance) -> None:
-        """Check that the member owns the partitions that it works on, on the server as well. So it does the partitions
-        that it believes to hold, except while a request is under way."""
+        """Check that the member owns the partitions that it believes to hold, on the server as well, and that it works on
+        no others."""
         worked_on = self.working.get(name, NOTHING)
         assert worked_on <= machine.held
-        assert all(self.group.owners.get(at) == name for at in worked_on), (name, worked_on, self.group.owners)
-        if machine.state in {RebalanceState.IDLE, RebalanceState.CLAIMING}:
-            assert all(self.group.owners.get(at) == name for at in machine.held)
+        assert all(self.group.owners.get(at) == name for at in machine.held), (name, machine.held, self.group.owners)
         assert machine.running is None or machine.running == worked_on or machine.state is RebalanceState.STOPPING
 
     def step(self) -> None:

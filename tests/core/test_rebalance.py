@@ -106,6 +106,7 @@ def test_a_generation_is_stopped_before_its_partitions_are_released() -> None:
     assert look == [ReadGroup(4)]
     assert member.receive(Planned(4, 2, held - moving, held)) == [StopGeneration(5, moving)]
     assert member.receive(GenerationStopped(5)) == [ReleasePartitions(6, moving)]
+    assert member.held == held - moving, "another member may hold them before the answer arrives"
     assert member.receive(Released(6)) == [StartGeneration(2, held - moving)]
 
 
@@ -210,9 +211,10 @@ def test_closing_stops_releases_and_ends() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
     assert member.receive(CloseRequested()) == [StopGeneration(4, held)]
-    assert member.receive(GenerationStopped(4)) == [DeregisterInstance(5)]
+    assert member.receive(GenerationStopped(4)) == [DeregisterInstance(5, held)]
+    assert member.held == NOTHING
     assert member.receive(Released(5)) == []
-    assert (member.state, member.held) == (RebalanceState.CLOSED, NOTHING)
+    assert member.state is RebalanceState.CLOSED
     assert member.receive(GroupChanged()) == member.receive(SessionLost()) == member.receive(JoinRequested()) == []
 
 
@@ -226,7 +228,7 @@ def test_a_leaving_member_whose_session_may_have_expired_deregisters(request_: E
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
     assert member.receive(request_) == [StopGeneration(4, held)]
-    assert member.receive(SessionLost()) == [DropPartitions(held), DeregisterInstance(5)]
+    assert member.receive(SessionLost()) == [DropPartitions(held), DeregisterInstance(5, NOTHING)]
     assert member.receive(GenerationStopped(4)) == []
     assert member.receive(Released(5)) == []
     assert (member.state, member.held) == (end, NOTHING)
@@ -254,7 +256,7 @@ def test_a_withdrawn_member_releases_everything_until_it_joins_again() -> None:
     held = frozenset({TopicPartition("orders", 0)})
     member = member_with(held)
     assert member.receive(WithdrawRequested()) == [StopGeneration(4, held)]
-    assert member.receive(GenerationStopped(4)) == [DeregisterInstance(5)]
+    assert member.receive(GenerationStopped(4)) == [DeregisterInstance(5, held)]
     assert member.receive(Released(5)) == []
     assert (member.state, member.held) == (RebalanceState.OUT, NOTHING)
     assert member.receive(GroupChanged()) == []

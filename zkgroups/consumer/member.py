@@ -239,7 +239,10 @@ class BaseMember:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that the member holds now. Workers use `Generation.partitions` instead."""
+        """The partitions that the member surely holds now: those that it is about to release are not among them.
+
+        Workers use `Generation.partitions` instead.
+        """
         return self._loop.machine.held if self._membership.alive else frozenset()
 
     @property

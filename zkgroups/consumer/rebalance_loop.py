@@ -471,9 +471,9 @@ class RebalanceLoop:
                 self.membership.release(partitions)
                 self._stats.lost += len(partitions)
                 return Released(turn)
-            case DeregisterInstance(turn):
+            case DeregisterInstance(turn, partitions):
                 self._registered = False
-                self._stats.lost += len(self.machine.held)
+                self._stats.lost += len(partitions)
                 self.membership.deregister()
                 return Released(turn)
 

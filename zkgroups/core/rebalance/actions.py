@@ -78,7 +78,9 @@ class DropPartitions:
 
 @dataclass(frozen=True, slots=True)
 class DeregisterInstance(RebalanceRequest):
-    """Release all partitions and deregister the instance. Answer with `Released` or `RequestFailed`."""
+    """Release these partitions, which are all, and deregister. Answer with `Released` or `RequestFailed`."""
+
+    partitions: Partitions
 
 
 AnyRequest: TypeAlias = (

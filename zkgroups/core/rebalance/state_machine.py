@@ -14,10 +14,10 @@ comes late, or twice, is ignored. All transitions are in the table `TRANSITIONS`
     Leaving    deregistering, after the last generation has ended
     Closed     ended
 
-Two rules hold in every state. First, a held partition was granted by the server in this session, and as far as known
-was not released since. Second, a generation has exactly the partitions that were held when it started: it is stopped
-before any of them is released, and before a new generation starts with more. A member whose partitions stay the same is
-not interrupted.
+Two rules hold in every state. First, a held partition was granted by the server in this session. It is held no more
+once its release is requested: another member may hold it before the answer arrives. Second, a generation has exactly
+the partitions that were held when it started: it is stopped before any of them is released, and before a new generation
+starts with more. A member whose partitions stay the same is not interrupted.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Rebalance:
         self.number = 0
         """The number of the current plan; it never decreases."""
         self._turn = 0
-        self._requested: Partitions = NOTHING
+        self._to_claim: Partitions = NOTHING
         self._read_again = False  # the group has changed since it was last read
         self._worker_finished = False  # the generation has to be replaced
         self._destination: RebalanceState | None = None  # OUT or CLOSED, if the member is leaving the group
@@ -168,7 +168,7 @@ class Rebalance:
         A leaving member deregisters: the session may live on, with the registration and the claims.
         """
         lost: list[Action] = [DropPartitions(self.held)] if self.held or self.running is not None else []
-        self.held = self.wanted = self.waiting = self._requested = NOTHING
+        self.held = self.wanted = self.waiting = self._to_claim = NOTHING
         self.running = None
         self._read_again, self._worker_finished, self._linger = False, False, _Linger.NOT_STARTED
         if self._destination is not None:
@@ -191,8 +191,8 @@ class Rebalance:
             return [self._request(StopGeneration, self.held)]
         if self._keep_registration:
             return self._left(None)
-        self.state = RebalanceState.LEAVING
-        return [self._request(DeregisterInstance)]
+        self.state, held, self.held = RebalanceState.LEAVING, self.held, NOTHING
+        return [self._request(DeregisterInstance, held)]
 
     def _close_unjoined(self, _event: Event) -> list[Action]:
         self.state = RebalanceState.CLOSED
@@ -225,10 +225,10 @@ class Rebalance:
         return [DropPartitions(lost)]
 
     def _take_granted(self, event: Claimed) -> list[Action]:
-        granted = event.partitions & self._requested
-        refused = self._requested - granted
+        granted = event.partitions & self._to_claim
+        refused = self._to_claim - granted
         self.held |= granted
-        self._requested = NOTHING
+        self._to_claim = NOTHING
         self.waiting |= refused
         return [*([AwaitRelease(refused)] if refused else []), *self._next()]
 
@@ -241,13 +241,11 @@ class Rebalance:
         return self._next() if self.state is RebalanceState.IDLE else []
 
     def _after_release(self, _event: Event) -> list[Action]:
-        self.held -= self._requested
-        self._requested = NOTHING
         return self._next()
 
     def _after_failure(self, _event: Event) -> list[Action]:
         """Read the group: a failed request may have taken effect."""
-        self._requested = NOTHING
+        self._to_claim = NOTHING
         self._read_again = True
         return self._next()
 
@@ -271,7 +269,7 @@ class Rebalance:
         if surplus := self.held - self.wanted:
             return self._give_up(surplus)
         if free := self.wanted - self.held - self.waiting:
-            self.state, self._requested = RebalanceState.CLAIMING, free
+            self.state, self._to_claim = RebalanceState.CLAIMING, free
             return [self._request(ClaimPartitions, free)]
         return self._settle()
 
@@ -279,7 +277,8 @@ class Rebalance:
         if self.running is not None:
             self.state = RebalanceState.STOPPING
             return [self._request(StopGeneration, surplus)]
-        self.state, self._requested = RebalanceState.RELEASING, surplus
+        self.state = RebalanceState.RELEASING
+        self.held -= surplus
         return [self._request(ReleasePartitions, surplus)]
 
     def _settle(self) -> list[Action]:
