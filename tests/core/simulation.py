@@ -214,8 +214,8 @@ class Simulation:
     # Invariants
 
     def check(self, name: str, machine: Rebalance) -> None:
-        """Check that the member owns the partitions that it believes to hold, on the server as well, and that it works on
-        no others."""
+        """Check that the server knows the member as the owner of the partitions that it believes to hold. It works on no
+        others."""
         worked_on = self.working.get(name, NOTHING)
         assert worked_on <= machine.held
         assert all(self.group.owners.get(at) == name for at in machine.held), (name, machine.held, self.group.owners)
