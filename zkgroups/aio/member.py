@@ -131,7 +131,7 @@ class Member:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that the member surely holds now: those that it is about to release are not among them."""
+        """The partitions that the member surely holds now, without those that it is about to release."""
         return self._member.assignment
 
     @property

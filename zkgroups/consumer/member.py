@@ -239,7 +239,7 @@ class BaseMember:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that the member surely holds now: those that it is about to release are not among them.
+        """The partitions that the member surely holds now, without those that it is about to release.
 
         Workers use `Generation.partitions` instead.
         """
