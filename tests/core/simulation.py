@@ -214,8 +214,7 @@ class Simulation:
     # Invariants
 
     def check(self, name: str, machine: Rebalance) -> None:
-        """Check that the server knows the member as the owner of the partitions that it believes to hold. It works on no
-        others."""
+        """Check that the member owns on the server what it believes to hold, and works on nothing else."""
         worked_on = self.working.get(name, NOTHING)
         assert worked_on <= machine.held
         assert all(self.group.owners.get(at) == name for at in machine.held), (name, machine.held, self.group.owners)
