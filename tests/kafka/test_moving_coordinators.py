@@ -111,7 +111,9 @@ def test_every_offset_ends_right_while_all_groups_move(pair: Pair) -> None:
 
     async def use(cluster: Cluster) -> None:
         coordinators = Coordinators(cluster)
-        assert len((await cluster.metadata([])).brokers) == 2
+        async with asyncio.timeout(LONGEST):  # the first broker may hear late of the second one
+            while len((await cluster.metadata([])).brokers) != 2:
+                await asyncio.sleep(0.01)
         moves = asyncio.create_task(moving(pair.first.address))
         rounds = 0
         while not moves.done() or not rounds:

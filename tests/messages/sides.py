@@ -25,11 +25,9 @@ class Sides:
     def __init__(self, group: Consumergroup, registry: Registry, brokers: Brokers) -> None:
         self.group, self.registry, self.brokers = group, registry, brokers
 
-    def move(
-        self, to: Side, on_step: Callable[[MoveStep], object] = lambda _step: None, *, patience: float = LONGEST
-    ) -> MoveOutcome:
+    def move(self, to: Side, on_step: Callable[[MoveStep], object] = lambda _step: None) -> MoveOutcome:
         where = self.brokers, self.registry
-        return move_live(self.group.name, to, *where, execute=True, patience=patience, on_step=on_step).outcome
+        return move_live(self.group.name, to, *where, execute=True, patience=LONGEST, on_step=on_step).outcome
 
     @property
     def route(self) -> FoundRoute:

@@ -99,6 +99,7 @@ def heard() -> Heard:
 @pytest.fixture
 def copy(brokers: Brokers, claims: Claims, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerCopy]:
     monkeypatch.setattr(broker_copy, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(broker_copy, "_LONGEST_PAUSE", 0.1)  # while a test stands still, attempts go on failing
     copy = BrokerCopy(brokers, heard.reports(), writes=True)  # type: ignore[arg-type]
     copy.use(claims)  # type: ignore[arg-type]
     yield copy
@@ -179,6 +180,22 @@ def test_a_release_waits_for_a_copy_under_way_and_the_newest_offset_is_written_l
     brokers.may_write.set()
     settled.join(60)
     assert brokers.written == [{P0: 7}, {P0: 8}]
+
+
+def test_a_release_waits_for_a_copy_that_begins_shortly_before_its_timeout(copy: BrokerCopy, brokers: Brokers) -> None:
+    """Otherwise it might replace what the next owner has copied."""
+    brokers.may_write.clear()
+    brokers.timeout = 0.05
+    copy.put({P0: 7}, [])
+    assert brokers.writing.wait(60)
+    settled = threading.Thread(target=copy.settle, args=[BOTH])
+    settled.start()
+    settled.join(0.3)
+    assert settled.is_alive()
+    brokers.may_write.set()
+    settled.join(60)
+    assert not settled.is_alive()
+    assert brokers.written == [{P0: 7}]
 
 
 def test_a_release_does_not_wait_for_brokers_that_do_not_answer(

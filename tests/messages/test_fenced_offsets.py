@@ -79,18 +79,18 @@ def test_a_process_that_was_suspended_for_longer_than_its_session_changes_no_off
     topic: Topic, sides: Sides, loop: Loops, legacy_kafka: KafkaBroker, options: dict[str, Any]
 ) -> None:
     topic.write(5)
-    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "asleep", every=0.5, **options) as process:
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "asleep", every=3.0, **options) as process:
         assert eventually(lambda: process.texts.keys() == topic.texts, timeout=LONGEST)
         process.process.suspend()
         other = loop(topic, **options)
         other.until_holding(*topic.ats)
         topic.write(5)
-        other.until(lambda: set(sides.kafka.values()) == {10}, "the commits of the successor")
+        other.until(lambda: sides.kafka == {0: 10, 1: 10, 2: 10}, "the commits of the successor")
         process.process.resume()
         assert eventually(lambda: len(sides.group.instances()) == 2, timeout=LONGEST), process.process.tail()
-        assert set(sides.kafka.values()) == {10}
+        assert sides.kafka == {0: 10, 1: 10, 2: 10}
         topic.write(5)
-        assert eventually(lambda: set(sides.kafka.values()) == {15}, timeout=LONGEST)
+        assert eventually(lambda: sides.kafka == {0: 15, 1: 15, 2: 15}, timeout=LONGEST)
 
 
 def test_a_group_with_members_on_the_brokers_accepts_no_offsets_and_that_is_an_error(

@@ -75,7 +75,7 @@ def test_a_consumer_that_resumes_its_session_does_not_keep_the_group_on_the_brok
     with LoopProcess(legacy_kafka, sides.group.name, topic.name, "again", **options):
         topic.write(3)
         await_all_committed(topic, sides, 6)
-        assert sides.move(Side.ZOOKEEPER, patience=LASTING) is MoveOutcome.MOVED
+        assert sides.move(Side.ZOOKEEPER) is MoveOutcome.MOVED
         topic.write(3)
         assert eventually(lambda: set(sides.zookeeper.values()) == {9}, timeout=LONGEST)
 

@@ -203,8 +203,11 @@ def test_without_the_answer_of_a_broker_a_commit_does_not_count_if_the_truth_is_
 
 
 def commits(loop: Loop) -> bool:
-    """Whether the broker answers a commit: it may still be busy with what came while it was suspended."""
-    with suppress(OutcomeUnknownError):
+    """Whether the broker answers a commit: it may still be busy with what came while it was suspended.
+
+    If this process stands still for long, its claims are not certain for a moment.
+    """
+    with suppress(OutcomeUnknownError, NotConnectedError):
         loop.consumer.commit()
         return True
     return False

@@ -28,8 +28,14 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 def until(sweeper: Sweeper, condition: Callable[[Picture], object]) -> Picture:
     """Wait for a picture that satisfies the condition."""
-    assert eventually(lambda: condition(sweeper.publisher.picture)), sweeper.publisher.picture
-    return sweeper.publisher.picture
+    found: list[Picture] = []
+
+    def holds() -> object:
+        found[:] = [sweeper.publisher.picture]  # this one: soon there may be another
+        return condition(found[0])
+
+    assert eventually(holds), found[0]
+    return found[0]
 
 
 def until_group(

@@ -81,6 +81,7 @@ class BrokerCopy:
             for at in partitions:
                 self._begun.pop(at, None)
                 self._wanted.pop(at, None)
+            self._changed.wait_for(lambda: not self._is_writing)  # it has its own timeout, and may begin late
         if left:
             log.warning(
                 "offsets of %s were not copied to the brokers before the release", ", ".join(map(str, sorted(left)))

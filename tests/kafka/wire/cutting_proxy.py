@@ -103,9 +103,9 @@ class CuttingProxy:
         if moment is Moment.BEFORE:
             await asyncio.to_thread(self._meanwhile)
             return False
-        self.passed.append(exchange)
         up_writer.write(_SIZE.pack(len(exchange.request)) + exchange.request)
         exchange.answer = await _frame(up_reader)
+        self.passed.append(exchange)
         if moment is Moment.AFTER:
             await asyncio.to_thread(self._meanwhile)
             return False

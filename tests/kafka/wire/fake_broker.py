@@ -10,8 +10,9 @@ from typing import Any, Self
 
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.address import Address
+from zkgroups.testing import ports
 
-HOST = "127.0.0.1"
+HOST = ports.HOST
 HEADER = struct.Struct(">ihhih")
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -36,10 +37,14 @@ class Asked:
 
 
 class FakeBroker:
-    """Reports its versions, repeats names of groups that it is asked to describe, and knows what tests tell it."""
+    """Reports its versions, repeats names of groups that it is asked to describe, and knows what tests tell it.
 
-    def __init__(self, port: int = 0) -> None:
-        self.port = port
+    While it is stopped, nothing else listens at its port.
+    """
+
+    def __init__(self) -> None:
+        self._reserved = ports.reserve()
+        self.port = self._reserved.number
         self._server: asyncio.Server | None = None
         self._served: set[asyncio.StreamWriter] = set()
         self.brokers: Mapping[int, Address] = {}
@@ -82,7 +87,6 @@ class FakeBroker:
 
     async def start(self) -> Self:
         self._server = await asyncio.start_server(self._serve, HOST, self.port)
-        self.port = self.address.port
         return self
 
     async def stop(self) -> None:
@@ -119,6 +123,7 @@ class FakeBroker:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+        self._reserved.release()
 
 
 def _topic(name: str, leaders: Mapping[int, int]) -> Any:

@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import threading
 from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Message
 
-from zkgroups import Consumer, DeadLetter, EventKind, MemberEvent, Registry
+from zkgroups import CommittedOffset, Consumer, Consumergroup, DeadLetter, EventKind, MemberEvent, Registry
 from zkgroups.messages import dead_letters, runs
 
 BAD: Final = b"bad"
@@ -27,8 +26,8 @@ STEPS: Final = ("last attempt", "before the write", "after the write", "before t
 """Between two of them is every step: the handler fails; the letter is sent; the broker confirms it; the consumer notes
 that; the offset is committed."""
 
-_armed = threading.Event()
-"""Set when a dead letter has been noted."""
+_noted: list[int] = []
+"""The offsets of the dead letters that have been noted."""
 
 
 def die() -> None:
@@ -52,11 +51,17 @@ def arm(step: str | None) -> None:
     def note(self: Any, letter: Any, lane: Any, error: Any) -> None:
         with self.lock:  # otherwise another thread may commit in between
             noted(self, letter, lane, error)
+            _noted.append(letter.offset)
             if step == "before the commit":
                 die()
-        _armed.set()
 
     runs.Runs._written = note  # type: ignore[method-assign]
+
+
+def has_committed_a_letter(group: Consumergroup) -> bool:
+    """Look into ZooKeeper: when a letter is noted, a commit of an earlier message may be under way."""
+    committed = [found.offset for found in group.offsets if isinstance(found, CommittedOffset)]
+    return any(offset > noted for offset in committed for noted in [*_noted])
 
 
 def main() -> None:
@@ -84,14 +89,13 @@ def main() -> None:
     def tell(event: MemberEvent) -> None:
         if event.kind is EventKind.ASSIGNED:
             given.up.touch()
-        if event.kind is EventKind.COMMITTED and given.kill == "after the commit" and _armed.is_set():
+        if event.kind is EventKind.COMMITTED and given.kill == "after the commit" and has_committed_a_letter(group):
             die()
 
     arm(given.kill)
     with Registry.connect(given.zookeeper, session_file=given.session) as registry:
-        consumer = Consumer(
-            registry.group(given.group), [given.topic], kafka=given.kafka, id="me", auto_commit_every=0.2, on_event=tell
-        )
+        group = registry.group(given.group)
+        consumer = Consumer(group, [given.topic], kafka=given.kafka, id="me", auto_commit_every=0.2, on_event=tell)
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
         with consumer:
             consumer.run(

@@ -61,14 +61,19 @@ def test_while_brokers_are_down_each_kind_of_error_is_one_warning_and_the_client
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
+
+    def logged(name: str) -> list[logging.LogRecord]:
+        return [each for each in caplog.records if each.name == name]
+
     writer = DeadLetterWriter({"bootstrap.servers": "127.0.0.1:1"}, "failed", "billing")
     try:
         writer.write(letter(ValueError()), lambda _error: None)
-        assert eventually(lambda: len([1 for each in caplog.records if each.name == "zkgroups.librdkafka"]) > 10)
-        assert eventually(lambda: any(each.levelno > logging.DEBUG for each in caplog.records))
+        assert eventually(lambda: len(logged("zkgroups.librdkafka")) > 10)
+        assert eventually(lambda: any(each.levelno > logging.DEBUG for each in logged("zkgroups.consumer")))
     finally:
         writer.close()
-    warned = [each.getMessage() for each in caplog.records if each.levelno > logging.DEBUG]
+    assert {each.levelno for each in logged("zkgroups.librdkafka")} == {logging.DEBUG}
+    warned = [each.getMessage() for each in logged("zkgroups.consumer") if each.levelno > logging.DEBUG]
     assert 1 <= len(warned) <= 4
     start = "dead letters of group 'billing' cannot be written to 'failed' now, trying again: "
     assert all(text.startswith(start) for text in warned)

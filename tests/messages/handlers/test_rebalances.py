@@ -157,14 +157,19 @@ def test_the_end_also_handles_messages_before_finished_ones() -> None:
 
     def handle(message: Message) -> None:
         if not message.offset():
-            threading.Timer(0.05, blocked.let_return).start()
             blocked(message)
         handled.append(message.offset() or 0)
+
+    def let_return() -> None:
+        with runner.runs.lock:  # which is free when the end has begun to wait
+            blocked.let_return()
 
     with blocked.ended(), running(handle, workers=2, order="key") as runner:
         add_keys(runner.runs, b"anna", b"anna", b"ben", b"anna")
         wait_until(lambda: handled == [2])
-        runner.runs.drain(LONG)
+        with runner.runs.lock:
+            threading.Thread(target=let_return).start()
+            runner.runs.drain(LONG)
         assert runner.runs.positions([AT]) == {AT: 3}
     assert handled == [2, 0, 1]
 
