@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from zkgroups import Consumergroup, EventKind, Generation, Member, MemberEvent, Registry, StartAt, TopicPartition
-from zkgroups.consumer import rebalance_loop
+from zkgroups.consumer import member, rebalance_loop
 from zkgroups.consumer.membership import Membership
 from zkgroups.consumer.rebalance_loop import RebalanceLoop
 from zkgroups.consumer.step_failures import StepFailures
@@ -20,6 +20,7 @@ from zkgroups.exceptions import (
     GenerationEndedError,
     InvalidNameError,
     InvalidOptionError,
+    MemberClosedError,
     NotClaimedError,
     ReentrantCallError,
 )
@@ -237,12 +238,60 @@ def test_a_member_waits_for_the_body_of_the_loop_as_for_a_worker(group: Consumer
         assert group.offsets.fetch(P5).offset == 8  # type: ignore[union-attr]
 
 
+def test_no_body_of_the_loop_begins_in_a_generation_that_has_ended(
+    run: Run, group: Consumergroup, orders: Partitions
+) -> None:
+    """Nobody would wait for it: another member has its partitions."""
+
+    class Late(Member):
+        """Sees its first generation only after another member has taken half of the partitions."""
+
+        other: Running | None = None
+
+        def next_generation(self, timeout: float | None = None) -> Generation | None:
+            found = super().next_generation(timeout)
+            self.other = self.other or run(id="b").until_holding(ats("orders", 3, 4, 5))
+            return found
+
+    with Late(group, "orders", id="a") as late:
+        first = next(late.generations())
+        assert first.active
+        assert first.partitions.keys() == ats("orders", 0, 1, 2)
+
+
+def test_a_waiting_result_is_found_while_stale_ones_are_removed_from_the_queue(
+    group: Consumergroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a moment, the queue is empty."""
+    closed = Member(group, "orders")
+    closed.close()
+    looking, may_go_on = threading.Event(), threading.Event()
+
+    def slowly(_waiting: object) -> bool:
+        looking.set()
+        return not may_go_on.wait(LONGEST)
+
+    monkeypatch.setattr(member, "_is_stale", slowly)
+    offers = threading.Thread(target=closed._offer, args=[ValueError("a worker has failed")])
+    offers.start()
+    assert looking.wait(LONGEST)
+    threading.Timer(0.1, may_go_on.set).start()
+    with pytest.raises((MemberClosedError, ValueError)):
+        closed.next_generation(0)
+    offers.join()
+
+
 def test_a_worker_that_marks_nothing_for_too_long_loses_its_partitions_until_it_has_ended(
     run: Run, orders: Partitions
 ) -> None:
-    free = threading.Event()
-    stuck = run(id="a", max_idle=1.0, release_timeout=0.1, work=lambda _: free.wait(4 * LONGEST))
-    stuck.until(lambda: stuck.generations, "a generation")
+    begun, free = threading.Event(), threading.Event()
+
+    def work(_generation: Generation) -> None:
+        begun.set()
+        free.wait(4 * LONGEST)
+
+    stuck = run(id="a", max_idle=1.0, release_timeout=0.1, work=work)
+    stuck.until(begun.is_set, "its work: a generation that is idle before that ends at once")
     healthy = run(id="b", max_idle=60)
     stuck.until(lambda: EventKind.IDLE in {event.kind for event in stuck.events})
     healthy.until_holding(orders)

@@ -13,7 +13,7 @@ from zkgroups.core.rebalance.members import Stream
 from zkgroups.core.rebalance.shared_plan import SharedPlan, decode_plan, encode_plan
 from zkgroups.exceptions import InvalidOptionError
 
-from .conftest import LONGEST, Run
+from .conftest import LONGEST, Run, Running
 
 pytestmark = pytest.mark.zookeeper
 
@@ -23,21 +23,24 @@ Partitions = frozenset[TopicPartition]
 
 
 class Hang:
-    """Blocks the next caller until it is released."""
+    """Blocks the next call of one member until it is released. Others wait until that member is blocked: on a machine
+    that stands still, they may skip it before it has begun to plan."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
-        self._armed = False
+        self._victim: threading.Thread | None = None
         self._released = threading.Event()
 
-    def arm(self) -> None:
-        self._armed = True
+    def arm(self, victim: Running) -> None:
+        self._victim = victim.member._thread
 
     def here(self) -> None:
-        if self._armed:
-            self._armed = False
+        if self._victim is threading.current_thread():
+            self._victim = None
             self.entered.set()
             assert self._released.wait(3 * LONGEST)  # longer than any member waits for another plan
+        elif self._victim is not None:
+            assert self.entered.wait(LONGEST)
 
     def release(self) -> None:
         self._released.set()
@@ -67,7 +70,7 @@ def test_a_planner_that_hangs_in_a_strategy_is_skipped_and_its_late_plan_does_no
         member.until(lambda member=member: len(member.member.assignment) == 2)
     version = registry.client.exists(OWNERS).version
     caplog.clear()
-    hang.arm()
+    hang.arm(a)
     c.close()
     assert hang.entered.wait(LONGEST)
     b.until(lambda: len(b.member.assignment) == 3, "the plan of b")
@@ -90,7 +93,7 @@ def test_a_planner_that_hangs_in_a_callback_is_skipped_and_follows_the_plan_afte
     a.until(lambda: len(a.member.assignment) == 3)
     b.until(lambda: len(b.member.assignment) == 3)
     held = b.member.assignment
-    hang.arm()
+    hang.arm(a)
     c = run(id="c", **options)
     assert hang.entered.wait(LONGEST)
     c.until(lambda: len(c.member.assignment) == 1, "what b has let go of")

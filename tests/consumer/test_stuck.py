@@ -221,17 +221,20 @@ def test_waiting_for_many_partitions_of_another_member_takes_few_requests(
     plant_topic(registry.client, "orders", 200)
     everything = ats("orders", *range(200))
     stays = threading.Event()
-    a = run(id="a", reconcile_every=3600.0, work=lambda _: stays.wait()).until_holding(everything)
+    patient: dict[str, Any] = {"release_timeout": 60.0, "rebalance_timeout": 100.0}
+    a = run(id="a", reconcile_every=3600.0, work=lambda _: stays.wait(), **patient).until_holding(everything)
     address, _, chroot = zookeeper_hosts.partition("/")
     with TcpProxy(address) as proxy:
-        b = run(id="b", reconcile_every=3600.0, on=connect(f"{proxy.address}/{chroot}").group("billing"))
+        far = connect(f"{proxy.address}/{chroot}", session_timeout=300.0)  # it is proved seldom
+        b = run(id="b", reconcile_every=3600.0, on=far.group("billing"))
         b.until(lambda: told(b, EventKind.WAITING), "the word that it waits")
         stays.set()
         b.until_holding(ats("orders", *range(100, 200)))
         assert b.member.stats.waits == 100
         assert b.member.stats.conflicts == 0
         assert proxy.requests < 50
-    a.until_holding(ats("orders", *range(100)))
+        a.until_holding(ats("orders", *range(100)))
+        b.close()
 
 
 @pytest.mark.parametrize("living", [True, False])

@@ -180,8 +180,8 @@ class Numbers:
 
     def __call__(self, topic: str) -> Iterator[int]:
         self.asked.append(topic)
-        if self.error is not None:
-            raise self.error
+        if (error := self.error) is not None:  # read once: the test resets it meanwhile
+            raise error
         return iter(range(self.count))
 
 

@@ -15,7 +15,7 @@ from zkgroups import Acl, AclPolicy, Instance, Registry
 from zkgroups.exceptions import NoPermissionError, NotClaimedError, OutcomeUnknownError
 from zkgroups.testing import TcpProxy
 
-from .conftest import Connect
+from .conftest import LONG_SESSION, Connect
 from .leaving import OWNERS, left_behind, prepare, register
 from .rules import ME, OFFSET, OWNER, P0, P1, member
 
@@ -29,7 +29,8 @@ def blind(zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, registry: Reg
     """A registry through the proxy, which may read none of its own nodes except directories."""
     prepare(registry)
     hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
-    return connect(hosts, acl=AclPolicy(ephemerals=UNREADABLE, offsets=UNREADABLE))
+    acl = AclPolicy(ephemerals=UNREADABLE, offsets=UNREADABLE)
+    return connect(hosts, acl=acl, session_timeout=LONG_SESSION)
 
 
 def blind_member(blind: Registry, raw: Any) -> Instance:

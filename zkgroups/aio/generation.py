@@ -60,12 +60,14 @@ class Generation:
                 "grace", grace, f"it must be less than release_timeout ({self._release_timeout:g})"
             )
         if self._inner.over:
-            return
+            return  # without a call of `work`
         coroutine = work(self) if callable(work) else None
         if not inspect.iscoroutine(coroutine):
             raise InvalidOptionError("work", work, "it must be a coroutine function")
         task = asyncio.create_task(coroutine, name=f"zkgroups-work-{self.group}-{self.number:x}")
-        self._inner._enter(task)
+        if not self._inner._enter(task):
+            task.cancel()  # it has not begun
+            return
         self._tasks[task] = grace
         task.add_done_callback(self._task_ended)
 
@@ -106,9 +108,9 @@ class Generation:
 
     # For the member
 
-    def _step_in(self, task: asyncio.Task[Any] | None) -> None:
-        """Count this task as a worker that is not cancelled."""
-        self._inner._enter(task)
+    def _step_in(self, task: asyncio.Task[Any] | None) -> bool:
+        """Count this task as a worker that is not cancelled. Return False if the generation has ended."""
+        return self._inner._enter(task)
 
     def _step_out(self, task: asyncio.Task[Any] | None) -> None:
         """Stop counting this task as a worker."""

@@ -107,11 +107,11 @@ class Member:
             if generation is None:
                 return
             body = asyncio.current_task()
-            generation._step_in(body)
-            try:
-                yield generation
-            finally:
-                generation._step_out(body)
+            if generation._step_in(body):  # otherwise it has ended since
+                try:
+                    yield generation
+                finally:
+                    generation._step_out(body)
 
     async def next_generation(self, timeout: float | None = None) -> Generation | None:
         """Wait for the next generation. Return None after the timeout. A cancelled call loses none."""

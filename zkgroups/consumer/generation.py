@@ -344,10 +344,16 @@ class Generation:
                 return
         callback()
 
-    def _enter(self, worker: object = None) -> None:
-        """Count the current thread (or this task) as a worker until `_leave`."""
+    def _enter(self, worker: object = None) -> bool:
+        """Count the current thread (or this task) as a worker until `_leave`.
+
+        Return False if the generation has ended: nobody waits for new workers any more, so they must not begin.
+        """
         with self._condition:
+            if self._over.is_set():
+                return False
             self._workers.append(worker or threading.get_ident())
+            return True
 
     def _leave(self, worker: object = None) -> None:
         """Stop counting the current thread (or this task) as a worker."""

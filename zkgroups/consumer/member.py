@@ -71,6 +71,7 @@ class BaseMember:
         self._stats = stats
         self.id = membership.id
         self._ready: SimpleQueue[Handed | _Signal] = SimpleQueue()
+        self._offering = threading.Lock()
         self._loop = RebalanceLoop(
             membership, options, stats, hand_out=self._offer, await_callback=self._await_callback, place=place
         )
@@ -86,15 +87,16 @@ class BaseMember:
 
     def _offer(self, found: Handed) -> None:
         """Put a generation or an error into the queue, and drop stale ones from it."""
-        kept: list[Handed | _Signal] = []
-        with suppress(Empty):
-            while len(kept) < _LONGEST_QUEUE:
-                kept.append(self._ready.get_nowait())
-        for waiting in kept:
-            if not _is_stale(waiting):
-                self._ready.put(waiting)
-        if self._ready.qsize() < _LONGEST_QUEUE or isinstance(found, Generation):
-            self._ready.put(found)
+        with self._offering:
+            kept: list[Handed | _Signal] = []
+            with suppress(Empty):
+                while len(kept) < _LONGEST_QUEUE:
+                    kept.append(self._ready.get_nowait())
+            for waiting in kept:
+                if not _is_stale(waiting):
+                    self._ready.put(waiting)
+            if self._ready.qsize() < _LONGEST_QUEUE or isinstance(found, Generation):
+                self._ready.put(found)
         self._queue_changed()
 
     def _queue_changed(self) -> None:
@@ -193,11 +195,11 @@ class BaseMember:
                 return
             if generation is None:
                 return
-            generation._enter()
-            try:
-                yield generation
-            finally:
-                generation._leave()
+            if generation._enter():  # otherwise it has ended since
+                try:
+                    yield generation
+                finally:
+                    generation._leave()
 
     def next_generation(self, timeout: float | None = None) -> Generation | None:
         """Wait for the next generation. Return None after the timeout, or after `cancel`.
@@ -209,7 +211,7 @@ class BaseMember:
         deadline = None if timeout is None else Deadline.after("timeout", timeout)
         while True:
             try:
-                found = self._ready.get(timeout=None if deadline is None else deadline.remaining)
+                found = self._taken(None if deadline is None else deadline.remaining)
             except Empty:
                 return None
             if found is _CANCEL:
@@ -226,6 +228,13 @@ class BaseMember:
                 return found
             if isinstance(found, Generation) and not found.over:
                 self._loop.hold_back(found)  # work begins only with a connection (rule 7)
+
+    def _taken(self, timeout: float | None) -> Handed | _Signal:
+        """Take the next from the queue. Raise `Empty` after the timeout."""
+        with suppress(Empty):
+            return self._ready.get(timeout=timeout)
+        with self._offering:  # an offer empties the queue for a moment
+            return self._ready.get_nowait()
 
     def cancel(self) -> None:
         """Make one waiting call of `next_generation` return None."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from contextlib import suppress
+from collections.abc import Coroutine
+from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from zkgroups import Consumergroup, EventKind, Registry, TopicPartition, aio
 from zkgroups.exceptions import GenerationEndedError, InvalidOptionError, MemberClosedError
 
 from ..conftest import LONGEST, ats
+from ..conftest import Running as Threaded
 from .loops import PATIENT, Running, for_ever, in_a_loop, mark_ten_more, start_each, work_on_all
 
 pytestmark = pytest.mark.zookeeper
@@ -56,6 +59,53 @@ async def test_a_task_can_move_an_offset_outside_of_the_log_and_the_loop_reports
     async with Running(group, work=work, out_of_range="earliest") as one:
         await one.until(lambda: any(event.kind is EventKind.RESET for event in one.events))
     assert group.offsets.fetch(P0).offset == 1  # type: ignore[union-attr]
+
+
+@in_a_loop
+async def test_a_task_of_a_generation_that_ends_at_its_start_never_begins(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    """Nobody would wait for it: another member has its partitions."""
+    begun: list[aio.Generation] = []
+
+    async def work(generation: aio.Generation) -> None:
+        begun.append(generation)
+
+    async with aio.Member(group, ["orders"], id="a", **PATIENT) as a:
+        generation = await a.next_generation(LONGEST)
+        assert generation is not None
+        with Threaded(group, id="b") as b:
+
+            def taken_away(generation: aio.Generation) -> Coroutine[Any, Any, None]:
+                b.until_holding(ats("orders", 3, 4, 5))
+                return work(generation)
+
+            generation.start(taken_away)
+            await asyncio.sleep(0)
+            assert await generation.wait(LONGEST)
+        assert begun == []
+
+
+@in_a_loop
+async def test_no_body_of_the_loop_begins_in_a_generation_that_has_ended_for_asyncio(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    class Late(aio.Member):
+        """Sees its first generation only after another member has taken half of the partitions."""
+
+        other: Threaded | None = None
+
+        async def next_generation(self, timeout: float | None = None) -> aio.Generation | None:
+            found = await super().next_generation(timeout)
+            self.other = self.other or stack.enter_context(Threaded(group, id="b"))
+            await asyncio.to_thread(self.other.until_holding, ats("orders", 3, 4, 5))
+            return found
+
+    with ExitStack() as stack:
+        async with Late(group, ["orders"], id="a") as a:
+            first = await anext(a.generations())
+            assert first.active
+            assert first.partitions.keys() == ats("orders", 0, 1, 2)
 
 
 @in_a_loop

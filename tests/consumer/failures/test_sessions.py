@@ -17,7 +17,7 @@ from zkgroups.testing import TcpProxy, ZooKeeperEnsemble
 from ...testing.waiting import eventually
 from ...zookeeper.events import expire
 from ..crew import Crew
-from ..history import LATE, Kind, clock, judge, shown
+from ..history import LATE, UNCERTAIN, Kind, clock, judge, shown
 from ..nemesis import Place, Scene
 from .crews import BUSY, QUICK, TOPICS, has_lost, owners
 
@@ -188,7 +188,8 @@ def test_failure_6_late_commits_after_a_pause_of_three_session_timeouts_are_refu
         assert eventually(lambda: len(_held_by(scene, anne)) == 2)
         assert eventually(lambda: {event.at for event in _events(scene, Kind.REFUSED, anne.id)} == everything)
         refused = _events(scene, Kind.REFUSED, anne.id)
-        assert {event.error.partition(":")[0] for event in refused} <= LATE
+        # A busy machine may connect again only after the commit has given up. The judge looks into the server's log.
+        assert {event.error.partition(":")[0] for event in refused} <= LATE | UNCERTAIN
         scene.end()
         assert (violations := judge(scene.history())) == [], shown(violations)
 

@@ -33,16 +33,20 @@ class OffsetLog:
     @property
     def fallen(self) -> dict[TopicPartition, list[int]]:
         """The partitions in which an offset went back."""
-        return {at: offsets for at, offsets in self.seen.items() if offsets != sorted(offsets)}
+        return {at: offsets for at, offsets in self._so_far() if offsets != sorted(offsets)}
 
     @property
     def last(self) -> dict[TopicPartition, int]:
         """The offset of each partition that has one."""
-        return {at: offsets[-1] for at, offsets in self.seen.items()}
+        return {at: offsets[-1] for at, offsets in self._so_far()}
+
+    def _so_far(self) -> list[tuple[TopicPartition, list[int]]]:
+        """A copy, because the thread of the watch adds partitions meanwhile."""
+        return list(self.seen.items())
 
     def _note(self, change: Change) -> None:
         if isinstance(change.now, CommittedOffset):
-            self.seen.setdefault(change.now.at, []).append(change.now.offset)
+            self.seen[change.now.at] = [*self.seen.get(change.now.at, []), change.now.offset]
 
     def __enter__(self) -> OffsetLog:
         self._watch.follow(self._note)
