@@ -49,7 +49,8 @@ class Ours:
     def _run(self) -> None:
         try:
             for generation in self._member.generations():
-                self._hold(generation.partitions)
+                if generation.active:  # it may have ended before this thread has begun with it
+                    self._hold(generation.partitions)
                 generation.wait()
                 self._hold(())
         except MemberClosedError:

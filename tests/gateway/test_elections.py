@@ -189,7 +189,7 @@ def test_a_gateway_gives_up_its_groups_before_another_can_take_them(
     registry: Registry, gateway: Any, proxy: TcpProxy, zookeeper_hosts: str, connect: Connect, join: Join
 ) -> None:
     """Without a connection nobody reports the expired session: the clock of the gateway ends its answers first."""
-    own = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], session_timeout=SESSION, timeout=1.0)
+    own = connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2], session_timeout=SESSION, timeout=5.0)
     first, second = gateway("one", own), gateway("two")
     member = join(served=first)
     assert eventually(lambda: member.assigned == ALL)
@@ -214,7 +214,7 @@ def test_a_suspended_gateway_answers_no_heartbeat_after_its_session(
 ) -> None:
     """Nothing has told the coordinator: the monitor of the sessions has not run yet, or its event was not processed."""
     own = connect()
-    first = gateway("one", own)
+    first = gateway("one", own, settings=GroupSettings(reconcile_every=600.0))  # which would give up the group, too
     member = join(served=first)
     assert eventually(lambda: member.assigned == ALL)
     member.kill()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
+
+import pytest
 
 from zkgroups.gateway.connections.answer_queue import AnswerQueue, Changed
 from zkgroups.gateway.connections.frame_stream import FrameStream
@@ -54,30 +57,39 @@ def stream(transport: Transport) -> FrameStream:
     return found
 
 
-def test_others_go_on_while_large_metadata_is_changed() -> None:
+def test_others_go_on_while_large_metadata_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is decoded and encoded only after the event loop has called something else meanwhile."""
     data = metadata()
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
+    begun: list[str] = []
 
     async def change(_answer: Any) -> int:
         return 8
 
     async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def wait_for_others(name: str) -> None:
+            convert = getattr(codec, name)
+
+            def converted(*arguments: Any) -> Any:
+                begun.append(name)
+                others = threading.Event()
+                loop.call_soon_threadsafe(others.set)
+                assert others.wait(30)
+                return convert(*arguments)
+
+            monkeypatch.setattr(codec, name, converted)
+
+        wait_for_others("decode_answer")
+        wait_for_others("encode_answer")
         to_client = Transport()
         upstream = Upstream(list, None)
         upstream.stream = stream(Transport())
         queue = AnswerQueue(stream(to_client), upstream, lambda _error: None)
         queue.add(Changed(codec.RequestKind(codec.METADATA, 8, 7), change))
         upstream.stream.data_received(data)
-        counting = asyncio.create_task(others())
         queue.proceed()
-        assert await asyncio.wait_for(to_client.sent, 30) == data
-        counting.cancel()
+        assert await asyncio.wait_for(to_client.sent, 60) == data
 
     asyncio.run(main())
-    assert turns > 20
+    assert begun == ["decode_answer", "encode_answer"]

@@ -68,7 +68,9 @@ def test_members_commit_and_leave_before_their_gateway_ends(group: Consumergroup
     with CommittingMember(served, "billing", "orders") as member:
         assert eventually(lambda: member.assigned == ALL)
         served.storage._monitor.close()  # it would let them leave up to a second later
+        member.pause()
         assert not served.storage.let_leave()
+        member.go_on()
         assert eventually(served.storage.let_leave)
         assert group.instances() == []
         assert committed(group) == 7

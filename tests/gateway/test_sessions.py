@@ -35,7 +35,8 @@ def test_members_join_again_after_their_session_has_expired(
     assert eventually(lambda: [len(member.assigned) for member in members] == [3, 3])
     former = {member.member_id for member in members}
     expire_session(own.client)
-    assert eventually(lambda: losses(served) == ["billing"])
+    # The monitor and a check of the group may both notice it, at the same moment.
+    assert eventually(lambda: set(losses(served)) == {"billing"})
     assert eventually(lambda: len(owners(group)) == 6 and not former & {id[:-2] for id in owners(group).values()})
     assert eventually(lambda: [len(member.assigned) for member in members] == [3, 3])
     assert all("UNKNOWN_MEMBER_ID" in member.errors for member in members)

@@ -234,11 +234,13 @@ def test_a_pass_without_changes_asks_no_broker_and_reads_zookeeper_in_bulk(
         running.until(lambda: sum(told.written for told in running.passes) == 120)
         assert max(told.written for told in running.passes) <= 30
         running.more_passes(1)
-        asked, requests, passes = Counted.asked, proxy.requests, len(running.passes)
+        # The passes are counted before the first requests and after the last ones: others go on between two lines.
+        passes, asked, requests = len(running.passes), Counted.asked, proxy.requests
         running.more_passes(5)
+        requests = proxy.requests - requests
         made = len(running.passes) - passes
         assert Counted.asked == asked
-        assert proxy.requests - requests <= 12 * (made + 1)
+        assert requests <= 12 * (made + 1)
         registry.group(names[20]).offsets.set(topic[0], 6)
         running.until(lambda: running.passes[-1].behind == 0 and sum(told.written for told in running.passes) == 121)
         assert Counted.asked - asked <= 2
