@@ -20,17 +20,35 @@ from .running import COMMAND, environment, run
 Complete = Callable[[str], list[str]]
 NOWHERE = "127.0.0.1:1"
 
+PATIENT = f"""#!{sys.executable}
+import sys
+from zkgroups_cli.main import main
+from zkgroups_cli.shared import complete_names
+complete_names.TIMEOUT = 20.0
+sys.exit(main())
+"""
+"""The command with another limit for completion: within the usual second, a busy machine may find no names."""
+
 
 @pytest.fixture
-def complete(zookeeper_hosts: str) -> Complete:
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of that command."""
+    file = tmp_path_factory.mktemp("bin") / "zkgroups"
+    file.write_text(PATIENT)
+    file.chmod(0o755)
+    return file
+
+
+@pytest.fixture
+def complete(patient: Path, zookeeper_hosts: str) -> Complete:
     """The candidates for the last word of a line, as bash's script requests them."""
-    return lambda line: answer(line, ZKGROUPS_ZOOKEEPER=zookeeper_hosts)
+    return lambda line: answer(line, patient, ZKGROUPS_ZOOKEEPER=zookeeper_hosts)
 
 
-def answer(line: str, **env: str) -> list[str]:
+def answer(line: str, command: Path | str = COMMAND, **env: str) -> list[str]:
     words = line.split(" ")
     asked = {"_ZKGROUPS_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    done = subprocess.run([COMMAND], env=environment(asked | env), capture_output=True, text=True, timeout=30)
+    done = subprocess.run([command], env=environment(asked | env), capture_output=True, text=True, timeout=30)
     assert done.stderr == ""
     return [found.partition(",")[2] for found in done.stdout.splitlines() if found]
 
@@ -54,13 +72,15 @@ def test_existing_groups_topics_partitions_and_instances_are_completed(complete:
     assert complete("zkgroups release billing orders 0 --expect-owner a") == ["anna"]
 
 
-def test_the_address_may_be_on_the_line_or_in_a_context(zookeeper_hosts: str, billing: Any, tmp_path: Path) -> None:
-    assert answer(f"zkgroups -z {zookeeper_hosts} groups describe b") == ["billing"]
-    assert answer(f"zkgroups groups describe -z {zookeeper_hosts} b") == ["billing"]
+def test_the_address_may_be_on_the_line_or_in_a_context(
+    zookeeper_hosts: str, billing: Any, patient: Path, tmp_path: Path
+) -> None:
+    assert answer(f"zkgroups -z {zookeeper_hosts} groups describe b", patient) == ["billing"]
+    assert answer(f"zkgroups groups describe -z {zookeeper_hosts} b", patient) == ["billing"]
     file = {"ZKGROUPS_CONFIG": str(tmp_path / "contexts.ini")}
     run("context", "add", "here", "-z", zookeeper_hosts, env=file)
     assert answer("zkgroups context use h", **file) == ["here"]
-    assert answer("zkgroups -c here groups describe b", **file) == ["billing"]
+    assert answer("zkgroups -c here groups describe b", patient, **file) == ["billing"]
 
 
 @pytest.mark.parametrize(
@@ -80,11 +100,11 @@ def test_without_candidates_completion_ends_soon_and_silently(env: dict[str, str
     assert time.monotonic() - began < 15, "and not the time-out of the session, or a question for a password"
 
 
-def test_bash_completes_a_line_with_the_script(zookeeper_hosts: str, billing: Any) -> None:
+def test_bash_completes_a_line_with_the_script(zookeeper_hosts: str, billing: Any, patient: Path) -> None:
     """Like pressing Tab."""
     bash = shutil.which("bash")
     assert bash is not None
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{patient.parent}{os.pathsep}{os.environ['PATH']}"
     lines = """
         source <(zkgroups completion bash)
         COMP_WORDS=(zkgroups groups describe b) COMP_CWORD=3
@@ -97,7 +117,7 @@ def test_bash_completes_a_line_with_the_script(zookeeper_hosts: str, billing: An
 
 
 def test_a_name_completed_by_bash_is_one_word_with_that_value(
-    zookeeper_hosts: str, registry: Any, tmp_path: Path
+    zookeeper_hosts: str, registry: Any, patient: Path, tmp_path: Path
 ) -> None:
     """Like pressing Tab, and then Enter."""
     names = {
@@ -121,7 +141,7 @@ def test_a_name_completed_by_bash_is_one_word_with_that_value(
     (tmp_path / "file").touch()
     bash = shutil.which("bash")
     assert bash is not None
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{patient.parent}{os.pathsep}{os.environ['PATH']}"
     lines = """
         source <(zkgroups completion bash)
         COMP_WORDS=(zkgroups groups describe '') COMP_CWORD=3

@@ -127,11 +127,19 @@ def test_the_demo_gives_up_on_a_download_that_stalls(stage: demo.DemoState) -> N
 
 
 def test_the_progress_of_the_download_is_shown_on_a_terminal(
-    stage: demo.DemoState, monkeypatch: pytest.MonkeyPatch
+    stage: demo.DemoState, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shown: list[str] = []
-    monkeypatch.setattr(demo, "status_line", lambda _options: nullcontext(shown.append))
-    stage.download = download(stage, chunks=6, then="")
+    seen = tmp_path / "seen"
+
+    def show(text: str) -> None:
+        shown.append(text)
+        seen.touch()
+
+    monkeypatch.setattr(demo, "status_line", lambda _options: nullcontext(show))
+    # It ends after it was shown, also if this process stands still meanwhile.
+    then = f"import os\nwhile not os.path.exists({str(seen)!r}): time.sleep(0.01)"
+    stage.download = download(stage, chunks=6, then=then)
     demo._broker(stage)
     assert shown == sorted(shown)
     assert re.fullmatch(r"downloading Kafka 4\.\d\.\d: 0\.0 MB", shown[0])

@@ -18,6 +18,7 @@ from zkgroups.testing import KafkaBroker
 from ..core.layouts.written import WRITERS, Tree, json_bytes, storm_of_one_topic
 from .conftest import Zkgroups
 from .test_completion import answer
+from .test_completion import patient as patient
 
 pytestmark = pytest.mark.zookeeper
 
@@ -235,12 +236,12 @@ def test_forbidden_parts_of_a_tree_are_left_out(zkgroups: Zkgroups, put: Any, ka
 # Completion
 
 
-def test_layouts_and_their_paths_are_completed(zookeeper_hosts: str, put: Any) -> None:
+def test_layouts_and_their_paths_are_completed(zookeeper_hosts: str, put: Any, patient: Path) -> None:
     put({"/kafkastorm/spout": b"", "/kafka": b"", "/apps": b""})
     here = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}
     assert answer("zkgroups offsets get --layout k", **here) == ["kafka-1.1.0"]
     assert answer("zkgroups lag --layout s", **here) == [r"spark\:/", r"storm\:/"]
-    assert answer("zkgroups offsets get --layout storm:/kafkas", **here) == [r"storm\:/kafkastorm"]
-    assert answer("zkgroups offsets get --layout /kafkastorm/", **here) == ["/kafkastorm/spout"]
-    assert answer("zkgroups offsets get --layout storm:/nowhere/", **here) == []
+    assert answer("zkgroups offsets get --layout storm:/kafkas", patient, **here) == [r"storm\:/kafkastorm"]
+    assert answer("zkgroups offsets get --layout /kafkastorm/", patient, **here) == ["/kafkastorm/spout"]
+    assert answer("zkgroups offsets get --layout storm:/nowhere/", patient, **here) == []
     assert answer("zkgroups offsets get --stored ", **here) == ["next", "last", "from", "until"]

@@ -56,13 +56,12 @@ def test_logs_that_are_being_written_are_read_up_to_a_complete_transaction(tmp_p
     """Each reading is a beginning of the next one, whatever the server is writing."""
     found: list[list[HistoryItem]] = []
     with started(tmp_path, None, *OFTEN) as server, under_load(server) as writers:
-        while sum(writer.written for writer in writers) < 3000:
+        while sum(writer.written for writer in writers) < 3000 or len({len(each) for each in found}) < 4:
             found.append(read(tmp_path))
         server.kill()
     whole = read(tmp_path)
     assert not any(isinstance(item, LogGap) for item in whole)
     assert all(each == whole[: len(each)] for each in found)
-    assert len({len(each) for each in found}) > 3
 
 
 @RELEASES
@@ -161,10 +160,10 @@ def test_compressed_snapshots_show_what_existed_before_the_first_log(tmp_path: P
         client.create("/consumers/g/ids/me", b"{}", ephemeral=True)
         client.create("/consumers/g/owners/t/0", b"me", ephemeral=True)
         client.create(P0, b"0", makepath=True)
-        for number in range(1, 200):
+        for number in range(1, 400):
             client.set(P0, b"%d" % number)
         server.kill()
-        purge(tmp_path, keep=2)
+        purge(tmp_path, keep=3)  # the server begins a snapshot a moment after the log that follows it
         gap, *commits = read(tmp_path)
     assert isinstance(gap, LogGap)
     assert (gap.reason, gap.complete_from < NEVER) == (GapReason.PURGED, True)
@@ -207,7 +206,7 @@ def test_any_server_of_an_ensemble_has_the_history_of_several_leaders() -> None:
     for history in whole:
         commits = [item for item in history if isinstance(item, Commit)]
         assert [offset for offset, _ in groupby(commit.offset for commit in commits)] == [0, 1, 2, 3]
-        assert len({commit.zxid >> 32 for commit in commits}) == 4
+        assert len({commit.zxid >> 32 for commit in commits}) >= 4  # a commit that was made twice may have two leaders
         assert history == whole[0]
 
 

@@ -103,7 +103,7 @@ def test_a_signal_during_a_job_cancels_it_and_leaves_nothing(
 
         def told(step: str) -> None:
             if step == "writing":
-                proxy.delay(0.2)
+                proxy.delay(0.3)
                 threading.Thread(target=signal_when_tasks_run, daemon=True).start()
 
         def signal_when_tasks_run() -> None:
