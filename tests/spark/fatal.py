@@ -15,17 +15,16 @@ import json
 import os
 import signal
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
-
-from kazoo.client import KazooClient
 
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.connection import Connection
 from zkgroups.migration.engines import chunks
 from zkgroups.testing import Op
+from zkgroups.zookeeper.kazoo_compat import request_queue
 
 VARIABLE = "ZKGROUPS_FATAL"
 
@@ -110,16 +109,16 @@ def _watch_requests(step: Callable[[str], None]) -> None:
 
 
 def _watch_writes(step: Callable[[str], None]) -> None:
-    call = KazooClient._call
+    enqueue = request_queue.enqueue  # which zkgroups has put in the place of kazoo's own
 
-    def watched(self: Any, request: Any, answer: Any) -> Any:
-        if getattr(request, "type", None) not in WRITES:
-            return call(self, request, answer)
-        step("zookeeper before")
-        answer.rawlink(lambda _: step("zookeeper answered"))
-        return call(self, request, answer)
+    def watched(client: Any, requests: Sequence[tuple[Any, Any]]) -> bool:
+        for request, answer in requests:
+            if getattr(request, "type", None) in WRITES:
+                step("zookeeper before")
+                answer.rawlink(lambda _: step("zookeeper answered"))
+        return enqueue(client, requests)
 
-    KazooClient._call = watched
+    request_queue.enqueue = watched
 
 
 if __name__ == "__main__":

@@ -230,6 +230,7 @@ def test_soak(scene: Scene, tmp_path: Path, victim: str) -> None:
                 elif scene.play(kill := Kill(command, victim, step, nth), tmp_path):
                     print(kill, flush=True)
                     came[command].append(step)
+        assert nth > 1 or all(set(came[command]) == set(those) for command, those in steps.items())
         if not any(came.values()):
             return
         steps = came
