@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -186,6 +187,8 @@ class Scene:
                 out, err = process.communicate(timeout=200)
             finally:
                 process.kill()
+        if kill.victim == "driver itself":
+            assert process.returncode == -signal.SIGKILL
         if kill.victim in {"java", "forker"} and process.returncode:
             assert (process.returncode, out) == (1, "")
             assert "Traceback" not in err
