@@ -32,5 +32,7 @@ def test_a_failed_run_prints_its_seed(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_terminal_summary\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_failing.py")]
     root = Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root), "PYTEST_ADDOPTS": ""}, capture_output=True
+    )
     assert f"{VARIABLE}={seed()}".encode() in done.stdout
