@@ -280,6 +280,15 @@ def test_every_promise_and_every_failure_names_the_changes_under_which_its_tests
     assert {proof["row"] for proof in recorded} == proofs().keys()
 
 
+def test_every_recorded_change_can_be_made() -> None:
+    """Otherwise `make proofs` and `make mutate` would prove nothing about code that has changed since."""
+    for proof in tomllib.loads((ROOT / "scripts/proofs.toml").read_text())["proof"]:
+        for edit in proof["edit"]:
+            assert read(edit["file"]).count(edit["old"]) == 1, f"{proof['row']}: {proof['change']}"
+    for survivor in tomllib.loads((ROOT / "scripts/survivors.toml").read_text())["survivor"]:
+        assert survivor["old"] in read(survivor["file"]), f"{survivor['file']}: {survivor['in']}"
+
+
 def test_every_finding_of_the_doctor_is_explained() -> None:
     explained = {code: severity for code, severity, *_ in rows("docs/operations.md", "## Doctor")}
     assert explained == {check.code: check.severity.value for check in (*CHECKS, *LOG_CHECKS)}
