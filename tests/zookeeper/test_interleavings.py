@@ -182,6 +182,19 @@ class Interleavings(RuleBasedStateMachine):
                 assert self.current[at] is claim
 
 
+def test_failure_11_whatever_an_instance_does_after_the_end_of_its_session_is_refused_as_that(connect: Any) -> None:
+    """The shortest order of events, which a random search may not draw."""
+    registry = connect()
+    instance = registry.group("billing").instance("a")
+    instance.register(["t"])
+    claim = instance.claim(TopicPartition("t", 0))
+    expire(registry)
+    with pytest.raises(SessionLostError):
+        claim.commit(1)
+    with pytest.raises(SessionLostError):
+        instance.claim(TopicPartition("t", 1))
+
+
 def test_failure_11_a_late_commit_is_refused_in_every_order_of_events(connect: Any) -> None:
     Interleavings.observer = connect()
     Interleavings.registries = {name: connect() for name in MEMBERS}
