@@ -302,7 +302,7 @@ def test_long_arguments_are_shortened_in_messages(value: object) -> None:
 
 
 def test_an_invalid_argument_is_a_value_error() -> None:
-    assert isinstance(InvalidNameError("group", "", "is empty"), ValueError)
+    assert isinstance(InvalidNameError("group", "", "has no characters"), ValueError)
     assert isinstance(InvalidOptionError("timeout", -1, "no"), ValueError)
 
 

@@ -49,8 +49,7 @@ class Ours:
     def _run(self) -> None:
         try:
             for generation in self._member.generations():
-                if generation.active:  # it may have ended before this thread has begun with it
-                    self._hold(generation.partitions)
+                self._hold(generation.partitions)
                 generation.wait()
                 self._hold(())
         except MemberClosedError:

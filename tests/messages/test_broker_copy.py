@@ -166,6 +166,17 @@ def test_nothing_is_written_after_the_session_may_have_ended(
     assert brokers.written == []
 
 
+def assert_waits(copy: BrokerCopy, brokers: Brokers) -> None:
+    """Release, and let the brokers answer while the release waits."""
+    settled = threading.Thread(target=copy.settle, args=[BOTH])
+    settled.start()
+    settled.join(0.3)
+    assert settled.is_alive()
+    brokers.may_write.set()
+    settled.join(60)
+    assert not settled.is_alive()
+
+
 def test_a_release_waits_for_a_copy_under_way_and_the_newest_offset_is_written_last(
     copy: BrokerCopy, brokers: Brokers
 ) -> None:
@@ -173,12 +184,7 @@ def test_a_release_waits_for_a_copy_under_way_and_the_newest_offset_is_written_l
     copy.put({P0: 7}, [])
     assert brokers.writing.wait(60)
     copy.put({P0: 8}, [])
-    settled = threading.Thread(target=copy.settle, args=[BOTH])
-    settled.start()
-    settled.join(0.1)
-    assert settled.is_alive()
-    brokers.may_write.set()
-    settled.join(60)
+    assert_waits(copy, brokers)
     assert brokers.written == [{P0: 7}, {P0: 8}]
 
 
@@ -188,13 +194,7 @@ def test_a_release_waits_for_a_copy_that_begins_shortly_before_its_timeout(copy:
     brokers.timeout = 0.05
     copy.put({P0: 7}, [])
     assert brokers.writing.wait(60)
-    settled = threading.Thread(target=copy.settle, args=[BOTH])
-    settled.start()
-    settled.join(0.3)
-    assert settled.is_alive()
-    brokers.may_write.set()
-    settled.join(60)
-    assert not settled.is_alive()
+    assert_waits(copy, brokers)
     assert brokers.written == [{P0: 7}]
 
 

@@ -96,7 +96,7 @@ def test_the_state_of_a_target_has_its_members_and_offsets(brokers: Brokers, mak
     assert found[live].members[0].startswith("anna-")
     assert found[quiet] == TargetState((), {at: kept})
     assert found["nobody's"] == TargetState()
-    assert found[""].unreadable == "group '' is empty"
+    assert found[""].unreadable == "group '' has no characters"
     assert "characters that cannot be sent" in found["a\0b"].unreadable
 
 

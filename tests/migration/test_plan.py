@@ -212,7 +212,7 @@ def test_each_row_has_the_obstacles_of_its_group_and_no_other_group_is_stopped(
         "alive": ("legacy instances are registered: alive_host-1",),
         "one": ("other groups have the same target: two",),
         "two": ("other groups have the same target: one",),
-        "nameless": ("not a valid group name: group '' is empty",),
+        "nameless": ("not a valid group name: group '' has no characters",),
         "hidden": ("the state of the group could not be read: /consumers/hidden/ids: no permission to read it",),
         "unlisted": (
             "the state of the group could not be read: /consumers/unlisted/offsets/None/None: no permission to read it",

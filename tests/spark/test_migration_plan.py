@@ -171,7 +171,7 @@ EXPECTED = [
     GroupPlan(
         group="moving-nameless",
         target="",
-        obstacles=(Obstacle(ObstacleKind.INVALID_NAME, detail="group '' is empty"),),
+        obstacles=(Obstacle(ObstacleKind.INVALID_NAME, detail="group '' has no characters"),),
         counts={"commit": 1, "unchanged": 1},
         lag_before=9,
         lag_after=9,

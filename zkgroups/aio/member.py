@@ -131,7 +131,7 @@ class Member:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that the member surely holds now, without those that it is about to release."""
+        """The partitions that the member holds now. A partition is not among them once its release is requested."""
         return self._member.assignment
 
     @property

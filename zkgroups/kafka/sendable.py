@@ -23,7 +23,7 @@ def check_native_group(name: object) -> str:
     if not isinstance(name, str):
         raise InvalidNameError("group", name, "must be text")
     if not name:
-        raise InvalidNameError("group", name, "is empty")
+        raise InvalidNameError("group", name, "has no characters")
     # Clients in C cut the name at a NUL, and use another group.
     if "\0" in name or not _is_text(name):
         raise InvalidNameError("group", name, "contains characters that cannot be sent")

@@ -45,7 +45,7 @@ def test_layouts_have_one_text(given: str, text: str, root: str) -> None:
         ("storm", "it must be legacy"),
         ("storm:kafkastorm", "a path must begin with a slash"),
         ("storm:/a/{group}", "its path must not have {group}"),
-        ("trident:/a//b", "is empty"),
+        ("trident:/a//b", "has no characters"),
         ("storm:/a/../b", "is a relative path"),
         ("spark:/a", "--stored from or --stored until"),
         ("spark:/a --stored next", "--stored from or --stored until"),

@@ -78,7 +78,7 @@ class DropPartitions:
 
 @dataclass(frozen=True, slots=True)
 class DeregisterInstance(RebalanceRequest):
-    """Release these partitions, which are all, and deregister. Answer with `Released` or `RequestFailed`."""
+    """Deregister, and release these partitions: all that were held. Answer with `Released` or `RequestFailed`."""
 
     partitions: Partitions
 

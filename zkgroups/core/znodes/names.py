@@ -29,7 +29,7 @@ def check_name(kind: str, name: object) -> str:
     if not isinstance(name, str):
         raise InvalidNameError(kind, name, "is not text")
     if not name:
-        raise InvalidNameError(kind, name, "is empty")
+        raise InvalidNameError(kind, name, "has no characters")
     if "/" in name:
         raise InvalidNameError(kind, name, "contains a slash")
     if name in {".", ".."}:
