@@ -28,27 +28,50 @@ from zkgroups.testing import ports
 from .running import LONGEST, produce
 
 FETCH = 1
-SEND_BUFFER = 1 << 16
+SOCKET_BUFFER = 1 << 17
 SIZE = 32 << 20
-MOST_BUFFERED = 24 << 20
-"""More than the buffers of the gateway and of four sockets."""
+MOST_BUFFERED = 4 << 20
+"""More than the buffers of the gateway and of four sockets: 1.5 MiB."""
+
+
+def limit_buffers(found: Any) -> None:
+    """Give a socket small buffers. The buffers of a listener are also those of its connections.
+
+    Otherwise, each buffer grows as far as the system permits: on some systems, to more than all bytes of a test.
+    """
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
+
+
+class LimitedUpstream(Upstream):
+    """The connection of a gateway to a broker, with small buffers."""
+
+    async def open(self, *, answers_due: bool) -> None:
+        await super().open(answers_due=answers_due)
+        assert self.stream is not None
+        limit_buffers(self.stream._transport.get_extra_info("socket"))
 
 
 class Wire:
-    """A gateway between two sockets: of a client, and of a broker."""
+    """A gateway between two sockets: of a client, and of a broker. All four sockets have small buffers."""
 
     def __init__(self, stack: ExitStack, limits: Limits) -> None:
         self._stack = stack
         self._listener = stack.enter_context(socket.create_server((ports.HOST, 0)))
         self._listener.settimeout(LONGEST)
+        limit_buffers(self._listener)
         self._limits = limits
+        self._upstreams: list[Upstream] = []
         self.serving: list[asyncio.Task[None]] = []
         self.runner = Runner()
         stack.callback(self.runner.close)
         server = self.runner.run(self._listen())
-        server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # also of its connections
+        limit_buffers(server.sockets[0])
         stack.callback(self.runner.run, self._close(server))
-        self.client = stack.enter_context(socket.create_connection(server.sockets[0].getsockname(), timeout=LONGEST))
+        self.client = stack.enter_context(socket.socket())
+        self.client.settimeout(LONGEST)
+        limit_buffers(self.client)
+        self.client.connect(server.sockets[0].getsockname())
 
     async def _listen(self) -> asyncio.Server:
         return await listen(ports.HOST, 0, None, self._accept, longest_request=self._limits.request_size)
@@ -58,9 +81,14 @@ class Wire:
         for task in self.serving:
             task.cancel()
         await asyncio.gather(*self.serving, return_exceptions=True)
+        for upstream in self._upstreams:
+            upstream.close(0)  # a test that failed may leave bytes that nobody reads
+            while upstream.stream is not None and not upstream.has_ended:
+                await asyncio.sleep(0)
 
     def _accept(self, client: ClientStream) -> None:
-        upstream = Upstream(lambda: [Address(*self._listener.getsockname())], None)
+        upstream = LimitedUpstream(lambda: [Address(*self._listener.getsockname())], None)
+        self._upstreams.append(upstream)
         nothing: Any = None
         connection = ClientConnection(client, upstream, nothing, nothing, RequestDecoder(), self._limits, node=1)
         self.serving.append(asyncio.create_task(connection.serve()))
