@@ -151,6 +151,7 @@ def test_the_others_take_all_partitions_of_a_stuck_scala_member_and_it_holds_not
         assert set(group.owners()) == before
 
 
+@pytest.mark.timeout(1000)  # it may have to wait until the Go programs are built
 def test_a_stuck_kazoo_go_member_loses_its_partition_and_a_commit_after_it_wakes_up_is_noticed(
     zkgroups: Zkgroups, kazoo: KazooClient, registry: Registry, zookeeper_hosts: str
 ) -> None:

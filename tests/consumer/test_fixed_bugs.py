@@ -104,6 +104,23 @@ def test_an_invalid_result_of_a_strategy_is_an_error_and_is_not_retried_at_once(
         assert not member.assignment
 
 
+def test_a_generation_that_ends_while_it_is_held_back_is_not_handed_out_again(
+    run: Run, registry: Registry, orders: Partitions
+) -> None:
+    """It was held back because the connection was lost. After the reconnect, another one may have begun at once."""
+    a = run(id="a").until_holding(orders)
+    plant_topic(registry.client, "orders", 7)
+    a.until_holding(ats("orders", *range(7)))
+    ended, current = a.generations[0], a.generations[-1]
+    loop, handed_out = a.member._loop, []
+    loop._hand_out = handed_out.append
+    loop.hold_back(ended)
+    a.until(lambda: loop._held_back is None)
+    loop.hold_back(current)
+    a.until(lambda: handed_out)
+    assert handed_out == [current]
+
+
 # Registrations
 
 

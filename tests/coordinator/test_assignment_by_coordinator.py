@@ -134,6 +134,22 @@ def test_a_partition_is_withheld_until_its_owner_no_longer_lists_it() -> None:
     assert sorted(after[0] + after[1]) == [0, 1, 2, 3]
 
 
+def test_a_withheld_partition_is_assigned_although_its_static_owner_restarts_before_it_gives_it_up() -> None:
+    """The new client lists nothing, and does not know that it should join again."""
+    clients = Clients(BY_COORDINATOR)
+    [first] = clients.joined("a", instance_id="i", **cooperative())
+    new = clients.join(client_id="b", **cooperative(), **OLD)
+    clients.join(first, instance_id="i", **cooperative(0, 1, 2, 3))
+    second = clients.answer(new).member_id
+    assert shares(clients, second) == [[]]
+    restarted = clients.join(client_id="a", instance_id="i", **cooperative(), **OLD)
+    assert clients.beat(second) == "REBALANCE_IN_PROGRESS"
+    clients.join(second, **cooperative())
+    found = clients.sync(clients.answer(restarted).member_id, instance_id="i"), clients.sync(second)
+    given = [decode_assignment(clients.answer(id).assignment) or frozenset() for id in found]
+    assert sorted(at.partition for each in given for at in each) == [0, 1, 2, 3]
+
+
 def test_a_partition_of_a_cooperative_member_that_left_is_free_at_once() -> None:
     clients = Clients(BY_COORDINATOR)
     first, second = clients.joined("a", "b", **cooperative())

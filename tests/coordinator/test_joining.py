@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from zkgroups.coordinator import CoordinatorConfig, KafkaError, RebalanceNeeded
@@ -354,6 +356,19 @@ def test_a_member_that_left_no_longer_counts_for_the_protocol() -> None:
     clients.leave(first)
     clients.ask(join_request(second, protocols=protocols("sticky", "range")))
     assert clients.group.protocol == "sticky"
+
+
+def test_a_member_that_joins_again_and_again_with_new_protocols_takes_no_more_memory() -> None:
+    clients = Clients()
+    [member] = clients.stable("a")
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            names = ["range", *(f"{number}-{each}-{'x' * 10_000}" for each in range(10))]
+            assert clients.ask(join_request(member, protocols=protocols(*names))).error is KafkaError.NONE
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 # The size of a group

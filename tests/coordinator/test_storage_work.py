@@ -110,6 +110,16 @@ def test_a_group_that_is_loaded_for_too_long_asks_to_retry(request_: Request) ->
     assert len(storage.open) == 1
 
 
+@pytest.mark.parametrize("request_", TO_ONE_GROUP, ids=kind)
+def test_a_request_that_waits_while_an_earlier_one_deletes_the_group_finds_no_group(request_: Request) -> None:
+    clients, storage = slow(LoadGroup)
+    deletion, id = clients.send(DeleteGroupsRequest((GROUP,))), clients.send(request_)
+    clients.receive_work(storage.open.pop()[0], GroupLoaded(True, generation=7, protocol_type="consumer"))
+    assert error_of(clients.answer(deletion)) == KafkaError.NONE
+    clients.receive_work(*storage.take())
+    assert error_of(clients.answer(id)) == error_of(Clients().ask(request_))
+
+
 @pytest.mark.parametrize("request_", EVERY_REQUEST, ids=kind)
 def test_a_request_about_an_unknown_group_leaves_nothing_behind(request_: Request) -> None:
     clients = Clients()

@@ -42,3 +42,17 @@ def test_every_partition_that_is_waited_for_has_a_signal() -> None:
     signals.choose({A: "x", B: "x"})
     assert signals.without_signal({B}) == frozenset()
     assert signals.released_with(B) == {A, B}
+
+
+def test_a_signal_may_come_while_partitions_without_a_signal_are_looked_for() -> None:
+    """Kazoo's threads report releases at any moment."""
+
+    class Meanwhile(set[TopicPartition]):
+        def __contains__(self, at: object) -> bool:
+            signals.released_with(B)
+            return super().__contains__(at)
+
+    signals = ReleaseSignals()
+    signals.choose({A: "x", B: "y", C: "z"})
+    assert signals.without_signal(Meanwhile({A, C})) == frozenset()
+    assert signals.released_with(B) == {B}

@@ -26,10 +26,11 @@ PLANNED = PlannedMember(Subscription(frozenset({"orders"})), client_id="app", cl
 class Script:
     """Carries out work, and waits for each result."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, **options: Any) -> None:
         self._events: SimpleQueue[Any] = SimpleQueue()
-        self.storage = ZooKeeperStorage(registry, self._events.put)
+        self.storage = ZooKeeperStorage(registry, self._events.put, **options)
         self._work_id = 0
+        self._others: list[Any] = []
 
     def ask(self, work: Work) -> Result:
         self._work_id += 1
@@ -38,6 +39,13 @@ class Script:
             event = self._events.get(timeout=30)
             if isinstance(event, WorkFinished) and event.work_id == self._work_id:
                 return event.result
+            self._others.append(event)
+
+    def received(self, event: object) -> bool:
+        """True if an event has come that was no answer to `ask`."""
+        while not self._events.empty():
+            self._others.append(self._events.get())
+        return event in self._others
 
     def do(self, work: Work) -> Result:
         result = self.ask(work)

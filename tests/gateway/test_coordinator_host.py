@@ -119,6 +119,18 @@ def test_a_heartbeat_that_arrived_while_the_process_was_suspended_counts() -> No
     hosted(lambda _report: MemoryStorage({"orders": 1}), use)
 
 
+def test_a_member_expires_after_the_process_was_suspended_although_requests_keep_coming() -> None:
+    async def use(host: CoordinatorHost) -> None:
+        member, generation = await joined(host, session=1.0)
+        await host.answer(SyncRequest("g", member, generation, {}))
+        time.sleep(1.7)  # the whole process stands still
+        while host.groups()[0].members:
+            await host.answer(HeartbeatRequest("another", "x", 1))
+            await asyncio.sleep(0.01)
+
+    hosted(lambda _report: MemoryStorage({"orders": 1}), use)
+
+
 def test_everything_unanswered_is_answered_at_the_end() -> None:
     async def use(host: CoordinatorHost) -> None:
         waiting = asyncio.create_task(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from dataclasses import replace
 from typing import Any
@@ -114,6 +115,7 @@ def test_a_client_that_reads_nothing_does_not_stall_others(kafka_broker: KafkaBr
             [broker] = client.ask(codec.MetadataRequest(topics=[]), 1).brokers
         address = Address(broker.host, broker.port)
         with gateway.connect(address) as slow, gateway.connect(address) as quick:
+            slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)  # the system would keep 32 MiB
             slow.socket.sendall(b"".join(fetch(topic, id) for id in range(200)))
             for id in range(50):
                 assert quick.ask(codec.MetadataRequest(topics=[]), 1, id).brokers

@@ -323,7 +323,8 @@ class RebalanceLoop:
         self._check_idle()
         if self._held_back is not None and self.membership.connected and self.membership.alive:
             generation, self._held_back = self._held_back, None
-            self._hand_out(generation)
+            if generation is self.generation:  # it may have ended meanwhile, and another one may have begun
+                self._hand_out(generation)
 
     def _reconcile(self) -> None:
         """Read the group periodically: a watch event may be missing, or an unreadable node may be repaired."""

@@ -69,7 +69,10 @@ class GroupsInMemory:
         self._groups[name] = group
         if result.exists:
             self.keep(group)
-        for then, _refuse in waiting:
-            then(group)
+        for then, refuse in waiting:
+            if self._groups.get(name) is group:
+                then(group)
+            else:  # an earlier request has deleted the group
+                self.use(name, then, refuse)
         if not group.exists and self._groups.get(name) is group:
             del self._groups[name]

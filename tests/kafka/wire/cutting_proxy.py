@@ -76,13 +76,15 @@ class CuttingProxy:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
-        up_reader, up_writer = await asyncio.open_connection(self._broker.host, self._broker.port)
+        writers = [writer]
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+                up_reader, up_writer = await asyncio.open_connection(self._broker.host, self._broker.port)
+                writers.append(up_writer)
                 while await self._exchange(reader, writer, up_reader, up_writer):
                     pass
         finally:
-            for each in (writer, up_writer):
+            for each in writers:
                 each.transport.abort()
             self._open.discard(task)
 

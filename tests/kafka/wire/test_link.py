@@ -376,17 +376,17 @@ class Cutter:
         self.fired = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_connection(self._host, self._port)
-        ways = [
-            asyncio.create_task(self._pass(reader, there[1], self._requests)),
-            asyncio.create_task(self._pass(there[0], writer, not self._requests)),
-        ]
+        ways, writers = [], [writer]
         try:
+            there = await asyncio.open_connection(self._host, self._port)
+            writers.append(there[1])
+            ways.append(asyncio.create_task(self._pass(reader, there[1], self._requests)))
+            ways.append(asyncio.create_task(self._pass(there[0], writer, not self._requests)))
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for way in ways:
                 way.cancel()
-            for each in (writer, there[1]):
+            for each in writers:
                 each.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, counted: bool) -> None:

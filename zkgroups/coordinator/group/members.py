@@ -122,7 +122,7 @@ class Members:
 
     def remove(self, member: Member) -> None:
         del self._by_id[member.id]
-        self._supporters.subtract(_names(member.protocols))
+        self._forget_protocols(member)
         if member.instance_id is not None:
             del self.static_ids[member.instance_id]
         if self.leader == member.id:
@@ -138,9 +138,13 @@ class Members:
         member.id = new_id
 
     def change_protocols(self, member: Member, protocols: tuple[GroupProtocol, ...]) -> None:
-        self._supporters.subtract(_names(member.protocols))
+        self._forget_protocols(member)
         member.protocols = protocols
         self._supporters.update(_names(protocols))
+
+    def _forget_protocols(self, member: Member) -> None:
+        """Remove a member from the counts. Names without supporters go: a client may send new ones again and again."""
+        self._supporters -= Counter(_names(member.protocols))
 
     def elect_joined_leader(self) -> bool:
         """Make sure that the leader has joined the rebalance. Return False if no member has joined."""

@@ -14,6 +14,7 @@ from ..group.members import Member
 from ..group.stored_members import stored_members
 from ..storage.work import Result, StoreGeneration, WorkFailed
 from ..values.answers import JoinAnswer
+from ..values.consumer_protocol import decode_assignment
 from ..values.kafka_errors import KafkaError
 from .admission import new_member_id
 from .joining import update_member
@@ -33,17 +34,21 @@ def replace_quietly(group: Group, event: StaticMemberReturned) -> None:
     """Replace the member id without a rebalance, unless the protocol or the topics change.
 
     Kafka compares only the protocol. With Kafka, the client itself notices that it got partitions of other topics.
+
+    If the client had to give partitions up, it would have joined again afterwards. The new client does not know that,
+    so its arrival begins the rebalance. Otherwise nobody would get these partitions.
     """
-    instance_id = event.request.instance_id or ""
-    before = group.members[group.members.static_ids[instance_id]].subscription(group.protocol)
+    former = group.members[group.members.static_ids[event.request.instance_id or ""]]
+    before, had_to_give_up = former.subscription(group.protocol), _had_to_give_up(group, former)
     leader_before = group.leader
     member = _replace(group, event)
     after = member.subscription(group.protocol)
     same_topics = (before and before.topics) == (after and after.topics)
-    if not same_topics or group.members.choose_protocol(group.config.preferred_protocols) != group.protocol:
+    same_protocol = group.members.choose_protocol(group.config.preferred_protocols) == group.protocol
+    if same_topics and same_protocol and not had_to_give_up:
+        _store_replacement(group, member, event, leader_before)
+    else:
         begin_or_continue(group)
-        return
-    _store_replacement(group, member, event, leader_before)
 
 
 def answer_replacement(group: Group, event: ReplacementStored) -> None:
@@ -76,6 +81,13 @@ def _replace(group: Group, event: StaticMemberReturned) -> Member:
     update_member(group, member, request)
     group.park_join(member, event.request_id)
     return member
+
+
+def _had_to_give_up(group: Group, member: Member) -> bool:
+    """True if a member listed partitions as its own that were not assigned to it."""
+    subscription = member.subscription(group.protocol)
+    assigned = decode_assignment(member.assignment) or frozenset()
+    return subscription is not None and not subscription.owned <= assigned
 
 
 def _store_replacement(group: Group, member: Member, event: StaticMemberReturned, leader_before: str) -> None:

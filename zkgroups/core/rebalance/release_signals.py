@@ -46,6 +46,6 @@ class ReleaseSignals:
 
     def without_signal(self, waited_for: Collection[TopicPartition]) -> Partitions:
         """Return the partitions in `waited_for` whose signal is not in it: that signal may never be released."""
-        obsolete = [at for at in self._partitions if at not in waited_for]
+        obsolete = [at for at in tuple(self._partitions) if at not in waited_for]  # kazoo's threads remove some
         orphaned = frozenset[TopicPartition]().union(*(self._partitions.pop(at, frozenset()) for at in obsolete))
         return orphaned.intersection(waited_for)

@@ -63,6 +63,8 @@ class CoordinatorHost:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
+        self._is_late = False
+        """True while a late deadline waits for the requests that arrived meanwhile."""
 
     async def answer(self, request: Request) -> Answer:
         """Return the answer to a request, which may be parked for minutes."""
@@ -137,6 +139,8 @@ class CoordinatorHost:
         return self._began + time.monotonic()
 
     def _set_timer(self) -> None:
+        if self._is_late:
+            return  # otherwise each event would prolong the wait, and a busy gateway would miss all deadlines
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -146,9 +150,11 @@ class CoordinatorHost:
 
     def _on_time(self) -> None:
         if self._now() - self._due > _LATE:
+            self._is_late = True
             self._timer = self._loop.call_later(_GRACE, self._pass_time)
         else:
             self._pass_time()
 
     def _pass_time(self) -> None:
+        self._is_late = False
         self.receive(TimePassed())

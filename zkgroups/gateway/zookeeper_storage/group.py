@@ -56,11 +56,11 @@ from ...zookeeper.owners_elsewhere import owners_elsewhere
 from ...zookeeper.reading.group_observer import GroupObserver
 from ...zookeeper.reading.group_reader import read_topics
 from ...zookeeper.session.registry_context import context_of
-from .commits import commit_as_member, commit_without_member, refused
+from .commits import Values, commit_as_member, commit_without_member, refused
 from .elections import Elections
 from .group_settings import GroupSettings
 from .kafka_errors import kafka_error_of
-from .members import GatewayMembers
+from .members import GatewayMember, GatewayMembers
 from .retries import may_try_again
 from .shares import Shares, compute_shares, has_foreign
 
@@ -87,6 +87,8 @@ class _Planned:
     work: PerformAssignment
     shares: Shares
     missing: Mapping[TopicPartition, str]
+    frees: int
+    """How many partitions had become free before the owners were read for this assignment."""
 
 
 class GatewayGroup:
@@ -119,8 +121,8 @@ class GatewayGroup:
         self._observer: GroupObserver | None = None
         self._assigning: _Assigning | None = None
         self._planned: _Planned | None = None
-        self._freed = False
-        """True if a partition that another client held may be free. Kazoo's thread sets it."""
+        self._frees = 0
+        """How many times a partition that another client held has become free. Kazoo's thread counts."""
         self.session_id: int | None = None
         """The session of the members; None if no member is registered. The session monitor clears it."""
 
@@ -187,6 +189,7 @@ class GatewayGroup:
 
     def _advance(self, work: PerformAssignment) -> _Planned | None:
         """Register, release and claim everything that is possible now. None if the members must leave."""
+        frees = self._frees
         self._require_one_session()
         if self._must_leave():
             self.members.drop_all()
@@ -207,7 +210,7 @@ class GatewayGroup:
         free = {id: share - elsewhere.keys() for id, share in shares.own.items()}
         missing = elsewhere | self.members.claim(free, (each.id for each in roster.instances))
         observer.watch_owners(missing)
-        return _Planned(work, shares, missing)
+        return _Planned(work, shares, missing, frees)
 
     def _owned_elsewhere(self, roster: Roster, shares: Shares) -> dict[TopicPartition, str]:
         """Return the partitions that pykafka members own, with the paths of their owner nodes."""
@@ -266,7 +269,7 @@ class GatewayGroup:
     def _note_change(self, freed: TopicPartition | None) -> None:
         """Note a change. Called on kazoo's threads."""
         if freed is not None:
-            self._freed = True
+            self._frees += 1
         self._wake()
 
     # Generations
@@ -285,7 +288,7 @@ class GatewayGroup:
         self.generation = work.generation
         self.members.deregister_leaving()
         if not work.members:
-            self._stop_observing()
+            self.stop_observing()
         return GenerationStored()
 
     def _take_over(self, member_id: str, stored: StoredMember) -> bool:
@@ -304,7 +307,8 @@ class GatewayGroup:
         self.members.deregister_leaving()
         return MembersReleased()
 
-    def _stop_observing(self) -> None:
+    def stop_observing(self) -> None:
+        """Close the watches of a group without members."""
         self._planned = None
         if self._observer is not None:
             self._observer.close()
@@ -314,14 +318,14 @@ class GatewayGroup:
 
     def reconcile(self) -> None:
         """Check the group periodically: an event may have been missed, or a partition taken away."""
+        before = [member.owned for member in self.members]
         try:
-            before = [member.owned for member in self.members]
             for member in self.members:
                 member.instance.forget_lost_claims()
-            if before != [member.owned for member in self.members]:
-                self.rebalance()
         except ZkgroupsException as error:
             log.info("could not read the owners of group %s, trying again later: %s", self.name, error)
+        if before != [member.owned for member in self.members]:
+            self.rebalance()
         self.check()
 
     def check(self) -> None:
@@ -352,7 +356,6 @@ class GatewayGroup:
             self._report_loss()
 
     def _compare(self, planned: _Planned) -> None:
-        freed, self._freed = self._freed, False
         self._require_one_session()
         roster = self._observe().read_roster()
         shares = self._shares(roster, planned.work)
@@ -365,7 +368,7 @@ class GatewayGroup:
                 "another client has deleted the registration of member %s of group %s", error.instance, self.name
             )
         else:
-            if shares == planned.shares and not (freed and planned.missing):
+            if shares == planned.shares and not (self._frees > planned.frees and planned.missing):
                 return
             if shares.own.keys() != planned.shares.own.keys() and not others_wait:
                 return  # a member has left: the coordinator knows that, and has begun a rebalance
@@ -389,15 +392,20 @@ class GatewayGroup:
         if self._is_session_lost:
             self._report_loss()
             return refused(work.offsets, KafkaError.UNKNOWN_MEMBER_ID)
-        owned = member.owned
         try:
-            stored = commit_as_member(member, work.offsets)
+            return self._commit(member, work.offsets)
         except SessionLostError:
             self._report_loss()
             return refused(work.offsets, KafkaError.UNKNOWN_MEMBER_ID)
-        if owned - member.owned:  # taken away by an administrator
-            self.rebalance()
-        return stored
+
+    def _commit(self, member: GatewayMember, offsets: Values) -> Result:
+        """Commit what the member owns. Ask for a rebalance if partitions were taken away, even if the rest fails."""
+        owned = member.owned
+        try:
+            return commit_as_member(member, offsets)
+        finally:
+            if owned - member.owned:
+                self.rebalance()
 
     # The end
 
@@ -405,7 +413,7 @@ class GatewayGroup:
         """Remove all members: their session has expired, or may have expired."""
         self.session_id = None
         self._give_up_assigning()
-        self._stop_observing()
+        self.stop_observing()
         self.members.drop_all()
 
     def leave(self) -> None:

@@ -64,6 +64,8 @@ _GROUP_THREADS: Final = 8
 """Threads for the work of groups. They wait for ZooKeeper most of the time."""
 _READING_THREADS: Final = 2
 """Threads for lists and descriptions of many groups, which must not delay the commits of members."""
+_EXPIRING: Final = StoreOffsets | ReadOffsets | ListStored | DescribeStored | LocateGroups
+"""Work that is left out if it begins too late, because the client no longer waits, and asks again."""
 _FIRST_SECOND: Final = 1_767_225_600
 """The beginning of 2026."""
 _LAST_START: Final = 2**30
@@ -144,6 +146,7 @@ class ZooKeeperStorage:
         self._is_ending = False
         self._group_queues = WorkQueues("group", _GROUP_THREADS)
         self._read_queues = WorkQueues("read", _READING_THREADS)
+        self._upkeep_queues = WorkQueues("upkeep", 1)  # so that no list of a client delays the routes
         self._routes = GroupRoutes(self._context, "", log) if routes is None else routes
         self._routes.open(self._refresh_routes, self._route_changed)
         self._monitor = SessionMonitor(
@@ -158,8 +161,8 @@ class ZooKeeperStorage:
         deadline = Deadline(self._context.timeout)
 
         def task() -> None:
-            if isinstance(work, StoreOffsets) and deadline.passed:
-                result: Result | None = WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)  # the client no longer waits
+            if isinstance(work, _EXPIRING) and deadline.passed:
+                result: Result | None = WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
             else:
                 result = self._result_of(work_id, work, deadline)
             if result is not None:
@@ -186,8 +189,8 @@ class ZooKeeperStorage:
             self._group_queues.put(group.name, group.leave)
         for name in self._elections.won():
             self._group_queues.put(name, partial(self._release, name))
-        self._read_queues.put("routes", self._routes.close)
-        for queues in (self._group_queues, self._read_queues):
+        self._upkeep_queues.put("routes", self._routes.close)
+        for queues in (self._group_queues, self._read_queues, self._upkeep_queues):
             queues.close(self._context.timeout)
 
     def __enter__(self) -> ZooKeeperStorage:
@@ -285,7 +288,10 @@ class ZooKeeperStorage:
             case ReleaseMembers():
                 return self._group(work.group).remove(work)
             case StoreOffsets():
-                return self._group(work.group).store_offsets(work)
+                try:
+                    return self._group(work.group).store_offsets(work)
+                finally:
+                    self._forget_unused(work.group)
             case RemoveOffsets(name, partitions):
                 return remove_offsets(self._registry.group(name), partitions)
             case ExpireOffsets(name):
@@ -338,10 +344,13 @@ class ZooKeeperStorage:
             return found
 
     def _forget_unused(self, name: str) -> None:
+        """Forget a group without members. Only the work queue of the group calls this."""
         with self._lock:
-            group = self._groups[name]
-            if not len(group.members) and not group.is_unfinished:
-                del self._groups[name]
+            group = self._groups.get(name)
+            if group is None or len(group.members) or group.is_unfinished:
+                return
+            del self._groups[name]
+        group.stop_observing()
 
     def _wake(self, name: str) -> None:
         """Let a group check its nodes soon. Any thread may call it."""
@@ -357,6 +366,7 @@ class ZooKeeperStorage:
             group = self._groups.get(name)
         if group is not None:
             group.check()
+            self._forget_unused(name)
 
     # Routes
 
@@ -366,7 +376,7 @@ class ZooKeeperStorage:
             if self._is_refreshing:
                 return
             self._is_refreshing = True
-        self._read_queues.put("routes", self._read_routes)
+        self._upkeep_queues.put("routes", self._read_routes)
 
     def _read_routes(self) -> None:
         with self._lock:
@@ -412,7 +422,7 @@ class ZooKeeperStorage:
     def _reconcile(self) -> None:
         for name in self._elections.won(unused_for=self._settings.release_after):
             self._group_queues.put(name, partial(self._release_if_unused, name))
-        self._read_queues.put("elections", self._give_up_replaced)
+        self._upkeep_queues.put("elections", self._give_up_replaced)
         self._refresh_routes()
         for group in self._known_groups():
             if group.session_id is not None:

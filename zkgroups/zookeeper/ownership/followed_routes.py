@@ -89,9 +89,11 @@ class GroupRoutes:
         self._dispatcher.remove(ROUTES, self)
         with self._lock:
             permits, self._permits = self._permits, {}
-        for group, permit in permits.items():
-            delete_permit(self._context, group, self._name, permit.session_id)
-        self._session.stop_proofs(self)
+        try:
+            for group, permit in permits.items():
+                delete_permit(self._context, group, self._name, permit.session_id)
+        finally:
+            self._session.stop_proofs(self)
 
     # Watches, on kazoo's threads
 
