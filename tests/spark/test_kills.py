@@ -48,8 +48,11 @@ PHASES = (
 )
 """The files and folders that appear in this order."""
 
-CALLS = range(3, 15)
-"""The number of calls to the file system before the kill, between the last write and the end."""
+CHANGES = range(6)
+"""How many changes the driver makes after all tables are written, before it kills itself.
+
+They are: write the sizes, move three tables, write `_SUCCESS`, and delete the staging folder.
+"""
 
 DRIVER = """
 import os, signal, sys
@@ -62,7 +65,7 @@ class Fatal:
         self.files, self.left = files, int(sys.argv[1])
 
     def __getattr__(self, name):
-        self.left -= 1
+        self.left -= name in {"move", "write_text", "delete"}
         if self.left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return getattr(self.files, name)
@@ -79,7 +82,7 @@ with own_session(master="local[2,4]") as spark:
 
 @dataclass(frozen=True)
 class Kill:
-    """The process to kill, and when: a share of the run's time, a path that has appeared, or the number of a call."""
+    """The process to kill, and when: a share of the run's time, a path that has appeared, or a number of changes."""
 
     victim: str
     at: float | str | int
@@ -108,7 +111,7 @@ def kills(seed: int, victims: Sequence[str]) -> list[Kill]:
 
 def _moment(victim: str, share: float) -> float | str | int:
     if victim == "driver itself":
-        return CALLS[int(share * len(CALLS))]
+        return CHANGES[int(share * len(CHANGES))]
     return PHASES[int(share * len(PHASES))] if victim in {"driver", "java", "forker"} else share
 
 
