@@ -268,6 +268,18 @@ async def test_positions_seeks_and_pauses_take_effect_at_once(consumer: Any, top
 
 
 @in_a_loop
+async def test_messages_that_were_put_aside_come_when_another_task_ends_the_pause(consumer: Any, topic: Topic) -> None:
+    topic.write(20, 0)
+    async with consumer() as reading:
+        await receive(reading, 1)
+        reading.pause(topic.ats[0])
+        rest = asyncio.create_task(receive(reading, 19))
+        await until(lambda: reading._inner._delivery._aside)
+        reading.resume(topic.ats[0])
+        assert [each.offset() for each in await rest] == list(range(1, 20))
+
+
+@in_a_loop
 async def test_after_the_end_reading_is_refused_and_no_thread_is_left(consumer: Any, topic: Topic) -> None:
     topic.write(1)
     reading = await consumer().start()

@@ -286,6 +286,22 @@ def test_a_paused_partition_stands_still_and_goes_on_without_a_gap(consumer: Any
     assert texts(found) == topic.texts
 
 
+def test_messages_that_were_put_aside_come_when_another_thread_ends_the_pause(topic: Topic, loop: Loops) -> None:
+    def body(_message: Message) -> None:
+        assert begin.wait(LONGEST)
+        if not mine.messages:
+            mine.consumer.pause(topic.ats[0])
+
+    begin = threading.Event()
+    topic.write(20, 0)
+    mine = loop(topic, body=body)
+    begin.set()
+    mine.until(lambda: mine.consumer._delivery._aside, "the pause")
+    mine.consumer.resume(topic.ats[0])
+    mine.until_read(topic.texts)
+    assert [offset for _at, offset, _text in mine.messages] == list(range(20))
+
+
 # Where to begin
 
 

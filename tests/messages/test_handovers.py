@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from tests.consumer.scala import ScalaConsumer
 from tests.testing.waiting import eventually
 from zkgroups import CommittedOffset, Consumergroup, EventKind
-from zkgroups.exceptions import NotClaimedError
+from zkgroups.exceptions import NotClaimedError, ZkgroupsException
 from zkgroups.testing import KafkaBroker, expire_session
 
 from .conftest import Loops, Topic
@@ -166,6 +166,43 @@ def test_a_body_that_takes_too_long_loses_its_partition_and_its_commit_is_refuse
     quick.until(lambda: topic.texts <= (slow.texts + quick.texts).keys(), "everything")
     assert (slow.texts + quick.texts).most_common(2)[0][1] == 2  # the message that took too long
     assert sum((slow.texts + quick.texts).values()) == len(topic.texts) + 1
+
+
+def test_a_commit_after_all_partitions_were_taken_away_does_not_wait_for_others(
+    make_topic: Callable[..., Topic], loop: Loops
+) -> None:
+    outcomes: list[type[Exception] | None] = []
+
+    def commit(*message: Message) -> None:
+        try:
+            slow.consumer.commit(*message)
+            outcomes.append(None)
+        except ZkgroupsException as error:
+            outcomes.append(type(error))
+
+    def body(message: Message) -> None:
+        gate(message)
+        if message is gate.held:
+            commit()
+            commit(message)
+
+    gate = Gate(in_partition(0))
+    topic = make_topic(1)
+    topic.write(1)
+    slow = loop(topic, id="b", body=body, release_timeout=0.3, rebalance_timeout=3.0)
+    assert gate.reached.wait(LONGEST)
+    loop(topic, id="a").until_read(topic.texts)
+    gate.opened.set()
+    slow.until(lambda: len(outcomes) == 2, "two commits")
+    assert outcomes == [None, NotClaimedError]
+
+
+def test_a_consumer_that_has_lost_all_partitions_fetches_none(make_topic: Callable[..., Topic], loop: Loops) -> None:
+    topic = make_topic(1)
+    topic.write(1)
+    standby = loop(topic, id="b").until_read(topic.texts)
+    loop(topic, id="a").until_holding(*topic.ats)
+    standby.until(lambda: not standby.consumer._reading._open.fetcher.assigned, "the end of its fetches")
 
 
 def test_a_body_that_takes_long_does_not_stop_a_rebalance_of_other_partitions_and_its_commit_counts(

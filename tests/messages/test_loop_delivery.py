@@ -218,6 +218,15 @@ def test_messages_put_aside_are_dropped_when_the_partition_begins_elsewhere(loop
     assert loop.positions(BOTH) == {P0: 12, P1: 22}
 
 
+def test_messages_put_aside_are_dropped_when_their_partition_is_revoked_or_about_to_move(loop: Loop) -> None:
+    loop.paused.add(P0)
+    loop.cut(withdraw=True)
+    assert loop.receive(9) == [(1, 20), (1, 21)]
+    loop.revoke([P0])
+    loop.paused.clear()
+    assert loop.receive() == []
+
+
 def test_only_the_received_messages_of_a_part_count_and_all_of_them_are_under_way(loop: Loop) -> None:
     batch = loop.next_batch()
     assert batch is not None

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from zkgroups import CommittedOffset, Consumergroup, EventKind
+from zkgroups import CommittedOffset, Consumergroup, EventKind, TopicPartition
 from zkgroups.exceptions import CommittedOutOfRangeError, FetchFailedError
+from zkgroups.messages.standing_partitions import StandingPartitions
 from zkgroups.testing import KafkaBroker
 
 from .conftest import Loops, Topic
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def committed(group: Consumergroup) -> dict[int, int]:
@@ -69,6 +72,21 @@ def test_a_damaged_message_is_never_passed_over(
     mine.until(lambda: committed(group) == {0: damaged, 1: 5}, "the commit up to the damage")
     assert {offset for at, offset, _text in mine.messages if at == topic.ats[0]} == set(range(damaged))
     assert mine.errors == []
+
+
+def test_errors_can_be_read_while_another_thread_adds_one() -> None:
+    standing, error = StandingPartitions(), FetchFailedError(P0, "no leader")
+
+    class Failure:
+        """Another thread adds an error when this one is read."""
+
+        @property
+        def error(self) -> FetchFailedError:
+            standing.failed(P1, error, 0.0)
+            return error
+
+    standing._failures[P0] = Failure()  # type: ignore[assignment]
+    assert standing.errors == {P0: error}
 
 
 def _damage_second_batch(segment: Path) -> int:

@@ -117,7 +117,7 @@ class Consumer:
             except MemberClosedError:
                 return
             pace.begin()
-            while batch is not None and (part := batch.give(pace.size)) is not None:
+            while batch is not None and self._inner._reading.alive and (part := batch.give(pace.size)) is not None:
                 for message in part:
                     yield message
                 await asyncio.sleep(0)  # a body that never waits would keep the loop
@@ -163,7 +163,6 @@ class Consumer:
             return await asyncio.shield(fetching)
         except asyncio.CancelledError:
             deadline.expire()
-            self._inner._reading.wake()
             await asyncio.wait([fetching])
             fetching.exception()
             raise

@@ -203,11 +203,11 @@ class Consumer:
         pace = Pace()
         while True:
             try:
-                batch = self._load(None, LARGEST_PART)
+                batch = self._load(Deadline(FOREVER), LARGEST_PART)
             except MemberClosedError:
                 return
             pace.begin()
-            while batch is not None and (part := batch.give(pace.size)) is not None:
+            while batch is not None and self._reading.alive and (part := batch.give(pace.size)) is not None:
                 yield part
                 pace.end()
             batch = part = None  # free its messages before others are fetched
@@ -251,8 +251,8 @@ class Consumer:
             batch.in_hand = len(found)
             return found
 
-    def _load(self, deadline: Deadline | None, most: int = MOST_FETCHED) -> Batch | None:
-        """Finish what was handed out. Return a batch that has messages, or None after the deadline, if there is one."""
+    def _load(self, deadline: Deadline, most: int = MOST_FETCHED) -> Batch | None:
+        """Finish what was handed out. Return a batch that has messages, or None after the deadline."""
         self._reader = threading.get_ident()
         return self._fetch(deadline, left=self._ask(), most=most)
 
@@ -267,23 +267,18 @@ class Consumer:
                 self._reading.changed.notify_all()
         return left
 
-    def _fetch(self, deadline: Deadline | None, *, left: bool, most: int = MOST_FETCHED) -> Batch | None:
-        """Return a batch that has messages, or None after the deadline, if there is one."""
+    def _fetch(self, deadline: Deadline, *, left: bool, most: int = MOST_FETCHED) -> Batch | None:
+        """Return a batch that has messages, or None after the deadline."""
         reading, delivery = self._reading, self._delivery
         if left:
             reading.follow()  # it may have been revoked, or a seek may have made it void
         while True:
-            if left:
-                with reading.lock:
-                    batch = delivery.next_batch() if not self._stopping and reading.alive else None
-                if batch is not None:
-                    return batch
-            if deadline is None:
-                left = reading.step(most, SLICE, delivery.put)
-            else:
-                left = reading.fetch(most, deadline.remaining, delivery.put)
-                if not left and deadline.passed:
-                    return None
+            with reading.lock:  # also if nothing was fetched: messages that were put aside may have come back
+                batch = delivery.next_batch() if not self._stopping and reading.alive else None
+            if batch is not None:
+                return batch
+            if not reading.step(most, min(SLICE, deadline.remaining), delivery.put) and deadline.passed:
+                return None
 
     def run(
         self,
@@ -439,7 +434,6 @@ class Consumer:
     def _cut(self) -> None:
         with self._reading.changed:
             self._delivery.cut(withdraw=self._reads_here)
-        self._reading.wake()
 
     @property
     def _reads_here(self) -> bool:

@@ -72,6 +72,10 @@ class FetchedPartitions:
                 self._ranges.ask(at)
         self.begin(known)
 
+    def stop_gone(self) -> None:
+        """Stop fetching what is gone. `take_over` does the rest. The caller holds the lock."""
+        self._fetcher.unassign(self._held.gone)
+
     def begin(self, positions: Mapping[TopicPartition, int]) -> None:
         """Fetch these partitions from these offsets on. The caller holds the lock."""
         self._held.begin(positions)

@@ -54,6 +54,7 @@ class _Loop:
             lock=reading.lock,
             changed=reading.changed,
             told_of_room=self._room.notify_all,
+            alive=lambda: reading.alive,
             name=group,
         )
         self._reading = reading

@@ -21,7 +21,7 @@ class HandlerRunner:
 
     - `handler`: a function, called by threads, or a coroutine function, called by tasks.
     - `letters`: where to write dead letters. Needed if `options.then` is a `DeadLetter`. The runner closes it.
-    - `lock`, `changed`, `told_of_room`: see `Runs`.
+    - `lock`, `changed`, `told_of_room`, `alive`: see `Runs`.
     - `clock`: returns seconds.
     """
 
@@ -35,11 +35,14 @@ class HandlerRunner:
         lock: Any = None,
         changed: threading.Condition | None = None,
         told_of_room: Callable[[], object] = lambda: None,
+        alive: Callable[[], bool] = lambda: True,
         name: str = "",
     ) -> None:
         lock = lock or threading.RLock()
         changed = changed or threading.Condition(lock)
-        self.runs = Runs(options, letters, clock=clock, lock=lock, changed=changed, told_of_room=told_of_room)
+        self.runs = Runs(
+            options, letters, clock=clock, lock=lock, changed=changed, told_of_room=told_of_room, alive=alive
+        )
         chosen: Any = AsyncWorkers if is_coroutine_function(handler) else ThreadWorkers
         self._workers: AsyncWorkers | ThreadWorkers = chosen(handler, options.workers, self.runs, name)
         self._letters = letters

@@ -140,7 +140,10 @@ class LoopDelivery:
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out no more messages of these partitions."""
-        self._revoked.update(partitions)
+        gone = set(partitions)
+        self._revoked |= gone
+        for at in gone:
+            self._aside.pop(at, None)
         self._batch.cut, self._total = True, None
 
     def wind_down(self, partitions: Iterable[TopicPartition]) -> None:

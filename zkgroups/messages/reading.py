@@ -48,7 +48,7 @@ _MOMENT: Final = 0.001
 """In seconds: how often to ask at most whether the claims are certain. A fast loop asks for messages more often."""
 
 SLICE: Final = 0.05
-"""In seconds: how soon the reader notices a new generation, or a call of `wake`, while no messages come."""
+"""In seconds: how soon the reader notices what other threads have changed, while no messages come."""
 
 
 class Reading:
@@ -98,7 +98,6 @@ class Reading:
         self._followed: Generation | None = None  # the client has its partitions
         self._error_of = confluent().Message.error
         self._torn = False  # True after an exception, such as Ctrl-C, in the middle of a step
-        self._woken = False
         self._pid = os.getpid()
         self._alive_at = -math.inf  # when the claims were last found to be certain
         self._is_up_to_date = False  # True while `follow` has nothing to do; other threads take it back
@@ -196,15 +195,14 @@ class Reading:
     def fetch(self, most: int, timeout: float, take: Callable[[list[Message]], object]) -> bool:
         """Wait for messages, and call `take` with them while `changed` is held.
 
-        Return False if none have come after the timeout, or after `wake`. Raise `MemberClosedError` after the member
-        has left, and the errors of the member, which goes on: call this again.
+        Return False if none have come after the timeout. Raise `MemberClosedError` after the member has left, and the
+        errors of the member, which goes on: call this again.
         """
         deadline = Deadline(timeout)
         while True:
             if self.step(most, min(SLICE, deadline.remaining), take):
                 return True
-            if deadline.passed or self._woken:
-                self._woken = False
+            if deadline.passed:
                 return False
 
     def step(self, most: int, timeout: float, take: Callable[[list[Message]], object]) -> bool:
@@ -213,10 +211,6 @@ class Reading:
             self.start()
         self.follow(timeout)
         return self._fetch_once(most, timeout, take)
-
-    def wake(self) -> None:
-        """Let the reader return from `fetch` soon."""
-        self._woken = True
 
     def follow(self, patience: float = 0.0) -> None:
         """Take over the current generation. Wait for one if there is nothing to fetch."""
@@ -240,6 +234,7 @@ class Reading:
         with self.changed:
             generation = self._current
             if generation is None or generation.over:
+                fetched.stop_gone()  # perhaps no other generation follows
                 self._torn = False
                 return False
             if generation is not self._followed:
@@ -325,12 +320,19 @@ class Reading:
             try:
                 if generation is not None:
                     _commit_through(generation, chosen, strict=strict)
-                elif strict:
-                    raise NotClaimedError(next(iter(chosen)), "is not held by this consumer: stop working on it")
-                return
+                    return
             except GenerationEndedError:
-                if not (waits and self._await_other(generation, deadline)):
+                if self.member.closed or self._keeps_any(chosen):
+                    if waits and self._await_other(generation, deadline):
+                        continue
                     raise
+            if strict:
+                raise NotClaimedError(next(iter(chosen)), "is not held by this consumer: stop working on it")
+            return
+
+    def _keeps_any(self, partitions: Iterable[TopicPartition]) -> bool:
+        with self.changed:
+            return not self._held.kept.isdisjoint(partitions)
 
     def _await_other(self, generation: Generation | None, deadline: Deadline) -> bool:
         """Wait for the next generation. Return False if there is none in time."""

@@ -33,6 +33,11 @@ TURN: Final = 0.05
 
 _LONGEST_RUN: Final = 200
 
+_LOOK: Final = 0.05
+"""In seconds: how soon idle workers notice that the claims are certain again."""
+_LEAST_PACE: Final = TURN / _LONGEST_RUN / 10
+"""In seconds per message. With the clock of a test, which stands still, the average would become zero."""
+
 
 @dataclass(frozen=True, slots=True)
 class Letter:
@@ -88,6 +93,7 @@ class Runs:
 
     - `changed`: a condition of `lock`, notified when messages of a revoked partition are no longer being handled.
     - `told_of_room`: called with the lock held, when a full partition has room again.
+    - `alive`: returns False while others may have the partitions. Then no message is begun.
     """
 
     def __init__(
@@ -99,6 +105,7 @@ class Runs:
         lock: threading.RLock,
         changed: threading.Condition,
         told_of_room: Callable[[], object],
+        alive: Callable[[], bool],
     ) -> None:
         self.lock = lock
         self.clock = clock
@@ -120,6 +127,7 @@ class Runs:
         self._full: set[TopicPartition] = set()
         self._given_up: set[TopicPartition] = set()
         self._tell_room = told_of_room
+        self._alive = alive
         self._changed = changed
         self._awaited = False  # somebody may wait for `changed`
 
@@ -127,7 +135,7 @@ class Runs:
 
     def take(self) -> Run | None:
         """Return messages for a worker; None if none are ready. The caller holds the lock."""
-        if self.closed:
+        if self.closed or not self._alive():
             return None
         now = self.clock()
         if self.failure is not None:
@@ -147,8 +155,10 @@ class Runs:
 
     @property
     def pause(self) -> float | None:
-        """After how many seconds a message is handled again; None if none waits. The caller holds the lock."""
+        """After how many seconds to call `take` again; None if no message waits for that. The caller holds the lock."""
         due = self._delivery.next_wake
+        if (due is not None or self._delivery.ready) and not self._alive():
+            return _LOOK
         return None if due is None or self.failure is not None else max(0.0, due - self.clock())
 
     def end(self, run: Run, error: BaseException | None) -> None:
@@ -157,7 +167,7 @@ class Runs:
         The caller holds the lock.
         """
         taken = (self.clock() - self._began.pop(run)) / max(run.done, 1)
-        self._pace += 0.2 * (min(taken, TURN) - self._pace)
+        self._pace += 0.2 * (min(max(taken, _LEAST_PACE), TURN) - self._pace)
         self._stats.handled += run.done
         if error is None:
             self._delivery.end(run)

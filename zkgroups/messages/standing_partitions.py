@@ -92,4 +92,4 @@ class StandingPartitions:
     @property
     def errors(self) -> dict[TopicPartition, ZkgroupsException]:
         """The last error of each partition that has not been read since."""
-        return {at: failure.error for at, failure in self._failures.items()}
+        return {at: failure.error for at, failure in self._failures.copy().items()}  # the reader may change them

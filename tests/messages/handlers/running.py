@@ -71,8 +71,10 @@ class Clock:
 def running(handler: Handler, letters: LateLetters | None = None, **options: Any) -> Iterator[HandlerRunner]:
     """A runner that has begun both partitions at offset 0."""
     told_of_room = options.pop("told_of_room", lambda: None)
-    clock = options.pop("clock", time.monotonic)
-    runner = HandlerRunner(handler, HandlerOptions(**options), letters, clock=clock, told_of_room=told_of_room)
+    clock, alive = options.pop("clock", time.monotonic), options.pop("alive", lambda: True)
+    runner = HandlerRunner(
+        handler, HandlerOptions(**options), letters, clock=clock, told_of_room=told_of_room, alive=alive
+    )
     for at in (AT, OTHER):
         runner.runs.assign(at, 0)
     runner.start()

@@ -71,6 +71,20 @@ def test_a_message_is_handled_again_when_its_pause_is_over_and_not_before() -> N
         wait_until(lambda: handler.handled == [0, 1])
 
 
+def test_a_failed_message_is_not_handled_again_while_the_claims_are_uncertain() -> None:
+    claims, clock, handler = [True], Clock(), Refusing(at_0=1)
+    with running(handler, clock=clock, first_delay=1.0, alive=lambda: claims[0]) as runner:
+        runner.runs.add(AT, messages(0))
+        idle(runner)
+        claims[0], clock.now = False, 1.0
+        with runner.runs.lock:
+            assert runner.runs.take() is None
+            assert runner.runs.pause, "a worker must not ask again and again"
+        runner.look_at_clock()
+        claims[0] = True
+        wait_until(lambda: handler.handled == [0])
+
+
 def test_other_keys_go_on_during_a_pause() -> None:
     clock, handler = Clock(), Refusing(at_0=1)
     with running(handler, clock=clock, order="key", first_delay=100.0, longest_delay=100.0) as runner:
@@ -205,6 +219,15 @@ def test_a_parked_message_stays_behind_while_other_keys_go_on() -> None:
     assert [message.offset() for message in outcome.handled] == [0, 3]
     assert outcome.committed == {AT: 1}
     assert outcome.error is None
+
+
+def test_a_harness_handles_any_number_of_messages() -> None:
+    """Its clock stands still, so each of them takes no time."""
+    harness = HandlerHarness(lambda _message: None, order="none", window=10_000)
+    for _ in range(5_000):
+        harness.send("orders", b"")
+    outcome = harness.run()
+    assert (outcome.error, len(outcome.handled)) == (None, 5_000)
 
 
 def test_no_more_than_the_window_is_handled_behind_a_parked_message() -> None:
