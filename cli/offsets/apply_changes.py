@@ -7,8 +7,9 @@ only if the node is still as it was when the plan was made. An obstacle in one g
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -25,7 +26,7 @@ from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
 from ..shared.signals import Terminated
 from .marked_groups import Marks, marks_of, refuse_marked
-from .undo_file import save_undo_file, undo_file_option
+from .undo_file import save_undo_file, shorten_undo_file, undo_file_option
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -53,6 +54,18 @@ class GroupChanges:
     changes: Sequence[OffsetChange]
 
 
+@dataclass(slots=True)
+class _Outcome:
+    """What became of the plans.
+
+    - `left`: the partitions that were left unchanged, for each group in which something was or may have been changed.
+    - `interruption`: why later groups were not begun.
+    """
+
+    left: dict[str, Collection[TopicPartition]] = field(default_factory=dict)
+    interruption: BaseException | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
     """The options `--execute`, `--force` and `--undo-file`."""
@@ -76,18 +89,31 @@ def apply_changes(
     """With `--execute`, apply the plans and show the result; otherwise show the plans. Report every obstacle."""
     marks = marks_of(registry, [plan.group for plan in plans])
     allowed = [plan for plan in plans if _may_apply(options, registry, plan, marks, apply, tally)]
-    interruptions: list[BaseException] = []
+    outcome = _Outcome()
     if apply.execute:
-        if apply.undo_file is not None:
-            save_undo_file(options, [(plan.group, plan.changes) for plan in allowed], apply.undo_file)
-        rows = list(_applied(registry, allowed, apply, tally, interruptions))
+        with _undo_file(options, allowed, apply.undo_file, outcome):
+            rows = list(_applied(registry, allowed, apply, tally, outcome))
     else:
         rows = list(_shown(plans, {plan.group for plan in allowed}, tally))
     Output(options).write_done(CHANGES, rows)
-    if interruptions:
-        raise interruptions[0]
+    if outcome.interruption is not None:
+        raise outcome.interruption
     _say_summary(options, plans, allowed, rows, apply)
     tally.finish()
+
+
+@contextmanager
+def _undo_file(options: Options, plans: Sequence[GroupChanges], file: Path | None, outcome: _Outcome) -> Iterator[None]:
+    """Save the old offsets before the changes. Afterwards leave only those that were or may have been changed."""
+    if file is None:
+        yield
+        return
+    saved = [(plan.group, plan.changes) for plan in plans]
+    save_undo_file(options, saved, file)
+    yield
+    left = outcome.left
+    made = [(group, [each for each in some if each.at not in left[group]]) for group, some in saved if group in left]
+    shorten_undo_file(options, saved, made, file)
 
 
 def _say_summary(
@@ -148,11 +174,11 @@ def _applied(
     plans: Iterable[GroupChanges],
     apply: ApplyOptions,
     tally: Tally,
-    interruptions: list[BaseException],
+    outcome: _Outcome,
 ) -> Iterator[Row]:
     """Apply one plan after the other and yield its rows.
 
-    An interruption ends the iteration. It is appended to the list and not raised, so that the caller can show the rows
+    An interruption ends the iteration. It is noted in the outcome and not raised, so that the caller can show the rows
     of the plans that were applied before it.
     """
     for plan in plans:
@@ -162,11 +188,13 @@ def _applied(
             complain(
                 f"interrupted in group {plan.group!r}: some of its offsets may be written; later groups are unchanged"
             )
-            interruptions.append(error)
+            outcome.interruption = error
+            outcome.left[plan.group] = ()
             return
         except ZkgroupsException as error:
             tally.failed(error)
             continue
+        outcome.left[plan.group] = conflicts
         reported: list[ZkgroupsException] = []
         for change in plan.changes:
             conflict = conflicts.get(change.at)

@@ -1,6 +1,7 @@
 """The undo file of a reset, delete or import: the offsets as they were before, for `zkgroups offsets import`.
 
-The file is on the disk before the first offset is changed, and an existing file is never overwritten.
+The file is on the disk before the first offset is changed, and an existing file is never overwritten. Afterwards it
+loses the offsets that were not changed: restoring them later would undo commits of consumers.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -23,7 +24,10 @@ from ..shared.input_files import FilePath
 from ..shared.messages import say
 from ..shared.new_files import file_exists, write_new_file
 from ..shared.options import Options
+from ..shared.private_files import replace_file
 
+Changes: TypeAlias = Iterable[tuple[str, Sequence[OffsetChange]]]
+"""The changes of each group."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -44,10 +48,9 @@ def _check_new(_ctx: click.Context, _param: click.Parameter, file: Path | None) 
     return file
 
 
-def save_undo_file(options: Options, plans: Iterable[tuple[str, Sequence[OffsetChange]]], file: Path) -> None:
+def save_undo_file(options: Options, plans: Changes, file: Path) -> None:
     """Save the current offsets of all changes, and return only when the file is on the disk."""
-    records = [_record(group, change) for group, changes in plans for change in changes if change.changes]
-    if not records:
+    if not (records := _records(plans)):
         return
     write_new_file(file, format_offsets(records, FileFormat.JSON))
     say(options, f"Saved the old offsets to {file}. To restore them: {import_command(options, file, '--backward')}")
@@ -57,6 +60,23 @@ def save_undo_file(options: Options, plans: Iterable[tuple[str, Sequence[OffsetC
             f"Partitions among them that had no valid offset: {missing}. The import leaves these unchanged; "
             "`zkgroups offsets delete` deletes their new offsets.",
         )
+
+
+def shorten_undo_file(options: Options, saved: Changes, made: Changes, file: Path) -> None:
+    """Leave only the changes that were made, or may have been made, in a file that was saved before."""
+    before, records = _records(saved), _records(made)
+    if len(records) == len(before):
+        return
+    if records:
+        replace_file(file, "".join(f"{line}\n" for line in format_offsets(records, FileFormat.JSON)))
+        say(options, f"Offsets that were not changed are no longer in {file}: {len(before) - len(records)}.")
+    else:
+        file.unlink(missing_ok=True)
+        say(options, f"Nothing was changed, so {file} was deleted.")
+
+
+def _records(plans: Changes) -> list[OffsetRecord]:
+    return [_record(group, change) for group, changes in plans for change in changes if change.changes]
 
 
 def import_command(options: Options, file: Path, *more: str) -> str:

@@ -355,16 +355,53 @@ class Interrupted(GroupChanges):
 def test_a_registration_after_the_check_keeps_the_offsets_unchanged(
     registry: Registry, invoices: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    undo, late = tmp_path / "undo", invoices.instance("late")
+    undo, late, saved = tmp_path / "undo", invoices.instance("late"), []
 
     def register() -> None:
         if undo.exists() and not late.registered:
+            saved.extend(undone(undo))
             late.register(["orders"])
 
     assert outcome(registry, [Interrupted.by(planned(invoices, 1), register)], undo_file=undo) == 4
-    assert "in use by late" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "in use by late" in told
+    assert f"Nothing was changed, so {undo} was deleted." in told
     assert numbers(invoices) == {"orders/0": 50, "orders/1": 60, "refunds/0": 7}
-    assert [each["offset"] for each in json.loads(undo.read_text())["offsets"]] == [50, 60, 7]
+    assert (saved, undo.exists()) == ([50, 60, 7], False)
+
+
+def undone(file: Path) -> list[int]:
+    """The offsets in an undo file."""
+    return [each["offset"] for each in json.loads(file.read_text())["offsets"]]
+
+
+def test_an_undo_file_does_not_restore_an_offset_that_another_client_has_changed_instead(
+    registry: Registry, invoices: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    undo, plan = tmp_path / "undo", planned(invoices, 1)
+    invoices.offsets.set(P0, 9000)
+    assert outcome(registry, [plan], undo_file=undo) == 9
+    assert f"Offsets that were not changed are no longer in {undo}: 1." in capsys.readouterr().err
+    assert (undone(undo), undo.stat().st_mode & 0o777) == ([60, 7], 0o600)
+
+
+def test_an_undo_file_keeps_the_group_in_which_a_command_was_interrupted_and_no_later_ones(
+    registry: Registry, invoices: Any, tmp_path: Path
+) -> None:
+    """Some offsets of that group may have been written."""
+    undo, looks = tmp_path / "undo", iter([True, True])
+
+    def interrupt() -> None:
+        if undo.exists() and next(looks, False):
+            raise KeyboardInterrupt
+
+    for name, offset in ("a", 5), ("z", 8):
+        registry.group(name).offsets.set(P0, offset)
+    first, last = (planned(registry.group(name), 1) for name in "az")
+    with pytest.raises(KeyboardInterrupt):
+        outcome(registry, [first, Interrupted.by(planned(invoices, 1), interrupt), last], undo_file=undo)
+    assert undone(undo) == [5, 50, 60, 7]
+    assert numbers(registry.group("z")) == {"orders/0": 8}
 
 
 def test_applied_changes_are_shown_even_if_the_connection_is_lost_later(
