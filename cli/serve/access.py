@@ -28,7 +28,7 @@ def _users(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     users = {}
-    for number, line in enumerate(read_secret_file(file).decode().splitlines(), start=1):
+    for number, line in enumerate(_text("--users-file", file).splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         name, colon, password = line.partition(":")
@@ -43,10 +43,18 @@ def _users(file: Path | None) -> dict[str, str]:
 def _token(file: Path | None) -> str | None:
     if file is None:
         return None
-    token = read_secret_file(file).decode().strip()
+    token = _text("--token-file", file).strip()
     if not token:
         raise click.BadParameter("the file is empty", param_hint="--token-file")
     return token
+
+
+def _text(option: str, file: Path) -> str:
+    try:
+        return read_secret_file(file).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"it is not UTF-8 at byte {error.start}"
+        raise click.BadParameter(f"{file} cannot be read: {reason}", param_hint=option) from error
 
 
 def check_exposure(host: str, access: Access, *, has_client_ca: bool, told: bool) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import ssl
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,16 +37,27 @@ def listening_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -
             raise click.BadParameter("it needs --listen-cert", param_hint="--listen-key or --listen-client-ca")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
+    with _named({"--listen-cert": cert} | ({} if key is None else {"--listen-key": key})):
         context.load_cert_chain(cert, key, password="")
-        if client_ca is not None:
+    if client_ca is not None:
+        with _named({"--listen-client-ca": client_ca}):
             context.load_verify_locations(client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (ssl.SSLError, ValueError) as error:
-        raise click.BadParameter(
-            f"the certificate, its key or the authority cannot be read: {error}", param_hint="--listen-cert"
-        ) from error
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+@contextmanager
+def _named(files: dict[str, Path]) -> Iterator[None]:
+    """Name the options and the files in an error, because OpenSSL does not."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # an `ssl.SSLError` is an OSError, too
+        closed = {option: file for option, file in files.items() if not os.access(file, os.R_OK)}
+        named = closed or files
+        raise click.BadParameter(
+            f"{' or '.join(map(str, named.values()))} cannot be read: {getattr(error, 'strerror', None) or error}",
+            param_hint=" or ".join(named),
+        ) from error
 
 
 def file_limit(wanted: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.layouts.layout import Layout
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 
 _FEW_COMMITS: Final = 200_000
 """Up to this many commits, `--show` does not start Spark."""
+
+_NEEDED: Final = {"data_dir": "show", "data_log_dir": "data_dir", "chroot": "data_dir"}
+"""Parameters that do nothing without another one."""
+_ONLY_RECORDING: Final = ("every", "once", "start_over", "parallelism")
+"""Parameters that do nothing with --show."""
 
 _AUDITED: Final = Table(
     "audits",
@@ -160,20 +166,30 @@ def audit(
       zkgroups audit /data/audit --show --groups billing -o csv
       zkgroups audit /data/audit --show --from-data-dir /var/lib/zookeeper --chroot /kafka
     """
+    _refuse_useless(click.get_current_context())
     engine = EngineOptions.of(chosen)
     if show:
         logs = None if data_dir is None else _logs(engine, data_dir, data_log_dir, chroot)
         with _found(options, engine, destination, logs=logs, groups=chosen["groups"], topics=chosen["topics"]) as rows:
             Output(options).write(_COMMITS, map(_shown, rows))
         return
-    if data_dir is not None:
-        raise click.UsageError("--from-data-dir needs --show", click.get_current_context())
     chosen["layout"] = layout.text
     local = engine.kind is EngineKind.LOCAL and engine.is_on_this_machine(destination)
     if local and chosen["parallelism"] is not None:
         raise click.UsageError("--parallelism needs --engine spark", click.get_current_context())
     with _recorder(options, engine.spark, destination, chosen, local=local) as record:
         _audit(options, partial(record, every=every, once=once))
+
+
+def _refuse_useless(ctx: click.Context) -> None:
+    """Refuse options that would do nothing. Somebody who gives one expects an effect, e.g. the audit of that chroot."""
+    names = {parameter.name: max(parameter.opts, key=len) for parameter in ctx.command.params}
+    given = [name for name in names if name and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    for name in given:
+        if name in _NEEDED and _NEEDED[name] not in given:
+            raise click.UsageError(f"{names[name]} needs {names[_NEEDED[name]]}", ctx)
+        if name in _ONLY_RECORDING and "show" in given:
+            raise click.UsageError(f"{names[name]} does nothing with --show", ctx)
 
 
 @contextmanager

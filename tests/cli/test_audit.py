@@ -30,6 +30,13 @@ pytestmark = pytest.mark.zookeeper
     [
         (("--every", "-1"), 2, "-1 is not a number of seconds"),
         (("--from-data-dir", "/backup"), 2, "--from-data-dir needs --show"),
+        (("--chroot", "/x"), 2, "--chroot needs --from-data-dir"),
+        (("--data-log-dir", "/backup"), 2, "--data-log-dir needs --from-data-dir"),
+        (("--show", "--chroot", "/x"), 2, "--chroot needs --from-data-dir"),
+        (("--show", "--once"), 2, "--once does nothing with --show"),
+        (("--show", "--start-over"), 2, "--start-over does nothing with --show"),
+        (("--show", "--every", "10"), 2, "--every does nothing with --show"),
+        (("--show", "--parallelism", "2"), 2, "--parallelism does nothing with --show"),
         (("--groups", "("), 2, "groups is '(', but it is not a regular expression"),
         (("--timeout", "0.5"), 7, "could not connect to 127.0.0.1:1 within 0.5 s"),
     ],

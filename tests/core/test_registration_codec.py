@@ -343,6 +343,13 @@ def test_a_registration_that_stops_scala_is_malformed(data: bytes) -> None:
         old_clients.scala_registration(data, jackson=True)
 
 
+@pytest.mark.parametrize("pattern", ["static", "white_list", "black_list"])
+def test_a_registration_with_a_name_that_cannot_be_encoded_is_malformed(pattern: str) -> None:
+    """Scala members ignore a second expression. But tables and pages could not show it."""
+    data = registration_json(pattern=pattern, subscription={"orders": 1, "\ud800": 1})
+    malformed(decode_registration("/p", data, session=5, version=6), "/p", data)
+
+
 def test_a_malformed_registration_keeps_its_session_and_version() -> None:
     value = decode_registration("/p", b"", session=5, version=6)
     assert isinstance(value, MalformedNode)

@@ -8,10 +8,12 @@ import pytest
 
 from tests.restoring import restorable
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.migration.follow_rules import FollowState
 from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.plan_rows import Outcome
 from zkgroups.kafka import Brokers
 from zkgroups.migration.apply import apply_groups
+from zkgroups.migration.following.follow import follow
 from zkgroups.migration.rollback import rollback_groups
 from zkgroups.migration.verify import status_of_groups
 
@@ -40,6 +42,12 @@ def test_failure_19_a_plan_does_not_write_the_offsets_of_a_zookeeper_that_was_re
                 assert outcomes(report) == {"left"}
                 [detail] = details(report, target)
                 assert words in detail
+            [followed] = follow(rows, brokers, registry, execute=True)
+            assert (followed.state, followed.detail) == (
+                FollowState.LEFT,
+                f"the offset of {at} is older than in the plan: this is another ZooKeeper, or it was restored from a "
+                "backup",
+            )
             assert numbers(brokers, target) == {}
             rows = plan_of(registry, brokers, {"billing": target})
             assert outcomes(apply_groups(rows, brokers, registry, execute=True)) == {Outcome.WRITTEN}

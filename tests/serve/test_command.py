@@ -12,6 +12,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+import trustme
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.health.verdicts import Status
@@ -96,6 +97,41 @@ def test_an_empty_token_is_refused(zookeeper_hosts: str, tmp_path: Path) -> None
     token = tmp_path / "token"
     token.write_text(" \n")
     assert run("-z", zookeeper_hosts, "serve", "--token-file", str(token)).code == 2
+
+
+@pytest.mark.parametrize("option", ["--users-file", "--token-file"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("anna:schön\n".encode("latin-1"), "it is not UTF-8 at byte 8"), (None, "No such file or directory")],
+)
+def test_a_login_file_that_cannot_be_read_is_named(
+    tmp_path: Path, option: str, content: bytes | None, said: str
+) -> None:
+    file = tmp_path / "login"
+    if content is not None:
+        file.write_bytes(content)
+    refused = run("-z", "127.0.0.1:1", "serve", option, str(file))
+    assert refused.code == 2
+    assert f"Invalid value for {option}: {file} cannot be read: {said}" in refused.err
+
+
+def test_a_file_for_tls_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    cert, junk, missing = tmp_path / "cert.pem", tmp_path / "junk.pem", tmp_path / "missing.pem"
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(cert))
+    junk.write_text("junk")
+    listening = ("-z", "127.0.0.1:1", "serve", "--listen-cert")
+    for arguments, option, file in [
+        ((missing,), "--listen-cert", missing),
+        ((cert, "--listen-key", missing), "--listen-key", missing),
+        ((cert, "--listen-client-ca", missing), "--listen-client-ca", missing),
+        ((cert, "--listen-client-ca", junk), "--listen-client-ca", junk),
+        ((junk,), "--listen-cert", junk),
+        ((cert, "--listen-key", junk), "--listen-cert or --listen-key", f"{cert} or {junk}"),
+    ]:
+        refused = run(*listening, *arguments)
+        assert refused.code == 2
+        assert f"Invalid value for {option}: {file} cannot be read: " in refused.err
+        assert ("No such file or directory" in refused.err) == ("missing" in refused.err)
 
 
 def test_a_taken_port_and_a_bad_interval_are_sentences(zookeeper_hosts: str, billing: None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -11,6 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroups.core.health.verdicts import Status
+from zkgroups.core.times import from_ms
+from zkgroups.core.znodes.group_view import GroupView
+from zkgroups.core.znodes.values import MalformedNode, Owner, Registration
 from zkgroups.serve.page.html import element, group_path
 from zkgroups.serve.page.queries import ORDERS, Query, paged
 from zkgroups.serve.page.timeline import Span, spans
@@ -130,6 +134,56 @@ def test_a_group_page_shows_owners_reasons_and_commands() -> None:
     assert "no member owns it" in text
     assert "anna" in text
     assert "orders/1" in text
+
+
+HELD = "/consumers/billing/owners/orders/0"
+
+
+def held_by(path: str, *, since_s: int = 60, owned: tuple[int, ...] = (1, 2)) -> GroupView:
+    """A group of which anna owns these partitions, and ghost-0, which is not registered, has an owner node."""
+    found = group_view("billing", {at(0): 100}, members={"anna": owned})
+    ghost = Owner(at(0), "ghost-0", 42, from_ms(NOW - since_s * 1000), path=path)
+    return replace(found, owners=(*found.owners, ghost))
+
+
+def held_by_others(found: GroupView) -> str:
+    """Return the text of the section that names the holders of partitions."""
+    html = view(Sweeps().sweep(found, ends=log(100)), "/groups/billing", NOW).html
+    return parsed(html.partition("Held by others</h2>")[2].partition("</section>")[0]).text
+
+
+def test_the_command_releases_the_owner_that_holds_the_partition_and_no_other() -> None:
+    assert held_by_others(held_by(HELD)) == (
+        "orders/0 held for 1m by ghost-0, which is not registered. "
+        "zkgroups release --expect-owner=ghost-0 --expect-session=0x2a billing orders 0"
+    )
+    found = group_view("billing", {at(0): 100}, members={"anna": [0], "ben": []})
+    elsewhere = replace(found.instances[0], registration=Registration({"refunds": 1}))
+    assert held_by_others(replace(found, instances=(elsewhere, *found.instances[1:]))) == (
+        "orders/0 held for 1m by anna, which does not subscribe. "
+        "zkgroups release --expect-owner=anna --expect-session=0x64 billing orders 0"
+    )
+
+
+def test_an_owner_that_release_does_not_find_has_no_command() -> None:
+    orphan = held_by("/consumers/billing/owners/b'orders'/1001-0", since_s=20, owned=(0, 1, 2))
+    assert held_by_others(orphan) == "orders/0 held for 20s by ghost-0, which is not registered. "
+
+
+def test_of_an_unreadable_owner_node_nothing_is_claimed() -> None:
+    left_over = MalformedNode(HELD, b"anna-0", "it belongs to no session", created_at=from_ms(NOW - 60_000))
+    found = group_view("billing", {at(0): 100}, members={"anna": [1, 2]}, unreadable=[left_over])
+    assert held_by_others(found) == "orders/0 held for 1m by an owner node that cannot be read. "
+
+
+def test_of_an_unreadable_registration_nothing_is_claimed() -> None:
+    found = group_view("billing", {at(0): 100}, members={"anna": [0], "ben": [1, 2]})
+    bad = MalformedNode("/consumers/billing/ids/anna", b"x", "it is not JSON", 100)
+    unknown = replace(found.instances[0], registration=bad)
+    assert held_by_others(replace(found, instances=(unknown, *found.instances[1:]))) == (
+        "orders/0 held for 1m by anna, whose registration cannot be read. "
+        "zkgroups release --expect-owner=anna --expect-session=0x64 billing orders 0"
+    )
 
 
 def test_a_finding_that_can_disappear_is_shown_when_two_checks_have_found_it() -> None:

@@ -21,6 +21,7 @@ from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.migration import local, summaries
 from zkgroups.migration.engines.local_engine import LocalEngine
 from zkgroups.migration.local import ZooKeeperSource
+from zkgroups.migration.plan import Planner, PlanSettings, SourceNode
 from zkgroups.spark import migration as by_spark
 from zkgroups.spark.migration.engine import SparkEngine
 from zkgroups.testing import KafkaBroker
@@ -109,6 +110,21 @@ def test_both_engines_make_the_same_plan_and_read_that_of_the_other(
         assert local.summary(str(tmp_path / of)) == by_spark.summary(spark, str(tmp_path / of)) == planned
         assert local.groups(str(tmp_path / of)) == by_spark.groups(spark, str(tmp_path / of))
     assert local.groups(str(tmp_path / "local")) == local.groups(str(tmp_path / "spark"))
+
+
+def test_a_plan_in_one_file_with_a_split_group_is_processed_in_whole_groups(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As earlier versions of the local engine could write it."""
+    names, path = ("a", "b", "a"), str(tmp_path / "plan")
+    found = [SourceNode(name, name, False, None, TOPIC, at, 5, 100, 1000) for at, name in enumerate(names)]
+    planned = [row for node in found for row in Planner(PlanSettings(plan="p", planned_ms=0), None).plan([node])]
+    engine = LocalEngine()
+    engine.rows(PlanRow, planned).write(path, "failed", engine.tally_sum())
+    stored = SparkEngine(spark).read(PlanRow, path).stored_by_target(count=len(planned), files=1)
+    assert stored.select("target", "partition").collect("failed").to_pylist() == [
+        {"target": target, "partition": partition} for target, partition in (("a", 0), ("a", 2), ("b", 1))
+    ]
 
 
 @pytest.mark.parametrize("planner", ["local", "spark"])

@@ -75,6 +75,23 @@ def test_commits_are_not_reported(registry: Registry, connect: Connect) -> None:
 
 
 @needs_recursive_watch
+def test_a_slow_reader_of_a_group_keeps_each_path_once(registry: Registry, connect: Connect) -> None:
+    """Every commit is reported, also of a node that was not read since the last report."""
+    watching, group = connect(), registry.group("billing")
+    group.offsets.set_many({P0: 1, P1: 1})
+    _changes = begun(watching)
+    with watching.group("billing").watch(Watched.OFFSETS) as offsets:
+        told_many(offsets, 3)
+        assert offsets._is_covered
+        for offset in range(2, 100):
+            group.offsets.set(P0, offset)
+            group.offsets.set(P1, offset)
+            watching.groups()  # answered after the events
+            told(offsets)
+            assert len(offsets._unread) <= 2
+
+
+@needs_recursive_watch
 def test_after_a_lost_connection_the_gap_is_reported_and_changes_arrive_again(
     registry: Registry, proxied: Registry, proxy: TcpProxy
 ) -> None:

@@ -95,6 +95,31 @@ def locks_of(me: Instance) -> list[Any]:
     return [ownership._lock, ownership.fence._lock, ownership.fence.leftovers._lock]
 
 
+class Interrupted:
+    """A lock for which a thread waits until Ctrl-C."""
+
+    def _is_owned(self) -> bool:
+        return False
+
+    def __enter__(self) -> None:
+        raise KeyboardInterrupt
+
+    def __exit__(self, *_error: object) -> None:
+        raise AssertionError("it was never taken")
+
+
+def test_ctrl_c_during_the_wait_for_one_partition_leaves_no_other_locked(registry: Registry) -> None:
+    me = member(registry)
+    first, second = (me.claim(at)._node for at in (P0, P1))
+    usual, second._lock = second._lock, Interrupted()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        me.release(P0, P1)
+    second._lock = usual
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(first._lock.acquire, blocking=False).result(PATIENCE)
+    me.claims[P1].release()
+
+
 def test_a_partition_that_is_named_twice_is_released_once(registry: Registry) -> None:
     me = member(registry)
     me.claim_many([P0, P1])

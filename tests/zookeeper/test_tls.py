@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from kazoo.client import KazooClient
+from kazoo.protocol.serialization import Sync
 
 from zkgroups import (
     Registry,
@@ -29,6 +35,7 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import ZooKeeperServer
 from zkgroups.testing import zookeeper_configuration as server_side
+from zkgroups.zookeeper.session.session import Session
 
 from ..releases import needs_tls
 from .access import SECRET
@@ -98,6 +105,29 @@ def test_tls_with_a_client_certificate_in_one_file_or_two(secure: Secure) -> Non
             assert registry.groups() == ["billing"]
     with Registry.connect(secure.by_name, tls=secure.tls(verify_hostname=False)) as registry:
         assert registry.groups() == ["billing"]
+
+
+def test_an_answer_that_comes_with_another_in_one_record_is_read_at_once(secure: Secure) -> None:
+    """A proxy may put several answers into one record. Then the socket has nothing more to read."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(secure.files / "server.pem")
+    client = ssl.create_default_context(cafile=str(secure.files / "ca.pem"))
+    here, there = socket.socketpair()
+    with ThreadPoolExecutor(1) as pool:
+        accepted = pool.submit(server.wrap_socket, there, server_side=True)
+        with client.wrap_socket(here, server_hostname="127.0.0.1") as received, accepted.result(30) as sent:
+            received.setblocking(False)
+            zookeeper = KazooClient("127.0.0.1:1")
+            Session.of(zookeeper)
+            zookeeper._connection._socket = received
+            results = [zookeeper.handler.async_result() for _ in range(2)]
+            zookeeper._pending.extend((Sync("/"), result, xid) for xid, result in enumerate(results, 1))
+            body = struct.pack(">i", 1) + b"/"
+            frames = [struct.pack(">iiqi", 16 + len(body), xid, 9, 0) + body for xid in (1, 2)]
+            sent.sendall(b"".join(frames))
+            assert zookeeper.handler.select([received], [], [], 30)[0]
+            zookeeper._connection._read_socket(30)
+            assert [result.ready() for result in results] == [True, True]
 
 
 @pytest.mark.parametrize(

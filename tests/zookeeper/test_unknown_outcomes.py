@@ -15,6 +15,7 @@ from zkgroups.exceptions import (
     AlreadyClaimedError,
     NotConnectedError,
     OutcomeUnknownError,
+    ReadOnlyError,
     SessionLostError,
 )
 from zkgroups.testing import TcpProxy, expire_session
@@ -110,3 +111,21 @@ def test_rule_3_registering_again_after_two_unknown_outcomes_deletes_the_leftove
     assert dict(me.registration().streams) == {"orders": 1}
     me.deregister()
     assert raw.exists(ME) is None
+
+
+def test_a_claim_is_held_again_after_a_server_without_quorum_has_refused_its_release(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal is certain: nothing was changed. Then the session goes on at another server."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ReadOnlyError("the server has lost its quorum")
+
+    me = member(registry)
+    claim = me.claim(P0)
+    with monkeypatch.context() as patched:
+        patched.setattr(me._ownership.fence, "transact", refuse)
+        with pytest.raises(ReadOnlyError):
+            claim.release()
+    assert claim.held
+    claim.commit(5)

@@ -5,7 +5,7 @@ For programs that need to know the recent past when they start. Rows of unreadab
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,14 +14,19 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.audit_columns import COMMITS
 from ..core.health.commit_record import Commit
 from ..core.tables import Table
 from ..core.times import to_ms
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import NotFoundError
 from ..snapshots.arrow_layout import ArrowLayout
+from ..tables.arrow_schema import arrow_schema
+from ..tables.parquet_files import arrow_errors, parquet_reader, to_columns
 from .arrow_journal import ArrowJournal
-from .journal import DESCRIPTION
+from .journal import COMMITS as COMMITS_FOLDER
+from .journal import CURE, DESCRIPTION
+from .pieces import Piece
 
 MOST_SNAPSHOTS: Final = 16
 MOST_PIECES: Final = 16
@@ -30,6 +35,7 @@ KEPT: Final = timedelta(hours=1)
 """Earlier commits of an audit say nothing about the present."""
 
 _COLUMNS: Final = ["group", "topic", "partition", "offset", "commit_count", "committed_at"]
+_READ: Final = [each for each in COMMITS if each.name in _COLUMNS]
 
 
 class PastCommit(NamedTuple):
@@ -74,13 +80,39 @@ def _of_audit(destination: str) -> Iterator[PastSweep]:
     pieces = journal.pieces()
     if not pieces:
         raise NotFoundError(f"no commits in the audit in {destination}")
-    found = journal.read(pieces[-MOST_PIECES:])
-    if not len(found):
-        return
-    earliest = pc.subtract(pc.max(found.column("committed_at")), pa.scalar(KEPT))
-    found = found.filter(pc.greater_equal(found.column("committed_at"), earliest)).sort_by("committed_at")
-    for commit in _rows(found):
+    for commit in _rows(_last_rows(journal, pieces[-MOST_PIECES:]).sort_by("committed_at")):
         yield PastSweep(commit.committed_ms, iter([commit]))
+
+
+def _last_rows(journal: ArrowJournal, pieces: Sequence[Piece]) -> Any:
+    """Return the rows within `KEPT` of the newest. Stop at the first piece without any: those before it are older."""
+    nothing = arrow_schema(_READ).empty_table()
+    kept, newest = [nothing], pc.max(nothing.column("committed_at"))
+    for piece in reversed(pieces):
+        rows = recent = 0
+        for part in _parts(journal, piece):
+            newest = pc.max(pa.array([newest.as_py(), pc.max(part.column("committed_at")).as_py()], newest.type))
+            kept.append(_since(newest, part))
+            rows, recent = rows + len(part), recent + len(kept[-1])
+        if rows and not recent:
+            break
+    return _since(newest, pa.concat_tables(reversed(kept)))
+
+
+def _since(newest: Any, found: Any) -> Any:
+    return found.filter(pc.greater_equal(found.column("committed_at"), pc.subtract(newest, pa.scalar(KEPT))))
+
+
+def _parts(journal: ArrowJournal, piece: Piece) -> Iterator[Any]:
+    """Yield the rows of a piece, latest first, some at a time: one piece may hold nearly the whole audit."""
+    folder = (COMMITS_FOLDER, piece.name)
+    journal.check_files(*folder, cure=CURE)
+    for name in sorted(journal.file_lengths(*folder), reverse=True):
+        file = journal.path(*folder, name)
+        with arrow_errors(f"{journal} cannot be read"), parquet_reader(file) as opened:
+            wanted = [each.name for each in _READ if each.name in opened.schema_arrow.names]
+            for number in reversed(range(opened.num_row_groups)):
+                yield to_columns(opened.read_row_group(number, wanted), _READ, file)
 
 
 def _rows(found: Any) -> Iterator[PastCommit]:

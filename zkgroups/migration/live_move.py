@@ -43,6 +43,7 @@ from ..core.migration.plan_rows import PlanRow
 from ..core.znodes.group_route import RouteState
 from ..core.znodes.offset_sides import Side as Side
 from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CurrentOffset
 from ..exceptions import ConflictError, GroupNotFoundError, RefusedError, UnavailableError
 from ..kafka import Brokers
 from ..zookeeper.admin.group_routes import FoundRoute, change_route, permit_holders, read_route
@@ -247,7 +248,7 @@ class _LiveMove:
         state = read_targets(self._brokers, [self._group])[self._group]
         self._refuse_if(state.unreadable)
         count = len(state.members)
-        offsets = len(self._offsets_to_return(state.committed))
+        offsets = len(self._offsets_to_return(state.committed)[0])
         if not execute:
             return MoveResult(self._group, Side.ZOOKEEPER, MoveOutcome.WOULD_MOVE, count, offsets)
         if self._found.state is RouteState.KAFKA:
@@ -272,22 +273,24 @@ class _LiveMove:
         state = read_targets(self._brokers, [self._group])[self._group]
         return [state.unreadable] if state.unreadable else list(state.members)
 
-    def _offsets_to_return(self, committed: Mapping[TopicPartition, NativeOffset]) -> dict[TopicPartition, int]:
+    def _offsets_to_return(
+        self, committed: Mapping[TopicPartition, NativeOffset]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, CurrentOffset]]:
+        """Return the offsets to write to ZooKeeper, and those that it has, which the decision depends on."""
         found = self._registry.group(self._group).offsets.fetch_many(committed)
         self._refuse_if(return_problem(committed, found))
-        return offsets_to_return(committed, found)
+        return offsets_to_return(committed, found), found
 
     def _copy_to_zookeeper(self) -> int:
         self._refuse_registered()
         before = read_targets(self._brokers, [self._group])[self._group]
         self._refuse_if(texts(member_obstacles(before)))
-        offsets = self._registry.group(self._group).offsets
-        writes = self._offsets_to_return(before.committed)
-        errors = offsets.replace(writes, expected=offsets.fetch_many(writes))
+        writes, found = self._offsets_to_return(before.committed)
+        errors = self._registry.group(self._group).offsets.replace(writes, expected=found)
         self._refuse_if(some([str(error) for error in errors.values()]))
         after = read_targets(self._brokers, [self._group])[self._group]
         self._refuse_if(texts(member_obstacles(after)))
-        if after != before or self._offsets_to_return(after.committed):
+        if after != before or self._offsets_to_return(after.committed)[0]:
             self._refuse_if("offsets were committed on the brokers meanwhile, by a client that uses no gateway")
         self._refuse_registered()
         return len(writes)

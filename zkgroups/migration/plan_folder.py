@@ -98,7 +98,10 @@ class PlanFolder(AtomicFolder):
             raise DamagedFileError(f"{self.path(PLAN, _CONSTANTS)} is damaged ({error!r}): {_NEW_PLAN}") from error
 
     def plan_files(self) -> int:
-        """Return the number of data files of the plan. All rows of a target are in one file, and are consecutive."""
+        """Return the number of data files of the plan. All rows of a target are in one file.
+
+        They are consecutive, except in some plans of earlier versions, which have one file.
+        """
         return len(self.file_lengths(PLAN))
 
     def without_rows(self) -> DamagedFileError:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -73,7 +73,8 @@ class Watch:
         self._next_lock = threading.Lock()  # held in `next`; guards the fields up to _session_id
         self._seen = SeenNodes(self._group, self._what)
         self._watched: dict[str, int] = {}  # the directories with a watch, with the zxid that created each
-        self._unread: deque[str] = deque()
+        self._unread: OrderedDict[str, None] = OrderedDict()
+        """The paths to read, each once: with one watch on all groups, a path is reported again before it was read."""
         self._pending: deque[_PendingRead] = deque()
         self._is_covered = False  # True if the watch on all groups reports changes, since everything was last read
         self._losses: int | None = None  # the number of lost connections when the whole tree was last read
@@ -151,7 +152,7 @@ class Watch:
         """Take one step towards the next change. Return False after the deadline."""
         if self._losses != self._dispatcher.losses:
             return self._read_everything(deadline)
-        self._unread.extend(self._fired.take())
+        self._read_later(self._fired.take())
         self._send_reads()
         if self._pending:
             return self._wait_for_reply(self._pending[0], deadline)
@@ -176,13 +177,16 @@ class Watch:
         self._reason = self._reason or "the connection was lost"
         # This server may lag behind the last one. Its reply to `sync` comes before those to the reads sent after it.
         self._session.client.sync_async("/")
-        self._unread.append(self._root)
+        self._read_later([self._root])
         return True
+
+    def _read_later(self, paths: Iterable[str]) -> None:
+        self._unread.update(dict.fromkeys(paths))
 
     def _send_reads(self) -> None:
         client, on_watch = self._session.client, None if self._is_covered else self._dispatcher.on_watch
         while self._unread and len(self._pending) < PIPELINE:
-            path = self._unread.popleft()
+            path, _ = self._unread.popitem(last=False)
             if path == self._root or self._is_topic(path):
                 reply = client.get_children_async(path, watch=on_watch, include_data=True)
                 self._pending.append(_PendingRead(path, reply, self._on_directory))
@@ -227,12 +231,12 @@ class Watch:
         self._seen.keep_only(path, below)
         if path == self._root and self._what is not Watched.MEMBERS:
             self._forget_topics(set(below))
-            self._unread.extend(topic for topic in below if topic not in self._watched)
+            self._read_later(topic for topic in below if topic not in self._watched)
         elif known == czxid:
             # Nodes that could not be read have no watch, and may have been recreated.
-            self._unread.extend(leaf for leaf in below if not self._seen.is_readable(leaf))
+            self._read_later(leaf for leaf in below if not self._seen.is_readable(leaf))
         else:
-            self._unread.extend(below)
+            self._read_later(below)
         if czxid is not None:
             self._watched[path] = czxid
         elif path == self._root and not self._is_covered:
@@ -260,7 +264,7 @@ class Watch:
     def _on_missing_root(self, path: str, found: object) -> None:
         """Read the root if it was created before this request set a watch on its creation."""
         if found is not None:
-            self._unread.append(path)
+            self._read_later([path])
 
     def _on_leaf(self, path: str, found: tuple[bytes, Any] | ForbiddenNode | None) -> None:
         self._seen.update(path, Node.of(path, *found) if isinstance(found, tuple) else found)

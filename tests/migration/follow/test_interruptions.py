@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -320,3 +320,46 @@ def test_following_back_continues_after_an_outage_between_a_look_and_its_write(
         proxy.accept()
         assert running.end()[name].state is DONE
     assert offsets_of(registry, name) == {at: 8}
+
+
+def test_groups_with_older_offsets_than_in_the_plan_are_left_also_if_they_are_marked_as_moved(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run
+) -> None:
+    """As in another ZooKeeper. The zxids of one ensemble only grow."""
+    at, names = topic[0], [f"{which} {topic[0].topic}" for which in "abc"]
+    for name in names:
+        registry.group(name).offsets.set_many({at: 5, topic[1]: 7})
+    same, moved, alive = names
+    rows = [
+        row._replace(zxid=None if row.zxid is None else row.zxid + (row.at == at and row.group != same))
+        for row in plan_of(registry, brokers, {name: name for name in names})
+    ]
+    commit(brokers, moved, {at: 5, topic[1]: 7})
+    mark_as_moved(registry, moved)
+    with foreign(registry, alive):
+        found = run(rows).end()
+    assert {name: each.state for name, each in found.items()} == {same: DONE, moved: LEFT, alive: LEFT}
+    assert all("is older than in the plan" in found[name].detail for name in (moved, alive))
+    assert numbers(brokers, alive) == {}
+    assert mark_of(registry, alive) is None
+
+
+def test_a_mark_is_removed_if_a_later_one_could_not_be_written(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks are written in several transactions, and the connection may be lost between them."""
+    names, stop = [f"{which} {topic[0].topic}" for which in "ab"], threading.Event()
+    for name in names:
+        registry.group(name).offsets.set(topic[0], 5)
+    put = marks.put
+
+    def put_one(context: Any, targets: Mapping[str, str], **options: Any) -> marks.Outcomes:
+        put(context, dict([*targets.items()][:1]), **options)
+        assert mark_of(registry, names[0]) == MarkState.MOVING
+        stop.set()
+        raise NotConnectedError("no answer")
+
+    monkeypatch.setattr(marks, "put", put_one)
+    found = run(plan_of(registry, brokers, {name: name for name in names}), stop=stop).end()
+    assert [found[name].state for name in names] == [FOLLOWING, FOLLOWING]
+    assert [mark_of(registry, name) for name in names] == [None, None]

@@ -186,6 +186,8 @@ def _subscription(fields: Mapping[str, Any], pattern: Pattern) -> dict[str, int]
             raise DecodingError(f"{streams!r:.40} is not a number of streams")
     if pattern is Pattern.STATIC and len(subscription) <= MOST_TOPICS:
         return {name: streams for name, streams in subscription.items() if _can_be_topic(name)}
+    if not all(is_text(name) for name in subscription if name):
+        raise DecodingError("the subscription has a name that is not text")
     return subscription
 
 

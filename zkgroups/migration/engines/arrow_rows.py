@@ -20,9 +20,6 @@ from ...exceptions import DamagedFileError
 T = TypeVar("T")
 W = TypeVar("W", bound=StrEnum)
 
-BATCH_ROWS: Final = 10_000
-"""Rows per batch. Larger batches are not faster."""
-
 TIME: Final = pa.timestamp("us", tz="UTC")
 """The type of times in snapshots."""
 
@@ -74,8 +71,11 @@ def arrow_schema(kind: type[Any]) -> Any:
 
 
 def batches(kind: type[T], rows: Sequence[T]) -> Iterator[Any]:
-    """Convert rows to Arrow batches. No rows give no batch."""
-    return split(table(kind, rows))
+    """Convert rows to one Arrow batch; none if there are no rows.
+
+    With several batches, those of other threads could come between them, and split a group.
+    """
+    return iter(table(kind, rows).to_batches())
 
 
 def table(kind: type[T], rows: Sequence[T]) -> Any:
@@ -107,10 +107,6 @@ def _to_arrow(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: _to_arrow(getattr(value, each.name)) for each in fields(value)}
     return value
-
-
-def split(table: Any) -> Iterator[Any]:
-    return iter(table.to_batches(max_chunksize=BATCH_ROWS))
 
 
 # From tables to rows

@@ -50,6 +50,16 @@ def group_tables(batches: Iterable[Any]) -> Iterator[Any]:
         yield _table(chunk)
 
 
+def are_consecutive(batches: Iterable[Any]) -> bool:
+    """Return whether all rows of each target are consecutive."""
+    targets: set[str] = set()
+    for [first, *_more] in _groups(batches):
+        if first.target in targets:
+            return False
+        targets.add(first.target)
+    return True
+
+
 def _groups(batches: Iterable[Any]) -> Iterator[list[_TargetRun]]:
     group: list[_TargetRun] = []
     for run in _runs(batches):

@@ -16,9 +16,9 @@ from ...storage.atomic_folder import write_list
 from ...storage.files import LocalFiles, join, local_path
 from ...tables.parquet_files import arrow_errors
 from ..plan_folder import PlanFolder
-from .arrow_rows import BATCH_ROWS, arrow_schema, located, table
+from .arrow_rows import arrow_schema, located, table
 from .arrow_rows import rows as from_arrow
-from .chunks import group_tables
+from .chunks import are_consecutive, group_tables
 from .engine import BatchFunction, OnProgress
 from .local_threads import map_in_threads
 from .tallies import LocalTallySum, TallySum
@@ -28,6 +28,9 @@ T = TypeVar("T")
 _FILE: Final = "part-00000.snappy.parquet"
 THREADS: Final = 3
 """Several threads, because one can compute while others wait for servers."""
+
+_SORTED_ROWS: Final = 10_000
+"""The rows to convert at a time. More are not faster."""
 
 _ORDER: Final = ("target", "group", "topic", "partition")
 
@@ -123,10 +126,8 @@ class LocalRows:
         return type(self)(self._tables, schema, self._progress)
 
     def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:  # noqa: ARG002
-        keys = [key for key in _ORDER if key in self._schema.names]
-
         def tables(_schema: Any) -> Iterator[Any]:
-            found = _in_order(self._table(), keys)
+            found = _by_target(self._table())
             return self._progress.of([found], len(found))
 
         return type(self)(tables, self._schema, self._progress, threads=THREADS)
@@ -134,6 +135,8 @@ class LocalRows:
     def stored_by_target(self, *, count: int, files: int) -> Self:  # noqa: ARG002
         def tables(schema: Any) -> Iterator[Any]:
             found = [*self._tables(schema)]  # a damaged file must be detected before the first group is written
+            if not are_consecutive(batch for each in found for batch in each.to_batches()):
+                found = [_by_target(pa.concat_tables(found))]  # an earlier version could write such a plan
             return self._progress.of(found, count)
 
         return type(self)(tables, self._schema, self._progress, threads=THREADS)
@@ -167,7 +170,7 @@ class LocalRows:
 
     def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
         with _translated(failure):
-            for batch in _in_order(self._table(), keys).to_batches(max_chunksize=BATCH_ROWS):
+            for batch in _in_order(self._table(), keys).to_batches(max_chunksize=_SORTED_ROWS):
                 yield from from_arrow(kind, batch)
 
     def _table(self) -> Any:
@@ -196,6 +199,10 @@ def _translated(failure: str) -> Iterator[None]:
 
 def _as_table(batch: Any) -> Any:
     return pa.Table.from_batches([batch])
+
+
+def _by_target(found: Any) -> Any:
+    return _in_order(found, [key for key in _ORDER if key in found.column_names])
 
 
 def _in_order(found: Any, keys: Sequence[str]) -> Any:

@@ -77,7 +77,11 @@ class FollowToKafka(Follower):
             if source.instances or source.unreadable or isinstance(there, ZkgroupsException):
                 continue
             group.update_from_source(source)
-            if not group.forbidden and group.offsets.are_copied_to({at: it.offset for at, it in there.items()}):
+            if (
+                group.following
+                and not group.forbidden
+                and group.offsets.are_copied_to({at: it.offset for at, it in there.items()})
+            ):
                 group.end_as_moved()
 
     def _leave_active_targets(self) -> None:
@@ -108,6 +112,8 @@ class FollowToKafka(Follower):
 
     def _update(self, group: TrackedGroup, source: SourceState) -> bool:
         changed = group.update_from_source(source)
+        if group.state is FollowState.LEFT:
+            return changed
         group.obstacles = list(group.forbidden)
         if source.unreadable:
             group.obstacles.insert(0, Obstacle(ObstacleKind.UNREADABLE, detail=source.unreadable))
@@ -195,13 +201,13 @@ class FollowToKafka(Follower):
     def _mark_as_moving(self, groups: Sequence[TrackedGroup]) -> list[TrackedGroup]:
         targets = {group.group: group.target for group in groups if group.group not in self.marked_as_moved}
         context, layout = context_of(self.registry), self.layout
+        self.marked_as_moving |= targets.keys()  # before the first of several requests, because a later one may fail
         errors = marks.put(context, targets, plan=self.plan, state=MarkState.MOVING, layout=layout)
         for group in groups:
             error = errors.get(group.group)
             if error is not None:
                 group.leave(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
-            elif group.group in targets:
-                self.marked_as_moving.add(group.group)
+                self.marked_as_moving.discard(group.group)
         return [group for group in groups if group.following]
 
     def _finish(self, groups: Sequence[TrackedGroup], logs: LogRanges) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from ...core.layouts.parse_layout import parse_layout
 from ...core.migration.changes_since_plan import by_target, is_of_source
@@ -15,6 +16,8 @@ from ...core.migration.source_and_target_state import SourceState, TargetState, 
 from ...core.migration.target_names import name_error
 from ...core.znodes.topic_partition import TopicPartition
 from ..run_context import invalid_name
+
+_OTHER_ZOOKEEPER: Final = "this is another ZooKeeper, or it was restored from a backup"
 
 
 class TrackedGroup:
@@ -42,6 +45,7 @@ class TrackedGroup:
         self._topic_pattern = None if rows[0].topics is None else re.compile(rows[0].topics, re.DOTALL)
         self._before = {row.at: row.before for row in rows if row.action is not Action.COMMIT}
         self._planned = {row.at: row.planned for row in rows if row.at is not None and row.is_commit}
+        self._zxids = {(row.topic, row.partition): row.zxid for row in rows if row.zxid is not None}
         self._stale = {row.at: row.zxid for row in rows if row.reason is Reason.STALE}
         self._check_plan(rows)
 
@@ -130,8 +134,13 @@ class TrackedGroup:
     def update_from_source(self, state: SourceState) -> bool:
         """Record the offsets in ZooKeeper as the leading side. Return whether any has changed.
 
-        Offsets that were stale when the plan was made are ignored until they are written again.
+        Offsets that were stale when the plan was made are ignored until they are written again. Leave the group if an
+        offset is older than in the plan: the zxids of one ensemble only grow.
         """
+        if older := self._older_than_planned(state):
+            detail = f"the offset of {older[0]} is older than in the plan: {_OTHER_ZOOKEEPER}"
+            self.leave(Obstacle(ObstacleKind.REQUEST_FAILED, detail=detail))
+            return False
         self.update_forbidden(state)
         found = {}
         for (topic, partition), node in state.offsets.items():
@@ -141,6 +150,11 @@ class TrackedGroup:
             if self._stale.get(at) != node.zxid:
                 found[at] = LeadingOffset(node.offset, node.zxid)
         return self.offsets.update(found, complete=not self.forbidden)
+
+    def _older_than_planned(self, state: SourceState) -> list[str]:
+        """Return the names of the offsets in ZooKeeper that were written before those in the plan."""
+        zxids = ((key, node.zxid) for key, node in state.offsets.items() if node.zxid is not None)
+        return [key_text(key) for key, zxid in zxids if zxid < self._zxids.get(key, 0)]
 
     def update_forbidden(self, state: SourceState) -> None:
         """Record the forbidden offsets in ZooKeeper. Taking them for missing would lose them."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from ...core.doctor.advice import command
 from ...core.doctor.findings import Finding
 from ...core.health.verdicts import Status
+from ...core.znodes.paths import GroupPaths
+from ...core.znodes.session_ids import session_hex
 from ..picture.values import EventKind, GroupEvent, GroupPicture, MemberPicture, PartitionPicture
 from . import svg
 from .html import Html, element, group_path, joined, topic_path
@@ -139,17 +141,20 @@ def _blockers(group: GroupPicture) -> Html | None:
     if not bad:
         return None
     items = [
-        element(
-            "li", element("strong", str(each.at)), f" {each.verdict.reason}. ", _command(_release(group.name, each))
-        )
+        element("li", element("strong", str(each.at)), f" {each.verdict.reason}. ", _release(group.name, each))
         for each in bad[:20]
     ]
     return _section("Held by others", element("ul", items, class_="list"))
 
 
-def _release(group: str, partition: PartitionPicture) -> str:
-    words = ["zkgroups", "release", f"--expect-owner={partition.owner}", "--"]
-    return shlex.join([*words, group, partition.at.topic, str(partition.at.partition)])
+def _release(group: str, partition: PartitionPicture) -> Html | None:
+    """Return the command that releases the claim of the holder. None if `release` may not find it."""
+    at, holder = partition.at, partition.holder
+    if holder is None or holder.path not in ("", GroupPaths(group).owner(at)):
+        return None  # beside a node of pykafka, `release` first finds another owner at the usual path
+    session = session_hex(holder.session)
+    words = ("release", group, at.topic, str(at.partition))
+    return _command(command(*words, expect_owner=holder.id, expect_session=session))
 
 
 def _command(text: str) -> Html:

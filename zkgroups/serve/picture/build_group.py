@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...core.doctor.findings import Finding
 from ...core.health.commit_record import Commit, CommitRecord, observe
@@ -12,6 +12,7 @@ from ...core.health.log_history import catch_up_seconds
 from ...core.health.partition_health import Hold, Limits, PartitionFacts, judge
 from ...core.health.verdicts import Status, Verdict
 from ...core.offsets.lag import GroupLag, PartitionLag
+from ...core.time_formats import duration_text
 from ...core.times import to_ms
 from ...core.znodes.group_description import GroupDescription, InstanceDescription, Obstacle
 from ...core.znodes.instance_host import host_of_instance
@@ -28,6 +29,26 @@ class Rules(NamedTuple):
 
     limits: Limits = Limits()
     asks_brokers: bool = True
+
+
+class _Holding(NamedTuple):
+    """How a partition is held, by whom, and since when, as far as the znodes tell.
+
+    - `obstacle`: why no member can claim it, if it is blocked.
+    """
+
+    hold: Hold
+    holder: Owner | None = None
+    since_ms: int = 0
+    obstacle: Obstacle | None = None
+
+
+_OWNED: Final = _Holding(Hold.OWNED)
+_UNREADABLE: Final = {
+    Obstacle.OWNER_UNREADABLE: "an owner node that cannot be read",
+    Obstacle.REGISTRATION_UNREADABLE: "{}, whose registration cannot be read",
+}
+"""Holders of which nobody knows what they subscribe to."""
 
 
 def build_group(
@@ -115,7 +136,8 @@ class _Builder:
             owner_ms=owner_ms,
             consumed=None if record is None else record.consumed_per_second(now_ms),
             produced=None if history is None else history.produced_per_second(now_ms, window_ms=window_ms),
-            verdict=self._judge(lag, record, unread_ms, owner_ms),
+            verdict=self._judge(lag, record, unread_ms),
+            holder=self._holds.get(at, _OWNED).holder,
         )
 
     def _record(self, lag: PartitionLag) -> CommitRecord | None:
@@ -137,35 +159,39 @@ class _Builder:
         self._past.records[at] = record
         return record
 
-    def _judge(
-        self, lag: PartitionLag, record: CommitRecord | None, unread_ms: int | None, owner_ms: int | None
-    ) -> Verdict:
+    def _judge(self, lag: PartitionLag, record: CommitRecord | None, unread_ms: int | None) -> Verdict:
         at = lag.partition.at
-        hold, holder = self._holds.get(at, (Hold.OWNED, ""))
+        holding = self._holds.get(at, _OWNED)
+        name = holding.holder.id if holding.holder else ""
+        since_ms = self._hold_since(at, holding)
         facts = PartitionFacts(
-            hold=hold,
+            hold=holding.hold,
             members=self._members,
             lag=lag.lag,
             note=lag.note,
             record=record,
-            hold_since_ms=self._hold_since(at, hold, owner_ms),
-            holder=holder,
+            hold_since_ms=since_ms,
+            holder=name,
             unread_since_ms=unread_ms,
             moved=self._moved,
             asks_brokers=self._rules.asks_brokers,
         )
-        return judge(facts, self._now_ms, self._rules.limits)
+        verdict = judge(facts, self._now_ms, self._rules.limits)
+        if verdict.status is Status.BLOCKED and holding.obstacle in _UNREADABLE:
+            held = duration_text(max(0, self._now_ms - since_ms) // 1000)
+            verdict = verdict._replace(reason=f"held for {held} by {_UNREADABLE[holding.obstacle].format(name)}")
+        return verdict
 
-    def _hold_since(self, at: TopicPartition, hold: Hold, owner_ms: int | None) -> int:
+    def _hold_since(self, at: TopicPartition, holding: _Holding) -> int:
         """Return since when the partition is held like this. At the first sight, the znodes tell."""
-        holds = self._past.holds
+        holds, hold = self._past.holds, holding.hold
         if hold is Hold.OWNED:
             holds.pop(at, None)
             return 0
         known = holds.get(at)
         if known is not None and known[0] is hold:
             return known[1]
-        first_sight = owner_ms or self._last_registered_ms
+        first_sight = holding.since_ms or self._last_registered_ms
         since = first_sight if self._past.is_new and first_sight else self._now_ms
         holds[at] = hold, since
         return since
@@ -176,14 +202,14 @@ class _Builder:
         self._past.see_members((each.id for each in self._group.instances if each.registered_at), owners, self._now_ms)
 
 
-def _holds(group: GroupDescription) -> dict[TopicPartition, tuple[Hold, str]]:
-    """Return the partitions that are not held as they should be, with the names of their holders."""
-    found = dict.fromkeys(group.unowned, (Hold.UNOWNED, ""))
-    found |= {orphan.at: (Hold.ORPHANED, orphan.id) for orphan in group.orphans}
+def _holds(group: GroupDescription) -> dict[TopicPartition, _Holding]:
+    """Return the partitions that are not held as they should be."""
+    found = dict.fromkeys(group.unowned, _Holding(Hold.UNOWNED))
+    found |= {orphan.at: _Holding(Hold.ORPHANED, orphan, to_ms(orphan.claimed_at)) for orphan in group.orphans}
     for blocked in group.blocked:
         if blocked.obstacle is not Obstacle.NOT_REGISTERED:
-            holder = blocked.holder.id if isinstance(blocked.holder, Owner) else "a malformed owner node"
-            found[blocked.at] = (Hold.BLOCKED, holder)
+            holder = blocked.holder if isinstance(blocked.holder, Owner) else None
+            found[blocked.at] = _Holding(Hold.BLOCKED, holder, to_ms(blocked.since), blocked.obstacle)
     return found
 
 

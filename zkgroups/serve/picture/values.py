@@ -17,6 +17,7 @@ from ...core.kafka_values import OffsetRange
 from ...core.znodes.migration_mark import MarkState
 from ...core.znodes.states import GroupState, InstanceState
 from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.values import Owner
 
 
 class PartitionPicture(NamedTuple):
@@ -24,6 +25,8 @@ class PartitionPicture(NamedTuple):
 
     - `commits`: how often the offset was written since its node was created.
     - `owner`, `owner_ms`: the instance that owns it, registered or not, and since when.
+    - `holder`: if it is orphaned or blocked, the owner that the verdict is about, perhaps not `owner`; None if its
+      node is unreadable.
     - `time_lag`: the age of the first unread message in seconds.
     - `consumed`, `produced`: messages per second.
     """
@@ -40,6 +43,7 @@ class PartitionPicture(NamedTuple):
     consumed: float | None
     produced: float | None
     verdict: Verdict
+    holder: Owner | None
 
 
 class MemberPicture(NamedTuple):

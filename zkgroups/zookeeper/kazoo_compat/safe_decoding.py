@@ -123,7 +123,7 @@ class _SafeReader:
         """
         try:
             response = self._read_socket(timeout)
-            while response is None and self._has_next():
+            while response is None and (self._has_next() or self._is_decrypted()):
                 response = self._read_socket(timeout)
             return response
         except DamagedAnswer as damage:
@@ -150,6 +150,11 @@ class _SafeReader:
             pending[0], ahead = (batch, waiting, xid), ahead[length:]
         self._ahead = socket, ahead
         return _is_whole(ahead)
+
+    def _is_decrypted(self) -> bool:
+        """Return True if TLS holds bytes that were received with the last ones. kazoo does not hear of these."""
+        socket = self._connection._socket
+        return isinstance(socket, ssl.SSLSocket) and socket.pending() > 0
 
     def _blame(self, damage: DamagedAnswer) -> None:
         if self._client._pending:

@@ -59,7 +59,7 @@ class OwnerNode:
 def locked(nodes: Collection[OwnerNode]) -> ExitStack:
     """Lock these owner nodes, always in the same order: otherwise two batches could wait for each other."""
     locks = [node.lock() for node in sorted(set(nodes), key=lambda node: node.at)]
-    stack = ExitStack()
-    for lock in locks:
-        stack.enter_context(lock)
-    return stack
+    with ExitStack() as stack:  # Ctrl-C may end the wait for a lock: then the others must not stay locked
+        for lock in locks:
+            stack.enter_context(lock)
+        return stack.pop_all()

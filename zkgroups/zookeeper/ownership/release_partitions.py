@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from ...exceptions import NoPermissionError, NotConnectedError, SessionLostError, TooLargeError
+from ...exceptions import NoPermissionError, NotConnectedError, ReadOnlyError, SessionLostError, TooLargeError
 from ..requests.transaction import Delete, Operation, TransactionFailed
 from ..requests.transaction_batches import first_batch, try_batch
 from .owner_node import OwnerNode, locked
@@ -70,7 +70,7 @@ def _uncertain(nodes: Sequence[OwnerNode]) -> Iterator[None]:
         node.uncertain = True
     try:
         yield
-    except (TransactionFailed, NotConnectedError, TooLargeError):  # nothing was changed
+    except (TransactionFailed, NotConnectedError, ReadOnlyError, TooLargeError):  # nothing was changed
         for node in certain:
             node.uncertain = False
         raise
