@@ -20,7 +20,7 @@ from zkgroups.testing import ZooKeeperServer, missing
 from ..docs.guides import ON_OWN_SERVERS, ON_SPARK, Block, Runner, environment, groups_shown, programs
 from .commands import command_on
 
-pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.timeout(1000)]
 
 [PLAYGROUND] = [program for program in programs("docs/tutorial.md") if "KafkaBroker" in program]
 

@@ -363,3 +363,21 @@ def test_a_mark_is_removed_if_a_later_one_could_not_be_written(
     found = run(plan_of(registry, brokers, {name: name for name in names}), stop=stop).end()
     assert [found[name].state for name in names] == [FOLLOWING, FOLLOWING]
     assert [mark_of(registry, name) for name in names] == [None, None]
+
+
+def test_a_group_is_done_only_when_its_mark_is_written(
+    registry: Registry, brokers: Brokers, topic: list[TopicPartition], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the mark, legacy clients could come back although the group was reported as moved."""
+    name, failures, put = f"of {topic[0].topic}", iter([True]), marks.put
+    registry.group(name).offsets.set(topic[0], 5)
+
+    def put_late(context: Any, targets: Mapping[str, str], *, state: MarkState, **options: Any) -> marks.Outcomes:
+        if state is MarkState.MOVED and next(failures, False):
+            raise NotConnectedError("no answer")
+        return put(context, targets, state=state, **options)
+
+    monkeypatch.setattr(marks, "put", put_late)
+    assert run(plan_of(registry, brokers, {name: name})).end()[name].state is DONE
+    assert next(failures, None) is None
+    assert mark_of(registry, name) == MarkState.MOVED

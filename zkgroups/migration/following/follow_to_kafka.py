@@ -211,37 +211,42 @@ class FollowToKafka(Follower):
         return [group for group in groups if group.following]
 
     def _finish(self, groups: Sequence[TrackedGroup], logs: LogRanges) -> None:
-        """Finish the groups where both sides agree and no instance has registered."""
+        """Finish the groups where both sides agree and no instance has registered.
+
+        A group is done only when its mark is written. If that fails, the next pass cuts it over again.
+        """
         self.leave_recreated(groups)
         groups = [group for group in groups if group.following]
         targets = read_targets(self.brokers, [group.target for group in groups])
-        done = {}
+        agreed: dict[str, tuple[TrackedGroup, str]] = {}
         for group, source in self.read_sources(groups):
-            if self._is_done(group, source, targets[group.target], logs):
-                done[group.group] = group
-        put = {name: group.target for name, group in done.items()}
+            if (summary := self._agreement(group, source, targets[group.target], logs)) is not None:
+                agreed[group.group] = group, summary
+        put = {name: group.target for name, (group, _summary) in agreed.items()}
         context, layout = context_of(self.registry), self.layout
         answers = marks.put(context, put, plan=self.plan, state=MarkState.MOVED, replace=True, layout=layout)
         for name, error in answers.items():
+            group, summary = agreed[name]
             if error is None:
                 self.marked_as_moving.discard(name)
+                group.finish(summary)
             else:
-                done[name].leave(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
+                group.leave(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
 
-    def _is_done(self, group: TrackedGroup, source: SourceState, target: TargetState, logs: LogRanges) -> bool:
+    def _agreement(self, group: TrackedGroup, source: SourceState, target: TargetState, logs: LogRanges) -> str | None:
+        """Return a summary if both sides agree and the group has no members; otherwise None."""
         changed = self._update(group, source)
         if not group.may_cut_over(has_members=bool(source.instances)) or changed:
-            return False  # an instance has registered or committed: the next pass continues
+            return None  # an instance has registered or committed: the next pass continues
         if obstacles := member_obstacles(target):
             group.leave(*obstacles)
-            return False
+            return None
         committed = {at: offset.offset for at, offset in target.committed.items()}
         agreement = group.offsets.check_agreement(self._offset_rule(group, logs), committed)
         if agreement.obstacles:
             group.leave(*agreement.obstacles)
-        elif not agreement.open:
-            group.finish(agreement.summary)
-        return group.state is FollowState.DONE
+            return None
+        return None if agreement.open else agreement.summary
 
 
 def _up_to_limit(groups: Sequence[TrackedGroup], limit: int) -> list[TrackedGroup]:
