@@ -28,7 +28,7 @@ These rules always hold:
 Differences from Kafka 3, all on purpose:
 
 - A parked request is answered even if its member leaves, or sends the request again.
-- A static member that restarts with other topics causes a rebalance.
+- A static member that restarts with other topics, or before it has given up partitions, causes a rebalance.
 - If a rebalance does not end, all members are removed.
 - Offsets of an empty group are kept for the whole retention time after their commit.
 - Offsets cannot be deleted while the first members join.
