@@ -127,6 +127,8 @@ def test_a_member_expires_after_the_process_was_suspended_although_requests_keep
         while host.groups()[0].members:
             await host.answer(HeartbeatRequest("another", "x", 1))
             await asyncio.sleep(0.01)
+        late: Any = await host.answer(HeartbeatRequest("g", member, generation))
+        assert late.error is KafkaError.UNKNOWN_MEMBER_ID
 
     hosted(lambda _report: MemoryStorage({"orders": 1}), use)
 

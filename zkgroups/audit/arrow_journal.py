@@ -36,6 +36,12 @@ class ArrowJournal(Journal):
         """Return the commits of pieces, after a check that their files are there."""
         return self._read([(COMMITS_FOLDER, piece.name) for piece in pieces], COMMITS)
 
+    def latest_first(self, piece: Piece, columns: Sequence[TableColumn]) -> Iterator[Any]:
+        """Yield these columns of a piece, latest first, some rows at a time: it may hold nearly the whole audit."""
+        with arrow_errors(f"{self} cannot be read"):
+            for file in reversed(self._files_of((COMMITS_FOLDER, piece.name))):
+                yield from _row_groups(file, columns, latest_first=True)
+
     def count(self) -> int:
         """Return the number of recorded commits, from the lists of files."""
         lists = [self.check_files(COMMITS_FOLDER, piece.name, cure=CURE) for piece in self.pieces()]
@@ -79,13 +85,17 @@ class ArrowJournal(Journal):
         """Copy the commits of pieces to another one, some at a time."""
         files = [file for piece in pieces for file in self._files_of((COMMITS_FOLDER, piece.name))]
         with self.new_piece(into) as path, arrow_errors(f"{self} cannot be read"):
-            _write(path, COMMITS, chain.from_iterable(map(_row_groups, files)))
+            _write(path, COMMITS, chain.from_iterable(_row_groups(file, COMMITS) for file in files))
 
 
-def _row_groups(file: str) -> Iterator[Any]:
+def _row_groups(file: str, columns: Sequence[TableColumn], *, latest_first: bool = False) -> Iterator[Any]:
+    names = {each.name for each in columns}
     with parquet_reader(file) as opened:
-        for number in range(opened.num_row_groups):
-            yield to_columns(opened.read_row_group(number).replace_schema_metadata(None), COMMITS, file)
+        wanted = [name for name in opened.schema_arrow.names if name in names]
+        numbers = range(opened.num_row_groups)
+        for number in reversed(numbers) if latest_first else numbers:
+            found = opened.read_row_group(number, wanted)
+            yield to_columns(found.replace_schema_metadata(None), columns, file)
 
 
 def _write(path: str, columns: Sequence[TableColumn], tables: Iterable[Any]) -> None:

@@ -22,10 +22,8 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import NotFoundError
 from ..snapshots.arrow_layout import ArrowLayout
 from ..tables.arrow_schema import arrow_schema
-from ..tables.parquet_files import arrow_errors, parquet_reader, to_columns
 from .arrow_journal import ArrowJournal
-from .journal import COMMITS as COMMITS_FOLDER
-from .journal import CURE, DESCRIPTION
+from .journal import DESCRIPTION
 from .pieces import Piece
 
 MOST_SNAPSHOTS: Final = 16
@@ -90,7 +88,7 @@ def _last_rows(journal: ArrowJournal, pieces: Sequence[Piece]) -> Any:
     kept, newest = [nothing], pc.max(nothing.column("committed_at"))
     for piece in reversed(pieces):
         rows = recent = 0
-        for part in _parts(journal, piece):
+        for part in journal.latest_first(piece, _READ):
             newest = pc.max(pa.array([newest.as_py(), pc.max(part.column("committed_at")).as_py()], newest.type))
             kept.append(_since(newest, part))
             rows, recent = rows + len(part), recent + len(kept[-1])
@@ -101,18 +99,6 @@ def _last_rows(journal: ArrowJournal, pieces: Sequence[Piece]) -> Any:
 
 def _since(newest: Any, found: Any) -> Any:
     return found.filter(pc.greater_equal(found.column("committed_at"), pc.subtract(newest, pa.scalar(KEPT))))
-
-
-def _parts(journal: ArrowJournal, piece: Piece) -> Iterator[Any]:
-    """Yield the rows of a piece, latest first, some at a time: one piece may hold nearly the whole audit."""
-    folder = (COMMITS_FOLDER, piece.name)
-    journal.check_files(*folder, cure=CURE)
-    for name in sorted(journal.file_lengths(*folder), reverse=True):
-        file = journal.path(*folder, name)
-        with arrow_errors(f"{journal} cannot be read"), parquet_reader(file) as opened:
-            wanted = [each.name for each in _READ if each.name in opened.schema_arrow.names]
-            for number in reversed(range(opened.num_row_groups)):
-                yield to_columns(opened.read_row_group(number, wanted), _READ, file)
 
 
 def _rows(found: Any) -> Iterator[PastCommit]:

@@ -30,6 +30,7 @@ from typing import Final, NamedTuple
 from ..doctor.findings import Severity
 from ..offsets.lag import LagNote
 from ..time_formats import duration_text
+from ..znodes.group_description import Obstacle
 from .commit_record import CommitRecord
 from .verdicts import Status, Verdict
 
@@ -63,6 +64,7 @@ class PartitionFacts(NamedTuple):
     """All that the rules need to know about a partition.
 
     - `hold`, `hold_since_ms`, `holder`: its owner, since when it is so (0 if unknown), and the name of the owner.
+    - `obstacle`: why no member can claim it, if it is blocked.
     - `members`: the number of live instances of the group.
     - `lag`, `note`: as `lag.lag` returns them.
     - `record`: its commits; None without an offset.
@@ -81,8 +83,14 @@ class PartitionFacts(NamedTuple):
     unread_since_ms: int | None = None
     moved: str = ""
     asks_brokers: bool = True
+    obstacle: Obstacle = Obstacle.NOT_SUBSCRIBED
 
 
+_BLOCKED_BY: Final = {
+    Obstacle.NOT_SUBSCRIBED: "{}, which does not subscribe",
+    Obstacle.REGISTRATION_UNREADABLE: "{}, whose registration cannot be read",
+    Obstacle.OWNER_UNREADABLE: "an owner node that cannot be read",
+}
 UP_TO_DATE: Final = Verdict(Status.OK, None, "up to date")
 
 
@@ -107,7 +115,8 @@ def _judge_hold(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict |
     since = f" for {_text(now_ms - facts.hold_since_ms)}" if facts.hold_since_ms else ""
     match facts.hold:
         case Hold.BLOCKED:
-            return Verdict(Status.BLOCKED, Severity.ERROR, f"held{since} by {facts.holder}, which does not subscribe")
+            holder = _BLOCKED_BY[facts.obstacle].format(facts.holder)
+            return Verdict(Status.BLOCKED, Severity.ERROR, f"held{since} by {holder}")
         case Hold.ORPHANED:
             return Verdict(Status.ORPHANED, Severity.ERROR, f"held{since} by {facts.holder}, which is not registered")
         case Hold.UNOWNED:

@@ -12,7 +12,6 @@ from ...core.health.log_history import catch_up_seconds
 from ...core.health.partition_health import Hold, Limits, PartitionFacts, judge
 from ...core.health.verdicts import Status, Verdict
 from ...core.offsets.lag import GroupLag, PartitionLag
-from ...core.time_formats import duration_text
 from ...core.times import to_ms
 from ...core.znodes.group_description import GroupDescription, InstanceDescription, Obstacle
 from ...core.znodes.instance_host import host_of_instance
@@ -40,15 +39,10 @@ class _Holding(NamedTuple):
     hold: Hold
     holder: Owner | None = None
     since_ms: int = 0
-    obstacle: Obstacle | None = None
+    obstacle: Obstacle = Obstacle.NOT_SUBSCRIBED
 
 
 _OWNED: Final = _Holding(Hold.OWNED)
-_UNREADABLE: Final = {
-    Obstacle.OWNER_UNREADABLE: "an owner node that cannot be read",
-    Obstacle.REGISTRATION_UNREADABLE: "{}, whose registration cannot be read",
-}
-"""Holders of which nobody knows what they subscribe to."""
 
 
 def build_group(
@@ -162,25 +156,20 @@ class _Builder:
     def _judge(self, lag: PartitionLag, record: CommitRecord | None, unread_ms: int | None) -> Verdict:
         at = lag.partition.at
         holding = self._holds.get(at, _OWNED)
-        name = holding.holder.id if holding.holder else ""
-        since_ms = self._hold_since(at, holding)
         facts = PartitionFacts(
             hold=holding.hold,
             members=self._members,
             lag=lag.lag,
             note=lag.note,
             record=record,
-            hold_since_ms=since_ms,
-            holder=name,
+            hold_since_ms=self._hold_since(at, holding),
+            holder=holding.holder.id if holding.holder else "",
             unread_since_ms=unread_ms,
             moved=self._moved,
             asks_brokers=self._rules.asks_brokers,
+            obstacle=holding.obstacle,
         )
-        verdict = judge(facts, self._now_ms, self._rules.limits)
-        if verdict.status is Status.BLOCKED and holding.obstacle in _UNREADABLE:
-            held = duration_text(max(0, self._now_ms - since_ms) // 1000)
-            verdict = verdict._replace(reason=f"held for {held} by {_UNREADABLE[holding.obstacle].format(name)}")
-        return verdict
+        return judge(facts, self._now_ms, self._rules.limits)
 
     def _hold_since(self, at: TopicPartition, holding: _Holding) -> int:
         """Return since when the partition is held like this. At the first sight, the znodes tell."""
