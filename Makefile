@@ -55,7 +55,7 @@ pythons: java $(INSTALLED) ## Run `check`, and live tests of the core, on Python
 	ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) scripts/pythons $(or $(ZKGROUPS_PYTHONS),3.12 3.13)
 
 soak: java $(INSTALLED) ## Long fault tests: kill snapshot runs (ZKGROUPS_SOAK_KILLS, 120) and members (ZKGROUPS_SOAK_ROUNDS, 30), cut off servers (ZKGROUPS_SOAK_CUTS, 20), break ensembles (ZKGROUPS_SOAK_ENSEMBLES, 10), run 200 members (ZKGROUPS_SOAK_MINUTES, 10), damage input (ZKGROUPS_SOAK_FUZZ, 600 seconds), serve for an hour (ZKGROUPS_SOAK_SERVE_MINUTES, 60)
-	ZKGROUPS_SEED=$${ZKGROUPS_SEED:-$$(date +%s)} ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -m soak -s
+	ZKGROUPS_SEED=$${ZKGROUPS_SEED:-$$(date +%s)} ZKGROUPS_REQUIRE=$(ZKGROUPS_REQUIRE) $(BIN)/pytest -m soak -s --hypothesis-profile fresh
 
 mutate: java $(INSTALLED) ## Change the code at ZKGROUPS_MUTATIONS random places of each folder (100), one at a time, and print the changes that no test detects
 	$(BIN)/python scripts/mutate.py --count $(or $(ZKGROUPS_MUTATIONS),100)

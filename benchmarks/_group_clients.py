@@ -10,7 +10,7 @@ from typing import Any, Self
 from zkgroups.coordinator import decode_assignment, encode_assignment
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.address import addresses
+from zkgroups.kafka.wire.errors import addresses
 
 REBALANCE_IN_PROGRESS = 27
 _JOIN, _SYNC, _HEARTBEAT, _COMMIT = 3, 2, 2, 7

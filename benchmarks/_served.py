@@ -14,12 +14,10 @@ from typing import Any, cast
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.kafka import Brokers
-from zkgroups.serve.memory import share_one_pool
-from zkgroups.serve.settings import MetricSettings, SweepSettings
-from zkgroups.serve.sweep.sweeper import Sweeper
+from zkgroups.serve.settings import MetricSettings, SweepSettings, share_one_pool
+from zkgroups.serve.sweeper import Sweeper
 from zkgroups.serve.web.access import Access
-from zkgroups.serve.web.app import App
-from zkgroups.serve.web.server import listening_socket, served
+from zkgroups.serve.web.app import App, listening_socket, served
 
 LARGEST = 10**11
 

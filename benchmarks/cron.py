@@ -101,7 +101,7 @@ def contenders(hosts: str, folder: Path) -> dict[str, Callable[[int], Times]]:
     zkgroups = (str(Path(sys.executable).with_name("zkgroups")), "-z", hosts)
     snapshots, plan = str(folder / "snapshots"), str(folder / "plan")
     process(*zkgroups, "snapshot", snapshots, "--engine", "local")(0)
-    process(*zkgroups, "migrate", "plan", plan, "--without-brokers", "--engine", "local")(0)
+    process(*zkgroups, "migrate", "plan", plan, "--all", "--without-brokers", "--engine", "local")(0)
     script = folder / "one_row.py"
     script.write_text(ONE_ROW + WAIT)
 

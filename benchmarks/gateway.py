@@ -34,7 +34,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, Producer, To
 from benchmarks import Times, every_round, in_turn, medians, paired_ratios, ratios, result, table
 from benchmarks._group_clients import GroupClient, all_are_assigned, everybody_joins, first_generation
 from zkgroups import Registry
-from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer, ports
+from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer, local_server
 
 MESSAGE = os.urandom(1000)
 PATIENCE = 60.0
@@ -56,15 +56,15 @@ def gateway_process(*arguments: str) -> Iterator[tuple[ChildProcess, str]]:
     """Run the command, and yield its process and the address of the gateway."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
-        listen, broker = ports.reserve(), ports.reserve()
+        listen, broker = local_server.reserve(), local_server.reserve()
         stack.callback(listen.release)
         stack.callback(broker.release)
-        address = f"{ports.HOST}:{listen.number}"
+        address = f"{local_server.HOST}:{listen.number}"
         command = [str(Path(sys.executable).with_name("zkgroups")), "gateway", "--listen", address]
         command += ["--broker-ports", f"{broker.number}-{broker.number}", *arguments]
         process = stack.enter_context(ChildProcess(command, log=folder / "log"))
         deadline = time.monotonic() + PATIENCE
-        while not listens(ports.HOST, listen.number):
+        while not listens(local_server.HOST, listen.number):
             if not process.running or time.monotonic() > deadline:
                 raise RuntimeError(f"the gateway did not start:\n{process.tail()}")
             time.sleep(0.1)

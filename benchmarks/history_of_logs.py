@@ -31,10 +31,9 @@ from typing import Any
 
 from benchmarks import Times, every_round, medians, paired_ratios, ratios, result, table
 from benchmarks._traffic import group, plant, write_traffic
-from zkgroups.core.history_columns import HistoryTable
+from zkgroups.core.table_columns import HistoryTable
 from zkgroups.datadir.data_dir import DataDir
-from zkgroups.datadir.history.parts import LogPart, history_files
-from zkgroups.datadir.history.reader import HistoryReader
+from zkgroups.datadir.history import HistoryReader, LogPart, history_files
 from zkgroups.tables.history_batches import history_batches
 from zkgroups.testing import ZooKeeperServer
 

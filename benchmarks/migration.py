@@ -41,15 +41,15 @@ from benchmarks._trees import commit_all
 from zkgroups import Registry
 from zkgroups.core.znodes.paths import Part
 from zkgroups.kafka import BrokerOptions
-from zkgroups.migration.engines.engine import Engine
-from zkgroups.migration.engines.local_engine import LocalEngine
+from zkgroups.migration.local_engine import LocalEngine
 from zkgroups.migration.planning import plan
 from zkgroups.migration.steps import apply, verify
+from zkgroups.migration.tasks import Engine
 from zkgroups.spark.migration.engine import SparkEngine
 from zkgroups.spark.session import own_session
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
 from zkgroups.zookeeper.reading.tree_walk import leaves
-from zkgroups.zookeeper.session.registry_context import context_of
+from zkgroups.zookeeper.session.session import context_of
 from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
 
 TOPICS = 5

@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks import Stopwatch, Times, result, table
 from benchmarks.gateway import gateway_process
 from tests.consumer.scala import ScalaConsumer
-from tests.gateway.test_librdkafka import Member
+from tests.gateway.peers import Member
 from zkgroups import Consumergroup, Owner, Registry
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
 

@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 from benchmarks import Times, in_turn, ratios, result, table
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import Op, TcpProxy, ZooKeeperEnsemble, ZooKeeperServer
-from zkgroups.zookeeper.session.proof_request import ProofRequest
+from zkgroups.zookeeper.session.lifetime import ProofRequest
 
 
 def load(members: int, seconds: float, session_timeout: float) -> tuple[float, float]:

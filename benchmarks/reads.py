@@ -43,11 +43,11 @@ from zkgroups import CommittedOffset, Registry
 from zkgroups.core.selection import Selection
 from zkgroups.spark import SourceOptions, take_snapshot
 from zkgroups.spark.session import own_session
-from zkgroups.tables.arrow_columns import from_array, offset_columns
+from zkgroups.tables.arrow import from_array, offset_columns
 from zkgroups.tables.table_reader import read_batches
 from zkgroups.testing import ZooKeeperServer
 from zkgroups.zookeeper.kazoo_compat.safe_decoding import decode_names
-from zkgroups.zookeeper.requests.multiread_format import END, Kind, listings, operations
+from zkgroups.zookeeper.requests.multiread import END, Kind, listings, operations
 
 GROUPS, TENTH, OLD_GROUPS, FEW_GROUPS, MANY_GROUPS = 2_000, 10, 500, 100, 10_000
 TOGETHER = 500

@@ -33,7 +33,7 @@ from benchmarks import Times, in_turn, ratios, result, table
 from zkgroups import Generation, Member, Members, Owner, Registry, range_assignor
 from zkgroups.core.times import to_ms
 from zkgroups.testing import TcpProxy, ZooKeeperServer
-from zkgroups.zookeeper.kazoo_compat.watch_events import report_events
+from zkgroups.zookeeper.kazoo_compat.safe_decoding import report_events
 
 TOPIC = "orders"
 RETRY = 0.010

@@ -40,7 +40,7 @@ from zkgroups import Member, Registry
 from zkgroups.core.selection import Selection
 from zkgroups.spark import SourceOptions
 from zkgroups.tables.table_reader import read_batches
-from zkgroups.testing import ZooKeeperServer, four_letter_words
+from zkgroups.testing import ZooKeeperServer, zookeeper_server
 
 OFFSETS = 100
 CURRENT = "3.9"
@@ -69,7 +69,7 @@ class Measured:
     def numbers(self) -> Numbers:
         """The numbers of the command `mntr`."""
         host, _, port = self.server.address.partition(":")
-        lines = four_letter_words.ask(host, int(port), "mntr", timeout=60.0).splitlines()
+        lines = zookeeper_server.ask(host, int(port), "mntr", timeout=60.0).splitlines()
         pairs = (line.split("\t") for line in lines)
         return {pair[0]: float(pair[1]) for pair in pairs if len(pair) == 2 and _is_number(pair[1])}
 

@@ -44,7 +44,7 @@ from zkgroups.serve.metrics.render import render
 from zkgroups.serve.picture.values import Picture
 from zkgroups.serve.settings import MetricSettings
 from zkgroups.testing import ZooKeeperServer
-from zkgroups.testing.ports import reserve
+from zkgroups.testing.local_server import reserve
 
 TIMEOUT = 120.0
 OFFSETS_OF_A_GROUP = 100

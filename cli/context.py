@@ -1,4 +1,4 @@
-"""`zkgroups context`: save options under a name, and switch between them. `contexts_file.py` reads the file."""
+"""`zkgroups context`: save options under a name, and switch between them. `global_options.py` reads the file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from .shared.command_classes import Command, Group
-from .shared.contexts_file import NOT_SAVED, Contexts, file
+from .shared.global_options import NOT_SAVED, Contexts, file
 from .shared.messages import say
 from .shared.options import PREFIX, Options
 from .shared.output import Column, Output, Row, Table

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from zkgroups import Checkup, Finding, Registry, Severity
-from zkgroups.core.doctor.all_checks import run_log_checks, worst_first
+from zkgroups.core.doctor.all_checks import LOG_CHECKS, run_status_checks, worst_first
 from zkgroups.core.doctor.findings import CheckCode
+from zkgroups.core.doctor.offset_checks import GroupVerdicts
+from zkgroups.core.health import Status
+from zkgroups.core.znodes.paths import GroupPaths
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError, ZkgroupsException
 
-from .groups.read_lags import check_leaders, logs_of, read_lags
 from .shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
-from .shared.brokers import brokers, reported_as
 from .shared.command_classes import Command
-from .shared.connect import connected
-from .shared.durations import duration_option
-from .shared.errors_to_exit_codes import Tally, sentence
+from .shared.connect import connected_with_topics
+from .shared.errors import Tally, sentence
 from .shared.exit_codes import ExitCode
-from .shared.messages import say
+from .shared.messages import counted, say
 from .shared.options import Format, Options
 from .shared.output import Column, Output, Row, Table
-from .shared.progress import counted
+from .shared.parameter_types import Duration
+
+if TYPE_CHECKING:
+    from zkgroups.serve.picture.values import GroupPicture
 
 _COLUMNS: Final = (
     Column("SEVERITY", "severity", styles={"error": "red", "warning": "yellow"}),
@@ -46,6 +50,8 @@ REPAIRS: Final = Table("findings", key="path", columns=(*_COLUMNS, _REPAIR))
 
 _SEVERITIES: Final = [severity.value for severity in Severity]
 _NEVER: Final = "never"
+_OF_LOGS: Final = frozenset(check.code for check in LOG_CHECKS)
+_STATUSES: Final = {CheckCode.UNOWNED_PARTITION: Status.UNOWNED, CheckCode.BLOCKED_PARTITION: Status.BLOCKED}
 _MOST_ALIKE: Final = 3
 """So many findings of one kind have lines of their own in a table."""
 
@@ -75,8 +81,12 @@ _MOST_ALIKE: Final = 3
 )
 @click.option("--repair", is_flag=True, help="Show the possible repairs, and why other findings cannot be repaired.")
 @execute_option
-@duration_option(
-    "--stale-after", default="90d", show_default=True, help="Report offsets without a commit for this long"
+@click.option(
+    "--stale-after",
+    type=Duration(needs_unit=True),
+    default="90d",
+    show_default=True,
+    help="Report offsets without a commit for this long.",
 )
 @click.pass_obj
 def doctor(
@@ -93,12 +103,14 @@ def doctor(
     """Find problems in the named groups, or in all groups. Show the severity, the node and the problem of each.
 
     The worst findings come first. In a table, many findings of one check are one line with their number: errors and
-    warnings of one group, and findings of severity info of all groups. All other formats, and -o wide, show each
-    finding. With -o wide, FIX shows the command to run, or another remedy. The last line, and left_out in JSON, count
-    the findings that are not shown, also those that --severity and --ignore leave out.
+    warnings of one group, and findings of severity info or abandoned-partition of all groups. All other formats, and
+    -o wide, show each finding. With -o wide, FIX shows the command to run, or another remedy. The last line, and
+    left_out in JSON, count the findings that are not shown, also those that --severity and --ignore leave out.
 
-    With -b, the offsets are also compared with the logs of the brokers (past-end and before-start). If brokers do
-    not answer, the command shows all other findings, and ends with exit code 9.
+    With -b, brokers that do not register their topics in ZooKeeper, as in KRaft mode, are asked for partitions. The
+    offsets are also compared with the logs of the brokers (past-end and before-start), and the statuses
+    of `zkgroups status` become findings (stopped-partition and abandoned-partition). If brokers do not answer, the
+    command shows all other findings, and ends with exit code 9.
 
     The exit code is 10 for any shown error or warning. --fail-on changes that.
 
@@ -121,15 +133,25 @@ def doctor(
     if execute and not repair:
         raise click.UsageError("--execute needs --repair", click.get_current_context())
     run = _Run(_Filter(Severity(severity), frozenset(ignore)), repair=repair, execute=execute)
-    with connected(options, writes=execute) as registry:
+    with connected_with_topics(options, writes=execute) as registry:
         groups = chosen_groups(registry, names, matching) if names or matching else registry.groups()
         checkups = counted(options, registry.check(groups, stale_after=stale_after), "groups checked")
-        findings = list(run.findings(checkups, must_exist=names))
         if options.bootstrap_server is not None:
-            findings += run.log_findings(options, registry, groups)
+            run.sweep(options, registry, groups, stale_after)
+        findings = [*run.findings(checkups, must_exist=names), *run.log_findings()]
         _write(Output(options), run, run.rows(registry, worst_first(findings)))
-    say(options, run.summary)
+        has_topics = not groups or options.bootstrap_server is not None or _has_topics(registry)
+    if not has_topics:
+        say(options, "Subscriptions were not compared with topics: ZooKeeper has none. Give the brokers with -b.")
+    if run.summary:
+        say(options, run.summary)
     run.finish(None if fail_on == _NEVER else Severity(fail_on))
+
+
+def _has_topics(registry: Registry) -> bool:
+    with suppress(NoPermissionError):  # the findings have it
+        return bool(registry.topics())
+    return True
 
 
 def _write(output: Output, run: _Run, rows: Iterable[Row]) -> None:
@@ -144,7 +166,8 @@ def _folded(rows: Iterable[Row], run: _Run) -> Iterator[Row]:
     """Replace many findings of one check by the first of them, with the number of the others."""
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        of_group = () if row["severity"] == Severity.INFO else (row["group"],)
+        is_of_all = row["severity"] == Severity.INFO or row["code"] == CheckCode.ABANDONED_PARTITION
+        of_group = () if is_of_all else (row["group"],)
         kinds.setdefault((row["severity"], row["code"], *of_group), []).append(row)
     for alike in kinds.values():
         if len(alike) <= _MOST_ALIKE:
@@ -171,6 +194,7 @@ class _Run:
 
     def __init__(self, chosen: _Filter, *, repair: bool, execute: bool) -> None:
         self.left_out = 0
+        self._groups: Mapping[str, GroupPicture] = {}
         self._filter = chosen
         self.repair = repair
         self.execute = execute
@@ -186,21 +210,44 @@ class _Run:
             with self._reading.attempt():
                 if not checkup.exists and checkup.group in must_exist:
                     raise GroupNotFoundError(checkup.group)
-                shown = self._shown(checkup.findings)
+                shown = self._shown([self._as_severe_as_status(each) for each in checkup.findings])
                 yield from shown
                 if forbidden := [each.path for each in shown if each.code is CheckCode.NO_PERMISSION]:
                     raise NoPermissionError(forbidden[0])
 
-    def log_findings(self, options: Options, registry: Registry, groups: Sequence[str]) -> list[Finding]:
-        """Compare the offsets with the logs. The checks of the znodes have reported groups that cannot be read."""
+    def sweep(self, options: Options, registry: Registry, groups: Sequence[str], stale_after: float) -> None:
+        """Compare the offsets with the logs. The checks of the znodes report groups that cannot be read."""
+        from zkgroups.core.health import Limits
+        from zkgroups.serve.picture.build_group import Rules
+        from zkgroups.serve.sweeper import ClusterState
+
+        from .serve.status import sweep_groups
+
+        state = ClusterState(Rules(Limits(stale_ms=int(stale_after * 1000))))
+        sweep_groups(options, registry, groups, state, self._reading, "offsets were not compared with the logs")
+        self._groups = state.groups
+
+    def log_findings(self) -> list[Finding]:
+        """Return the findings about the logs, and those that follow from the statuses of groups."""
         found: list[Finding] = []
-        if with_offsets := [each for each in registry.describe(groups) if each.offsets]:
-            with reported_as("offsets were not compared with the logs", self._reading), brokers(options) as asked:
-                lags = read_lags(asked, with_offsets)
-                for lag in lags:
-                    found += run_log_checks(lag)
-                check_leaders(asked, logs_of(lags))
+        for group in self._groups.values():
+            found += (each for each in group.findings if each.code in _OF_LOGS)
+            verdicts = tuple((each.at, each.verdict) for each in group.partitions)
+            found += run_status_checks(GroupVerdicts(group.name, group.living, verdicts))
         return self._shown(found)
+
+    def _as_severe_as_status(self, finding: Finding) -> Finding:
+        """Make it an error if its partitions have a status that is one, e.g. because nobody owns them for long."""
+        group, status = self._groups.get(finding.group), _STATUSES.get(finding.code)
+        if group is None or status is None:
+            return finding
+        paths = GroupPaths(group.name)
+        found = (
+            each.verdict.severity
+            for each in group.partitions
+            if each.verdict.status is status and f"{finding.path}/".startswith(f"{paths.owned_topic(each.at.topic)}/")
+        )
+        return replace(finding, severity=Severity.ERROR) if Severity.ERROR in found else finding
 
     def _shown(self, findings: Collection[Finding]) -> list[Finding]:
         """Return the findings that are shown, and count the others."""
@@ -251,7 +298,7 @@ class _Run:
     @property
     def summary(self) -> str:
         """The numbers of findings and repairs, and of the findings that are not shown, as a few sentences."""
-        return f"{self._counts} Left out: {self.left_out}." if self.left_out else self._counts
+        return " ".join(filter(None, [self._counts, f"Left out: {self.left_out}." if self.left_out else ""]))
 
     @property
     def _counts(self) -> str:
@@ -259,7 +306,7 @@ class _Run:
         counts = ", ".join(f"{severity.value}: {self._left[severity]}" for severity in Severity if self._left[severity])
         if self.execute:
             return f"Repaired: {self._repaired}. {f'Left: {total} ({counts}).' if total else 'No findings are left.'}"
-        nothing = "No problems found." if self._reading.all_done else "Findings: 0."
+        nothing = "No problems found." if self._reading.all_done else ""
         found = f"Findings: {total} ({counts})." if total else nothing
         if self._repairable:
             return f"{found} Nothing was changed: add --execute to repair {self._repairable} of them."

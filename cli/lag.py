@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 import click
@@ -14,29 +14,37 @@ from zkgroups.core.layouts.layout import Layout
 from zkgroups.core.offsets.lag import GroupLag
 from zkgroups.core.time_formats import duration_text
 
-from .groups.description_rows import describe_groups, lag_row, total_lag_row
-from .groups.description_tables import LAGS, TIME_LAGS, TOTAL_LAGS, TOTAL_TIME_LAGS
-from .groups.read_lags import check_leaders, lags_without_brokers, logs_of, read_lags
-from .groups.time_lags import TimeLags
+from .groups.describe import (
+    LAGS,
+    TIME_LAGS,
+    TOTAL_LAGS,
+    TOTAL_TIME_LAGS,
+    describe_groups,
+    lag_row,
+    state_of,
+    total_lag_row,
+    with_moved,
+)
+from .groups.lags import TimeLags, check_leaders, lags_without_brokers, logs_of, read_lags
 from .offsets.committed_offsets import node_error
+from .offsets.marked_groups import moved_targets
 from .shared.arguments import (
     ChosenPartitions,
     chosen_groups,
+    groups_then_topic_argument,
     matching_option,
-    maybe_groups_argument,
+    state_option,
     topics_option,
 )
-from .shared.brokers import LAG_UNKNOWN, brokers, missing_brokers, reported_as
 from .shared.command_classes import Command
-from .shared.connect import connected
-from .shared.durations import duration_option
-from .shared.errors_to_exit_codes import Tally
+from .shared.connect import LAG_UNKNOWN, brokers, connected, missing_brokers, reported_as
+from .shared.engine_options import layout_options
+from .shared.errors import Tally
 from .shared.exit_codes import ExitCode
-from .shared.layout_options import layout_options
-from .shared.messages import say
+from .shared.messages import counted, say
 from .shared.options import Format, Options
 from .shared.output import Output, Row
-from .shared.progress import counted
+from .shared.parameter_types import Duration
 
 
 class _Order(Enum):
@@ -58,11 +66,13 @@ class _Order(Enum):
 
 
 @click.command(cls=Command)
-@maybe_groups_argument
+@groups_then_topic_argument
 @matching_option
 @topics_option
 @click.option("--only-with-lag", is_flag=True, help="Only partitions, or groups, with a known lag above 0.")
-@click.option("--summary", is_flag=True, help="One line for each group.")
+@click.option("--summary", is_flag=True, help="One line for each group, with its state and its number of members.")
+@click.option("--live", is_flag=True, help="Only groups with registered members.")
+@state_option
 @click.option(
     "--sort",
     type=click.Choice([each.value for each in _Order]),
@@ -74,11 +84,16 @@ class _Order(Enum):
 @click.option(
     "--fail-over", type=click.IntRange(0), metavar="N", help="Exit with code 10 if a group has a total lag above N."
 )
+@click.option(
+    "--include-moved",
+    is_flag=True,
+    help="Also check groups that were moved to the brokers: their offsets in ZooKeeper stand still.",
+)
 @click.option("--time", "with_time", is_flag=True, help="Also show how long ago the first unread message was written.")
-@duration_option(
+@click.option(
     "--fail-over-age",
-    "fail_over_age",
-    help="With --time, exit with code 10 if the first unread message of a group is older than this",
+    type=Duration(needs_unit=True),
+    help="With --time, exit with code 10 if the first unread message of a group is older than this.",
 )
 @layout_options
 @click.pass_obj
@@ -89,9 +104,12 @@ def lag(
     topics: ChosenPartitions | None,
     only_with_lag: bool,
     summary: bool,
+    live: bool,
+    states: tuple[str, ...],
     sort: str | None,
     top: int | None,
     fail_over: int | None,
+    include_moved: bool,
     with_time: bool,
     fail_over_age: float | None,
     layout: Layout,
@@ -100,12 +118,15 @@ def lag(
 
     The command shows the partitions of the named groups, or of all groups: all that have an offset or an owner, or
     belong to a subscribed topic. A dash means that the lag is unknown; NOTE has the reason. "before start" means that
-    the messages at the offset have been deleted. The lag includes these messages.
+    the messages at the offset have been deleted. The lag includes these messages, and the control records of
+    transactions, which brokers do not count apart.
 
     If the leaders of some partitions do not answer, the command shows the others, and ends with exit code 9. If no
     broker answers, it shows the offsets and owners that ZooKeeper has, without lag, and ends with exit code 9, too.
 
-    --fail-over adds up the known lags of the chosen partitions, also of those that --top leaves out.
+    --fail-over adds up the known lags of the chosen partitions, also of those that --top leaves out. MOVED-TO marks the
+    groups that were moved to the brokers. --fail-over and --fail-over-age leave them out, unless --include-moved is
+    given.
 
     --time searches the time of the first unread message with about ten requests to each broker, and reads no messages.
     The age is by the clock of this machine, within a second or 1 %. If the times of messages are not in order, the
@@ -132,7 +153,12 @@ def lag(
         everything = not names and matching is None
         chosen = registry.groups(layout) if everything else chosen_groups(registry, names, matching, layout)
         described = describe_groups(registry, chosen, tally, must_exist=names, layout=layout)
-        groups = list(counted(options, described, "groups"))
+        groups = [
+            group
+            for group in counted(options, described, "groups")
+            if (group.members or not live) and (not states or state_of(group) in states)
+        ]
+        moved = moved_targets(registry, [group.group for group in groups], layout)
     _report_hidden(groups, layout, tally)
     lags, times = lags_without_brokers(groups, topics, layout), TimeLags({}) if with_time else None
     with reported_as(LAG_UNKNOWN, tally), brokers(options) as found:
@@ -146,12 +172,16 @@ def lag(
         say(options, "No group matches." if matching else "There are no groups.")
     order = _Order(sort) if sort else _Order.LAG if top else _Order.GROUP
     if summary or output.format is Format.NAME:
-        totals = [_total_row(each, times) for each in lags if each.total or not only_with_lag]
+        totals = [
+            {**total_lag_row(group, each, moved.get(each.group)), **_most_time(each, times)}
+            for group, each in zip(groups, lags, strict=True)
+            if each.total or not only_with_lag
+        ]
         table = TOTAL_LAGS if times is None else TOTAL_TIME_LAGS
-        output.write(table, order.sorted(totals, lag="total_lag", committed="last_commit_ms")[:top])
+        output.write(with_moved(table, moved), order.sorted(totals, lag="total_lag", committed="last_commit_ms")[:top])
     else:
-        rows = order.sorted(_rows(lags, times, only_with_lag=only_with_lag), lag="lag", committed="committed_ms")
-        output.write(LAGS if times is None else TIME_LAGS, rows[:top])
+        rows = order.sorted(_rows(lags, times, moved, only_with_lag=only_with_lag), lag="lag", committed="committed_ms")
+        output.write(with_moved(LAGS if times is None else TIME_LAGS, moved), rows[:top])
     if only_with_lag and (unknown := sum(each.unknown for each in lags)):
         say(
             options,
@@ -159,10 +189,13 @@ def lag(
             if unknown > 1
             else "The lag of 1 more partition is unknown.",
         )
-    over = [] if fail_over is None else [each.group for each in lags if (each.total or 0) > fail_over]
+    checked = [each for each in lags if include_moved or each.group not in moved]
+    if moved and not include_moved and (fail_over is not None or fail_over_age is not None):
+        say(options, f"Not checked, because they were moved to the brokers: {', '.join(moved)}.")
+    over = [] if fail_over is None else [each.group for each in checked if (each.total or 0) > fail_over]
     if over:
         say(options, f"Groups with a lag above {fail_over}: {', '.join(over)}.")
-    late = _late(options, lags, times, fail_over_age)
+    late = _late(options, checked, times, fail_over_age)
     tally.finish()
     if over or late:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
@@ -187,13 +220,15 @@ def _late(options: Options, lags: Sequence[GroupLag], times: TimeLags | None, se
     return late
 
 
-def _rows(lags: Sequence[GroupLag], times: TimeLags | None, *, only_with_lag: bool) -> Iterator[Row]:
+def _rows(
+    lags: Sequence[GroupLag], times: TimeLags | None, moved: Mapping[str, str], *, only_with_lag: bool
+) -> Iterator[Row]:
     for group in lags:
         for each in group.partitions:
             if each.lag or not only_with_lag:
                 age = {} if times is None else {"time_lag_seconds": times.of(group, each)}
-                yield {**lag_row(group.group, each), **age}
+                yield {**lag_row(group.group, each, moved.get(group.group)), **age}
 
 
-def _total_row(group: GroupLag, times: TimeLags | None) -> Row:
-    return {**total_lag_row(group), **({} if times is None else {"max_time_lag_seconds": times.most(group)})}
+def _most_time(group: GroupLag, times: TimeLags | None) -> Row:
+    return {} if times is None else {"max_time_lag_seconds": times.most(group)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from zkgroups.exceptions import NotFoundError
-from zkgroups.zookeeper.session.registry_context import context_of
+from zkgroups.zookeeper.session.session import context_of
 
 from .shared.command_classes import Command, Group
 from .shared.connect import open_registry
@@ -17,7 +17,7 @@ from .shared.options import Options
 from .shared.output import Column, Output, Row, Table
 
 if TYPE_CHECKING:
-    from zkgroups.zookeeper.reading.layout_detection import LayoutFound
+    from zkgroups.zookeeper.reading.layouts import LayoutFound
 
 _LONGEST_VALUE: Final = 200
 """The number of bytes of a value to show."""
@@ -76,7 +76,7 @@ def detect(options: Options, path: str, most_nodes: int) -> None:
       zkgroups -z zk1:2181 layouts detect
       zkgroups -z zk1:2181 layouts detect /kafkastorm -o wide
     """
-    from zkgroups.zookeeper.reading.layout_detection import detect_layouts
+    from zkgroups.zookeeper.reading.layouts import detect_layouts
 
     if not path.startswith("/"):
         raise click.BadParameter(f"{path!r} must begin with a slash", param_hint="PATH")

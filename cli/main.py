@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -18,11 +19,32 @@ from .shared.command_classes import CommandGroup
 from .shared.exit_codes import ExitCode
 from .shared.global_options import root_parameters
 from .shared.options import Options
-from .shared.signals import end_at_next_signal, raise_on_sigterm
-from .shared.umask import protect_new_files
+from .shared.signals import end_at_next_signal, end_quietly_at_ctrl_c, raise_on_sigterm
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+# The umask of the command: no file that it writes can be changed by all users of the machine.
+#
+# Plans, reports, snapshots and audits follow the umask of the user otherwise, because colleagues and Spark's workers
+# may have to read them.
+
+
+_users = -1
+
+
+def protect_new_files() -> None:
+    """Let no new file be writable by all users. Spark inherits this."""
+    global _users
+    _users = os.umask(stat.S_IWOTH)
+    os.umask(_users | stat.S_IWOTH)
+
+
+def users_umask() -> int:
+    """Return the umask with which the user has started the command, or -1 if it was not changed."""
+    return _users
+
 
 _NAME: Final = "zkgroups"
 
@@ -38,25 +60,26 @@ COMMANDS: Final = {
     ),
     "claim": (".claim.claim:claim", "Hold partitions, in the foreground or while a command runs."),
     "consume": (".consume.consume:consume", "Write the messages of a group to stdout, or to a command."),
-    "release": (".claim.release:release", "Take partitions away from their owner."),
+    "release": (".claim.owners:release", "Take partitions away from their owner."),
     "owners": (".claim.owners:owners", "List the owners of partitions."),
     "offsets": (".offsets.commands:offsets", "Read, set, reset, delete, compare, export and import offsets."),
     "layouts": (".layouts:layouts", "Find offsets that other systems keep in ZooKeeper."),
     "lag": (".lag:lag", "Show how far groups are behind the log ends."),
-    "watch": (".watch.watch:watch", "Print the changes in groups as they happen."),
+    "status": (".serve.status:status", "Show which groups are in trouble, why, and what to do."),
+    "watch": (".watch:watch", "Print the changes in groups as they happen."),
     "doctor": (".doctor:doctor", "Check groups for problems, and repair them where that is safe."),
     "snapshot": (".snapshots.snapshot:snapshot", "Save all offsets, owners and members as Parquet."),
     "snapshots": (".snapshots.commands:snapshots", "List, compare, verify and plot snapshots."),
     "audit": (".snapshots.audit:audit", "Record every commit as Parquet."),
     "history": (".history.commands:history", "Show every change to groups, from the logs of a ZooKeeper server."),
     "migrate": (".migrate.commands:migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."),
-    "gateway": (".gateway.gateway:gateway", "Answer Kafka's clients in front of the brokers, and keep their groups."),
+    "gateway": (".gateway:gateway", "Answer Kafka's clients in front of the brokers, and keep their groups."),
     "serve": (".serve.serve:serve", "Serve metrics for Prometheus, an API, and a live page of all groups."),
     "spark-package": (".spark_package:spark_package", "Write a file with zkgroups for Spark workers that lack it."),
     "context": (".context:context", "Save options under a name, and switch between them."),
     "completion": (".completion:completion", "Print the shell code that completes commands and names."),
     "zookeeper": (".zookeeper:zookeeper", "Run a ZooKeeper server in the foreground, for experiments."),
-    "demo": (".demo.demo:demo", "Run a guided tour on a temporary ZooKeeper server."),
+    "demo": (".demo:demo", "Run a guided tour on a temporary ZooKeeper server."),
 }
 """The module and the one-line help of each command. The help of the root command imports none of them."""
 
@@ -84,11 +107,14 @@ root = Root(
     _NAME,
     lazy={name: f"{__package__}{attribute}" for name, (attribute, _) in COMMANDS.items()},
     params=root_parameters(),
-    context_settings={"help_option_names": ["-h", "--help"]},
     help="""Inspect and change Kafka's legacy consumer groups, which are stored in ZooKeeper.
 
     The options below may stand before or after the name of a command. Each can also be set in the environment:
     --zookeeper as ZKGROUPS_ZOOKEEPER, and so on. Data goes to stdout, messages go to stderr.
+
+    A DURATION is like 90s, 30m, 2h, 7d, PT1H, or a number of seconds. A TIME is like 2026-01-31T12:00 (UTC),
+    2026-01-31T12:00+01:00, today, yesterday, or a DURATION ago. A TOPIC may name partitions: orders:0,1, orders:0-3,
+    orders/3. PARTITION... is like 0 1, 0,1 or 0-3.
 
     \b
     Example:
@@ -109,6 +135,7 @@ def main() -> int:
     try:
         return run(sys.argv[1:])
     finally:
+        end_quietly_at_ctrl_c()
         _flush_stdout()
         gc.freeze()  # Python would search all objects for garbage several times before it ends, which takes 10 ms
 
@@ -137,7 +164,8 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return ExitCode.DONE  # the reader of our output needs no more
     except BaseException as error:
-        from .shared.errors_to_exit_codes import report
+        end_quietly_at_ctrl_c()
+        from .shared.errors import report
         from .shared.messages import stderr_is_writable
 
         if not stderr_is_writable():

@@ -11,12 +11,12 @@ import click
 from zkgroups.exceptions import StorageError
 
 from .shared.command_classes import Command
+from .shared.engine_options import spark_installed
 from .shared.input_files import FilePath
 from .shared.messages import say
-from .shared.new_files import file_exists
 from .shared.options import Options
 from .shared.output import Column, Output, Table
-from .shared.spark_options import spark_installed
+from .shared.private_files import file_exists
 
 _PACKAGES: Final = Table("packages", key="name", columns=(Column("PACKAGE", "name"), Column("VERSION", "version")))
 

@@ -1,21 +1,24 @@
-"""Generate docs/cli.md, the reference of the command line, from the `--help` texts: `make docs`.
+"""Generate docs/cli.md, the reference of the command line, and the words that bash completes: `make docs`.
 
     python scripts/cli_reference.py [--check]
 
-With --check, write nothing, and exit with 1 if the file is out of date.
+With --check, write nothing, and exit with 1 if a file is out of date.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from zkgroups_cli.main import root
 from zkgroups_cli.shared.exit_codes import ExitCode
+from zkgroups_cli.shared.fast_completion import ASK_CLICK, TABLE
 from zkgroups_cli.shared.global_options import root_parameters
 from zkgroups_cli.shared.options import PREFIX
 
@@ -107,13 +110,49 @@ def _escaped(text: str) -> str:
     return re.sub(r"([<*_])", r"\\\1", text)
 
 
+def completion_table() -> str:
+    """Return the commands, their options and the values from a list, one command on a line."""
+    ctx = click.Context(root, info_name="zkgroups")
+    shared = [*map(_words, root_parameters()), [["-h", "--help"], None, False]]
+    text = json.dumps({"global": shared, **_completed(root, ctx, shared)}, separators=(",", ":"))
+    return re.sub(r'("[a-z-]+":\{"options")', r"\n\1", text) + "\n"
+
+
+def _completed(command: click.Command, ctx: click.Context, shared: list[Any]) -> dict[str, Any]:
+    options = [_words(each) for each in command.params if isinstance(each, click.Option)]
+    found: dict[str, Any] = {"options": [each for each in options if each not in shared]}
+    if isinstance(command, click.Group):
+        found["commands"] = {
+            name: _completed(below, click.Context(below, info_name=name, parent=ctx), shared)
+            for name, below in _commands(command, ctx)
+        }
+    else:
+        found["arguments"] = any(isinstance(each, click.Argument) for each in command.params)
+    return found
+
+
+def _words(option: click.Parameter) -> list[Any]:
+    """Return the names, the values (None for a flag), and whether the option may be repeated."""
+    kind = option.type
+    values: Any = []
+    if isinstance(option, click.Option) and (option.is_flag or option.count):
+        values = None
+    elif option.nargs != 1:
+        values = 2 * ASK_CLICK
+    elif isinstance(kind, click.Choice):
+        values = list(kind.choices)
+    elif option._custom_shell_complete or type(kind).shell_complete is not click.ParamType.shell_complete:
+        values = ASK_CLICK
+    return [[*option.opts, *option.secondary_opts], values, option.multiple]
+
+
 def main() -> int:
-    """Write the file, or check it."""
-    text = reference()
+    """Write the files, or check them."""
+    texts = {FILE: reference(), TABLE: completion_table()}
     if "--check" in sys.argv[1:]:
-        return 0 if FILE.exists() and FILE.read_text() == text else 1
-    FILE.parent.mkdir(exist_ok=True)
-    FILE.write_text(text)
+        return 0 if all(file.exists() and file.read_text() == text for file, text in texts.items()) else 1
+    for file, text in texts.items():
+        file.write_text(text)
     return 0
 
 

@@ -15,16 +15,11 @@ from pathlib import Path
 from typing import get_args
 
 from zkgroups import coordinator
-from zkgroups.coordinator import actions
-from zkgroups.coordinator.deadlines import DeadlineKind
-from zkgroups.coordinator.group import group
-from zkgroups.coordinator.group.events import GroupEvent
-from zkgroups.coordinator.group.group import MAY_COME_AFTER, GroupState
-from zkgroups.coordinator.group.members import MemberState
-from zkgroups.coordinator.rules import assigning, expiry, static_members
-from zkgroups.coordinator.rules.transitions import TRANSITIONS
-from zkgroups.coordinator.storage import work
-from zkgroups.coordinator.values import answers, requests
+from zkgroups.coordinator import actions, generation_rules, group, join_rules, storage, values
+from zkgroups.coordinator.group import MAY_COME_AFTER, GroupState, MemberState
+from zkgroups.coordinator.group_events import GroupEvent
+from zkgroups.coordinator.outbox import DeadlineKind
+from zkgroups.coordinator.transitions import TRANSITIONS
 
 FILE = Path(__file__).parent.parent / "docs" / "coordinator.md"
 
@@ -35,7 +30,8 @@ HEAD = """# The group coordinator
 
 TABLE = """## Transitions
 
-Rows are events of a group, columns are its states. A cell names the rule, a function in `zkgroups/coordinator/rules`.
+Rows are events of a group, columns are its states. A cell names the rule, a function in `join_rules.py` or
+`generation_rules.py`.
 Where a cell is empty, the event cannot happen in this state, or is ignored, such as a late result of the storage.
 """
 
@@ -45,7 +41,7 @@ def reference() -> str:
     blocks = [HEAD, _text(coordinator), "## As a library\n", _example(), "## States of a group\n", _states()]
     blocks += [_graph(), "## States of a member\n", _enum(MemberState), TABLE, _table(), "## Events of a group\n"]
     blocks += [_meanings(get_args(GroupEvent)), "## Rules in detail\n"]
-    blocks += [_text(module) for module in (assigning, static_members, expiry)]
+    blocks += [_text(module) for module in (join_rules, generation_rules)]
     blocks += [
         "## Deadlines\n",
         _enum(DeadlineKind),
@@ -57,12 +53,12 @@ def reference() -> str:
         "## Settings\n",
         _meanings([coordinator.CoordinatorConfig]),
         "## Requests\n",
-        _meanings(_flat(requests.Request)),
+        _meanings(_flat(values.Request)),
         "## Answers\n",
-        _meanings(get_args(answers.Answer)),
+        _meanings(get_args(values.Answer)),
     ]
-    blocks += ["## Work for the storage\n", _meanings(get_args(work.Work))]
-    blocks += ["### Results\n", _meanings(get_args(work.Result))]
+    blocks += ["## Work for the storage\n", _meanings(get_args(storage.Work))]
+    blocks += ["### Results\n", _meanings(get_args(storage.Result))]
     return "\n".join(blocks).rstrip() + "\n"
 
 

@@ -35,14 +35,17 @@ from trial import ROOT, Trial
 _QUICK: Final = "not soak and not zookeeper and not spark and not kafka and not docker and not slow"
 _OF_CORE: Final = "tests/core tests/cli tests/consumer tests/migration tests/zookeeper tests/test_examples.py"
 _NO_BROKER: Final = "not soak and not spark and not kafka and not docker and not slow"
+_NO_SPARK: Final = "not soak and not spark and not docker and not slow"
 
 TESTS: Final[dict[str, tuple[str, ...]]] = {
     "zkgroups/core": (*_OF_CORE.split(), "-m", _QUICK),
     "zkgroups/coordinator": ("tests/coordinator", "-m", _QUICK),
-    "zkgroups/zookeeper": ("tests/zookeeper", "tests/consumer", "-m", _NO_BROKER),
-    "zkgroups/consumer": ("tests/consumer", "-m", _NO_BROKER),
+    "zkgroups/zookeeper": ("tests/simulation", "tests/zookeeper", "tests/consumer", "-m", _NO_BROKER),
+    "zkgroups/consumer": ("tests/simulation", "tests/consumer", "-m", _NO_BROKER),
+    "zkgroups/messages": ("tests/simulation", "tests/messages", "-m", _NO_SPARK),
+    "zkgroups/gateway": ("tests/simulation/test_gateways.py", "tests/gateway", "tests/coordinator", "-m", _NO_SPARK),
     "zkgroups/serve": ("tests/serve", "tests/test_examples.py", "-m", _NO_BROKER),
-    "zkgroups/migration": ("tests/migration", "-m", "not soak and not spark and not docker and not slow"),
+    "zkgroups/migration": ("tests/migration", "-m", _NO_SPARK),
 }
 """The tests that must detect a change, by folder."""
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from page_scene import scene
 
 from tests.serve.browser import Browser, browser
-from zkgroups.testing.ports import reserve
+from zkgroups.testing.local_server import reserve
 
 FOLDER: Final = Path(__file__).parent.parent / "docs" / "pictures"
 SETTLED: Final = 75.0

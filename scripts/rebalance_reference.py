@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from zkgroups.core.rebalance import shared_plan, state_machine
-from zkgroups.core.rebalance.actions import Action
-from zkgroups.core.rebalance.events import Event
-from zkgroups.core.rebalance.state_machine import TRANSITIONS, RebalanceState
+from zkgroups.core.rebalance.state_machine import TRANSITIONS, Action, Event, RebalanceState
 
 FILE = Path(__file__).parent.parent / "docs" / "rebalance.md"
 

@@ -5,25 +5,33 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
-import hypothesis
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import seeds, spark_archive
+from tests.scheduler import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from zkgroups import Registry
 from zkgroups.exceptions import MissingDependencyError
 from zkgroups.testing import KafkaBroker, Server, ZooKeeperServer, fresh_chroot, missing
-from zkgroups.testing.zookeeper_releases import RELEASE_VARIABLE, default_release
+from zkgroups.testing.zookeeper_server import RELEASE_VARIABLE, default_release
 
 pytest.register_assert_rewrite("tests.spark.model")
 
 seeds.pin()
 
-# The ten thousand tests stay until the end. Python need not search them for garbage, neither now nor later. Hypothesis
-# looks for users of random generators when it is imported, and does not find them once everything is frozen.
-assert hypothesis
+# Other tests run at the same time, so the time of one example means nothing. `make soak` draws other examples.
+FRESH = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fresh", FRESH)
+settings.register_profile("same", FRESH, derandomize=True)
+settings.load_profile("same")
+
+# The thousands of tests stay until the end. Python need not search them for garbage, neither now nor later. Hypothesis
+# looks for users of random generators when it is imported, so it must be imported before everything is frozen.
 gc.disable()
 
 # A process that a shell starts in the background ignores Ctrl-C. Commands that tests start would inherit that.
@@ -100,6 +108,14 @@ def pytest_report_header() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how long the tests of each folder took, as a sum over all processes, and how to draw the same again."""
+    seconds = Counter[str]()
+    for report in chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds["/".join(report.nodeid.split("/")[:2]).partition("::")[0]] += report.duration
+    if len(seconds) > 1:
+        parts = (f"{part.removeprefix('tests/')} {sum_:.0f}" for part, sum_ in seconds.most_common() if sum_ >= 1)
+        terminalreporter.write_line(f"Seconds: {', '.join(parts)}")
     if terminalreporter.stats.get("failed"):
         terminalreporter.write_line(f"Tests that draw at random draw the same with {seeds.VARIABLE}={seeds.seed()}.")
 
@@ -107,7 +123,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def forgotten_servers() -> None:
     """Forget which servers support MultiRead: the next server may be another release on the same port."""
-    if (support := sys.modules.get("zkgroups.zookeeper.requests.multiread_support")) is not None:
+    if (support := sys.modules.get("zkgroups.zookeeper.requests.multiread")) is not None:
         support._SERVERS.forget()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups.testing import ZooKeeperEnsemble, ZooKeeperServer
 
 
@@ -20,7 +20,7 @@ def cut_off(ensemble: ZooKeeperEnsemble, node: ZooKeeperServer) -> Iterator[None
         yield
     finally:
         ensemble.heal()
-        assert eventually(lambda: whole(ensemble), timeout=60)
+        assert eventually(lambda: whole(ensemble))
 
 
 FOLLOWER, LEADER, FORGOTTEN = "follower", "leader", "leader whose followers are restarted"
@@ -29,7 +29,7 @@ ROLES = [FOLLOWER, LEADER, FORGOTTEN]
 
 
 def victim(ensemble: ZooKeeperEnsemble, role: str) -> ZooKeeperServer:
-    assert eventually(lambda: whole(ensemble), timeout=60)
+    assert eventually(lambda: whole(ensemble))
     leader = ensemble.leader()  # a server that stands still for a moment does not say that it follows
     return next(node for node in ensemble.nodes if node is not leader) if role == FOLLOWER else leader
 

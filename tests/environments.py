@@ -9,7 +9,7 @@ import venv
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from zkgroups.testing.maven import zkgroups_cache
+from zkgroups.testing.java import zkgroups_cache
 
 
 def python_with(*requirements: str) -> Path:

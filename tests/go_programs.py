@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from zkgroups.testing import missing
-from zkgroups.testing.maven import cache_folder
+from zkgroups.testing.java import cache_folder
 
 _LONGEST_BUILD = 900.0
 

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-from tests.testing.waiting import eventually, stands_still
+from tests.waiting import eventually, stands_still
 from zkgroups.testing import ChildProcess
 
 LONGEST = 120.0
@@ -36,6 +36,11 @@ class PrintingProcess:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def wait(self) -> list[str]:
+        """Wait for its end, and return what it has printed."""
+        self._process.wait(LONGEST)
+        return self.lines()
 
     def lines(self) -> list[str]:
         text = self._process.log.read_text(errors="replace")

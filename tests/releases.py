@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zkgroups.testing.zookeeper_releases import default_release, is_before
+from zkgroups.testing.zookeeper_server import default_release, is_before
 
 MULTIREAD, RECURSIVE_WATCH, REQUIRED_LOGINS, TLS = "3.6.0", "3.6.0", "3.6.0", "3.5.0"
 """The first releases that answer many reads in one request, that watch all nodes below one, that can require a login,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.lasting import lasting_client
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups.testing import ZooKeeperServer
 
 

@@ -45,20 +45,20 @@ MUST_NOT_IMPORT = {"kafka": {"zookeeper", "datadir", "consumer", "messages"}}
 FOR_USERS_ONLY = {"aio"}
 # Uses the public API of the library, and the workers of a consumer. Only these modules use it.
 TESTING_MAY_IMPORT = {"exceptions", "core", "messages", "zookeeper", "testing", "face"}
-MAY_IMPORT_TESTING = {"cli/demo/demo.py", "cli/demo/join_through_gateway.py", "cli/zookeeper.py"}
+MAY_IMPORT_TESTING = {"cli/demo.py", "cli/zookeeper.py"}
 
 # The values that errors carry. They raise only errors of `input_errors`, so imports form no circle.
 CARRIED_BY_ERRORS = ("zkgroups.core.znodes.topic_partition", "zkgroups.core.znodes.values")
 
 HOMES = {
-    # Only RE2 evaluates expressions of other clients in linear time: core/java_regex/topic_filter.py.
+    # Only RE2 evaluates expressions of other clients in linear time: core/topic_filter.py.
     "re2": {"core"},
     "kazoo": {"zookeeper", "testing"},
     "pyspark": {"spark"},
     "py4j": {"spark"},
     # `datadir` decompresses snappy with it.
     "pyarrow": {"migration", "spark", "datadir", "tables", "snapshots", "audit"},
-    "matplotlib": {"spark"},
+    "matplotlib": {"snapshots"},
     "click": {"cli"},
     "yaml": {"cli"},
     "rich": {"cli"},
@@ -124,14 +124,15 @@ CLOCKS = {"now", "utcnow", "today"}
 # Only for times that people see, that znodes and files record, or that are compared with those of brokers. Sessions,
 # claims, deadlines and pauses use `deadline.py`, because somebody may set the wall clock.
 MAY_READ_WALL_CLOCK = (
-    "cli/demo/move_to_kafka.py",
-    "cli/groups/prune.py",
-    "cli/history/options.py",
+    "cli/demo.py",
+    "cli/groups/change.py",
     "cli/lag.py",
     "cli/migrate/follow.py",
-    "cli/offsets/reset_time.py",
+    "cli/offsets/reset_request.py",
+    "cli/shared/parameter_types.py",
     "cli/snapshots/audit.py",
-    "cli/watch/events.py",
+    "cli/snapshots/snapshots.py",
+    "cli/watch.py",
     "zkgroups/audit/audit.py",
     "zkgroups/audit/journal.py",
     "zkgroups/consumer/member.py",
@@ -139,12 +140,12 @@ MAY_READ_WALL_CLOCK = (
     "zkgroups/gateway/zookeeper_storage/members.py",
     "zkgroups/gateway/zookeeper_storage/storage.py",
     "zkgroups/migration/",
-    "zkgroups/serve/sweep/sweeper.py",
-    "zkgroups/serve/web/requests.py",
+    "zkgroups/serve/sweeper.py",
+    "zkgroups/serve/web/access.py",
     "zkgroups/snapshots/snapshot.py",
     "zkgroups/spark/",
-    "zkgroups/storage/choose_snapshot.py",
-    "zkgroups/tables/rows.py",
+    "zkgroups/storage/snapshot_folder.py",
+    "zkgroups/tables/arrow.py",
     "zkgroups/zookeeper/admin/migration_marks.py",
     "zkgroups/zookeeper/instance.py",
     "zkgroups/zookeeper/reading/doctor_reader.py",
@@ -154,16 +155,16 @@ THREADS = {"InheritableThread", "Thread", "ThreadPoolExecutor", "Timer", "start_
 MAY_START_THREADS = (
     "zkgroups/aio/",
     "zkgroups/consumer/",
-    "zkgroups/gateway/zookeeper_storage/session_monitor.py",
-    "zkgroups/gateway/zookeeper_storage/work_queues.py",
-    "zkgroups/kafka/wire/runner.py",
+    "zkgroups/gateway/zookeeper_storage/elections.py",
+    "zkgroups/gateway/zookeeper_storage/elections.py",
+    "zkgroups/kafka/wire/cluster.py",
     "zkgroups/messages/",
-    "zkgroups/migration/engines/local_threads.py",
-    "zkgroups/serve/sweep/sweeper.py",
+    "zkgroups/migration/local_engine.py",
+    "zkgroups/serve/sweeper.py",
     "zkgroups/serve/web/app.py",
-    "zkgroups/spark/spark_thread.py",
+    "zkgroups/spark/session.py",
     "zkgroups/testing/",
-    "zkgroups/zookeeper/session/proof_sender.py",
+    "zkgroups/zookeeper/session/lifetime.py",
     "zkgroups/zookeeper/watch.py",
 )
 
@@ -417,7 +418,7 @@ ALLOWED = {
     "zkgroups/exceptions.py": "from .core.znodes.values import Owner",
     "zkgroups/core/znodes/values.py": "import re\nfrom ...exceptions import InvalidNameError\nfrom .paths import join",
     "zkgroups/zookeeper/kazoo_compat/internals.py": "def send(client):\n    client._call()",
-    "zkgroups/zookeeper/session/proof_sender.py": "class Own:\n    def send(self):\n        self._call()",
+    "zkgroups/zookeeper/session/lifetime.py": "class Own:\n    def send(self):\n        self._call()",
     "zkgroups/zookeeper/watch.py": "import kazoo.client, threading\nthreading.Thread()\nfrom ..core import znodes",
     "zkgroups/spark/pyspark_internals.py": "import pyspark.util\ndef java(spark):\n    return spark._jvm.org.apache",
     "zkgroups/spark/session.py": "class Own:\n    def use(self, run):\n        return self._jvm, run._replace(stop=1)",
@@ -426,7 +427,7 @@ ALLOWED = {
     "zkgroups/aio/member.py": "import asyncio\nfrom ..consumer import member\nfrom ..deadline import Deadline",
     "zkgroups/testing/plugin.py": "import pytest\nfrom zkgroups import Registry",
     "zkgroups/__init__.py": "from ._version import VERSION\nfrom .zookeeper.registry import Registry",
-    "cli/demo/demo.py": "import rich, click\nfrom zkgroups import Registry\nfrom zkgroups.testing import java",
+    "cli/demo.py": "import rich, click\nfrom zkgroups import Registry\nfrom zkgroups.testing import java",
     "cli/groups/commands.py": "from ..main import main\nfrom zkgroups.core.znodes.values import Owner",
 }
 
@@ -477,11 +478,11 @@ FORBIDDEN = [
         "from concurrent.futures import ThreadPoolExecutor",
         "ThreadPoolExecutor outside",
     ),
-    ("zkgroups/zookeeper/session/proof_sender.py", "import time\ntime.time()", "reads the wall clock outside of"),
+    ("zkgroups/zookeeper/session/lifetime.py", "import time\ntime.time()", "reads the wall clock outside of"),
     ("cli/child/supervisor.py", "datetime.now(UTC)", "reads the wall clock outside of"),
     ("zkgroups/deadline.py", "import time\ntime.clock_gettime(time.CLOCK_REALTIME)", "reads the wall clock outside of"),
     ("zkgroups/consumer/member.py", "from .. import aio", "consumer imports zkgroups.aio"),
-    ("zkgroups/spark/spark_thread.py", "from ..aio import Member", "spark imports zkgroups.aio.Member"),
+    ("zkgroups/spark/session.py", "from ..aio import Member", "spark imports zkgroups.aio.Member"),
     ("zkgroups/__init__.py", "from .aio import Member", "face imports zkgroups.aio.Member"),
     ("zkgroups/kafka/offsets.py", "import pyspark.sql", "kafka imports pyspark"),
     ("zkgroups/migration/plan.py", "import kafka.protocol", "migration imports kafka-python, which lives in kafka"),
@@ -492,13 +493,13 @@ FORBIDDEN = [
     ("zkgroups/kafka/brokers.py", "import confluent_kafka", "kafka imports confluent_kafka"),
     ("cli/groups/commands.py", "import kazoo", "cli imports kazoo"),
     ("zkgroups/zookeeper/watch.py", "client._call(request, answer)", "private attribute of kazoo outside of"),
-    ("zkgroups/zookeeper/session/proof_sender.py", "self._client._session_id", "private attribute of kazoo outside of"),
+    ("zkgroups/zookeeper/session/lifetime.py", "self._client._session_id", "private attribute of kazoo outside of"),
     ("zkgroups/testing/session_expiry.py", "setattr(client, '_state', 1)", "private attribute of kazoo outside of"),
     ("zkgroups/spark/session.py", "context._jsc = None", "internals of pyspark outside of"),
     ("zkgroups/spark/session.py", "def path(java):\n    return java.org.apache", "internals of pyspark outside of"),
     ("zkgroups/spark/session.py", "reader.option('__globPaths__', 'false')", "internals of pyspark outside of"),
     ("zkgroups/spark/session.py", "from pyspark.java_gateway import launch_gateway", "is internal, and belongs to"),
-    ("cli/watch/watch.py", "session.sparkContext._jvm", "internals of pyspark outside of"),
+    ("cli/watch.py", "session.sparkContext._jvm", "internals of pyspark outside of"),
     ("cli/groups/commands.py", "from zkgroups.testing import ZooKeeperServer", "cli imports zkgroups.testing"),
 ]
 

@@ -11,29 +11,35 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zkgroups.audit.followed_ensemble import FollowedEnsemble
-from zkgroups.audit.state import AuditDescription, FinishedBatch
-from zkgroups.core.doctor.scala_blockers import ScalaBlocker, scala_blocker
+from zkgroups.audit.journal import AuditDescription, FinishedBatch, FollowedEnsemble
+from zkgroups.core.doctor.member_checks import ScalaBlocker, scala_blocker
 from zkgroups.core.ensemble_position import EnsemblePosition
 from zkgroups.core.layouts.layout import Layout
-from zkgroups.core.layouts.parse_layout import parse_layout
-from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
-from zkgroups.core.offsets.file_reader import parse_offsets
-from zkgroups.core.offsets.file_writer import format_offsets
+from zkgroups.core.layouts.template import parse_layout
+from zkgroups.core.offsets.files import FileFormat, OffsetRecord, format_offsets, parse_offsets
 from zkgroups.core.rebalance.members import Stream
 from zkgroups.core.rebalance.shared_plan import SharedPlan, decode_plan, encode_plan
 from zkgroups.core.time_formats import parse_duration, parse_time
 from zkgroups.core.times import from_ms
-from zkgroups.core.znodes.broker_codec import decode_broker, decode_topic
-from zkgroups.core.znodes.commit_details import CommitDetails, decode_details, encode_details
-from zkgroups.core.znodes.coordinator_node import CoordinatorNode, decode_coordinator, encode_coordinator
-from zkgroups.core.znodes.group_route import GroupRoute, RouteState, decode_route, encode_route
-from zkgroups.core.znodes.migration_mark import Mark, MarkState, decode_mark, encode_mark
-from zkgroups.core.znodes.names import parse_partition
-from zkgroups.core.znodes.offset_codec import decode_offset
-from zkgroups.core.znodes.owner_codec import decode_owner, decode_owner_path
-from zkgroups.core.znodes.registration_codec import decode_registration, encode_registration
-from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.codecs import decode_broker, decode_offset, decode_owner, decode_owner_path, decode_topic
+from zkgroups.core.znodes.own_nodes import (
+    CommitDetails,
+    CoordinatorNode,
+    GroupRoute,
+    Mark,
+    MarkState,
+    RouteState,
+    decode_coordinator,
+    decode_details,
+    decode_mark,
+    decode_route,
+    encode_coordinator,
+    encode_details,
+    encode_mark,
+    encode_route,
+)
+from zkgroups.core.znodes.registrations import decode_registration, encode_registration
+from zkgroups.core.znodes.topic_partition import TopicPartition, parse_partition
 from zkgroups.core.znodes.values import (
     Broker,
     CommittedOffset,
@@ -44,11 +50,11 @@ from zkgroups.core.znodes.values import (
     UnevaluableRegistration,
 )
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError
-from zkgroups.kafka.settings.properties import parse as parse_properties
-from zkgroups.storage.file_list import FileList
-from zkgroups.storage.snapshot_summary import Summary
-from zkgroups.zookeeper.session import session_record
-from zkgroups.zookeeper.session.credentials import SessionCredentials
+from zkgroups.kafka.properties import parse as parse_properties
+from zkgroups.storage.files import FileList
+from zkgroups.storage.snapshot_folder import Summary
+from zkgroups.zookeeper.session import session_file
+from zkgroups.zookeeper.session.security import SessionCredentials
 
 from .core.layouts.written import WRITERS, read, trident_batch
 
@@ -168,8 +174,8 @@ DECODERS: dict[str, Decoder] = {
     "list of files": Decoder(
         _of_text(FileList.from_json), (FileList,), b'{"rows":3,"files":{"part-0.parquet":4}}', (ValueError,)
     ),
-    "session file": Decoder(session_record.decode_record, (tuple, NONE), json.dumps(_SESSION).encode()),
-    "process of a session file": Decoder(session_record.pid_of_record, (int, NONE), json.dumps(_SESSION).encode()),
+    "session file": Decoder(session_file.decode_record, (tuple, NONE), json.dumps(_SESSION).encode()),
+    "process of a session file": Decoder(session_file.pid_of_record, (int, NONE), json.dumps(_SESSION).encode()),
     "session credentials": Decoder(
         _of_text(SessionCredentials.load), (SessionCredentials,), b"0x11:" + b"0" * 32, (InvalidInputError,)
     ),

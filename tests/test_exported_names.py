@@ -10,9 +10,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 import zkgroups
 import zkgroups.coordinator
@@ -36,15 +33,10 @@ PACKAGES = (
 )
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
-def test_all_is_sorted_without_duplicates_and_every_name_exists(package: Any) -> None:
-    assert package.__all__ == sorted(set(package.__all__))
-    assert all(hasattr(package, name) for name in package.__all__)
-
-
-def test_steps_show_their_parameters_without_the_engine() -> None:
-    assert str(inspect.signature(zkgroups.migration.local.summary)).startswith("(destination: ")
-    assert str(inspect.signature(zkgroups.spark.migration.summary)).startswith("(spark, /, destination: ")
+def test_all_is_sorted_without_duplicates_and_every_name_exists() -> None:
+    for package in PACKAGES:
+        assert package.__all__ == sorted(set(package.__all__))
+        assert all(hasattr(package, name) for name in package.__all__)
 
 
 def test_type_checkers_see_the_names_that_are_exported_lazily() -> None:
@@ -67,31 +59,25 @@ assert "zkgroups.core.znodes.topic_partition" in sys.modules and "kazoo" not in 
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-EXPORTED = [(f"{package.__name__}.{name}", getattr(package, name)) for package in PACKAGES for name in package.__all__]
+EXPORTED = {f"{package.__name__}.{name}": getattr(package, name) for package in PACKAGES for name in package.__all__}
 
 
-@pytest.mark.parametrize("found", [pytest.param(found, id=name) for name, found in EXPORTED if callable(found)])
-def test_the_signature_of_an_exported_name_has_no_private_parameters(found: Any) -> None:
-    with contextlib.suppress(ValueError):  # an alias of a type has no signature
-        assert not [name for name in inspect.signature(found).parameters if name.startswith("_")]
+def test_the_signature_of_an_exported_name_has_no_private_parameters() -> None:
+    for name, found in EXPORTED.items():
+        with contextlib.suppress(ValueError, TypeError):  # an alias of a type, or a constant, has no signature
+            assert not [each for each in inspect.signature(found).parameters if each.startswith("_")], name
 
 
-@pytest.mark.parametrize(
-    "found", [pytest.param(found, id=name) for name, found in EXPORTED if dataclasses.is_dataclass(found)]
-)
-def test_the_docstring_of_an_exported_value_explains_every_field(found: Any) -> None:
-    words = {_plain(word) for word in re.findall(r"\w+", found.__doc__ or "")}
-    assert not {field.name for field in dataclasses.fields(found) if _plain(field.name) not in words}
+def test_the_docstring_of_an_exported_value_explains_every_field() -> None:
+    for name, found in EXPORTED.items():
+        if dataclasses.is_dataclass(found):
+            words = {_plain(word) for word in re.findall(r"\w+", found.__doc__ or "")}
+            assert {_plain(field.name) for field in dataclasses.fields(found)} <= words, name
 
 
 def _plain(name: str) -> str:
     """Spark's options are in camel case."""
     return name.replace("_", "").lower()
-
-
-def test_a_name_that_is_not_exported_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'zkgroups' has no attribute 'Nothing'"):
-        _ = zkgroups.Nothing
 
 
 def test_the_error_tree_in_the_docstring_matches_the_classes() -> None:
@@ -100,17 +86,6 @@ def test_the_error_tree_in_the_docstring_matches_the_classes() -> None:
         for name, error in vars(exceptions).items()
         if inspect.isclass(error) and issubclass(error, Exception)
     }
-
-
-def test_drawn_parents_reads_a_tree() -> None:
-    drawing = """Text above.
-
-Root
-├── A (ValueError)      words
-│   └── B               words
-└── C
-"""
-    assert drawn_parents(drawing) == {"Root": ["Exception"], "A": ["Root", "ValueError"], "B": ["A"], "C": ["Root"]}
 
 
 def drawn_parents(drawing: str) -> dict[str, list[str]]:

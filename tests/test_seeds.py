@@ -1,4 +1,4 @@
-"""The seed of a run: the date or a variable, the same one in all processes, and printed after a failure."""
+"""The seed of a run: the same one in all processes, and printed after a failure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from .seeds import VARIABLE, seed, seeds
+from .seeds import VARIABLE, seed
 
 
-def test_the_seed_is_the_date_unless_a_variable_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_has_always_the_same_seed_unless_a_variable_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE)
-    assert 20_260_101 <= seed() == int(os.environ[VARIABLE]), "other processes of the run get it, too"
+    assert seed() == 1 == int(os.environ[VARIABLE]), "other processes of the run get it, too"
     monkeypatch.setenv(VARIABLE, "7")
     assert seed() == 7
-
-
-def test_no_two_days_have_a_seed_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[int] = []
-    for day in ("20261130", "20261201", "20261202"):
-        monkeypatch.setenv(VARIABLE, day)
-        drawn += seeds(60)
-    assert len(set(drawn)) == len(drawn) == 180
 
 
 def test_a_failed_run_prints_its_seed(tmp_path: Path) -> None:

@@ -50,18 +50,16 @@ if TYPE_CHECKING:
     from .consumer.member import Member
     from .core.doctor.findings import Checkup, Finding, Remove, Repair, Rewrite, Severity
     from .core.kafka_values import OffsetRange
+    from .core.rebalance.assignors import range_assignor, round_robin_assignor, sticky_assignor
     from .core.rebalance.members import Assignment, Assignor, Members, Stream
-    from .core.rebalance.range import range_assignor
-    from .core.rebalance.round_robin import round_robin_assignor
-    from .core.rebalance.sticky import sticky_assignor
     from .core.znodes.group_description import (
         BlockedPartition,
         GroupDescription,
         InstanceDescription,
         Obstacle,
         PartitionDescription,
+        RegisteredInstance,
     )
-    from .core.znodes.group_view import RegisteredInstance
     from .core.znodes.states import GroupState, InstanceState
     from .core.znodes.topic_partition import TopicPartition
     from .core.znodes.values import (
@@ -79,23 +77,18 @@ if TYPE_CHECKING:
         UnreadableNode,
     )
     from .messages.consumer import Consumer
-    from .messages.handler_options import DeadLetter
-    from .messages.runs import HandlerStats
-    from .messages.stats import ConsumerStats, PartitionStats
+    from .messages.reading import ConsumerStats, PartitionStats
+    from .messages.runs import DeadLetter, HandlerStats
     from .snapshots.read_snapshot import read_snapshot
-    from .zookeeper.admin.copy_group import Copied
+    from .zookeeper.admin.groups import Copied
     from .zookeeper.claim import Claim, Claims
     from .zookeeper.group import Consumergroup
-    from .zookeeper.group_changes import ChangedGroups, GroupChanges
     from .zookeeper.instance import Instance
     from .zookeeper.offsets import Offsets
     from .zookeeper.registry import Registry
-    from .zookeeper.session.acl import Acl, AclPolicy
-    from .zookeeper.session.credentials import SessionCredentials
-    from .zookeeper.session.options import ShortSessionWarning
-    from .zookeeper.session.security import Digest, Sasl, Tls
-    from .zookeeper.watch import Watch
-    from .zookeeper.watch_changes import Change, ChangeKind, Watched
+    from .zookeeper.session.connection import ShortSessionWarning
+    from .zookeeper.session.security import Acl, AclPolicy, Digest, Sasl, SessionCredentials, Tls
+    from .zookeeper.watch import Change, ChangedGroups, ChangeKind, GroupChanges, Watch, Watched
 
 __all__ = [
     "Acl",
@@ -169,25 +162,46 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    ".consumer.events": ("EventKind", "MemberEvent", "MemberStats"),
+    ".consumer.events": (
+        "EventKind",
+        "MemberEvent",
+        "MemberStats",
+    ),
     ".consumer.generation": ("Generation",),
     ".consumer.lone_member": ("LoneMember",),
     ".consumer.member": ("Member",),
-    ".core.doctor.findings": ("Checkup", "Finding", "Remove", "Repair", "Rewrite", "Severity"),
+    ".core.doctor.findings": (
+        "Checkup",
+        "Finding",
+        "Remove",
+        "Repair",
+        "Rewrite",
+        "Severity",
+    ),
     ".core.kafka_values": ("OffsetRange",),
-    ".core.rebalance.members": ("Assignment", "Assignor", "Members", "Stream"),
-    ".core.rebalance.range": ("range_assignor",),
-    ".core.rebalance.round_robin": ("round_robin_assignor",),
-    ".core.rebalance.sticky": ("sticky_assignor",),
+    ".core.rebalance.assignors": (
+        "range_assignor",
+        "round_robin_assignor",
+        "sticky_assignor",
+    ),
+    ".core.rebalance.members": (
+        "Assignment",
+        "Assignor",
+        "Members",
+        "Stream",
+    ),
     ".core.znodes.group_description": (
         "BlockedPartition",
         "GroupDescription",
         "InstanceDescription",
         "Obstacle",
         "PartitionDescription",
+        "RegisteredInstance",
     ),
-    ".core.znodes.group_view": ("RegisteredInstance",),
-    ".core.znodes.states": ("GroupState", "InstanceState"),
+    ".core.znodes.states": (
+        "GroupState",
+        "InstanceState",
+    ),
     ".core.znodes.topic_partition": ("TopicPartition",),
     ".core.znodes.values": (
         "Broker",
@@ -204,23 +218,41 @@ _MODULES: Final = {
         "UnreadableNode",
     ),
     ".messages.consumer": ("Consumer",),
-    ".messages.handler_options": ("DeadLetter",),
-    ".messages.runs": ("HandlerStats",),
-    ".messages.stats": ("ConsumerStats", "PartitionStats"),
+    ".messages.reading": (
+        "ConsumerStats",
+        "PartitionStats",
+    ),
+    ".messages.runs": (
+        "DeadLetter",
+        "HandlerStats",
+    ),
     ".snapshots.read_snapshot": ("read_snapshot",),
-    ".zookeeper.admin.copy_group": ("Copied",),
-    ".zookeeper.watch_changes": ("Change", "ChangeKind", "Watched"),
-    ".zookeeper.claim": ("Claim", "Claims"),
+    ".zookeeper.admin.groups": ("Copied",),
+    ".zookeeper.claim": (
+        "Claim",
+        "Claims",
+    ),
     ".zookeeper.group": ("Consumergroup",),
-    ".zookeeper.group_changes": ("ChangedGroups", "GroupChanges"),
     ".zookeeper.instance": ("Instance",),
     ".zookeeper.offsets": ("Offsets",),
     ".zookeeper.registry": ("Registry",),
-    ".zookeeper.session.acl": ("Acl", "AclPolicy"),
-    ".zookeeper.session.credentials": ("SessionCredentials",),
-    ".zookeeper.session.options": ("ShortSessionWarning",),
-    ".zookeeper.session.security": ("Digest", "Sasl", "Tls"),
-    ".zookeeper.watch": ("Watch",),
+    ".zookeeper.session.connection": ("ShortSessionWarning",),
+    ".zookeeper.session.security": (
+        "Acl",
+        "AclPolicy",
+        "Digest",
+        "Sasl",
+        "SessionCredentials",
+        "Tls",
+    ),
+    ".zookeeper.watch": (
+        "Change",
+        "ChangedGroups",
+        "ChangeKind",
+        "GroupChanges",
+        "Watch",
+        "Watched",
+    ),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 

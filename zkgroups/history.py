@@ -21,10 +21,11 @@ from .core.history.events import (
     OwnerChange,
     PastInstance,
     PastOwner,
+    Rule,
+    Violation,
+    violations,
 )
-from .core.history.violations import Rule, Violation, violations
-from .datadir.history.gaps import GapReason, LogGap
-from .datadir.history.read_history import read_history
+from .datadir.history import GapReason, LogGap, read_history
 
 __all__ = [
     "Commit",

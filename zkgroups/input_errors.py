@@ -29,7 +29,7 @@ def _shown(value: object) -> str:
     try:
         text = repr(value)
     except ValueError:  # Python refuses to format numbers with thousands of digits
-        return f"a {type(value).__name__} too long to show"
+        return f"a value of type {type(value).__name__}, too long to show,"
     return text if len(text) <= 200 else f"{text[:196]}..."
 
 
@@ -41,7 +41,8 @@ class InvalidNameError(InvalidInputError):
     """A group, topic, partition or instance id that cannot be the name of one znode."""
 
     def __init__(self, kind: str, name: object, reason: str) -> None:
-        super().__init__(f"{kind} {_shown(name)} {reason}")
+        nouns = {"instance": "an instance id", "partition": "a partition", "chroot": "part of a chroot"}
+        super().__init__(f"{_shown(name)} cannot be {nouns.get(kind, f'a {kind} name')}: it {reason}")
         self.kind = kind
         self.name = name
 

@@ -19,23 +19,27 @@ from zkgroups import (
     UnevaluableRegistration,
     UnreadableNode,
 )
+from zkgroups.core.session_lifetime import session_hex
 from zkgroups.core.times import to_ms, utc
-from zkgroups.core.znodes.names import is_topic, parse_partition
 from zkgroups.core.znodes.paths import GroupPaths
-from zkgroups.core.znodes.session_ids import session_hex
+from zkgroups.core.znodes.topic_partition import is_topic, parse_partition
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import (
     ChosenPartitions,
     chosen_groups,
+    group_argument,
+    groups_then_topic_argument,
+    instance_option,
     is_chosen,
     matching_option,
-    maybe_groups_argument,
+    partitions_arguments,
+    session_option,
     topics_option,
 )
-from ..shared.command_classes import Group
+from ..shared.command_classes import Command, Group
 from ..shared.connect import connected
-from ..shared.errors_to_exit_codes import Tally
+from ..shared.errors import Tally
 from ..shared.global_options import as_typed
 from ..shared.messages import say
 from ..shared.options import Options
@@ -70,7 +74,7 @@ def owners() -> None:
 
 
 @owners.command("list")
-@maybe_groups_argument
+@groups_then_topic_argument
 @matching_option
 @topics_option
 @click.pass_obj
@@ -200,3 +204,47 @@ def _or_message(options: Options, rows: Iterator[Row], tally: Tally) -> Iterator
         yield row
     if row is None and tally.all_done:
         say(options, "There are no owners.")
+
+
+# `zkgroups release`: take partitions away from their owner.
+
+
+@click.command(cls=Command)
+@group_argument
+@partitions_arguments
+@instance_option("--expect-owner", "owner", required=True, help="The owner that the partitions must have.")
+@session_option("--expect-session", help="The session that the owner must have.")
+@click.option("--rebalance", is_flag=True, help="Then make all members rebalance, so that they take the partitions.")
+@click.pass_obj
+def release(
+    options: Options,
+    group: str,
+    partitions: list[TopicPartition],
+    owner: str,
+    session: int | None,
+    rebalance: bool,
+) -> None:
+    """Take partitions away from an owner that does not release them. This command has no dry run.
+
+    A partition with another owner than the expected one is left unchanged. If the owner uses zkgroups, its next commit
+    for the partition is refused. Other clients do not notice the release and continue, so stop them first. `zkgroups
+    owners list -o wide` prints this command for each owner.
+
+    zkgroups members take a free partition at once. Scala members take it in their next rebalance, which --rebalance
+    triggers. An owner that is still registered keeps its share: to take all partitions of a stuck member, use
+    `zkgroups members evict`.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka release billing orders 0 --expect-owner anna --rebalance
+    """
+    tally, released_any = Tally(), False
+    with connected(options, writes=True) as registry:
+        for at in partitions:
+            with tally.attempt():
+                released = registry.group(group).release(at, expected_owner=owner, expected_session=session)
+                say(options, f"released {at}, which was claimed by {released.holder}")
+                released_any = True
+        if rebalance and released_any:
+            registry.group(group).trigger_rebalance()
+    tally.finish()

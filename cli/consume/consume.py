@@ -4,35 +4,115 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
 from click.core import ParameterSource
 
 from zkgroups import Registry
-from zkgroups.core.znodes.names import check_topic
+from zkgroups.core.znodes.topic_partition import check_topic
+from zkgroups.core.znodes.values import Broker
+from zkgroups.deadline import Deadline
 from zkgroups.exceptions import CommittedOutOfRangeError, NotFoundError
 
-from ..child.command_line import WithCommand, command_of
-from ..shared.arguments import group_argument, instance_option
-from ..shared.complete_names import complete_topics
-from ..shared.connect import connected
-from ..shared.durations import seconds_option
+from ..child.child_process import Child, CommandResult, WithCommand, command_of, environment
+from ..shared.arguments import complete_topics, group_argument, instance_option
+from ..shared.connect import connected, missing_brokers
 from ..shared.messages import say, say_in_time
 from ..shared.options import Format, Options
+from ..shared.parameter_types import Duration
 from ..shared.signals import raise_recorded, recorded_signals
-from .byte_sink import ByteSink
-from .copy_messages import Copying
-from .into_command import CommandInput
-from .kafka_settings import kafka_settings
-from .message_format import Formatter, for_terminal, json_line, parse_format, raw_line
+from .sinks import ByteSink, Copying, Formatter, for_terminal, json_line, parse_format, raw_line
 
 if TYPE_CHECKING:
     from zkgroups import Consumer, MemberEvent
-    from zkgroups.messages.offset_options import OffsetsIn, SideName
+    from zkgroups.messages.broker_offsets import OffsetsIn, SideName
+
+
+# The settings of the client that fetches, from the global options.
+
+
+def kafka_settings(options: Options, registry: Registry) -> dict[str, Any]:
+    """Return the settings. Without -b, take the brokers that have registered in ZooKeeper, as old consumers do."""
+    addresses = options.bootstrap_server or ",".join(_registered(registry))
+    if not addresses:
+        raise missing_brokers("consume")
+    settings: dict[str, Any] = {"bootstrap.servers": addresses}
+    if options.command_config is not None:
+        from zkgroups.kafka import read_properties
+        from zkgroups.kafka.client_settings import librdkafka_settings
+
+        settings |= librdkafka_settings(read_properties(options.command_config))
+    return settings
+
+
+def _registered(registry: Registry) -> list[str]:
+    brokers = [found for found in registry.brokers() if isinstance(found, Broker)]
+    return [f"{broker.host}:{broker.port}" for broker in brokers if broker.host and broker.port]
+
+
+# A command whose input is a pipe of messages. `cli/child` supervises it.
+
+
+_PACE: Final = 0.1
+"""In seconds: how often to look for a signal while the command is running."""
+
+
+class CommandInput:
+    """Runs a command in a `with` block, which must end with `wait`. After an error the command is stopped.
+
+    `recorded` has the signals that were received. `grace` is the time for the command to end after a signal, and again
+    the time between SIGTERM and SIGKILL.
+    """
+
+    def __init__(
+        self, command: Sequence[str], variables: Mapping[str, str], *, grace: float, recorded: Sequence[int]
+    ) -> None:
+        self._reader, self.descriptor = os.pipe()
+        self._child = Child(command, environment(variables), grace=grace, stdin=self._reader)
+        self._grace = grace
+        self._recorded = recorded
+        self._open = True
+
+    @property
+    def ended(self) -> bool:
+        """True if the command has ended. Raise an error if it could not be started."""
+        return self._child.result() is not None
+
+    def wait(self) -> CommandResult:
+        """Close the pipe, and wait until the command has ended. After a signal, stop it when the grace time is over."""
+        self._close()
+        deadline: Deadline | None = None
+        while (result := self._child.result(_PACE)) is None:
+            if self._recorded and deadline is None:
+                deadline = Deadline(self._grace)
+            if deadline is not None and deadline.passed:
+                self._child.stop(self._recorded[0])
+                return self._child.wait()
+        return result
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = False
+            os.close(self.descriptor)
+
+    def __enter__(self) -> Self:
+        try:
+            self._child.__enter__()
+        finally:
+            os.close(self._reader)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+        self._child.__exit__(kind, error, trace)
+
 
 _EXPLAINED: Final = (
     "back",
@@ -115,8 +195,12 @@ def _format(_ctx: click.Context, _param: click.Parameter, text: str | None) -> F
     show_default=True,
     help="The strategy of the members that other clients run in this group. ZooKeeper does not show it.",
 )
-@seconds_option(
-    "--grace", default=5.0, help="After a signal: the time until COMMAND gets SIGTERM, and then until SIGKILL."
+@click.option(
+    "--grace",
+    type=Duration(),
+    default="5s",
+    show_default=True,
+    help="After a signal: the time until COMMAND gets SIGTERM, and then until SIGKILL.",
 )
 @click.pass_context
 def consume(

@@ -13,10 +13,10 @@ from ..shared.command_classes import Group
         "list": f"{__package__}.list:list_groups",
         "describe": f"{__package__}.describe:describe",
         "explain": f"{__package__}.explain:explain",
-        "create": f"{__package__}.create:create",
-        "delete": f"{__package__}.delete:delete",
-        "copy": f"{__package__}.copy:copy",
-        "prune": f"{__package__}.prune:prune",
+        "create": f"{__package__}.change:create",
+        "delete": f"{__package__}.change:delete",
+        "copy": f"{__package__}.change:copy",
+        "prune": f"{__package__}.change:prune",
     },
 )
 def groups() -> None:

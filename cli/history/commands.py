@@ -5,11 +5,7 @@ from __future__ import annotations
 import click
 
 from ..shared.command_classes import Group
-from .check import check
-from .groups import groups
-from .members import members
-from .offsets import offsets
-from .owners import owners
+from .events import check, groups, members, offsets, owners
 
 
 @click.group(cls=Group)

@@ -10,9 +10,9 @@ from ..shared.command_classes import Group
 @click.group(
     cls=Group,
     lazy={
-        "list": f"{__package__}.list:list_members",
-        "show": f"{__package__}.show:show",
-        "evict": f"{__package__}.evict:evict",
+        "list": f"{__package__}.registrations:list_members",
+        "show": f"{__package__}.registrations:show",
+        "evict": f"{__package__}.registrations:evict",
     },
 )
 def members() -> None:

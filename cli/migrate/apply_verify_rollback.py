@@ -5,39 +5,93 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from zkgroups.core.migration.obstacles import NEXT_STEPS, ObstacleKind
 from zkgroups.core.migration.plan_rows import Match, Outcome
+from zkgroups.core.times import utc
+from zkgroups.core.znodes.own_nodes import GroupRoute, Mark
 
+from ..offsets.marked_groups import marks_of
 from ..shared.arguments import execute_option
 from ..shared.command_classes import Command
-from ..shared.connect import refuse_read_only
+from ..shared.connect import connected, refuse_read_only
+from ..shared.engine_options import spark_options, writing_options
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
-from ..shared.output import Output
-from ..shared.spark_options import spark_options, writing_options
-from .both_sides import (
+from ..shared.output import Column, Output, Row, Table
+from .options import (
+    EngineOptions,
+    PlanUri,
     broker_options,
     check_brokers,
+    engine_option,
+    has_few_offsets,
     plan_argument,
     source_options,
+    steps_shown,
     without_zookeeper_option,
     writers_stopped_option,
 )
-from .engines import EngineOptions, engine_option, has_few_offsets, steps_shown
-from .moved_groups import show_moved_groups
-from .tables import DONE, MATCHES, STATES, counts_text, done_row, plain
+from .tables import DONE, MATCHES, RESET_ADVICE, STATES, counts_text, done_row, plain, plan_size, reset_advice
 
 if TYPE_CHECKING:
     from zkgroups.kafka import BrokerOptions
-    from zkgroups.migration.engines.engine import Engine, OnProgress
     from zkgroups.migration.steps import ExecutionResult
+    from zkgroups.migration.tasks import Engine, OnProgress
     from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
+
+
+# `zkgroups migrate status` without a plan: the groups that were moved to the brokers, or are being moved.
+
+
+_MOVED: Final = Table(
+    "groups",
+    key="group",
+    columns=(
+        Column("GROUP", "group"),
+        Column("TARGET", "target"),
+        Column("STATE", "state", styles={"kafka": "green", "moved": "green", "unreadable": "red"}),
+        Column("BY-PLAN", "plan"),
+        Column("SINCE", "since_ms", show=utc),
+        Column("ON-BROKERS", "holders"),
+    ),
+)
+
+
+def show_moved_groups(options: Options) -> None:
+    """Show each group with a mark or a route. For a route, also show who uses the brokers for the group."""
+    from zkgroups.zookeeper.admin.migration_marks import permit_holders
+    from zkgroups.zookeeper.ownership.routes import read_routes
+    from zkgroups.zookeeper.session.session import context_of
+
+    with connected(options) as registry:
+        context = context_of(registry)
+        routes = {group: route for group, (route, _version) in read_routes(context).items()}
+        marks = marks_of(registry, registry.groups())
+        rows = [
+            _row(group, marks.get(group), routes.get(group), permit_holders(context, group) if group in routes else [])
+            for group in sorted(marks.keys() | routes.keys())
+        ]
+    Output(options).write(_MOVED, rows)
+    if not rows:
+        say(options, "No group was moved.")
+
+
+def _row(group: str, mark: object, route: object, holders: list[str]) -> Row:
+    known = next((each for each in (route, mark) if each is not None), None)
+    readable = known if isinstance(known, GroupRoute | Mark) else None
+    return {
+        "group": group,
+        "target": mark.target if isinstance(mark, Mark) else None,
+        "state": "unreadable" if readable is None else str(readable.state),
+        "plan": None if readable is None else readable.plan,
+        "since_ms": None if readable is None else readable.since_ms,
+        "holders": holders,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +172,11 @@ def apply(options: Options, /, destination: str, writers_stopped: bool, execute:
 def apply_plan(migration: MigrationSession, *, execute: bool, writers_stopped: bool) -> None:
     """Apply the plan, show the result for each group, and exit with the matching code."""
     from zkgroups.migration.steps import apply
+    from zkgroups.migration.summaries import first_row, groups, plan_totals
+
+    rule = first_row(migration.engine, migration.engine.folder(migration.destination)).rule
+    found = groups(migration.engine, migration.destination)
+    say(migration.options, plan_size(found))
 
     with migration.progress() as on_progress:
         run = apply(
@@ -129,6 +188,7 @@ def apply_plan(migration: MigrationSession, *, execute: bool, writers_stopped: b
             writers_stopped=writers_stopped,
             on_progress=on_progress,
         )
+    say(migration.options, reset_advice(plan_totals(found), rule))
     _show_results(migration, run)
 
 
@@ -164,7 +224,10 @@ def _summary(run: ExecutionResult) -> str:
 def verify(options: Options, /, destination: str, **given: Any) -> None:
     """Read both sides again, and show every offset that differs from the plan.
 
-    If any differs, the exit code is 10. It is 4 if the only difference is that blocked groups were not moved.
+    If any differs, the exit code is 10. It is 4 if the only difference is that blocked groups were not moved. "no
+    offset" is a partition for which the plan writes no offset, and the brokers have none. It does not change the exit
+    code: new consumers start there by their auto.offset.reset.
+
     DUAL-COMMIT names the side from which a consumer with dual.commit.enabled would continue. Offsets can be equal while
     legacy members still work: `migrate status` shows which groups are closed to them.
 
@@ -179,10 +242,12 @@ def verify(options: Options, /, destination: str, **given: Any) -> None:
 
         with migration.progress() as on_progress:
             run = verify(migration.engine, destination, migration.brokers, migration.zookeeper, on_progress=on_progress)
-        different = set(run.counts) - {Match.EQUAL}
-        found = differing(migration.engine, destination, run.report) if different else ()
+        different = set(run.counts) - {Match.EQUAL, Match.NO_OFFSET}
+        found = differing(migration.engine, destination, run.report) if set(run.counts) - {Match.EQUAL} else ()
         Output(options).write(MATCHES, map(plain, found))
     say(options, _summary(run))
+    if Match.NO_OFFSET in run.counts:
+        say(options, f"No offset: the plan writes none. {RESET_ADVICE}")
     if Match.BLOCKED in different:
         say(options, f"Blocked groups were not moved. Reasons: zkgroups migrate show {destination}")
     if different:
@@ -237,6 +302,9 @@ def rollback(
         refuse_read_only(options)
     with migration_session(options, destination, given, what_for="migrate rollback") as migration:
         from zkgroups.migration.steps import rollback
+        from zkgroups.migration.summaries import groups
+
+        say(options, plan_size(groups(migration.engine, destination)))
 
         with migration.progress() as on_progress:
             run = rollback(
@@ -263,7 +331,7 @@ def rollback(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="[PLAN]", type=FolderUri(), required=False)
+@click.argument("destination", metavar="[PLAN]", type=PlanUri(), required=False)
 @without_zookeeper_option
 @engine_option
 @spark_options
@@ -273,8 +341,8 @@ def status(options: Options, /, destination: str | None, **given: Any) -> None:
 
     To finish a group that is partly done, run `migrate apply` or `migrate rollback` again.
 
-    Without PLAN, show the groups that `migrate switch` has moved to the brokers or is moving, and who uses the brokers
-    for them: consumers and gateways.
+    Without PLAN, show all groups that a plan or `migrate switch` has moved to the brokers, or is moving. For those of
+    `switch`, also show who uses the brokers for them: consumers and gateways.
 
     \b
     Example:

@@ -6,12 +6,9 @@ import click
 
 from ..shared.command_classes import Group
 from .apply_verify_rollback import apply, rollback, status, verify
-from .export import export
 from .follow import follow
-from .group import group
-from .plan import plan, show
-from .switch import switch
-from .unmark import unmark
+from .group import group, switch, unmark
+from .plan import export, plan, show
 
 
 @click.group(cls=Group)
@@ -20,12 +17,12 @@ def migrate() -> None:
 
     A plan is a folder with a decision and a reason for each offset. No command writes offsets without --execute.
     `apply` writes only groups that have not changed since the plan: no registered instance, no member on the brokers,
-    no new commit. Every step can be repeated after a crash. Needs a Kafka client and Arrow: pip install
-    'zkgroups[migrate]'. For large plans also install 'zkgroups[spark]': see --engine.
+    no new commit. Every step can be repeated after a crash. Needs a Kafka client and Arrow; from the
+    checkout: pip install '.[migrate]'. For large plans also install '.[spark]': see --engine.
 
     \b
     Example:
-      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan --groups 'bill.*'
       zkgroups migrate show /data/plan
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate apply /data/plan --execute
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate verify /data/plan

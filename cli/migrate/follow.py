@@ -10,24 +10,19 @@ import click
 
 from zkgroups.core.layouts.layout import Layout
 from zkgroups.core.layouts.legacy import LEGACY
-from zkgroups.core.migration.offset_decision import OutOfRange, Rule
 from zkgroups.core.times import utc
 
 from ..shared.arguments import execute_option
-from ..shared.brokers import brokers
 from ..shared.command_classes import Command
-from ..shared.connect import connected, refuse_read_only
-from ..shared.durations import seconds_option
+from ..shared.connect import brokers, connected, refuse_read_only
+from ..shared.engine_options import spark_options
 from ..shared.exit_codes import ExitCode
-from ..shared.messages import say
+from ..shared.messages import say, status_line
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
-from ..shared.progress import status_line
+from ..shared.parameter_types import Duration
 from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
-from ..shared.spark_options import spark_options
-from .both_sides import plan_argument, writers_stopped_option
-from .engines import engine_option, stored_plan
-from .options import out_of_range_option
+from .options import engine_option, plan_argument, policy_options, rule_of, stored_plan, writers_stopped_option
 from .tables import plain
 
 if TYPE_CHECKING:
@@ -49,9 +44,11 @@ _FOLLOWED: Final = Table(
 
 @click.command(cls=Command)
 @plan_argument
-@out_of_range_option
+@policy_options(of_plan=True)
 @click.option("--to-zookeeper", is_flag=True, help="Follow in the other direction: from the brokers to ZooKeeper.")
-@seconds_option("--every", default=1.0, help="Time between two passes over all offsets.")
+@click.option(
+    "--every", type=Duration(), default="1s", show_default=True, help="Time between two passes over all offsets."
+)
 @writers_stopped_option
 @execute_option
 @engine_option
@@ -61,7 +58,6 @@ def follow(
     options: Options,
     /,
     destination: str,
-    on_out_of_range: str,
     to_zookeeper: bool,
     writers_stopped: bool,
     every: float,
@@ -94,9 +90,10 @@ def follow(
     """
     if execute:
         refuse_read_only(options)
+    chosen = {name: given.pop(name) for name in ("on_out_of_range", "on_unreadable")}
     rows = _read(options, destination, given)
     from zkgroups.core.migration.follow_rules import FollowState
-    from zkgroups.migration.following.follow import follow
+    from zkgroups.migration.follow import follow
 
     with (
         connected(options, writes=execute, layout=_layout(rows)) as registry,
@@ -111,7 +108,7 @@ def follow(
             execute=execute,
             to_zookeeper=to_zookeeper,
             writers_stopped=writers_stopped,
-            rule=Rule(OutOfRange(on_out_of_range)),
+            rule=rule_of(chosen, planned=rows[0].rule),
             every=every,
             on_progress=_PassPrinter(options, line, execute=execute),
             stop=SignalEvent(recorded),
@@ -133,7 +130,7 @@ def _read(options: Options, destination: str, given: dict[str, Any]) -> Sequence
 
 
 def _layout(rows: Sequence[PlanRow]) -> Layout:
-    from zkgroups.core.layouts.parse_layout import parse_layout
+    from zkgroups.core.layouts.template import parse_layout
 
     return parse_layout(rows[0].layout) if rows else LEGACY
 

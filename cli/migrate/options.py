@@ -1,53 +1,249 @@
-"""The options of a plan: which offsets to write, and the new names of groups."""
+"""The options of the migrate commands, and connecting to both sides before Spark is started."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from zkgroups.core.migration.offset_decision import OutOfRange, Rule
-from zkgroups.core.migration.target_names import Renaming
-from zkgroups.core.znodes.names import check_group
+from zkgroups.core.migration.offset_decision import Policy, Renaming, Rule
+from zkgroups.core.znodes.topic_partition import check_group
+from zkgroups.exceptions import ZkgroupsException
 
-from ..shared.durations import duration_option
+from ..shared.connect import for_workers, missing_brokers
+from ..shared.engine_options import EngineOptions as CommonEngineOptions
+from ..shared.engine_options import arrow_installed, spark_installed
+from ..shared.engine_options import engine_option as engine_option_of
+from ..shared.input_files import FolderUri
+from ..shared.messages import ShowText, is_hidden, progress
+from ..shared.options import Options
+from ..shared.parameter_types import Duration
+
+if TYPE_CHECKING:
+    from zkgroups.kafka import BrokerOptions
+    from zkgroups.migration.tasks import Engine
+    from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
+
+
+# Options shared by the migrate commands, and connecting to both sides before Spark is started.
+
+
+class PlanUri(FolderUri):
+    """The folder of a plan. It has a slash, which no name of a group has: the two cannot be confused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert as for any folder, and refuse what may be a group."""
+        found = super().convert(value, param, ctx)
+        if "/" not in found and found not in (".", ".."):
+            self.fail(f"{found!r} may be the name of a group: for a folder, write ./{found}", param, ctx)
+        return found
+
+
+plan_argument = click.argument("destination", metavar="PLAN", type=PlanUri())
+"""Passes the folder of a plan as `destination`."""
+
+without_zookeeper_option = click.option(
+    "--without-zookeeper",
+    is_flag=True,
+    help="Skip all ZooKeeper checks, and do not lock targets against other plans. Use only after ZooKeeper has been "
+    "shut down.",
+)
+"""Passes `without_zookeeper`, for plans made from a snapshot."""
+
+
+writers_stopped_option = click.option(
+    "--writers-stopped",
+    is_flag=True,
+    help="For a plan with another --layout: declare that nothing writes these offsets in ZooKeeper any more. zkgroups "
+    "cannot see it.",
+)
+"""Passes `writers_stopped`."""
+
+
+def broker_options(options: Options, *, what_for: str, other: str | None = None) -> BrokerOptions:
+    """Return options that can be sent to Spark workers."""
+    if options.bootstrap_server is None:
+        raise missing_brokers(what_for, other=other)
+    from zkgroups.kafka import BrokerOptions
+    from zkgroups.kafka.wire.codec import check_installed
+
+    check_installed()
+    file = None if options.command_config is None else str(options.command_config.absolute())
+    return BrokerOptions(options.bootstrap_server, file, options.timeout)
+
+
+def source_options(options: Options, **chosen: Any) -> ZooKeeperSource:
+    """Return options that can be sent to Spark workers."""
+    from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
+
+    return ZooKeeperSource(**for_workers(options), **chosen)
+
+
+def check_brokers(brokers: BrokerOptions) -> None:
+    """Connect once, so that errors are reported before Spark starts."""
+    with brokers.connect() as connected:
+        connected.cluster_id()
+
+
+def check_zookeeper(zookeeper: ZooKeeperSource) -> list[str]:
+    """Connect once, and return the selected groups."""
+    with zookeeper.connect() as registry:
+        registry.require_root(zookeeper.layout)
+        return zookeeper.selected_groups(registry)
+
+
+# `--engine`: move groups in this process, or with Spark.
+
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+LOCAL_GROUPS: Final = 4_000
+LOCAL_OFFSETS: Final = 200_000
+"""Up to this size, `auto` does not start Spark. Starting Spark and its workers takes as much processor time as this
+process needs to apply 300,000 to 400,000 offsets, but Spark uses several cores for that."""
 
-out_of_range_option = click.option(
-    "--on-out-of-range",
-    type=click.Choice([each.value for each in OutOfRange]),
-    default=OutOfRange.REFUSE.value,
-    show_default=True,
-    help="How to treat an offset outside the log.",
-)
-"""Passes `on_out_of_range`."""
+_STEPS: Final = 2
+"""The calls of `on_progress` of each step."""
+
+
+def engine_option(command: Decorated) -> Decorated:
+    """`--engine`, as `engine`: see `EngineOptions`."""
+    return engine_option_of(
+        "Where to do the work. local is this process, which starts faster. auto chooses Spark for a large plan, "
+        "a folder on another file system, and with --master or --conf. -v says which and why.",
+    )(command)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions(CommonEngineOptions):
+    """The engine that moves groups, and how Spark runs."""
+
+    @contextmanager
+    def open(self, options: Options, *, local: bool) -> Iterator[Engine]:
+        """Start the engine, and stop it afterwards."""
+        if local:
+            with arrow_installed("migrate"):
+                from zkgroups.migration.local_engine import LocalEngine
+                from zkgroups.rare_collections import rare_collections
+            with rare_collections():
+                yield LocalEngine()
+            return
+        with spark_installed():
+            from zkgroups.spark.migration.engine import SparkEngine
+        with self.spark.session(options) as session:
+            yield SparkEngine(session)
+
+
+def has_few_offsets(destination: str) -> bool:
+    """Return whether the plan in a folder is small."""
+    from zkgroups.migration.plan_folder import PLAN
+
+    return are_few(lambda engine: engine.count(engine.folder(destination).path(PLAN)))
+
+
+def are_few(count: Callable[[Engine], int]) -> bool:
+    """Return whether there are few offsets. Missing or damaged files count as few: reading them fails anyway."""
+    with arrow_installed("migrate"):
+        from zkgroups.migration.local_engine import LocalEngine
+    offsets = 0
+    with suppress(ZkgroupsException):
+        offsets = count(LocalEngine())
+    return offsets <= LOCAL_OFFSETS
+
+
+@contextmanager
+def stored_plan(options: Options, destination: str, given: dict[str, Any]) -> Iterator[Engine]:
+    """Start the engine for a command that only reads a plan."""
+    chosen = EngineOptions.of(given)
+    local = chosen.is_local(destination, is_small=lambda: has_few_offsets(destination))
+    with chosen.open(options, local=local) as engine:
+        yield engine
+
+
+@contextmanager
+def steps_shown(options: Options, engine: Engine, destination: str | None = None) -> Iterator[ShowText]:
+    """Show a progress bar of a step; with the speed, if it processes the plan in this folder."""
+    from zkgroups.migration.plan_folder import PLAN
+
+    offsets = None
+    if destination is not None and not is_hidden(options):
+        with suppress(ZkgroupsException):
+            offsets = engine.count(engine.folder(destination).path(PLAN))
+    with progress(options, _STEPS, engine.share_done, offsets) as on_progress:
+        yield on_progress
+
+
+# The options of a plan: which offsets to write, and the new names of groups.
+
+
+class _PolicyChoice(click.Choice[str]):
+    """Also accepts `refuse`, the word of earlier versions for `block`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert("block" if value == "refuse" else value, param, ctx)
+
+
+_DEFAULT_IS_THE_PLANS: Final = " The default is the choice of the plan."
+
+
+def policy_options(*, of_plan: bool = False) -> Callable[[Decorated], Decorated]:
+    """Add the options `on_out_of_range` and `on_unreadable`. With `of_plan`, a plan has made the choice already."""
+    options: dict[str, Any] = {"type": _PolicyChoice([each.value for each in Policy])}
+    options |= {} if of_plan else {"default": Policy.BLOCK.value, "show_default": True}
+    more = _DEFAULT_IS_THE_PLANS if of_plan else ""
+    outside = click.option(
+        "--on-out-of-range",
+        **options,
+        help="How to treat an offset outside the log, or of an earlier topic with that name: as in --on-unreadable."
+        f"{more}",
+    )
+    unreadable = click.option(
+        "--on-unreadable",
+        **options,
+        help="How to treat a node that holds no offset: block its group, write the log start (earliest) or the log end "
+        f"(latest), or skip it, and let auto.offset.reset decide.{more}",
+    )
+    return lambda command: outside(unreadable(command))
 
 
 def rule_options(command: Decorated) -> Decorated:
     """Add the options that `rule_of` reads."""
     backward = click.option("--backward", is_flag=True, help="Write offsets even if the target has a higher one.")
-    return out_of_range_option(backward(command))
+    return policy_options()(backward(command))
 
 
 def rule_is_given() -> bool:
     """Return whether any option of `rule_options` was given."""
     context = click.get_current_context()
-    sources = {context.get_parameter_source(name) for name in ("on_out_of_range", "backward")}
+    sources = {context.get_parameter_source(name) for name in ("on_out_of_range", "on_unreadable", "backward")}
     return sources != {ParameterSource.DEFAULT}
 
 
-def rule_of(given: dict[str, Any], *, skip_stale: bool = False) -> Rule:
-    """Remove the values of `rule_options` from the options of a command."""
-    return Rule(OutOfRange(given.pop("on_out_of_range")), given.pop("backward"), skip_stale)
+def rule_of(given: dict[str, Any], *, skip_stale: bool = False, planned: str | None = None) -> Rule:
+    """Remove the values of `rule_options` or `policy_options` from the options of a command.
+
+    `planned` is the rule of the plan that was followed, for choices that were not given.
+    """
+    rule = replace(Rule.parse(planned), backward=given.pop("backward", False), skip_stale=skip_stale)
+    outside, unreadable = given.pop("on_out_of_range"), given.pop("on_unreadable")
+    return replace(
+        rule,
+        on_out_of_range=rule.on_out_of_range if outside is None else Policy(outside),
+        on_unreadable=rule.on_unreadable if unreadable is None else Policy(unreadable),
+    )
 
 
 def stale_options(command: Decorated) -> Decorated:
     """Add the options `stale_after` and `skip_stale`, for offsets that were not written for long."""
-    after = duration_option("--stale-after", "stale_after", help="Offsets not written for this long are stale")
+    after = click.option(
+        "--stale-after",
+        type=Duration(needs_unit=True),
+        help="Offsets not written for this long, such as 90d, are stale.",
+    )
     skip = click.option("--skip-stale", is_flag=True, help="Skip stale offsets; needs --stale-after.")
     return after(skip(command))
 

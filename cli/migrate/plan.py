@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,22 +16,45 @@ from zkgroups.core.migration.plan_rows import MatchRow, ReportRow
 from zkgroups.exceptions import DamagedFileError
 
 from ..shared.command_classes import Command
-from ..shared.engine_options import arrow_installed
+from ..shared.engine_options import (
+    arrow_installed,
+    at_option,
+    layout_options,
+    selection_options,
+    spark_options,
+    writing_options,
+)
 from ..shared.exit_codes import ExitCode
-from ..shared.input_files import FolderUri
-from ..shared.layout_options import layout_options
+from ..shared.input_files import FilePath, FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from ..shared.spark_options import at_option, selection_options, spark_options, writing_options
-from .both_sides import broker_options, check_brokers, check_zookeeper, plan_argument, source_options
-from .engines import LOCAL_GROUPS, EngineOptions, are_few, engine_option, steps_shown, stored_plan
-from .options import check_stale, rename_options, renaming_of, rule_of, rule_options, stale_options
-from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_summary, planned_row
+from .options import (
+    LOCAL_GROUPS,
+    EngineOptions,
+    PlanUri,
+    are_few,
+    broker_options,
+    check_brokers,
+    check_stale,
+    check_zookeeper,
+    engine_option,
+    plan_argument,
+    rename_options,
+    renaming_of,
+    rule_of,
+    rule_options,
+    source_options,
+    stale_options,
+    steps_shown,
+    stored_plan,
+)
+from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_summary, planned_row, reset_advice
 
 if TYPE_CHECKING:
     from zkgroups.kafka import BrokerOptions
     from zkgroups.migration.planning import PlanSummary, Source
+
 
 _LATEST: Final = "latest"
 
@@ -55,8 +79,9 @@ _PLANS: Final = Table(
 
 
 @click.command(cls=Command)
-@click.argument("destination", metavar="DEST", type=FolderUri())
+@click.argument("destination", metavar="DEST", type=PlanUri())
 @selection_options
+@click.option("--all", "everything", is_flag=True, help="Plan all groups. Without it, --groups must choose some.")
 @click.option(
     "--from-snapshot", "snapshot", metavar="DIR", type=FolderUri(), help="Read a snapshot instead of ZooKeeper."
 )
@@ -74,6 +99,7 @@ def plan(
     options: Options,
     /,
     destination: str,
+    everything: bool,
     snapshot: str | None,
     at: str | None,
     stale_after: float | None,
@@ -84,27 +110,38 @@ def plan(
 ) -> None:
     """Decide on every offset, and store the decisions with their reasons. Nothing else is written.
 
-    DEST is a folder that has no plan yet, on this machine or any file system that Spark can write to. Each offset is
-    compared with the log and with the offset of the group on the brokers. An offset is skipped if nothing needs to be
-    moved: the topic is missing, the node does not contain a number, or the brokers have the same or a higher offset. A
-    whole group is blocked if it has active members in ZooKeeper or on the brokers, if an offset is out of range (unless
-    --on-out-of-range says how to treat it), or if two groups would get the same name. The exit code is then 4; `migrate
-    show` lists the reasons. The other groups can be moved.
+    DEST is a folder that has no plan yet, on this machine or any file system that Spark can write to. It is written
+    with a slash, like ./plan, because a name without one may be that of a group. --groups or --all chooses the groups.
+
+    Each offset is compared with the log and with the offset of the group on the brokers. An offset is skipped if
+    nothing needs to be moved: the topic was deleted, or the brokers have the same or a higher offset. A whole group is
+    blocked if it has active members in ZooKeeper or on the brokers, if an offset cannot be read or is out of range
+    (unless --on-unreadable or --on-out-of-range says how to treat it), or if two groups would get the same name. The
+    exit code is then 4; `migrate show` lists the reasons. The other groups can be moved.
+
+    Give the new consumers auto.offset.reset=earliest. A partition without an offset is read by that setting, and with
+    latest, the default, consumers skip all messages written before they start.
 
     With --layout, the plan moves offsets that another system keeps in ZooKeeper. The later steps read them from the
     same place.
 
     \b
     Example:
-      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan --all
       zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan --groups 'bill.*' --on-out-of-range earliest
-      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan --rename-regex 'old-(.*)' '\\1'
-      zkgroups -b kafka1:9092 migrate plan /data/plan --from-snapshot /data/groups
-      zkgroups -z zk1:2181 -b kafka1:9092 migrate plan /data/plan --layout storm:/kafkastorm
+      zkgroups -z zk1:2181/kafka -b kafka1:9092 migrate plan /data/plan --all --rename-regex 'old-(.*)' '\\1'
+      zkgroups -b kafka1:9092 migrate plan /data/plan --all --from-snapshot /data/groups
+      zkgroups -z zk1:2181 -b kafka1:9092 migrate plan /data/plan --all --layout storm:/kafkastorm
     """
+    if everything == (given["groups"] is not None):
+        raise click.UsageError("choose the groups: either --groups REGEX, or --all", click.get_current_context())
     check_stale(stale_after, skip_stale=skip_stale)
     rule, renaming, chosen = rule_of(given, skip_stale=skip_stale), renaming_of(given), EngineOptions.of(given)
-    brokers = None if without_brokers else broker_options(options, what_for="a plan (or --without-brokers)")
+    brokers = (
+        None
+        if without_brokers
+        else broker_options(options, what_for="a plan", other="--without-brokers to plan without them")
+    )
     source = _source(options, snapshot, at, layout, given)
     local = _is_local(source, chosen, destination)
     if not local:
@@ -124,6 +161,7 @@ def plan(
             on_progress=on_progress,
         )
     Output(options).write(_PLANS, [_plan_row(made)])
+    say(options, reset_advice(made.counts, made.rule))
     if made.blocked:
         say(options, f"Blocked groups: {made.blocked} of {made.groups}. Reasons: zkgroups migrate show {destination}")
         raise click.exceptions.Exit(ExitCode.REFUSED)
@@ -218,3 +256,57 @@ def _write_report(output: Output, rows: Iterator[ReportRow | MatchRow]) -> None:
     if first is None:
         raise DamagedFileError("the report has no rows: its files are missing or damaged")
     output.write(MATCHES if isinstance(first, MatchRow) else REPORT, map(plain, chain([first], rows)))
+
+
+# `zkgroups migrate export`: write a plan as files for kafka-consumer-groups.sh.
+
+
+_EXPORTS: Final = Table(
+    "exports",
+    key="script",
+    columns=(
+        Column("GROUPS", "groups", right=True),
+        Column("BLOCKED", "blocked", right=True),
+        Column("OFFSETS", "offsets", right=True),
+        Column("SCRIPT", "script"),
+    ),
+)
+
+
+@click.command(cls=Command)
+@plan_argument
+@click.argument("folder", metavar="DIR", type=FilePath(file_okay=False, path_type=Path))
+@engine_option
+@spark_options
+@click.pass_obj
+def export(options: Options, /, destination: str, folder: Path, **given: Any) -> None:
+    """Write a plan as files for kafka-consumer-groups.sh, to write the offsets with that tool.
+
+    DIR is a new folder on this machine. It gets a file for each group with offsets to write (lines
+    topic,partition,offset), and the script reset-offsets.sh, which calls the tool for each file. Without --execute,
+    the script only shows what it would do. The script does not check whether members are registered in ZooKeeper.
+    Blocked groups have no file; the exit code is then 4.
+
+    \b
+    Example:
+      zkgroups migrate export /data/plan files
+    """
+    with stored_plan(options, destination, given) as engine:
+        from zkgroups.migration.summaries import export, first_row, groups, plan_rows, plan_totals
+
+        head, counts = first_row(engine, engine.folder(destination)), plan_totals(groups(engine, destination))
+        written = export(plan_rows(engine, destination), folder)
+    row = {
+        "groups": written.groups,
+        "blocked": len(written.blocked),
+        "offsets": written.offsets,
+        "script": str(written.script),
+    }
+    Output(options).write(_EXPORTS, [row])
+    say(options, reset_advice(counts, head.rule))
+    if written.blocked:
+        say(
+            options,
+            f"Blocked groups without a file: {len(written.blocked)}. Reasons: zkgroups migrate show {destination}",
+        )
+        raise click.exceptions.Exit(ExitCode.REFUSED)

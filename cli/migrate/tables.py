@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from zkgroups.core.layouts.legacy import LEGACY
+from zkgroups.core.migration.follow_rules import some
 from zkgroups.core.migration.obstacles import NEXT_STEPS, Obstacle
-from zkgroups.core.migration.offset_decision import Action, Reason
+from zkgroups.core.migration.offset_decision import NOT_WRITTEN, Action, Policy, Reason, Rule
 from zkgroups.core.migration.plan_rows import GroupPlan, GroupResult, Match, Outcome, PlanRow
 from zkgroups.core.times import utc
 
@@ -102,22 +103,30 @@ def planned_row(group: GroupPlan, retention_seconds: float | None) -> Row:
     }
 
 
+def _decisions(counts: Mapping[str, int]) -> str:
+    """Format the numbers of commits and of other actions, each with their reasons. A single reason has no number."""
+    committed = {Reason.UNCHANGED, Reason.CLAMPED, Reason.CLAMPED_ANEW, Reason.BACKWARD, Reason.LOG_NOT_CHECKED}
+    texts = []
+    for is_commit in (True, False):
+        actions = {str(each): counts[each] for each in Action if (each is Action.COMMIT) is is_commit and counts[each]}
+        reasons = {str(each): counts[each] for each in Reason if (each in committed) is is_commit and counts[each]}
+        if actions:
+            reason = counts_text(reasons) if len(reasons) > 1 else "".join(reasons)
+            texts.append(f"{counts_text(actions)} ({reason})")
+    return ", ".join(texts) or "none"
+
+
 def plan_summary(head: PlanRow, groups: Sequence[GroupPlan]) -> str:
     """Return the lines below a plan: its origin, its options, and its numbers of groups and offsets."""
     states = Counter(_state(group) for group in groups)
     counts = sum((Counter(group.counts) for group in groups), Counter[str]())
-    actions, reasons = (counts_text({name: counts[name] for name in names}) for names in (Action, Reason))
     brokers = f"for {head.brokers}" if head.brokers else "without brokers: it can only be shown and exported"
     lines = [
         f"Plan {head.plan}, made at {utc(head.planned_ms)} from {head.source} {brokers}.",
         *([f"Layout: {head.layout}."] if head.layout != LEGACY.text else []),
         *([f"Options: {head.rule}."] if head.rule else []),
-        f"Groups: {counts_text({name: states[name] for name in _PLANNED_STATES})}. Offsets: {actions} ({reasons}).",
+        f"Groups: {counts_text({name: states[name] for name in _PLANNED_STATES})}. Offsets: {_decisions(counts)}.",
     ]
-    if counts[Action.REFUSE] and any(counts[reason] for reason in (Reason.BEFORE_START, Reason.PAST_END)):
-        lines.append(
-            "Some offsets are outside their logs (see --offsets). Make a new plan with --on-out-of-range to move them."
-        )
     if states["blocked"]:
         kinds = dict.fromkeys(found.kind for group in groups for found in group.obstacles)
         lines.append("What to do about the obstacles:")
@@ -125,7 +134,44 @@ def plan_summary(head: PlanRow, groups: Sequence[GroupPlan]) -> str:
         lines.append("Blocked groups stay blocked in this plan. To check again, make a new plan in another folder.")
     if head.retention_seconds is not None:
         lines.append(f"The brokers keep the offsets of an unused group for {days(head.retention_seconds)}.")
+    return "\n".join([*lines, reset_advice(counts, head.rule)])
+
+
+RESET_ADVICE: Final = (
+    "Give the new consumers auto.offset.reset=earliest: in a partition without an offset, latest (the default) skips "
+    "all messages written before they start."
+)
+
+
+def reset_advice(counts: Mapping[str, int], rule: str | None) -> str:
+    """Return where the new consumers of a plan start without a planned offset, and how to configure them.
+
+    >>> reset_advice({"never committed": 2, "no offset": 1}, "on-unreadable=block").partition(". ")[0]
+    'Partitions without an offset on the brokers: 2 never committed'
+    """
+    chosen = Rule.parse(rule)
+    policies = {
+        **dict.fromkeys((Reason.NO_OFFSET, Reason.NEGATIVE), chosen.on_unreadable),
+        **dict.fromkeys((Reason.OLDER, Reason.BEFORE_START, Reason.PAST_END), chosen.on_out_of_range),
+    }
+    skipped = [each for each in NOT_WRITTEN if policies.get(each, Policy.SKIP) is Policy.SKIP]
+    text = counts_text({reason: counts.get(reason, 0) for reason in skipped})
+    lines = (
+        [RESET_ADVICE] if text == "none" else [f"Partitions without an offset on the brokers: {text}. {RESET_ADVICE}"]
+    )
+    if ahead := counts.get(Reason.TARGET_AHEAD):
+        lines.append(
+            f"Offsets that are higher on the brokers than in ZooKeeper, and stay: {ahead}. New consumers do not read "
+            "the messages between. To write the lower offsets, make a new plan with --backward."
+        )
     return "\n".join(lines)
+
+
+def plan_size(groups: Sequence[GroupPlan]) -> str:
+    """Return how many groups a plan has, and the first of them, before anything is written."""
+    blocked = sum(bool(each.obstacles) for each in groups)
+    text = f"Groups in the plan: {len(groups)} ({some([each.group for each in groups])})"
+    return f"{text}; blocked: {blocked}." if blocked else f"{text}."
 
 
 OFFSETS: Final = Table(

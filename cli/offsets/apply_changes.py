@@ -6,29 +6,156 @@ only if the node is still as it was when the plan was made. An obstacle in one g
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 
-from zkgroups import Registry, TopicPartition, UnreadableNode
+from zkgroups import CommittedOffset, Registry, TopicPartition
+from zkgroups.core.offsets.files import FileFormat, OffsetRecord, format_offsets
 from zkgroups.core.offsets.reset import Adjustment, OffsetChange, Refusal
-from zkgroups.exceptions import GroupInUseError, OffsetConflictError, RefusedError, UnavailableError, ZkgroupsException
+from zkgroups.core.znodes.values import UnreadableNode
+from zkgroups.exceptions import (
+    GroupInUseError,
+    InterruptedDeleteError,
+    OffsetConflictError,
+    RefusedError,
+    UnavailableError,
+    ZkgroupsException,
+)
 
 from ..shared.arguments import execute_option
-from ..shared.errors_to_exit_codes import Tally, sentence
+from ..shared.errors import Tally, sentence
+from ..shared.global_options import as_typed
+from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
+from ..shared.private_files import file_exists, replace_file, write_new_file
 from ..shared.signals import Terminated
 from .marked_groups import Marks, marks_of, refuse_marked
-from .undo_file import save_undo_file, shorten_undo_file, undo_file_option
 
+# Files with the offsets as they were before a command changed or deleted them, for `zkgroups offsets import`.
+#
+# The file is on the disk before the first offset is changed, and an existing file is never overwritten. Afterwards it
+# loses the offsets that were not changed: restoring them later would undo commits of consumers.
+
+
+Changes: TypeAlias = Iterable[tuple[str, Sequence[OffsetChange]]]
+"""The changes of each group."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def undo_file_option(command: Decorated) -> Decorated:
+    """Add `--undo-file` to a command, as `undo_file`."""
+    return click.option(
+        "--undo-file",
+        metavar="FILE",
+        type=FilePath(path_type=Path),
+        callback=_check_new,
+        help="Save the old offsets to this new file first. `zkgroups offsets import` restores them.",
+    )(command)
+
+
+def _check_new(_ctx: click.Context, _param: click.Parameter, file: Path | None) -> Path | None:
+    if file is not None and os.path.lexists(file):
+        raise file_exists(file)
+    return file
+
+
+@contextmanager
+def saved_offsets_file(
+    options: Options, plans: Changes, file: Path | None, form: FileFormat = FileFormat.JSON, *, backward: bool = True
+) -> Iterator[dict[str, Sequence[OffsetChange]]]:
+    """Save the current offsets of all changes before the block, and leave only those that it made afterwards.
+
+    The block puts the changes that were made, or may have been made, into the yielded dictionary, group by group.
+    """
+    made: dict[str, Sequence[OffsetChange]] = {}
+    plans = list(plans)
+    if file is not None:
+        _save(options, plans, file, form, backward=backward)
+    try:
+        yield made
+    finally:
+        if file is not None:
+            _shorten(options, len(_records(plans)), _records(made.items()), file, form)
+
+
+def _save(options: Options, plans: Changes, file: Path, form: FileFormat, *, backward: bool) -> None:
+    """Save the current offsets, and return only when the file is on the disk."""
+    if not (records := _records(plans)):
+        return
+    write_new_file(file, format_offsets(records, form))
+    more = ["--backward"] if backward else []
+    say(options, f"Saved the old offsets to {file}. To restore them: {_import_command(options, file, *more)}")
+    if missing := sum(record.offset is None for record in records):
+        say(
+            options,
+            f"Partitions among them that had no valid offset: {missing}. The import leaves these unchanged; "
+            "`zkgroups offsets delete` deletes their new offsets.",
+        )
+
+
+def _shorten(options: Options, saved: int, made: Sequence[OffsetRecord], file: Path, form: FileFormat) -> None:
+    """Leave only these records in a file that was saved before."""
+    if len(made) == saved:
+        return
+    if not made:
+        file.unlink(missing_ok=True)
+        say(options, f"No offset was changed, so {file} was deleted.")
+        return
+    try:
+        replace_file(file, "".join(f"{line}\n" for line in format_offsets(made, form)), or_shorten=True)
+    except OSError as error:
+        unchanged = f"It also has {saved - len(made)} offsets that were not changed: do not restore those"
+        complain(f"{file} could not be shortened: {error.strerror}. {unchanged}")
+        return
+    say(options, f"Offsets that were not changed are no longer in {file}: {saved - len(made)}.")
+
+
+@contextmanager
+def recorded_deletion(
+    registry: Registry, group: str, changes: Sequence[OffsetChange], made: dict[str, Sequence[OffsetChange]]
+) -> Iterator[None]:
+    """Put the changes into `made` that the block makes, which deletes a group, or those that it may have made."""
+    made[group] = changes  # at once, because an interruption may come at any moment
+    try:
+        yield
+    except UnavailableError:
+        raise
+    except InterruptedDeleteError:
+        with suppress(ZkgroupsException):
+            registry.sync()
+            left = {each.at for each in registry.group(group).offsets if isinstance(each, CommittedOffset)}
+            made[group] = [change for change in changes if change.at not in left]
+        raise
+    except ZkgroupsException:
+        del made[group]
+        raise
+
+
+def _records(plans: Changes) -> list[OffsetRecord]:
+    return [_record(group, change) for group, changes in plans for change in changes if change.changes]
+
+
+def _import_command(options: Options, file: Path, *more: str) -> str:
+    """Return the command line that imports the file, with the connection options of this one."""
+    name = f"./{file}" if str(file).startswith("-") else str(file)
+    return shlex.join(["zkgroups", *as_typed(options), "offsets", "import", name, *more, "--execute"])
+
+
+def _record(group: str, change: OffsetChange) -> OffsetRecord:
+    if isinstance(change.found, UnreadableNode):
+        return OffsetRecord(group, change.at, None, f"invalid offset: {change.found.shown}")
+    return OffsetRecord(group, change.at, change.old, "nothing was committed" if change.found is None else None)
+
 
 CHANGES: Final = Table(
     "changes",
@@ -54,18 +181,6 @@ class GroupChanges:
     changes: Sequence[OffsetChange]
 
 
-@dataclass(slots=True)
-class _Outcome:
-    """What became of the plans.
-
-    - `left`: the partitions that were left unchanged, for each group in which something was or may have been changed.
-    - `interruption`: why later groups were not begun.
-    """
-
-    left: dict[str, Collection[TopicPartition]] = field(default_factory=dict)
-    interruption: BaseException | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
     """The options `--execute`, `--force` and `--undo-file`."""
@@ -89,31 +204,19 @@ def apply_changes(
     """With `--execute`, apply the plans and show the result; otherwise show the plans. Report every obstacle."""
     marks = marks_of(registry, [plan.group for plan in plans])
     allowed = [plan for plan in plans if _may_apply(options, registry, plan, marks, apply, tally)]
-    outcome = _Outcome()
+    interruption: list[BaseException] = []
     if apply.execute:
-        with _undo_file(options, allowed, apply.undo_file, outcome):
-            rows = list(_applied(registry, allowed, apply, tally, outcome))
+        saved = {} if apply.undo_file is None else {plan.group: plan.changes for plan in allowed}
+        with saved_offsets_file(options, saved.items(), apply.undo_file) as made:
+            rows = list(_applied(registry, allowed, apply, tally, saved, made, interruption))
+            Output(options).write_done(CHANGES, rows)  # the file is shortened afterwards, which may fail
     else:
         rows = list(_shown(plans, {plan.group for plan in allowed}, tally))
-    Output(options).write_done(CHANGES, rows)
-    if outcome.interruption is not None:
-        raise outcome.interruption
+        Output(options).write_done(CHANGES, rows)
+    if interruption:
+        raise interruption[0]
     _say_summary(options, plans, allowed, rows, apply)
     tally.finish()
-
-
-@contextmanager
-def _undo_file(options: Options, plans: Sequence[GroupChanges], file: Path | None, outcome: _Outcome) -> Iterator[None]:
-    """Save the old offsets before the changes. Afterwards leave only those that were or may have been changed."""
-    if file is None:
-        yield
-        return
-    saved = [(plan.group, plan.changes) for plan in plans]
-    save_undo_file(options, saved, file)
-    yield
-    left = outcome.left
-    made = [(group, [each for each in some if each.at not in left[group]]) for group, some in saved if group in left]
-    shorten_undo_file(options, saved, made, file)
 
 
 def _say_summary(
@@ -148,7 +251,7 @@ def _may_apply(
     except UnavailableError:
         raise
     except ZkgroupsException as error:
-        tally.failed(error)
+        tally.failed(error, plan.group)
         return False
     if living and any(change.changes for change in plan.changes):
         say(
@@ -174,27 +277,30 @@ def _applied(
     plans: Iterable[GroupChanges],
     apply: ApplyOptions,
     tally: Tally,
-    outcome: _Outcome,
+    saved: Mapping[str, Sequence[OffsetChange]],
+    made: dict[str, Sequence[OffsetChange]],
+    interruption: list[BaseException],
 ) -> Iterator[Row]:
-    """Apply one plan after the other and yield its rows.
+    """Apply one plan after the other and yield its rows. Put changes that were or may have been made into `made`.
 
-    An interruption ends the iteration. It is noted in the outcome and not raised, so that the caller can show the rows
-    of the plans that were applied before it.
+    An interruption ends the iteration. It is added to `interruption` and not raised, so that the caller can show the
+    rows of the plans that were applied before it.
     """
     for plan in plans:
+        made[plan.group] = saved.get(plan.group, ())  # at once, because an interruption may come at any moment
         try:
             conflicts = _replace(registry, plan, apply)
         except (UnavailableError, KeyboardInterrupt, Terminated) as error:
             complain(
                 f"interrupted in group {plan.group!r}: some of its offsets may be written; later groups are unchanged"
             )
-            outcome.interruption = error
-            outcome.left[plan.group] = ()
+            interruption.append(error)
             return
         except ZkgroupsException as error:
-            tally.failed(error)
+            del made[plan.group]
+            tally.failed(error, plan.group)
             continue
-        outcome.left[plan.group] = conflicts
+        made[plan.group] = [change for change in made[plan.group] if change.at not in conflicts]
         reported: list[ZkgroupsException] = []
         for change in plan.changes:
             conflict = conflicts.get(change.at)
@@ -205,7 +311,7 @@ def _applied(
                         pass
                 else:
                     reported.append(conflict)
-                    tally.failed(conflict)
+                    tally.failed(conflict, plan.group)
         _count_refused(plan, tally)
 
 

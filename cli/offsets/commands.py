@@ -20,26 +20,23 @@ from zkgroups.exceptions import (
 from ..shared.arguments import (
     ChosenPartitions,
     chosen_groups,
+    groups_then_topic_argument,
     matching_option,
-    maybe_groups_argument,
     topics_option,
 )
 from ..shared.command_classes import Group
 from ..shared.connect import connected
-from ..shared.errors_to_exit_codes import Tally
+from ..shared.engine_options import layout_options
+from ..shared.errors import Tally
 from ..shared.exit_codes import ExitCode
-from ..shared.layout_options import layout_options
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
-from .adopt import adopt
 from .committed_offsets import group_exists, place_of, read_offsets
-from .delete import delete
-from .diff import diff
-from .export import export
+from .export import diff, export
 from .import_offsets import import_offsets
 from .reset import reset
-from .set_offset import set_offset
+from .set_offset import adopt, delete, set_offset
 
 _OFFSETS: Final = Table(
     "offsets",
@@ -78,7 +75,7 @@ for command in (set_offset, reset, delete, export, import_offsets, diff, adopt):
 
 
 @offsets.command()
-@maybe_groups_argument
+@groups_then_topic_argument
 @matching_option
 @topics_option
 @layout_options
@@ -101,7 +98,7 @@ def get(
     \b
     Example:
       zkgroups -z zk1:2181/kafka offsets get
-      zkgroups -z zk1:2181/kafka offsets get billing --topic orders:0,1 -o wide
+      zkgroups -z zk1:2181/kafka offsets get billing orders 0-3 -o wide
       zkgroups -z zk1:2181/kafka offsets get --groups 'bill.*' -o jsonl
       zkgroups -z zk1:2181 offsets get --layout storm:/kafkastorm
     """

@@ -12,9 +12,9 @@ from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
 
 from ..shared.arguments import ChosenPartitions, is_chosen
-from ..shared.errors_to_exit_codes import Tally
+from ..shared.errors import Tally
+from ..shared.messages import counted
 from ..shared.options import Options
-from ..shared.progress import counted
 
 
 def place_of(node: UnreadableNode, layout: Layout = LEGACY) -> OffsetPlace:

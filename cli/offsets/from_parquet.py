@@ -17,22 +17,30 @@ import click
 
 from zkgroups import ForbiddenNode, UnreadableNode
 from zkgroups.core.layouts.legacy import LEGACY
-from zkgroups.core.offsets.file_formats import OffsetRecord
+from zkgroups.core.offsets.files import OffsetRecord
 from zkgroups.core.times import utc
 from zkgroups.exceptions import MalformedNodeError, NoPermissionError, NotFoundError, RefusedError
-from zkgroups.zookeeper.reading.ensemble_position import ensemble_position
+from zkgroups.zookeeper.zookeeper_source import ensemble_position
 
 from ..shared.arguments import ChosenPartitions
 from ..shared.connect import connected
-from ..shared.errors_to_exit_codes import Tally
+from ..shared.engine_options import (
+    EngineOptions,
+    arrow_installed,
+    at_option,
+    cluster_option,
+    spark_installed,
+    spark_options,
+)
+from ..shared.errors import Tally
 from ..shared.input_files import FolderUri
 from ..shared.messages import complain, say
 from ..shared.options import Options
-from ..shared.spark_options import SparkOptions, at_option, cluster_option, spark_installed, spark_options
 
 if TYPE_CHECKING:
-    from zkgroups.snapshots.clusters import ChosenSnapshot
-    from zkgroups.spark.snapshots.restore import RestorableTopic
+    from zkgroups.audit.journal import Journal
+    from zkgroups.snapshots.layout import ChosenSnapshot, SnapshotReader
+    from zkgroups.snapshots.restore import RestorableTopic
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -63,18 +71,34 @@ class OffsetSelection:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotChoice:
-    """The options that choose one snapshot of a destination, and configure the Spark session to read it."""
+    """The options that choose one snapshot of a destination, and how to read it."""
 
     at: str | None
     cluster: str | None
-    spark: SparkOptions
+    engine: EngineOptions
 
     def check_unused(self, needed: str, *, only_at: bool = False) -> None:
         """Raise a usage error if one of these options was given, because the option that it needs was not."""
-        others = {"--cluster": self.cluster, "--master": self.spark.master, "--conf": self.spark.settings}
+        spark = self.engine.spark
+        others = {"--cluster": self.cluster, "--master": spark.master, "--conf": spark.settings}
         for option, value in {"--at": self.at, **({} if only_at else others)}.items():
             if value:
                 raise click.UsageError(f"{option} needs {needed}", click.get_current_context())
+
+
+@contextmanager
+def opened_snapshots(options: Options, engine: EngineOptions, destination: str) -> Iterator[SnapshotReader]:
+    """Start the engine, and yield the snapshots of a destination."""
+    if engine.is_local(destination):
+        with arrow_installed("snapshots"):
+            from zkgroups.snapshots.local_snapshot import ArrowLayout
+        yield ArrowLayout.at(destination)
+        return
+    with spark_installed():
+        from zkgroups.spark.snapshots import Layout
+    say(options, f"Starting Spark to read the snapshots in {destination}.")
+    with engine.spark.session(options) as session:
+        yield Layout(session, destination)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +112,27 @@ class SnapshotSource:
     def records(
         self, options: Options, selection: OffsetSelection, tally: Tally, *, restores: bool = True
     ) -> Iterator[Iterator[OffsetRecord]]:
-        """Open a Spark session, and yield an iterator over the chosen offsets that reads while it is consumed."""
-        with spark_installed():
-            from zkgroups.spark.snapshots.clusters import choose_in_cluster, offsets_of, unfinished_after
-            from zkgroups.spark.snapshots.restore import restorable_topics
+        """Open the snapshots, and yield an iterator over the chosen offsets of one."""
         address = cluster_address(options)
-        say(options, f"Starting Spark to read a snapshot in {self.destination}.")
-        with self.choice.spark.session(options) as session:
+        with opened_snapshots(options, self.choice.engine, self.destination) as layout:
+            from zkgroups.snapshots.restore import restorable_of
+
             at, cluster = self.choice.at, self.choice.cluster
-            snapshot = choose_in_cluster(session, self.destination, at, cluster=cluster, address=address)
+            snapshot = layout.choose_in_cluster(at, cluster=cluster, address=address)
             say(options, _snapshot_text(snapshot, address))
             if restores and cluster is None:
                 _check_is_legacy(f"snapshot {snapshot.name}", snapshot.layout, snapshot.cluster)
             if at in (None, "latest"):
                 warn_if_in_future(snapshot.name)
-                for name in unfinished_after(session, snapshot):
+                for name in layout.unfinished_after(snapshot):
                     complain(f"snapshot {name} is newer, but not complete: check it with `zkgroups snapshots verify`")
-            found = restorable_topics(
-                offsets_of(session, snapshot), groups=selection.only_names, topics=selection.topics
-            )
+            found = restorable_of(layout, snapshot, groups=selection.only_names, topics=selection.topics)
             yield _chosen_records(found, f"snapshot {snapshot.name}", selection, tally)
 
 
 def warn_if_in_future(name: str) -> None:
     """Warn if the time of the snapshot is in the future: a snapshot taken later may then not be the latest."""
-    from zkgroups.storage.choose_snapshot import is_in_future
+    from zkgroups.storage.snapshot_folder import is_in_future
 
     if is_in_future(name):
         complain(f"the time of snapshot {name} is in the future: a clock was wrong, and other snapshots may be newer")
@@ -139,27 +159,40 @@ class AuditSource:
     destination: str
     time_ms: int
     cluster: str | None
-    spark: SparkOptions
+    engine: EngineOptions
 
     @contextmanager
     def records(self, options: Options, selection: OffsetSelection, tally: Tally) -> Iterator[Iterator[OffsetRecord]]:
-        """Open a Spark session, and yield an iterator over the chosen offsets as of the time."""
-        with spark_installed():
-            from zkgroups.spark import offsets_at
-            from zkgroups.spark.snapshots.restore import restorable_topics
-        time = datetime.fromtimestamp(self.time_ms / 1000, UTC)
-        say(options, f"Starting Spark to read the audit in {self.destination}.")
-        with self.spark.session(options) as session:
-            self._check_cluster(options, session)
-            rows = offsets_at(session, self.destination, time)
-            found = restorable_topics(rows, groups=selection.only_names, topics=selection.topics)
+        """Open the audit, and yield an iterator over the chosen offsets as of the time."""
+        with self._rows(options, selection) as rows:
+            from zkgroups.snapshots.restore import restorable_topics
+
+            found = restorable_topics(rows, selection.topics)
             yield _chosen_records(found, f"the audit until {utc(self.time_ms)}", selection, tally)
 
-    def _check_cluster(self, options: Options, session: Any) -> None:
-        """Refuse an audit of another ZooKeeper cluster, unless `--cluster` names that cluster."""
-        from zkgroups.spark.audit.journal import SparkJournal
+    @contextmanager
+    def _rows(self, options: Options, selection: OffsetSelection) -> Iterator[Any]:
+        """Start the engine, and yield the offsets as of the time, as an Arrow table."""
+        time = datetime.fromtimestamp(self.time_ms / 1000, UTC)
+        if self.engine.is_local(self.destination):
+            with arrow_installed("snapshots"):
+                from zkgroups.audit.local_audit import ArrowJournal
+                from zkgroups.audit.local_audit import offsets_at as offsets_here
+            self._check_cluster(options, ArrowJournal.at(self.destination))
+            yield offsets_here(self.destination, time, selection.only_names)
+            return
+        with spark_installed():
+            from zkgroups.spark import offsets_at
+            from zkgroups.spark.audit import SparkJournal
+        say(options, f"Starting Spark to read the audit in {self.destination}.")
+        with self.engine.spark.session(options) as session:
+            self._check_cluster(options, SparkJournal(session, self.destination))
+            rows = offsets_at(session, self.destination, time)
+            names = selection.only_names
+            yield (rows if names is None else rows.where(rows["group"].isin(list(names)))).toArrow()
 
-        journal = SparkJournal(session, self.destination)
+    def _check_cluster(self, options: Options, journal: Journal) -> None:
+        """Refuse an audit of another ZooKeeper cluster, unless `--cluster` names that cluster."""
         journal.check_exists()
         if (ensemble := journal.description().ensemble) is None:
             raise RefusedError(
@@ -246,5 +279,5 @@ def snapshot_choice_options(command: Decorated) -> Decorated:
 
 def snapshot_choice_of(given: dict[str, Any]) -> SnapshotChoice:
     """Take the values of `snapshot_choice_options` out of `given`."""
-    spark = SparkOptions(given.pop("master"), given.pop("settings"))
-    return SnapshotChoice(given.pop("at"), given.pop("cluster"), spark)
+    engine = EngineOptions.of(given)
+    return SnapshotChoice(given.pop("at"), given.pop("cluster"), engine)

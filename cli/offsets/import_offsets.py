@@ -10,17 +10,15 @@ from typing import Any, Final, TypeAlias
 import click
 
 from zkgroups import ForbiddenNode, TopicPartition
-from zkgroups.core.offsets.file_formats import FileFormat, OffsetRecord
-from zkgroups.core.offsets.file_reader import may_be_cut, parse_offsets
+from zkgroups.core.offsets.files import FileFormat, OffsetRecord, may_be_cut, parse_offsets
 from zkgroups.core.offsets.reset import ToEach, plan_reset, refuse_backward
 from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import NoPermissionError
 
-from ..shared.arguments import ChosenPartitions, checked_groups, matching_option, topics_option
+from ..shared.arguments import ChosenPartitions, checked_groups, complete_groups, matching_option, topics_option
 from ..shared.command_classes import Command
-from ..shared.complete_names import complete_groups
 from ..shared.connect import connected
-from ..shared.errors_to_exit_codes import Tally
+from ..shared.errors import Tally
 from ..shared.input_files import FilePath, read_text, source_name
 from ..shared.messages import complain, say
 from ..shared.options import Options

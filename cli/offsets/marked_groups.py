@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from zkgroups import Registry
+from zkgroups.core.layouts.layout import Layout
+from zkgroups.core.layouts.legacy import LEGACY
+from zkgroups.core.znodes.own_nodes import Mark
 from zkgroups.core.znodes.values import UnreadableNode
 from zkgroups.exceptions import RefusedError
 from zkgroups.zookeeper.admin import migration_marks
-from zkgroups.zookeeper.session.registry_context import context_of
+from zkgroups.zookeeper.session.session import context_of
 
 Marks = Mapping[str, migration_marks.ReadMark]
 
 
-def marks_of(registry: Registry, groups: Iterable[str]) -> Marks:
+def marks_of(registry: Registry, groups: Iterable[str], layout: Layout = LEGACY) -> Marks:
     """Return the migration marks of these groups. Groups without a mark are left out."""
-    return migration_marks.read(context_of(registry), groups)
+    return migration_marks.read(context_of(registry), groups, layout)
+
+
+def moved_targets(registry: Registry, groups: Iterable[str], layout: Layout = LEGACY) -> dict[str, str]:
+    """Return the names on the brokers of those groups that were moved there."""
+    marks = marks_of(registry, groups, layout)
+    return {group: mark.target for group, mark in marks.items() if isinstance(mark, Mark) and mark.is_moved}
 
 
 def refuse_marked(group: str, marks: Marks) -> None:

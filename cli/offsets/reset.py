@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,30 +11,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zkgroups import ForbiddenNode, Registry, TopicPartition
-from zkgroups.core.offsets.reset import (
-    ShiftBy,
-    Target,
-    ToEach,
-    ToOffset,
-    plan_reset,
-    refuse_forward,
-)
+from zkgroups.core.offsets.reset import ShiftBy, Target, ToEach, ToOffset, plan_reset, refuse_forward
 from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import NoPermissionError, NotFoundError
 
-from ..groups.read_lags import check_leaders
+from ..groups.lags import check_leaders
 from ..shared.arguments import (
     ChosenPartitions,
     chosen_groups,
+    groups_then_topic_argument,
     is_chosen,
     matching_option,
-    maybe_groups_argument,
     topics_option,
 )
-from ..shared.brokers import brokers, reported_as
 from ..shared.command_classes import Command
-from ..shared.connect import connected
-from ..shared.errors_to_exit_codes import Tally
+from ..shared.connect import brokers, connected, reported_as
+from ..shared.errors import Tally
 from ..shared.input_files import source_name
 from ..shared.messages import say
 from ..shared.options import Options
@@ -51,15 +43,15 @@ from .reset_request import (
     reset_request,
     target_options,
     usage_error,
+    with_time,
 )
-from .reset_time import with_time
 
 if TYPE_CHECKING:
     from zkgroups.kafka import Brokers
 
 
 @click.command(cls=Command)
-@maybe_groups_argument
+@groups_then_topic_argument
 @matching_option
 @topics_option
 @all_topics_option
@@ -127,17 +119,34 @@ def reset(
             report_other_nodes(options, each, tally)
         plans = _plans(groups, request, kafka, wanted, tally, forward=forward or request.may_go_forward)
         if not any(each.changes for each in plans):
-            report_no_offsets(options, groups, topics, "reset")
+            report_no_offsets(options, registry, groups, topics, "reset")
         apply_changes(options, registry, plans, ApplyOptions(execute, force, undo_file), tally)
 
 
-def report_no_offsets(options: Options, groups: list[GroupOffsets], topics: ChosenPartitions | None, verb: str) -> None:
+def report_no_offsets(
+    options: Options,
+    registry: Registry,
+    groups: list[GroupOffsets],
+    topics: ChosenPartitions | None,
+    verb: str,
+) -> None:
     """Report that the groups have no offsets, as an error if topics were named. Say nothing about forbidden nodes."""
     if not groups or any(each.has_forbidden_nodes for each in groups):
         return
     if topics:
-        raise NotFoundError(f"there are no offsets of {', '.join(sorted(topics))} to {verb}")
+        names = [each.group for each in groups]
+        everything = read_offsets_by_group(options, registry, names).values()
+        known = sorted({at.topic for each in everything for at in each.offsets})
+        which = f"group {names[0]!r} has" if len(names) == 1 else "the chosen groups have"
+        found = f"; {'it has' if len(names) == 1 else 'they have'}: {', '.join(known)}" if known else ""
+        raise NotFoundError(f"{which} no offsets of {', '.join(map(_place, sorted(topics.items())))}{found}")
     say(options, f"There are no offsets to {verb}.")
+
+
+def _place(chosen: tuple[str, Collection[int] | None]) -> str:
+    """Return a topic, or the chosen partitions of it, as text."""
+    topic, numbers = chosen
+    return f"topic {topic!r}" if numbers is None else f"{topic}:{','.join(map(str, sorted(numbers)))}"
 
 
 def _brokers(stack: ExitStack, options: Options, request: ResetRequest) -> Brokers | None:

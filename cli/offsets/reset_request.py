@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,18 +11,17 @@ from typing import Any, Final, Self, TypeVar
 import click
 
 from zkgroups.core.offsets.reset import Target, ToCurrent, ToEarliest, ToLatest
-from zkgroups.core.time_formats import parse_duration, parse_time
+from zkgroups.exceptions import NoPermissionError
+from zkgroups.zookeeper.admin.transaction_guards import server_time_ms
+from zkgroups.zookeeper.session.session import context_of
 
-from ..shared.arguments import ChosenPartitions
-from ..shared.durations import parsed_by
+from ..shared.arguments import ChosenPartitions, chosen_groups
+from ..shared.connect import connected
 from ..shared.input_files import FilePath, FolderUri
-from .from_parquet import (
-    AuditSource,
-    OffsetSelection,
-    SnapshotSource,
-    snapshot_choice_of,
-    snapshot_choice_options,
-)
+from ..shared.messages import say
+from ..shared.options import Options
+from ..shared.parameter_types import Duration, Time
+from .from_parquet import AuditSource, OffsetSelection, SnapshotSource, snapshot_choice_of, snapshot_choice_options
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -47,7 +47,7 @@ forward_option = click.option(
 class ResetRequest:
     """The target of a reset: the one option that was given, its value, and the chosen partitions.
 
-    The value of `--by-duration` is a duration in milliseconds, until `at_time_before` replaces it by a time.
+    The value of `--by-duration` is a duration in seconds, until `at_time_before` replaces it by a time.
     """
 
     option: str
@@ -77,7 +77,7 @@ class ResetRequest:
 
     def at_time_before(self, now_ms: int) -> Self:
         """Replace the duration by the time that is this long before `now_ms`."""
-        start_ms = max(0, now_ms - self.value)
+        start_ms = max(0, now_ms - round(self.value * 1000))
         source = replace(self.source, time_ms=start_ms) if isinstance(self.source, AuditSource) else self.source
         return replace(self, value=start_ms, source=source)
 
@@ -129,16 +129,15 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--to-datetime",
-        metavar="TIME",
-        callback=parsed_by(parse_time),
-        help="To the first offset at or after a time such as 2026-01-31T12:00:00.000. It is UTC, unless it has a zone "
-        "such as +01:00. Needs brokers, or --from-audit.",
+        type=Time(),
+        help="To the first offset at or after a time such as 2026-01-31T12:00 or yesterday. It is UTC, unless it has a "
+        "zone such as +01:00. Needs brokers, or --from-audit.",
     ),
     click.option(
         "--by-duration",
-        metavar="P7D",
-        callback=parsed_by(parse_duration),
-        help="To the first offset at or after the time this long ago: P7D, PT2H30M. Needs brokers, or --from-audit.",
+        type=Duration(needs_unit=True),
+        help="To the first offset at or after the time this long ago: 90m, P7D, PT2H30M. Needs brokers, or "
+        "--from-audit.",
     ),
     click.option("--shift-by", type=int, metavar="N", help="Forward by N messages; back if N is negative."),
     click.option(
@@ -176,7 +175,7 @@ def reset_request(given: dict[str, Any], selection: OffsetSelection) -> ResetReq
         choice.check_unused("--to-snapshot DEST")
     elif option in _TIME_OPTIONS:
         choice.check_unused("--to-snapshot DEST", only_at=True)
-        return ResetRequest(option, value, selection, AuditSource(audit, value, choice.cluster, choice.spark))
+        return ResetRequest(option, value, selection, AuditSource(audit, value, choice.cluster, choice.engine))
     if audit is not None:
         raise usage_error("--from-audit needs --to-datetime TIME or --by-duration P7D")
     return ResetRequest(option, value, selection)
@@ -187,3 +186,42 @@ def _only_target(given: Mapping[str, Any]) -> tuple[str, Any]:
     if len(chosen) != 1:
         raise usage_error(f"give exactly one target: {', '.join(map(option_text, given))}")
     return chosen[0]
+
+
+# The time from which `offsets reset --by-duration` counts back.
+#
+# With --execute, it is the time of the server, because the clock of this machine may be wrong. A dry run uses the
+# clock of this machine: a server reports its time only in the answer to a write, and a dry run writes nothing.
+
+
+_NOTABLE_MS: Final = 60_000
+"""A larger difference between the clocks is reported."""
+
+
+def with_time(options: Options, request: ResetRequest, *, execute: bool) -> ResetRequest:
+    """Return a request whose duration is replaced by a time. A request without a duration is not changed."""
+    if not request.has_duration:
+        return request
+    here_ms = int(time.time() * 1000)
+    there_ms = _server_time_ms(options, request.selection) if execute else None
+    if there_ms is None:
+        return request.at_time_before(here_ms)
+    if abs(here_ms - there_ms) > _NOTABLE_MS:
+        seconds = abs(here_ms - there_ms) // 1000
+        say(options, f"The clock of this machine differs from ZooKeeper's by {seconds} s. ZooKeeper's time is used.")
+    return request.at_time_before(there_ms)
+
+
+def _server_time_ms(options: Options, selection: OffsetSelection) -> int | None:
+    """Return the time of the server; None if no chosen group exists, or nodes may not be created in it."""
+    with connected(options, writes=True) as registry:
+        for name in chosen_groups(registry, selection.names, selection.matching):
+            group = registry.group(name)
+            if not group.exists():
+                continue
+            try:
+                return server_time_ms(context_of(group), group.paths.root)
+            except NoPermissionError as error:
+                say(options, f"The clock of this machine is used, because ZooKeeper's time cannot be read: {error}.")
+                return None
+    return None

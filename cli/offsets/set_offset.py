@@ -1,18 +1,20 @@
-"""`zkgroups offsets set`: set one offset, after checks against members, migrations and Kafka's topics."""
+"""`zkgroups offsets set`, `delete` and `adopt`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import click
 
 from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.kafka_values import OffsetRange
-from zkgroups.core.znodes.names import parse_partition
-from zkgroups.core.znodes.offset_codec import check_offset
+from zkgroups.core.layouts.legacy import KAFKA_1_1_0
+from zkgroups.core.offsets.reset import plan_delete
+from zkgroups.core.znodes.codecs import check_offset
 from zkgroups.core.znodes.values import CurrentOffset
 from zkgroups.exceptions import (
     GroupNotFoundError,
@@ -26,27 +28,48 @@ from zkgroups.exceptions import (
     UnknownPartitionError,
 )
 
-from ..groups.read_lags import check_leaders
-from ..shared.arguments import group_argument, topic_argument
-from ..shared.brokers import brokers, reported_as
+from ..groups.lags import check_leaders
+from ..shared.arguments import (
+    NUMBERS,
+    ChosenPartitions,
+    chosen_groups,
+    complete_partitions,
+    group_argument,
+    groups_then_topic_argument,
+    matching_option,
+    maybe_partitions_arguments,
+    named_partitions,
+    topic_argument,
+    topics_option,
+)
 from ..shared.command_classes import Command
-from ..shared.complete_names import complete_partitions
-from ..shared.connect import connected
-from ..shared.errors_to_exit_codes import Tally
+from ..shared.connect import brokers, connected, reported_as
+from ..shared.errors import Tally
 from ..shared.messages import say
 from ..shared.options import Options
+from .apply_changes import ApplyOptions, GroupChanges, apply_changes, apply_options
+from .committed_offsets import GroupOffsets, existing_groups, node_error, read_offsets_by_group
+from .import_offsets import plan_each
 from .marked_groups import marks_of, refuse_marked
+from .reset import report_no_offsets, report_other_nodes
+from .reset_request import all_topics_option, check_topics_given, usage_error
+
+# `zkgroups offsets set`: set one offset, after checks against members, migrations and Kafka's topics.
 
 
-def _partition(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
-    number = parse_partition(text)
-    if number is None:
-        raise click.BadParameter(f"{text!r} is not a partition number")
-    return number
-
-
-def _offset(_ctx: click.Context, _param: click.Parameter, number: int) -> int:
-    return check_offset(number)
+def _partition_and_offset(
+    ctx: click.Context, param: click.Parameter, words: tuple[str, ...]
+) -> tuple[TopicPartition, int] | None:
+    """Parse PARTITION OFFSET; only OFFSET if TOPIC names the partition."""
+    if ctx.resilient_parsing:
+        return None
+    *numbers, offset = words
+    place = named_partitions(ctx, [NUMBERS.convert(each, param, ctx) for each in numbers])
+    if len(numbers) > 1 or place.numbers is None or len(place.numbers) != 1:
+        raise click.UsageError(
+            "give one partition and its offset: TOPIC PARTITION OFFSET or TOPIC/PARTITION OFFSET", ctx
+        )
+    return TopicPartition(place.topic, place.numbers[0]), check_offset(click.INT(offset, param, ctx))
 
 
 _NONE: Final = "none"
@@ -63,9 +86,15 @@ def _expected(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 
 @click.command("set", cls=Command)
 @group_argument
-@topic_argument
-@click.argument("partition", metavar="PARTITION", callback=_partition, shell_complete=complete_partitions)
-@click.argument("offset", metavar="OFFSET", type=int, callback=_offset)
+@topic_argument()
+@click.argument(
+    "words",
+    metavar="PARTITION OFFSET",
+    nargs=-1,
+    required=True,
+    callback=_partition_and_offset,
+    shell_complete=complete_partitions,
+)
 @click.option(
     "--expect", metavar="OFFSET|none", callback=_expected, help="Set it only if this is the committed offset."
 )
@@ -81,9 +110,7 @@ def set_offset(
     options: Options,
     /,
     group: str,
-    topic: str,
-    partition: int,
-    offset: int,
+    words: tuple[TopicPartition, int],
     expect: int | str | None,
     backward: bool,
     force: bool,
@@ -96,9 +123,9 @@ def set_offset(
     \b
     Example:
       zkgroups -z zk1:2181/kafka offsets set invoices orders 0 500
-      zkgroups -z zk1:2181/kafka offsets set invoices orders 0 400 --backward --expect 500
+      zkgroups -z zk1:2181/kafka offsets set invoices orders/0 400 --backward --expect 500
     """
-    at = TopicPartition(topic, partition)
+    at, offset = words
     with connected(options, writes=True, creates=True) as registry:
         found = _fetch(registry, group, at)
         if not _is_expected(found, expect):
@@ -160,3 +187,109 @@ def _is_expected(found: CurrentOffset, expect: int | str | None) -> bool:
     if expect is None:
         return True
     return found is None if expect == _NONE else isinstance(found, CommittedOffset) and found.offset == expect
+
+
+# `zkgroups offsets delete`: delete committed offsets, after a dry run.
+
+
+@click.command(cls=Command)
+@group_argument
+@maybe_partitions_arguments
+@all_topics_option
+@apply_options
+@click.pass_obj
+def delete(
+    options: Options,
+    /,
+    group: str,
+    topics: ChosenPartitions | None,
+    all_topics: bool,
+    execute: bool,
+    force: bool,
+    undo_file: Path | None,
+) -> None:
+    """Delete committed offsets of a group that has no registered instances.
+
+    Consumers then start where their own auto.offset.reset says. The group itself is not deleted. Without --execute,
+    the command only shows what it would delete.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka offsets delete invoices --topic orders:2
+      zkgroups -z zk1:2181/kafka offsets delete invoices --all-topics --undo-file invoices.json --execute
+    """
+    check_topics_given(topics, all_topics)
+    tally = Tally()
+    with connected(options, writes=execute) as registry:
+        offsets = read_offsets_by_group(options, registry, [group], topics)
+        groups = existing_groups(registry, offsets.values(), tally)
+        for each in groups:
+            report_other_nodes(options, each, tally)
+        plans = [GroupChanges(each.group, plan_delete(each.offsets)) for each in groups]
+        if not any(each.changes for each in plans):
+            report_no_offsets(options, registry, groups, topics, "delete")
+        apply_changes(options, registry, plans, ApplyOptions(execute, force, undo_file), tally)
+
+
+# `zkgroups offsets adopt`: copy the offsets that Kafka 1.1.0 has committed to where everything else reads them.
+
+
+@click.command(cls=Command)
+@groups_then_topic_argument
+@matching_option
+@topics_option
+@click.option("--backward", is_flag=True, help="Allow offsets to go back.")
+@apply_options
+@click.pass_obj
+def adopt(
+    options: Options,
+    /,
+    names: tuple[str, ...],
+    matching: re.Pattern[str] | None,
+    topics: ChosenPartitions | None,
+    backward: bool,
+    execute: bool,
+    force: bool,
+    undo_file: Path | None,
+) -> None:
+    """Copy the offsets that brokers of Kafka 1.1.0 have committed to where all other clients read them.
+
+    For clients that commit with the oldest version of the request, brokers of this release use the directory
+    /consumers/GROUP/offset instead of offsets. No other release reads it. So after an update of the brokers, such
+    clients start from old offsets. `zkgroups doctor` finds these groups (singular-offset).
+
+    Without --execute, the command only shows what it would change. An offset that would go back is left unchanged,
+    unless --backward is given. The groups must have no registered instances. The directory of Kafka 1.1.0 is not
+    changed, because brokers of that release may still use it.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka offsets adopt invoices
+      zkgroups -z zk1:2181/kafka offsets adopt --groups '.*' --undo-file undo.json --execute
+    """
+    if not names and matching is None:
+        raise usage_error("no group is chosen: give GROUP..., or --groups REGEX")
+    tally = Tally()
+    with connected(options, writes=execute) as registry:
+        chosen = chosen_groups(registry, names, matching, KAFKA_1_1_0)
+        found = read_offsets_by_group(options, registry, chosen, topics, KAFKA_1_1_0)
+        current = read_offsets_by_group(options, registry, chosen, topics)
+        plans = []
+        for name, each in found.items():
+            if not each.offsets and not each.others and not registry.group(name).exists():
+                tally.failed(GroupNotFoundError(name))
+                continue
+            plans.append(_plan(each, current[name], tally, backward=backward))
+        if not any(plan.changes for plan in plans):
+            say(options, "There are no offsets of Kafka 1.1.0.")
+        apply_changes(options, registry, plans, ApplyOptions(execute, force, undo_file), tally)
+
+
+def _plan(found: GroupOffsets, current: GroupOffsets, tally: Tally, *, backward: bool) -> GroupChanges:
+    """Plan the changes of one group, and report the nodes that cannot be read."""
+    hidden = (node for node in current.others if isinstance(node, ForbiddenNode))
+    for node in (*found.others, *found.offsets.values(), *hidden):
+        if node is not None and not isinstance(node, CommittedOffset):
+            tally.failed(node_error(node))
+    wanted = {at: each.offset for at, each in found.offsets.items() if isinstance(each, CommittedOffset)}
+    return plan_each(found.group, current.offsets, wanted, backward=backward)

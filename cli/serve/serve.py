@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,24 +13,86 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from zkgroups import Registry
+from zkgroups.exceptions import RefusedError
+from zkgroups.secret_file import read_secret_file
 from zkgroups.serve import check_installed
 
-from ..shared.brokers import brokers
+from ..shared.arguments import expression
 from ..shared.command_classes import Command
-from ..shared.connect import address, open_registry
-from ..shared.durations import seconds_option
+from ..shared.connect import address, brokers, find_topics, open_registry
 from ..shared.input_files import FilePath
-from ..shared.listening import file_limit, listening_tls, one_address
+from ..shared.listening import HostName, file_limit, listening_tls, one_address
 from ..shared.messages import say, show_warnings
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
+from ..shared.parameter_types import Duration
 from ..shared.signals import raise_recorded, record_signals_in_loop
-from .access import access_of, check_exposure
+from .status import limit_options
 
 if TYPE_CHECKING:
+    from zkgroups.kafka import Brokers
     from zkgroups.serve.settings import MetricSettings, SweepSettings
-    from zkgroups.serve.sweep.sweeper import Sweeper
+    from zkgroups.serve.sweeper import Sweeper
+    from zkgroups.serve.web.access import Access
     from zkgroups.serve.web.app import App
+
+
+# Who may use `zkgroups serve`: read users and the token from files, and refuse to be open to a network by accident.
+
+
+def access_of(users_file: Path | None, token_file: Path | None, host_names: Iterable[str]) -> Access:
+    """Read the files."""
+    from zkgroups.serve.web.access import Access
+
+    names = frozenset(name.lower().rstrip(".") for name in host_names)
+    return Access(_users(users_file), _token(token_file), names)
+
+
+def _users(file: Path | None) -> dict[str, str]:
+    """Read NAME:PASSWORD lines. Empty lines and lines that begin with # are ignored."""
+    if file is None:
+        return {}
+    users = {}
+    for number, line in enumerate(_text("--users-file", file).splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, colon, password = line.partition(":")
+        if not (name and colon and password):
+            raise click.BadParameter(f"line {number} is not NAME:PASSWORD", param_hint="--users-file")
+        users[name] = password
+    if not users:
+        raise click.BadParameter("it has no users", param_hint="--users-file")
+    return users
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    token = _text("--token-file", file).strip()
+    if not token:
+        raise click.BadParameter("the file is empty", param_hint="--token-file")
+    return token
+
+
+def _text(option: str, file: Path) -> str:
+    try:
+        return read_secret_file(file).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"it is not UTF-8 at byte {error.start}"
+        raise click.BadParameter(f"{file} cannot be read: {reason}", param_hint=option) from error
+
+
+def check_exposure(host: str, access: Access, *, has_client_ca: bool, told: bool) -> None:
+    """Raise an error if everybody in a network could see all groups."""
+    from zkgroups.serve.web.access import is_loopback
+
+    if is_loopback(host) or not access.is_open or has_client_ca or told:
+        return
+    raise RefusedError(
+        f"everybody who can reach {host} would see all groups: give --users-file, --token-file or --listen-client-ca, "
+        "or allow that with --no-login"
+    )
+
 
 _SERVERS: Final = Table("servers", key="address", columns=(Column("ADDRESS", "address"),))
 _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FILE"}
@@ -47,14 +109,15 @@ _MOST_CONNECTIONS: Final = 2000
     metavar="HOST:PORT",
     help="The address to listen on. If other machines can reach it, a login is required.",
 )
-@seconds_option("--every", default=15.0, help="The time between two sweeps.")
+@click.option("--every", type=Duration(), default="15s", show_default=True, help="The time between two sweeps.")
 @click.option("--cluster", metavar="NAME", help="The name of the cluster. By default, the address of ZooKeeper.")
 @click.option(
     "--names",
     type=click.Choice(["kafka-exporter", "lag-exporter"]),
     default="kafka-exporter",
     show_default=True,
-    help="Name the metrics as this exporter does. Metrics with the prefix zkgroups_ are always there.",
+    help="Name the metrics as this exporter does, with topics that no group reads if it has them (kafka-exporter). "
+    "Metrics with the prefix zkgroups_ are always there.",
 )
 @click.option(
     "--granularity",
@@ -71,12 +134,13 @@ _MOST_CONNECTIONS: Final = 2000
     help="If there are more series, hand out a coarser level. zkgroups_series_left_out counts the missing ones.",
 )
 @click.option(
-    "--allowed-lag",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="A lag of at most this many messages is always OK.",
+    "--groups",
+    "matching",
+    metavar="REGEX",
+    callback=expression,
+    help="Only groups whose whole name matches: '(?!test-).*' leaves out all that begin with test-.",
 )
+@limit_options
 @click.option("--no-live", is_flag=True, help="Do not watch members and owners. They are only read in each sweep.")
 @click.option(
     "--history",
@@ -90,6 +154,7 @@ _MOST_CONNECTIONS: Final = 2000
     "--host-name",
     "host_names",
     multiple=True,
+    type=HostName(),
     metavar="NAME",
     help="A name of this server that browsers use. IP addresses and localhost are always accepted. Repeatable.",
 )
@@ -121,7 +186,7 @@ def serve(options: Options, /, **given: Any) -> None:
     if given["every"] < _SHORTEST:
         raise click.BadParameter(f"it must be at least {_SHORTEST:g} s", param_hint="--every")
     check_installed()
-    from zkgroups.serve.memory import share_one_pool
+    from zkgroups.serve.settings import share_one_pool
     from zkgroups.serve.web.app import App
 
     listen = one_address(given["listen"])
@@ -139,24 +204,25 @@ def serve(options: Options, /, **given: Any) -> None:
 
 
 def _sweeper(options: Options, given: dict[str, Any], stack: ExitStack) -> Sweeper:
-    from zkgroups.serve.sweep.prime import prime
-    from zkgroups.serve.sweep.sweeper import Sweeper
+    from zkgroups.serve.sweeper import Sweeper, prime
 
     settings = _sweep_settings(options, given)
     asked = None
     if options.bootstrap_server is not None:
         asked = stack.enter_context(brokers(options, what_for="lag"))
-    sweeper = Sweeper(lambda: _connect(options), asked, settings)
+    sweeper = Sweeper(lambda: _connect(options, asked), asked, settings)
     if given["history"] is not None:
         prime(sweeper.state, given["history"])
     return sweeper
 
 
-def _connect(options: Options) -> Registry:
+def _connect(options: Options, asked: Brokers | None) -> Registry:
     """Connect, unless the chroot is probably wrong."""
     registry = open_registry(options)
     try:
         registry.require_root()
+        if asked is not None:
+            find_topics(registry, asked)
     except BaseException:
         registry.close()
         raise
@@ -170,6 +236,10 @@ def _sweep_settings(options: Options, given: dict[str, Any]) -> SweepSettings:
         cluster=given["cluster"] or address(options),
         every=given["every"],
         allowed_lag=given["allowed_lag"],
+        abandoned_after=given["abandoned_after"],
+        stale_after=given["stale_after"],
+        matching=given["matching"],
+        all_topics=given["names"] == "kafka-exporter",
         live=not given["no_live"],
     )
 
@@ -187,7 +257,7 @@ def _metric_settings(given: dict[str, Any]) -> MetricSettings:
 async def _run(options: Options, app: App, address: tuple[str, int], tls: Any) -> Sequence[int]:
     """Run until a signal arrives, and return its number."""
     from zkgroups.exceptions import InvalidOptionError
-    from zkgroups.serve.web.server import listening_socket, served
+    from zkgroups.serve.web.app import listening_socket, served
 
     recorded, signalled = record_signals_in_loop()
     try:

@@ -8,14 +8,20 @@ from typing import Any
 
 import click
 
-from .contexts_file import apply_context
 from .exit_codes import ExitCode
-from .global_options import command_parameters
+from .global_options import apply_context, command_parameters
 from .messages import set_up_logging
 from .options import Options
+from .signals import raise_on_ctrl_c
 
 
-class _WithGlobalOptions(click.Command):
+class _WithHelp(click.Command):
+    def get_help_option_names(self, _ctx: click.Context) -> list[str]:
+        """Return both names, also in a context without settings: click keeps the option that it has made first."""
+        return ["-h", "--help"]
+
+
+class _WithGlobalOptions(_WithHelp):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += command_parameters()
@@ -30,7 +36,7 @@ class _WithGlobalOptions(click.Command):
         """Write the command's own options, and refer to the global ones."""
         super().format_options(ctx, formatter)
         with formatter.section("Global options, here or before the command"):
-            formatter.write_text("-z HOSTS/CHROOT, -o FORMAT, --timeout SECONDS, and all others of zkgroups --help")
+            formatter.write_text("-z HOSTS/CHROOT, -o FORMAT, --timeout DURATION, and all others of zkgroups --help")
 
 
 class Command(_WithGlobalOptions):
@@ -40,6 +46,7 @@ class Command(_WithGlobalOptions):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with the options of the saved context."""
+        raise_on_ctrl_c()
         options = ctx.ensure_object(Options)
         if self.uses_context:
             apply_context(options)
@@ -47,7 +54,7 @@ class Command(_WithGlobalOptions):
         return super().invoke(ctx)
 
 
-class CommandGroup(click.Group):
+class CommandGroup(_WithHelp, click.Group):
     """A group of commands. `lazy` maps the names of commands to `module:attribute`, imported on demand.
 
     Without a command on the command line it prints its help. (The way click does this differs between versions.)

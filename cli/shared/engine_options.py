@@ -2,20 +2,217 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import click
 
+from zkgroups.core.layouts.layout import Stored
+from zkgroups.core.layouts.legacy import LEGACY
+from zkgroups.core.selection import check_expression
 from zkgroups.exceptions import MissingDependencyError
 
-from .spark_options import SparkOptions
+from .arguments import complete_layouts
+from .messages import ShowText, progress, say, status_line
+from .options import Options
+from .parameter_types import SnapshotChoice
+
+if TYPE_CHECKING:
+    from zkgroups.core.layouts.layout import Layout
+
+
+# `--layout`, `--stored` and `--value`: where the offsets are, and how they are stored. Commands get one `layout`.
+
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_STORED: Final = "zkgroups.layout.stored"
+_VALUE: Final = "zkgroups.layout.value"
+
+
+def layout_options(command: Decorated) -> Decorated:
+    """Add the three options, which pass a `Layout` as `layout`; `LEGACY` by default."""
+    layout = click.option(
+        "--layout",
+        metavar="LAYOUT",
+        callback=_layout,
+        shell_complete=complete_layouts,
+        help="Read offsets that another system keeps: kafka-1.1.0, storm:/PATH, trident:/PATH, spark:/PATH, or a path "
+        "such as '/x/{group}/{topic}/{partition}'. `zkgroups layouts detect` finds them.",
+    )
+    stored = _part_option(
+        "--stored",
+        _STORED,
+        type=click.Choice([each.value for each in Stored]),
+        help="With a path: the number is the next message to read (next, the default) or the last processed one "
+        "(last). With spark: from or until.",
+    )
+    value = _part_option(
+        "--value",
+        _VALUE,
+        metavar="FORMAT",
+        help="With a path: where the number is in the node: decimal (the default), json:FIELD or regex:EXPRESSION.",
+    )
+    return layout(stored(value(command)))
+
+
+def _part_option(name: str, key: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
+    """Return an option whose value the callback of `--layout` uses, which runs later."""
+
+    def keep(ctx: click.Context, _param: click.Parameter, text: str | None) -> None:
+        ctx.meta[key] = text
+
+    return click.option(name, is_eager=True, expose_value=False, callback=keep, **attributes)
+
+
+def _layout(ctx: click.Context, _param: click.Parameter, text: str | None) -> Layout:
+    stored, value = ctx.meta.get(_STORED), ctx.meta.get(_VALUE)
+    if text is None:
+        if stored is not None or value is not None:
+            raise click.UsageError("--stored and --value need --layout", ctx)
+        return LEGACY
+    from zkgroups.core.layouts.template import parse_layout
+
+    words = [text] if stored is None else [text, f"--stored {stored}"]
+    return parse_layout(" ".join(words if value is None else [*words, f"--value {value}"]))
+
+
+# Options of commands that run Spark, and a Spark session with a progress bar.
+
+
+_SHARED: Final = "spark.zkgroups.sharedFileSystem"
+"""The setting of `zkgroups.spark.files`, which `--help` does not import."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """The Spark master and settings."""
+
+    master: str | None
+    settings: dict[str, str]
+
+    @property
+    def are_given(self) -> bool:
+        """Whether the user chose how Spark runs."""
+        return self.master is not None or bool(self.settings)
+
+    def check_writes_to(self, destination: str) -> None:
+        """Refuse a folder that Spark's workers may not share with this machine, before Spark starts."""
+        with spark_installed():
+            from zkgroups.spark.files import check_shared_before_start
+            from zkgroups.spark.session import LOCAL
+
+        check_shared_before_start(self.master or LOCAL, self.settings, destination)
+
+    @contextmanager
+    def session(self, options: Options) -> Iterator[Any]:
+        """Run Spark for this command, and stop it afterwards."""
+        from zkgroups.spark.session import LOCAL, own_session
+
+        with ExitStack() as stack:
+            with status_line(options) as show:
+                show("starting Spark")
+                started = own_session(self.settings, master=self.master or LOCAL, verbose=options.verbose > 0)
+                session = stack.enter_context(started)
+            yield session
+
+
+def spark_options(command: Decorated) -> Decorated:
+    """`--master` and `--conf`, as `master` and `settings`: see `SparkOptions`."""
+    conf = click.option(
+        "--conf",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_settings,
+        help="A Spark setting; may be repeated.",
+    )
+    master = click.option("--master", metavar="URL", help="The Spark master. By default Spark runs on this machine.")
+    return master(conf(command))
+
+
+def writing_options(command: Decorated) -> Decorated:
+    """`spark_options`, and `--shared-file-system` for commands whose workers write files."""
+    shared = click.option(
+        "--shared-file-system",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_shared,
+        help="With --master: declare that all machines of Spark have mounted the folder.",
+    )
+    return shared(spark_options(command))
+
+
+def _shared(ctx: click.Context, _param: click.Parameter, given: bool) -> None:
+    """Store the flag for the callback of --conf, which runs later and adds it to the settings."""
+    if given:
+        ctx.meta[_SHARED] = "true"
+
+
+def selection_options(command: Decorated) -> Decorated:
+    """`--groups` and `--topics`, as `groups` and `topics`. Bad expressions are reported before anything is read."""
+    groups, topics = (
+        click.option(f"--{what}", metavar="REGEX", callback=_regex, help=f"Only {what} whose whole name matches.")
+        for what in ("groups", "topics")
+    )
+    return groups(topics(command))
+
+
+def _regex(_ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    if text is not None:
+        check_expression(str(param.name), text)
+    return text
+
+
+def at_option(default: str = "latest by default") -> Callable[[Decorated], Decorated]:
+    """`--at`, as `at`: it chooses one of the snapshots in a folder, with the same words in every command."""
+    return click.option(
+        "--at",
+        type=SnapshotChoice(),
+        help=f"latest, previous, a name, or a time (the last snapshot started by then); {default}.",
+    )
+
+
+def cluster_option(command: Decorated) -> Decorated:
+    """`--cluster`, as `cluster`: it chooses the cluster if a folder holds snapshots of several."""
+    return click.option(
+        "--cluster",
+        metavar="NAME",
+        help="The cluster to use if DEST has data of several; by default the cluster of -z.",
+    )(command)
+
+
+def _settings(ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    for setting in given:
+        if "=" not in setting:
+            raise click.BadParameter(f"{setting!r} is not like KEY=VALUE")
+    shared = {_SHARED: ctx.meta[_SHARED]} if _SHARED in ctx.meta else {}
+    return dict(setting.split("=", 1) for setting in given) | shared
+
+
+@contextmanager
+def spark_installed() -> Iterator[None]:
+    """If Spark is not installed, raise an error with the command that installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in {"pyspark", "pyarrow", "py4j"}:
+            raise
+        raise MissingDependencyError("this needs Spark; from the checkout: pip install '.[spark]'") from error
+
+
+@contextmanager
+def steps_shown(options: Options, session: Any, steps: int, offsets: int | None = None) -> Iterator[ShowText]:
+    """Show a progress bar of several Spark steps. `offsets` is the number of offsets in the first step, if known."""
+    from zkgroups.spark.session import share_done
+
+    with progress(options, steps, lambda: share_done(session), offsets) as show:
+        yield show
 
 
 class EngineKind(StrEnum):
@@ -26,18 +223,16 @@ class EngineKind(StrEnum):
     SPARK = "spark"
 
 
-LOCAL_OR_SPARK: Final = "Where to do the work. local is this process: it starts no Spark, and DEST is on this machine."
+AUTO_ENGINE: Final = (
+    "Where to do the work. auto is this process if DEST is on this machine; it is Spark for another file system, and "
+    "with --master or --conf. -v says which and why."
+)
 
 
-def engine_option(default: EngineKind, help: str) -> Callable[[Decorated], Decorated]:
-    """`--engine`, as `engine`: see `EngineOptions`. Only commands whose default it is have the value `auto`."""
-    return click.option(
-        "--engine",
-        type=click.Choice([each.value for each in EngineKind if each is not EngineKind.AUTO or default is each]),
-        default=default.value,
-        show_default=True,
-        help=help,
-    )
+def engine_option(help: str = AUTO_ENGINE) -> Callable[[Decorated], Decorated]:
+    """`--engine`, as `engine`: see `EngineOptions`."""
+    kinds = click.Choice([each.value for each in EngineKind])
+    return click.option("--engine", type=kinds, default=EngineKind.AUTO.value, show_default=True, help=help)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +244,57 @@ class EngineOptions:
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Self:
-        """Remove the values of `engine_option` and `spark_options` from the options of a command."""
-        found = cls(EngineKind(given.pop("engine")), SparkOptions(given.pop("master"), given.pop("settings")))
+        """Remove the values of `spark_options`, and of `engine_option` if there are any, from those of a command."""
+        kind = EngineKind(given.pop("engine", EngineKind.AUTO))
+        found = cls(kind, SparkOptions(given.pop("master"), given.pop("settings")))
         if found.kind is EngineKind.LOCAL and found.spark.are_given:
             raise click.UsageError("--master and --conf need --engine spark", click.get_current_context())
         return found
 
-    def is_local(self, *folders: str, is_small: Callable[[], bool]) -> bool:
-        """Return whether to work in this process. `is_small` is called if the other options leave that open."""
+    def is_local(
+        self, *folders: str, is_small: Callable[[], bool] = lambda: True, needs_spark: str | None = None
+    ) -> bool:
+        """Return whether to work in this process. With -v, say so and why.
+
+        - `is_small`: called if everything else leaves the choice open.
+        - `needs_spark`: a given option that only Spark has.
+        """
+        local, reason = self._choice(folders, is_small, needs_spark)
+        context = click.get_current_context(silent=True)
+        options = None if context is None else context.find_object(Options)
+        if options is not None and options.verbose:
+            say(options, f"Engine: {'local' if local else 'spark'}, because {reason}.")
+        return local
+
+    def _choice(
+        self, folders: Sequence[str], is_small: Callable[[], bool], needs_spark: str | None
+    ) -> tuple[bool, str]:
+        from zkgroups.storage.files import local_path, other_file_system
+
+        elsewhere = next((folder for folder in folders if local_path(folder) is None), None)
+        if self.kind is EngineKind.LOCAL:
+            self._check_local(elsewhere, needs_spark)
         if self.kind is not EngineKind.AUTO:
-            return self.kind is EngineKind.LOCAL
-        from zkgroups.storage.files import local_path, may_have_hadoop_settings
+            return self.kind is EngineKind.LOCAL, f"--engine {self.kind} was given"
+        if self.spark.are_given or needs_spark is not None:
+            return False, f"{needs_spark or '--master or --conf'} was given"
+        if elsewhere is not None:
+            return False, f"{elsewhere} is not on this machine"
+        without_scheme = [folder for folder in folders if not folder.lower().startswith("file:")]
+        if without_scheme and (setting := other_file_system()):
+            return False, f"{setting} may set another file system than this machine's for {without_scheme[0]}"
+        if is_small():
+            return True, "it is enough for this work on this machine"
+        if find_spec("pyspark") is None:
+            return True, "Spark is not installed"
+        return False, "there are too many offsets or groups for one process"
 
-        on_disk = all(map(local_path, folders))
-        has_no_scheme = any(not folder.lower().startswith("file:") for folder in folders)
-        if self.spark.are_given or not on_disk or (has_no_scheme and may_have_hadoop_settings()):
-            return False
-        return is_small() or find_spec("pyspark") is None
-
-    def is_on_this_machine(self, destination: str) -> bool:
-        """Return whether to use a folder of this machine without Spark. Refuse other file systems for `local`."""
-        from zkgroups.storage.files import local_path
-
-        if self.kind is EngineKind.LOCAL and local_path(destination) is None:
-            raise click.UsageError(
-                f"--engine local needs a folder on this machine: use --engine spark for {destination}",
-                click.get_current_context(),
-            )
-        return self.is_local(destination, is_small=lambda: True)
+    def _check_local(self, elsewhere: str | None, needs_spark: str | None) -> None:
+        if elsewhere is not None:
+            needed = f"--engine local needs a folder on this machine: use --engine spark for {elsewhere}"
+            raise click.UsageError(needed, click.get_current_context())
+        if needs_spark is not None:
+            raise click.UsageError(f"{needs_spark} needs --engine spark", click.get_current_context())
 
 
 @contextmanager
@@ -87,4 +305,6 @@ def arrow_installed(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise
-        raise MissingDependencyError(f"this command needs Arrow: pip install 'zkgroups[{extra}]'") from error
+        raise MissingDependencyError(
+            f"this command needs Arrow; from the checkout: pip install '.[{extra}]'"
+        ) from error

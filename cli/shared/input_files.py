@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from .escape import printable
+from .messages import printable
 
 _LONGEST: Final = 2**28
 """In bytes: some million offsets. A device never ends."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import resource
 import ssl
 from collections.abc import Iterator
@@ -12,16 +14,34 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from .parameter_types import Parsed
+
 if TYPE_CHECKING:
-    from zkgroups.kafka.wire.address import Address
+    from zkgroups.kafka.wire.errors import Address
 
 _OTHER_FILES: Final = 100
+
+
+class HostName(Parsed):
+    """The name or the IP address of a host, without a port: `gateway.example.com`, `::1` or `[::1]`."""
+
+    name = "host"
+
+    def parse(self, text: str) -> str:
+        """Return the host."""
+        host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+        with suppress(ValueError):
+            if not ipaddress.ip_address(host).is_unspecified:
+                return host
+        if host != text or not re.fullmatch(r"[\w.-]*[^\W\d][\w.-]*", host):
+            raise ValueError(f"{text!r} is not the name of a host, without a port, like gateway.example.com")
+        return host
 
 
 def one_address(text: str) -> Address:
     """Return the address to listen on."""
     from zkgroups.exceptions import InvalidOptionError
-    from zkgroups.kafka.wire.address import addresses
+    from zkgroups.kafka.wire.errors import addresses
 
     with suppress(InvalidOptionError):
         found = addresses(text)

@@ -16,17 +16,21 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
+from textwrap import indent
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
+import click
+
 from zkgroups.exceptions import MissingDependencyError
 
-from .escape import printable
+from .messages import counted, printable
 from .options import Color, Format, Options
-from .progress import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 SCHEMA: Final = 1
 """The version of the JSON and YAML output. It changes if a field is removed or redefined, not if one is added."""
@@ -106,6 +110,13 @@ class Output:
         """Write a line of text, with invisible characters escaped."""
         self._put(printable(text))
 
+    def separate(self, *, first: bool) -> None:
+        """Clear a terminal, or print an empty line between two outputs for people, before a table is shown again."""
+        if self._is_terminal:
+            click.clear()
+        elif not first and self.format not in {Format.JSON, Format.JSONL, Format.YAML}:
+            self.line()
+
     def text(self, text: str) -> None:
         """Write several lines of trusted text."""
         self._put(text.rstrip("\n"))
@@ -150,7 +161,7 @@ class Output:
 
     def _cell(self, value: Any) -> str:
         """Return a value for CSV. Text is escaped if a spreadsheet would take it for a formula."""
-        from zkgroups.core.offsets.csv_cells import escape_formula
+        from zkgroups.core.offsets.files import escape_formula
 
         text = self._raw(value)
         return escape_formula(text) if _is_text(value) else text
@@ -257,7 +268,7 @@ def _check_yaml() -> None:
     try:
         import yaml  # noqa: F401
     except ModuleNotFoundError as error:
-        raise MissingDependencyError("-o yaml needs PyYAML: pip install 'zkgroups[yaml]'") from error
+        raise MissingDependencyError("-o yaml needs PyYAML; from the checkout: pip install '.[yaml]'") from error
 
 
 def _cell_len(lines: Iterable[Iterable[str]]) -> Callable[[str], int]:
@@ -300,3 +311,58 @@ def _csv_rows(table: Table, rows: Iterable[Row]) -> Iterator[Row]:
             yield row
         else:
             yield from ({table.key: row[table.key], **line} for line in row[table.csv.name])
+
+
+# Write rows while they are read, in every format, so that a command with millions of rows needs little memory.
+#
+# A table is drawn in pages, because its widths depend on its rows. JSON and YAML are written as one document, row by
+# row: if the command fails, the document is incomplete.
+
+
+_PAGE: Final = 1000
+"""The rows of a page of a table."""
+
+
+class StreamedOutput(Output):
+    """Writes the rows of a command in the chosen format, each after it was read."""
+
+    def stream(self, table: Table, rows: Iterable[Row]) -> None:
+        """Write all rows."""
+        if self.format is Format.JSON:
+            self._stream_json(table, rows)
+        elif self.format is Format.YAML:
+            self._stream_yaml(table, rows)
+        elif self.format in {Format.TABLE, Format.WIDE}:
+            for number, page in enumerate(_pages(rows)):
+                self._draw(table, page, is_continued=number > 0)
+        else:
+            self.write(table, rows)
+
+    def _stream_json(self, table: Table, rows: Iterable[Row]) -> None:
+        """Write the same text as `write`."""
+        self._stream.write(f'{{\n  "schema": {SCHEMA},\n  "{table.name}": [')
+        end = "]\n}"
+        for row in rows:
+            self._stream.write("\n" if end == "]\n}" else ",\n")
+            self._stream.write(indent(json.dumps(row, indent=2), "    "))
+            end = "\n  ]\n}"
+        self._put(end)
+
+    def _stream_yaml(self, table: Table, rows: Iterable[Row]) -> None:
+        """Write the same text as `write`."""
+        import yaml
+
+        self._stream.write(f"---\nschema: {SCHEMA}\n{table.name}:")
+        end = " []"
+        for row in rows:
+            if end:
+                self._stream.write("\n")
+            self._stream.write(yaml.safe_dump([json.loads(json.dumps(row))], sort_keys=False))
+            end = ""
+        self._put(end) if end else self._stream.flush()
+
+
+def _pages(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    left = iter(rows)
+    while page := list(islice(left, _PAGE)):
+        yield page

@@ -6,6 +6,7 @@ that another user has put at the target is never followed.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -13,6 +14,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+import click
+
+from zkgroups.exceptions import RefusedError, StorageError
 
 _PREFIX = ".zkgroups-"
 
@@ -32,8 +37,25 @@ def create_file(file: Path, lines: Iterable[str]) -> None:
     sync_folder(file)
 
 
-def replace_file(file: Path, text: str) -> None:
-    """Write a file, or replace it and keep its permissions."""
+def replace_file(file: Path, text: str, *, or_shorten: bool = False) -> None:
+    """Write a file, or replace it and keep its permissions.
+
+    With `or_shorten`, an existing file that is longer is overwritten where it is if the disk is full.
+    """
+    try:
+        _replace(file, text)
+    except OSError as error:
+        if not or_shorten or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "r+", encoding="utf-8", newline="\n") as out:
+            out.write(text)
+            out.flush()
+            out.truncate()
+            _save(out)
+
+
+def _replace(file: Path, text: str) -> None:
     with _scratch(file) as (scratch, out):
         out.write(text)
         with suppress(FileNotFoundError):
@@ -85,3 +107,23 @@ def _scratch(file: Path) -> Iterator[tuple[Path, IO[str]]]:
 def _save(out: IO[str]) -> None:
     out.flush()
     os.fsync(out.fileno())
+
+
+# New files that save offsets before they are changed: complete and on the disk, or not there at all.
+
+
+def file_exists(file: Path) -> RefusedError:
+    """Return the error for a file that must be new."""
+    return RefusedError(f"{file} already exists and is not overwritten: choose another name")
+
+
+def write_new_file(file: Path, lines: Iterable[str]) -> None:
+    """Write lines to a new file, and return only when it is on the disk. After an error it does not exist."""
+    try:
+        create_file(file, (f"{line}\n" for line in lines))
+    except FileExistsError as error:
+        raise file_exists(file) from error
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise click.UsageError(f"{file}: {error.strerror}", click.get_current_context()) from error
+    except OSError as error:
+        raise StorageError(f"{file} could not be written: {error.strerror}; no offset was changed") from error

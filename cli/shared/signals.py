@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from .. import end_quietly
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -37,6 +39,18 @@ def raise_on_sigterm() -> None:
         signal.signal(signal.SIGHUP, _terminate)
 
 
+def raise_on_ctrl_c() -> None:
+    """Raise KeyboardInterrupt at Ctrl-C from now on, because a command is about to hold something."""
+    if signal.getsignal(signal.SIGINT) is end_quietly:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def end_quietly_at_ctrl_c() -> None:
+    """Do not raise KeyboardInterrupt at Ctrl-C any more, because the command has ended."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, end_quietly)
+
+
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
     # A second signal must not interrupt the cleanup.
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -47,7 +61,8 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 def end_at_next_signal() -> None:
     """Let the next signal end the process. For its last message, which nobody may read."""
     for number, handler in _BEFORE.items():
-        signal.signal(number, signal.SIG_DFL if handler is signal.default_int_handler else handler)
+        raises = handler in (signal.default_int_handler, end_quietly)
+        signal.signal(number, signal.SIG_DFL if raises else handler)
 
 
 @contextmanager

@@ -20,20 +20,25 @@ from zkgroups.core.offsets.lag import lag
 from zkgroups.core.times import utc
 from zkgroups.exceptions import ZkgroupsException
 
-from ..shared.brokers import LAG_UNKNOWN, brokers_for_workers
 from ..shared.command_classes import Command
-from ..shared.connect import for_workers
-from ..shared.durations import seconds_option
-from ..shared.engine_options import EngineKind, EngineOptions, arrow_installed, engine_option
+from ..shared.connect import LAG_UNKNOWN, brokers_for_workers, for_workers
+from ..shared.engine_options import (
+    AUTO_ENGINE,
+    EngineOptions,
+    SparkOptions,
+    arrow_installed,
+    engine_option,
+    layout_options,
+    spark_installed,
+    writing_options,
+)
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, FolderUri
-from ..shared.layout_options import layout_options
-from ..shared.messages import say
+from ..shared.messages import ShowText, say, status_line
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
-from ..shared.progress import ShowText, status_line
+from ..shared.parameter_types import Duration
 from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
-from ..shared.spark_options import SparkOptions, spark_installed, writing_options
 
 if TYPE_CHECKING:
     from zkgroups.audit.audit import AuditResult, AuditStep
@@ -86,7 +91,13 @@ _COMMITS: Final = Table(
 @click.argument("destination", metavar="DEST", type=FolderUri())
 @click.option("--groups", metavar="REGEX", help="Only groups whose whole name matches.")
 @click.option("--topics", metavar="REGEX", help="Only topics whose whole name matches.")
-@seconds_option("--every", default=10.0, help="The interval between two reads of all offsets.")
+@click.option(
+    "--every",
+    type=Duration(),
+    default="10s",
+    show_default=True,
+    help="The interval between two reads of all offsets.",
+)
 @click.option("--once", is_flag=True, help="Record the commits since the last run, then exit. For cron.")
 @click.option(
     "--start-over",
@@ -110,14 +121,10 @@ _COMMITS: Final = Table(
 )
 @click.option("--chroot", metavar="PATH", help="With --from-data-dir: the chroot of the groups, e.g. /kafka.")
 @click.option(
-    "--parallelism", type=click.IntRange(1, 1024), help="The number of tasks that read; one per core by default."
+    "--parallelism", type=click.IntRange(1, 1024), help="The number of Spark tasks that read; one per core by default."
 )
 @layout_options
-@engine_option(
-    EngineKind.AUTO,
-    "Where to do the work. local is this process: it starts no Spark, and DEST is on this machine. auto records with "
-    f"Spark, and shows up to {_FEW_COMMITS:,} commits on this machine without.",
-)
+@engine_option(f"{AUTO_ENGINE} --show also uses Spark for more than {_FEW_COMMITS:,} commits.")
 @writing_options
 @click.pass_obj
 def audit(
@@ -147,8 +154,8 @@ def audit(
     With -b, each commit has the log start and log end of its partition, which are read after the offset. --show then
     shows the lag that it left. If no broker answers, --once exits with code 9.
 
-    Starting Spark takes seconds, and many times the processor time of a small audit. --engine local works in this
-    process, so that cron can run --once every minute. Each engine continues an audit of the other.
+    If DEST is on this machine, the command starts no Spark: cron can run --once every minute. Each engine continues an
+    audit of the other.
 
     If nodes are forbidden, the command reports how many, and --once exits with code 9. The last commit of such a node
     is recorded once the node can be read. If ZooKeeper was replaced or wiped, the command refuses to continue. After
@@ -161,7 +168,7 @@ def audit(
     \b
     Example:
       zkgroups -z zk1:2181/kafka audit /data/audit
-      zkgroups -z zk1:2181/kafka audit /data/audit --once --engine local
+      zkgroups -z zk1:2181/kafka audit /data/audit --once
       zkgroups -z zk1:2181 audit /data/storm --layout storm:/kafkastorm
       zkgroups audit /data/audit --show --groups billing -o csv
       zkgroups audit /data/audit --show --from-data-dir /var/lib/zookeeper --chroot /kafka
@@ -169,14 +176,12 @@ def audit(
     _refuse_useless(click.get_current_context())
     engine = EngineOptions.of(chosen)
     if show:
-        logs = None if data_dir is None else _logs(engine, data_dir, data_log_dir, chroot)
-        with _found(options, engine, destination, logs=logs, groups=chosen["groups"], topics=chosen["topics"]) as rows:
+        logs, selection = (data_dir, data_log_dir, chroot), {name: chosen[name] for name in ("groups", "topics")}
+        with _found(options, engine, destination, data_dir=logs, **selection) as rows:
             Output(options).write(_COMMITS, map(_shown, rows))
         return
     chosen["layout"] = layout.text
-    local = engine.kind is EngineKind.LOCAL and engine.is_on_this_machine(destination)
-    if local and chosen["parallelism"] is not None:
-        raise click.UsageError("--parallelism needs --engine spark", click.get_current_context())
+    local = engine.is_local(destination, needs_spark="--parallelism" if chosen["parallelism"] else None)
     with _recorder(options, engine.spark, destination, chosen, local=local) as record:
         _audit(options, partial(record, every=every, once=once))
 
@@ -268,9 +273,7 @@ class _ProgressReporter:
         say(self._options, f"{utc(time.time_ns() // 1_000_000)} {text}")
 
 
-def _logs(engine: EngineOptions, data_dir: Path, data_log_dir: Path | None, chroot: str | None) -> HistoryOptions:
-    if engine.kind is EngineKind.LOCAL:
-        raise click.UsageError("--from-data-dir needs --engine spark", click.get_current_context())
+def _logs(data_dir: Path, data_log_dir: Path | None, chroot: str | None) -> HistoryOptions:
     with spark_installed():
         from zkgroups.spark import HistoryOptions, HistoryTable
 
@@ -282,22 +285,18 @@ def _logs(engine: EngineOptions, data_dir: Path, data_log_dir: Path | None, chro
 
 @contextmanager
 def _found(
-    options: Options, engine: EngineOptions, destination: str, *, logs: HistoryOptions | None, **selection: str | None
+    options: Options, engine: EngineOptions, destination: str, *, data_dir: tuple[Any, ...], **selection: str | None
 ) -> Iterator[Iterator[dict[str, Any]]]:
     """Start the engine, and yield the recorded commits, oldest first. Only Spark also reads logs."""
-    if logs is not None:
-        local = False
-    elif engine.kind is EngineKind.LOCAL:
-        local = engine.is_on_this_machine(destination)
-    else:
-        local = engine.is_local(destination, is_small=partial(_has_few_commits, destination))
-    if local:
+    needs_spark = "--from-data-dir" if data_dir[0] else None
+    if engine.is_local(destination, is_small=partial(_has_few_commits, destination), needs_spark=needs_spark):
         with arrow_installed("snapshots"):
             from zkgroups.audit.local_audit import find_commits as find_here
         yield find_here(destination, **selection)
         return
     with spark_installed():
-        from zkgroups.spark.audit.read_audit import find_commits
+        from zkgroups.spark.audit import find_commits
+    logs = _logs(*data_dir) if data_dir[0] else None
     say(options, f"Starting Spark to read the audit in {destination}.")
     with engine.spark.session(options) as session:
         yield find_commits(session, destination, logs=logs, **selection)

@@ -6,14 +6,13 @@ import click
 
 from ..shared.command_classes import Group
 from .diff import diff
-from .list import list_
 from .plot import plot
-from .verify import verify
+from .snapshots import list_, prune, verify
 
 
 @click.group(cls=Group)
 def snapshots() -> None:
-    """List, compare, verify and plot snapshots.
+    """List, compare, verify, plot and prune snapshots.
 
     DEST is the folder that `zkgroups snapshot` writes to.
 
@@ -29,3 +28,4 @@ snapshots.add_command(list_)
 snapshots.add_command(diff)
 snapshots.add_command(verify)
 snapshots.add_command(plot)
+snapshots.add_command(prune)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from zkgroups.core.offsets.snapshot_changes import (
+from zkgroups.core.offsets.changes import (
     CHANGE_FILTERS,
     STALLED,
     UNCHANGED_HELD,
@@ -23,19 +23,21 @@ from zkgroups.exceptions import RefusedError
 
 from ..offsets.from_parquet import cluster_address, warn_if_in_future
 from ..shared.command_classes import Command
-from ..shared.engine_options import LOCAL_OR_SPARK, EngineKind, EngineOptions, arrow_installed, engine_option
+from ..shared.engine_options import (
+    EngineOptions,
+    arrow_installed,
+    cluster_option,
+    engine_option,
+    selection_options,
+    spark_installed,
+    spark_options,
+)
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
-from ..shared.spark_options import (
-    checked_at,
-    cluster_option,
-    selection_options,
-    spark_installed,
-    spark_options,
-)
+from ..shared.parameter_types import SnapshotChoice
 
 _CLUSTER: Final = Column("CLUSTER", "cluster", wide=True)
 _NAMES: Final = (
@@ -91,8 +93,8 @@ def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> t
 
 @click.command(cls=Command)
 @click.argument("destination", metavar="DEST", type=FolderUri())
-@click.argument("before", metavar="[A]", default="previous", callback=checked_at)
-@click.argument("after", metavar="[B]", default="latest", callback=checked_at)
+@click.argument("before", metavar="[A]", default="previous", type=SnapshotChoice())
+@click.argument("after", metavar="[B]", default="latest", type=SnapshotChoice())
 @click.option(
     "--by",
     type=click.Choice([by.value for by in SummaryLevel]),
@@ -110,7 +112,7 @@ def _states(_ctx: click.Context, _param: click.Parameter, text: str | None) -> t
 )
 @selection_options
 @cluster_option
-@engine_option(EngineKind.SPARK, LOCAL_OR_SPARK)
+@engine_option()
 @spark_options
 @click.pass_obj
 def diff(
@@ -150,7 +152,7 @@ def diff(
     Example:
       zkgroups snapshots diff /data/groups
       zkgroups snapshots diff /data/groups 2026-01-31T22:00:00 latest --only gone,went-back --by partition
-      zkgroups snapshots diff /data/groups --engine local --groups 'billing.*' --fail-on went-back,gone
+      zkgroups snapshots diff /data/groups --groups 'billing.*' --fail-on went-back,gone
       zkgroups snapshots diff /data/groups --by partition --only stalled --fail-on stalled
     """
     with _history(options, EngineOptions.of(chosen), destination) as (history, session):
@@ -177,13 +179,13 @@ def diff(
 @contextmanager
 def _history(options: Options, engine: EngineOptions, destination: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """Start the engine. Yield the module that compares, and the first arguments of its functions."""
-    if engine.is_on_this_machine(destination):
+    if engine.is_local(destination):
         with arrow_installed("snapshots"):
             from zkgroups.snapshots import local_diff
         yield local_diff, ()
         return
     with spark_installed():
-        from zkgroups.spark.snapshots import diff as spark_diff
+        from zkgroups.spark import diff as spark_diff
     say(options, f"Starting Spark to compare snapshots in {destination}.")
     with engine.spark.session(options) as session:
         yield spark_diff, (session,)

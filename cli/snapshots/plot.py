@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from zkgroups.core.time_formats import parse_time
-from zkgroups.core.times import utc
+from zkgroups.core.times import from_ms, utc
 
-from ..offsets.from_parquet import cluster_address
+from ..offsets.from_parquet import cluster_address, opened_snapshots
 from ..shared.arguments import ChosenPartitions, group_argument, topics_option
 from ..shared.command_classes import Command
-from ..shared.durations import parsed_by
+from ..shared.engine_options import EngineOptions, arrow_installed, cluster_option, spark_options
 from ..shared.input_files import FilePath, FolderUri
 from ..shared.messages import say
 from ..shared.options import Options
-from ..shared.spark_options import SparkOptions, cluster_option, spark_installed, spark_options
+from ..shared.parameter_types import Time
 
 
 def _picture(_ctx: click.Context, _param: click.Parameter, file: Path) -> Path:
@@ -30,8 +29,8 @@ def _picture(_ctx: click.Context, _param: click.Parameter, file: Path) -> Path:
     return file
 
 
-def _time(text: str) -> datetime:
-    return datetime.fromtimestamp(parse_time(text) / 1000, UTC)
+def _time(_ctx: click.Context, _param: click.Parameter, ms: int | None) -> datetime | None:
+    return None if ms is None else from_ms(ms)
 
 
 @click.command(cls=Command)
@@ -47,11 +46,11 @@ def _time(text: str) -> datetime:
 )
 @click.option(
     "--since",
-    metavar="TIME",
-    callback=parsed_by(_time),
-    help="Only snapshots at or after this time, e.g. 2026-01-31T12:00:00.",
+    type=Time(),
+    callback=_time,
+    help="Only snapshots at or after this time, such as 2026-01-31T12:00, yesterday, or 2h (ago).",
 )
-@click.option("--until", metavar="TIME", callback=parsed_by(_time), help="Only snapshots until this time.")
+@click.option("--until", type=Time(), callback=_time, help="Only snapshots until this time.")
 @cluster_option
 @spark_options
 @click.pass_obj
@@ -62,8 +61,6 @@ def plot(
     group: str,
     file: Path,
     by: str | None,
-    master: str | None,
-    settings: dict[str, str],
     topics: ChosenPartitions | None,
     **chosen: Any,
 ) -> None:
@@ -80,16 +77,13 @@ def plot(
       zkgroups snapshots plot /data/groups billing billing.svg
       zkgroups snapshots plot /data/groups billing night.png --since 2026-01-31T22:00:00 --topic orders --by partition
     """
-    with spark_installed():
-        from zkgroups.spark.snapshots.plot import check_installed, draw
-        from zkgroups.spark.snapshots.timeline import LineKind, timeline
+    with arrow_installed("plot"):
+        from zkgroups.snapshots.plot import check_installed, draw
+        from zkgroups.snapshots.timeline import LineKind, timeline
     check_installed()
-    say(options, f"Starting Spark to read the snapshots in {destination}.")
-    with SparkOptions(master, settings).session(options) as session:
+    with opened_snapshots(options, EngineOptions.of(chosen), destination) as layout:
         line = None if by is None else LineKind(by)
-        found = timeline(
-            session, destination, group, by=line, topics=topics, address=cluster_address(options), **chosen
-        )
+        found = timeline(layout, group, by=line, topics=topics, address=cluster_address(options), **chosen)
     try:
         file.write_bytes(draw(found, file.suffix.lower().removeprefix(".")))
     except OSError as error:

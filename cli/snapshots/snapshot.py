@@ -10,18 +10,23 @@ import click
 
 from zkgroups.core.layouts.layout import Layout
 
-from ..shared.brokers import LAG_UNKNOWN, brokers_for_workers
 from ..shared.command_classes import Command
-from ..shared.connect import for_workers
-from ..shared.engine_options import LOCAL_OR_SPARK, EngineKind, EngineOptions, arrow_installed, engine_option
+from ..shared.connect import LAG_UNKNOWN, brokers_for_workers, for_workers
+from ..shared.engine_options import (
+    EngineOptions,
+    SparkOptions,
+    arrow_installed,
+    engine_option,
+    layout_options,
+    spark_installed,
+    steps_shown,
+    writing_options,
+)
 from ..shared.exit_codes import ExitCode
 from ..shared.input_files import FilePath, FolderUri
-from ..shared.layout_options import layout_options
-from ..shared.messages import complain, say
+from ..shared.messages import complain, progress, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
-from ..shared.progress import progress
-from ..shared.spark_options import SparkOptions, spark_installed, steps_shown, writing_options
 
 if TYPE_CHECKING:
     from zkgroups.snapshots.snapshot import Snapshot
@@ -70,7 +75,7 @@ _SURVEY: Final = Table(
     help="The value of the column `cluster`; the address of ZooKeeper by default. A --layout is added to it.",
 )
 @click.option(
-    "--parallelism", type=click.IntRange(1, 1024), help="The number of tasks that read; one per core by default."
+    "--parallelism", type=click.IntRange(1, 1024), help="The number of Spark tasks that read; one per core by default."
 )
 @click.option(
     "--from-data-dir",
@@ -94,7 +99,7 @@ _SURVEY: Final = Table(
     help="With --from-data-dir: read the state after this transaction; the last by default.",
 )
 @layout_options
-@engine_option(EngineKind.SPARK, LOCAL_OR_SPARK)
+@engine_option()
 @writing_options
 @click.option("--dry-run", is_flag=True, help="Only count what would be read. Does not start Spark.")
 @click.pass_obj
@@ -112,8 +117,8 @@ def snapshot(options: Options, /, destination: str, dry_run: bool, layout: Layou
     With --layout, the command reads the offsets of another system in ZooKeeper, as the next message to read. Most of
     its groups have no owners and members. Snapshots of several layouts can share one DEST, as if of several clusters.
 
-    Starting Spark takes seconds, and many times the processor time of a small snapshot. --engine local works in this
-    process, so that cron can take a snapshot every minute. Both engines write the same files, and can share one DEST.
+    If DEST is on this machine, the command starts no Spark: cron can take a snapshot every minute. Both engines write
+    the same files, and can share one DEST.
 
     With --from-data-dir, the command reads the files of a ZooKeeper server: its latest intact snapshot, and the
     transactions after it. It reports the files that it skips. If the logs are damaged or incomplete, it writes nothing
@@ -125,7 +130,6 @@ def snapshot(options: Options, /, destination: str, dry_run: bool, layout: Layou
     \b
     Example:
       zkgroups -z zk1:2181/kafka snapshot /data/groups
-      zkgroups -z zk1:2181/kafka snapshot /data/groups --engine local
       zkgroups -z zk1:2181/kafka snapshot /data/groups -b kafka1:9092
       zkgroups -z zk1:2181/kafka snapshot hdfs:///data/groups --groups 'billing.*' --master yarn
       zkgroups -z zk1:2181/kafka snapshot /data/groups --dry-run
@@ -133,9 +137,7 @@ def snapshot(options: Options, /, destination: str, dry_run: bool, layout: Layou
       zkgroups snapshot /data/groups --from-data-dir /backup/zookeeper --chroot /kafka
     """
     engine = EngineOptions.of(chosen)
-    local = engine.is_on_this_machine(destination)
-    if local and chosen["parallelism"] is not None:
-        raise click.UsageError("--parallelism needs --engine spark", click.get_current_context())
+    local = engine.is_local(destination, needs_spark="--parallelism" if chosen["parallelism"] else None)
     source = _source(options, layout, chosen)
     if dry_run:
         is_partial = _show_survey(options, source)

@@ -20,7 +20,7 @@ from zkgroups.tables.source_options import SourceOptions
 from ..lasting import through_restarts
 from ..spark.conftest import plant
 
-PATIENCE = 150.0
+PATIENCE = 400.0
 
 Key = tuple[str, str, int]
 Standing = dict[Key, tuple[int, int]]

@@ -1,4 +1,4 @@
-"""Audits without Spark, and the files that both engines share. tests/spark/audit has the tests of both engines."""
+"""Audits without Spark, and the files that both engines share. tests/spark/test_audit.py compares both engines."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kazoo.client import KazooClient
 
+from tests.audit.commits import Committer, assert_whole, auditing, standing
+from tests.cli.conftest import Zkgroups
+from tests.cli.conftest import zkgroups as zkgroups
 from tests.lasting import lasting_client
-from tests.testing.waiting import eventually
+from tests.snapshots import killed_runs
+from tests.spark.conftest import plant
+from tests.waiting import eventually
 from zkgroups import TopicPartition
 from zkgroups.audit.audit import AuditResult, locked
-from zkgroups.audit.journal import Journal
-from zkgroups.audit.local_audit import read_commits, run_audit
-from zkgroups.audit.pieces import MERGE_FACTOR
-from zkgroups.audit.recent_commits import recent_commits
+from zkgroups.audit.journal import MERGE_FACTOR, AuditDescription, FinishedBatch, Journal, Piece
+from zkgroups.audit.local_audit import KEPT, ArrowJournal, read_commits, recent_commits, run_audit
+from zkgroups.core.ensemble_position import EnsemblePosition
+from zkgroups.core.table_columns import COMMITS
 from zkgroups.exceptions import ConflictError, InvalidOptionError, NotConnectedError, NotFoundError, RefusedError
 from zkgroups.storage.files import LocalFiles
+from zkgroups.tables.arrow import arrow_schema
 from zkgroups.tables.source_options import SourceOptions
 from zkgroups.testing import ZooKeeperServer, fresh_chroot
-
-from ..spark.conftest import plant
-from . import killed_runs
-from .commits import Committer, assert_whole, auditing, standing
 
 pytestmark = pytest.mark.zookeeper
 
@@ -67,8 +71,8 @@ def test_a_run_killed_before_any_change_of_the_disk_loses_no_commit_and_repeats_
     for offset in (6, 7, 8):
         record(begun, zookeeper_hosts)
         raw.set(f"/consumers/{paths[0]}", b"%d" % offset)
-    command = [sys.executable, "-m", "tests.audit.killed_runs", zookeeper_hosts, str(begun), str(copies)]
-    subprocess.run(command, check=True, timeout=200)
+    command = [sys.executable, "-m", "tests.snapshots.killed_runs", zookeeper_hosts, str(copies), str(begun)]
+    subprocess.run(command, check=True)
     raw.set(f"/consumers/{paths[1]}", b"9")
     destinations = sorted(copies.iterdir(), key=lambda folder: int(folder.name))
     assert len(destinations) > 30, "every change was tried"
@@ -184,22 +188,20 @@ def test_an_audit_refuses_another_zookeeper_even_with_younger_groups(
     assert [row["offset"] for row in rows(tmp_path)] == [5, 6]
 
 
-# The files
-
-
 def test_many_batches_are_merged_and_read_as_before(
     zookeeper_hosts: str, raw: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Recent commits are those of the pieces that count: merged pieces still exist."""
     monkeypatch.setattr("zkgroups.audit.audit.MERGE_FACTOR", 2)
-    monkeypatch.setattr("zkgroups.audit.arrow_journal._ROWS_OF_A_FILE", 2)
-    plant(raw, {"g/offsets/t/0": b"0", "g/offsets/t/1": b"7", "g/offsets/t/2": b"7"})
+    monkeypatch.setattr("zkgroups.audit.local_audit._ROWS_OF_A_FILE", 2)
+    plant(raw, {"g/offsets/t/0": b"0", "g/offsets/t/1": b"7", "g/offsets/t/2": b"no number"})
     for offset in range(1, 6):
         record(tmp_path, zookeeper_hosts)
         raw.set("/consumers/g/offsets/t/0", b"%d" % offset)
     assert [(row["partition"], row["before"], row["offset"]) for row in rows(tmp_path)] == [
         (0, None, 0),
         (1, None, 7),
-        (2, None, 7),
+        (2, None, None),
         *((0, offset - 1, offset) for offset in range(1, 5)),
     ]
     found = journal(tmp_path)
@@ -209,45 +211,178 @@ def test_many_batches_are_merged_and_read_as_before(
     assert len(list((tmp_path / "commits").iterdir())) < 5 + MERGE_FACTOR
     assert (description := found.description()).ensemble is not None
     assert (description.groups, description.topics, description.ensemble.cluster) == (None, None, zookeeper_hosts)
+    recent = [each for sweep in recent_commits(str(tmp_path)) for each in sweep.commits]
+    of_0 = [each for each in recent if each.at.partition == 0]
+    assert [each.offset for each in of_0] == [each.version for each in of_0] == list(range(5))
+    assert [(each.at, each.offset) for each in recent if each not in of_0] == [(TopicPartition("t", 1), 7)]
 
 
-def test_recent_commits_are_those_of_the_pieces_that_count(
+def test_without_its_position_or_its_last_commits_an_audit_reads_all_and_repeats_no_commit(
     zookeeper_hosts: str, raw: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Merged pieces still exist. A node without a number is no commit."""
+    """It finds the last commits in merged pieces."""
     monkeypatch.setattr("zkgroups.audit.audit.MERGE_FACTOR", 2)
-    plant(raw, {"g/offsets/t/0": b"0", "h/offsets/t/0": b"7", "h/offsets/t/1": b"no number"})
-    for offset in range(1, 6):
-        record(tmp_path, zookeeper_hosts)
-        raw.set("/consumers/g/offsets/t/0", b"%d" % offset)
-    found = [each for sweep in recent_commits(str(tmp_path)) for each in sweep.commits]
-    of_g = [each for each in found if each.group == "g"]
-    assert [each.offset for each in of_g] == [each.version for each in of_g] == list(range(5))
-    assert [(each.at, each.offset) for each in found if each.group == "h"] == [(TopicPartition("t", 0), 7)]
-
-
-def test_without_its_last_commits_an_audit_finds_them_in_merged_pieces(
-    zookeeper_hosts: str, raw: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("zkgroups.audit.audit.MERGE_FACTOR", 2)
-    plant(raw, {"g/offsets/t/0": b"5"})
+    plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"6"})
     for offset in (6, 7):
         record(tmp_path, zookeeper_hosts)
         raw.set("/consumers/g/offsets/t/0", b"%d" % offset)
     [merged] = journal(tmp_path).pieces()
     assert merged.level == 1
     shutil.rmtree(tmp_path / "standing")
-    record(tmp_path, zookeeper_hosts)
-    assert [(row["before"], row["offset"]) for row in rows(tmp_path)] == [(None, 5), (5, 6), (6, 7)]
-
-
-def test_a_lost_position_costs_a_full_read_and_repeats_no_commit(
-    zookeeper_hosts: str, raw: KazooClient, tmp_path: Path
-) -> None:
-    plant(raw, {"g/offsets/t/0": b"5", "g/offsets/t/1": b"6"})
-    record(tmp_path, zookeeper_hosts)
+    assert record(tmp_path, zookeeper_hosts).commits == 1
     (tmp_path / "_position.json").unlink()
     shutil.rmtree(tmp_path / "batches")
     raw.set("/consumers/g/offsets/t/1", b"8")
     assert record(tmp_path, zookeeper_hosts).commits == 1
-    assert [(row["offset"], row["batch"]) for row in rows(tmp_path)] == [(5, 0), (6, 0), (8, 1)]
+    assert [(row["partition"], row["before"], row["offset"], row["batch"]) for row in rows(tmp_path)] == [
+        (0, None, 5, 0),
+        (1, None, 6, 0),
+        (0, 5, 6, 1),
+        (0, 6, 7, 2),
+        (1, 6, 8, 3),
+    ]
+
+
+# Small files that were changed, lost, or are being replaced
+
+
+CHANGES = {
+    "_audit.json": (
+        "\0{",
+        "[]",
+        '{"groups": 5, "topics": null, "first_batch": 0}',
+        '{"groups": null, "topics": null}',
+        '{"groups": null, "topics": null, "first_batch": 0, "cluster": "c"}',
+    ),
+    "_position.json": ("abc", "[]", '{"batch": 0}'),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_small_file_is_an_error_that_names_it(
+    zookeeper_hosts: str, raw: KazooClient, zkgroups: Zkgroups, tmp_path: Path, name: str
+) -> None:
+    plant(raw, {"g/offsets/t/0": b"5"})
+    run_audit(str(tmp_path), zookeeper_hosts, once=True)
+    for text in CHANGES[name]:
+        (tmp_path / name).write_text(text)
+        ended = zkgroups("audit", tmp_path, "--once", "--engine", "local")
+        assert (ended.code, ended.out) == (10, ""), text
+        assert f"{tmp_path}/{name} was changed after the audit wrote it" in ended.err
+
+
+def test_an_audit_without_its_description_refuses_other_groups(
+    zookeeper_hosts: str, raw: KazooClient, zkgroups: Zkgroups, tmp_path: Path
+) -> None:
+    plant(raw, {"g/offsets/t/0": b"5"})
+    run_audit(str(tmp_path), zookeeper_hosts, once=True)
+    about = (tmp_path / "_audit.json").read_bytes()
+    (tmp_path / "_audit.json").unlink()
+
+    for arguments in (("--once", "--groups", "g1"), ("--once",), ("--show",)):
+        ended = zkgroups("audit", tmp_path, *arguments, "--engine", "local")
+        assert (ended.code, ended.out) == (10, "")
+        assert "has lost its _audit.json" in ended.err
+
+    # A run was killed before it renamed the new file.
+    (tmp_path / "_audit.json.new").write_bytes(about)
+    with pytest.raises(RefusedError, match=r"is of groups \.\*, topics \.\*, not of groups g1"):
+        run_audit(str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, groups="g1"), once=True)
+    assert run_audit(str(tmp_path), zookeeper_hosts, once=True).commits == 0
+
+
+def finished(number: int) -> FinishedBatch:
+    return FinishedBatch(number, EnsemblePosition(7, 3, 5), 9)
+
+
+class Steps(LocalFiles):
+    """A file system that calls `after` after each rename or deletion."""
+
+    def __init__(self, after: Callable[[], None]) -> None:
+        self._after = after
+
+    def move(self, here: str, there: str) -> None:
+        super().move(here, there)
+        self._after()
+
+    def delete(self, path: str) -> None:
+        super().delete(path)
+        self._after()
+
+
+def test_a_small_file_can_be_read_at_every_step_of_its_replacement(tmp_path: Path) -> None:
+    Journal(LocalFiles(), str(tmp_path)).write_finished_batch(finished(1))
+    seen: list[int] = []
+
+    def look() -> None:
+        found = Journal(LocalFiles(), str(tmp_path)).finished_batch()
+        seen.append(-1 if found is None else found.number)
+
+    Journal(Steps(look), str(tmp_path)).write_finished_batch(finished(2))
+
+    assert seen == [1, 1, 2, 2]
+
+
+# Recent commits, from the files alone
+
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ArrowJournal:
+    found = ArrowJournal.at(str(tmp_path))
+    found.begin(AuditDescription(None, None))
+    return found
+
+
+def add(files: ArrowJournal, batch: int, *commits: tuple[int, timedelta], count: int = 1) -> None:
+    """Add a batch with offsets and their ages, each so many times."""
+    values = {"group": "g", "topic": "t", "partition": 0, "commit_count": 1, "cluster": "c", "zxid": 1, "batch": batch}
+    given: list[dict[str, Any]] = [{**values, "offset": offset, "committed_at": NOW - age} for offset, age in commits]
+    rows = pa.Table.from_pylist(given, arrow_schema(COMMITS))
+    files.write_commits(pa.concat_tables([rows] * count), Piece(batch, batch))
+
+
+def offsets(folder: Path) -> list[int]:
+    return [commit.offset for sweep in recent_commits(str(folder)) for commit in sweep.commits]
+
+
+def test_an_audit_in_one_large_piece_is_not_read_as_a_whole(files: ArrowJournal, tmp_path: Path) -> None:
+    for batch in range(15):
+        add(files, batch, (batch, timedelta(days=15 - batch)), count=20_000)
+    add(files, 15, (15, timedelta()))
+    files.merge(files.pieces(), Piece(0, 15, level=1))
+    whole = files.read(files.pieces()).nbytes
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        assert offsets(tmp_path) == [15]
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < whole / 4
+
+
+def test_commits_of_the_last_hour_are_found_in_several_pieces_and_older_pieces_are_not_read(
+    files: ArrowJournal, tmp_path: Path
+) -> None:
+    minute = timedelta(minutes=1)
+    for batch, commits in enumerate(
+        [
+            [(0, KEPT + 2 * minute)],
+            [(1, KEPT + minute)],
+            [(2, KEPT), (3, KEPT + minute)],
+            [],
+            [(4, 2 * minute), (5, 3 * minute)],
+            [(6, timedelta()), (7, timedelta())],
+        ]
+    ):
+        add(files, batch, *commits)
+    for file in (tmp_path / "commits" / Piece(0, 0).name).glob("*.parquet"):
+        file.write_bytes(b"?" * file.stat().st_size)
+    assert offsets(tmp_path) == [2, 5, 4, 6, 7]
+
+
+def test_an_audit_without_rows_has_no_recent_commits(files: ArrowJournal, tmp_path: Path) -> None:
+    add(files, 0)
+    assert offsets(tmp_path) == []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import ACL, Id, Permissions, make_digest_acl_credential
+from zkgroups_cli.shared.engine_options import SparkOptions
 
 from tests.lasting import lasting_client
 from zkgroups import Registry, TopicPartition
@@ -15,6 +17,18 @@ from zkgroups import Registry, TopicPartition
 from .running import Argument, Ended, run
 
 Zkgroups = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No command starts Spark in the process of the tests. Installed commands start their own."""
+
+    @contextmanager
+    def session(*_: object) -> Iterator[Any]:
+        raise AssertionError("it starts Spark")
+        yield
+
+    monkeypatch.setattr(SparkOptions, "session", session)
 
 
 @pytest.fixture

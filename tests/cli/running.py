@@ -1,23 +1,30 @@
-"""Run the installed command as users do: as a process with pipes, or on a terminal."""
+"""Run the command: in this process, or as users do, as a process with pipes, or on a terminal."""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
+import ctypes
 import fcntl
 import json
+import logging
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
+import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Final
+from unittest import mock
 
-from . import warm
+import pytest
 
 COMMAND = str(Path(sys.executable).with_name("zkgroups"))
 TIMEOUT = 120.0
@@ -50,13 +57,74 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def run(*arguments: Argument, env: Mapping[str, str] | None = None) -> Ended:
-    """Run a command to its end. A new process is started only if the start itself needs special settings; otherwise
-    one is forked."""
-    command, environ = [COMMAND, *arguments], environment(env)
-    if any(name.startswith(("PYTHON", "LC_", "LANG")) for name in env or ()):
-        done = subprocess.run(command, env=environ, capture_output=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL)
-    else:
-        done = warm.run(command, environ, timeout=TIMEOUT)
+    """Run a command to its end, in this process, because starting Python takes longer than most commands.
+
+    A new process is started for settings that Python or Java read at their start, and outside of the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread() or any(map(_READ_AT_A_START.match, env or ())):
+        return run_installed(*arguments, env=env)
+    from zkgroups_cli.main import run as main
+
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with _as_a_process(environment(env), out, err):
+            code = main([os.fsdecode(word) for word in arguments])
+        out.seek(0)
+        err.seek(0)
+        return Ended(int(code), out.read().decode(), err.read().decode())
+
+
+_READ_AT_A_START = re.compile("PYTHON|LC_|LANG|JAVA_HOME$|PATH$")
+_SUBREAPER: Final = 36
+
+
+@contextlib.contextmanager
+def _as_a_process(environ: Mapping[str, str], out: IO[bytes], err: IO[bytes]) -> Iterator[None]:
+    """Give this process the environment, the log and the standard files of a new one, also for its children.
+
+    Afterwards, undo all that a command changes for its process.
+    """
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    root, kept = logging.getLogger(), [os.dup(number) for number in range(3)]
+    level = root.level
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        mock.patch.dict(os.environ, environ, clear=True),
+        warnings.catch_warnings(),
+        Path(os.devnull).open("rb") as nothing,
+    ):
+        warnings.resetwarnings()
+        for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", kind)
+        patch.setattr(threading, "excepthook", threading.excepthook)
+        for logger in logging.root.manager.loggerDict.values():
+            if isinstance(logger, logging.Logger):
+                patch.setattr(logger, "handlers", [*logger.handlers])
+        patch.setattr(root, "handlers", [])
+        root.setLevel(logging.WARNING)
+        for number, file in enumerate((nothing, out, err)):
+            os.dup2(file.fileno(), number)
+        patch.setattr(sys, "stdin", os.fdopen(0, closefd=False))
+        for number, name in (1, "stdout"), (2, "stderr"):
+            stream = os.fdopen(number, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+            patch.setattr(sys, name, stream)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, file in enumerate(kept):
+                os.dup2(file, number)
+                os.close(file)
+            for number, handler in signals.items():
+                signal.signal(number, handler)
+            ctypes.CDLL(None).prctl(_SUBREAPER, 0, 0, 0, 0)  # `claim -- COMMAND` adopts orphans
+            root.setLevel(level)
+
+
+def run_installed(*arguments: Argument, env: Mapping[str, str] | None = None) -> Ended:
+    """Run the installed command to its end."""
+    command = [COMMAND, *arguments]
+    done = subprocess.run(command, env=environment(env), capture_output=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL)
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -96,6 +164,12 @@ def started(
             yield process
         finally:
             process.kill()
+
+
+def ended_of(process: subprocess.Popen[str]) -> Ended:
+    """Wait for the end of a command that was started."""
+    out, err = process.communicate(timeout=TIMEOUT)
+    return Ended(process.returncode, out, err)
 
 
 class Terminal:

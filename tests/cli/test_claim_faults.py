@@ -1,4 +1,10 @@
-"""Faults during `zkgroups claim -- COMMAND`: the command never outlives the claim by more than the grace time."""
+"""Faults during `zkgroups claim -- COMMAND`: the command never outlives the claim by more than the grace time.
+
+`holding` starts one, with a record of how long its command lives.
+
+The command is the worst case: it does not end after SIGTERM, and neither does its child in another session. Both write
+down the time continuously while they live. A plain kazoo client records when the owner node is deleted.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +13,138 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.protocol.states import EventType, WatchedEvent
 
+from tests.cutting import FOLLOWER, LEADER, cut_off, victim
 from tests.lasting import lasting_client
-from tests.restoring import restorable
-from tests.testing.waiting import eventually, is_alive
+from tests.waiting import eventually, is_alive
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
-from zkgroups.testing import TcpProxy
+from zkgroups.testing import TcpProxy, ZooKeeperEnsemble
 
-from .holding import LONG_GRACE, SESSION, Holder, holding, same_chroot
-from .running import COMMAND, TIMEOUT, environment, interrupt, run, started
+from .running import COMMAND, TIMEOUT, Ended, ended_of, environment, interrupt, run, started
+
+OWNER = "/consumers/invoices/owners/orders/0"
+SESSION = 12.0
+"""The shortest session that a machine does not end by standing still."""
+GRACE = 0.7
+LONG_GRACE = 2.0
+"""For tests of a holder that reacts: a command that stands still gets SIGTERM before SIGKILL."""
+PACE = 0.005
+"""The pause between two beats, in seconds."""
+
+STUBBORN = """
+import os, signal, sys, time
+def asked(*_):
+    with open(sys.argv[1] + ".asked", "w") as file:
+        file.write("SIGTERM")
+signal.signal(signal.SIGTERM, asked)
+child = os.fork()
+if not child:
+    os.setsid()
+with open(sys.argv[1] + (".parent" if child else ".child"), "a", buffering=1) as file:
+    while True:
+        file.write(f"{os.getpid()} {time.time()}\\n")
+        time.sleep(float(sys.argv[2]))
+"""
+
+
+@dataclass
+class Holder:
+    """A `zkgroups claim` with its command, and the records of both."""
+
+    process: subprocess.Popen[str]
+    hosts: str
+    session_id: int
+    beats: Path
+    gone: list[float]
+
+    def last_beat(self) -> float:
+        """The last time at which a process of the command was alive."""
+        return max(time for _, time in self._beats())
+
+    @property
+    def has_been_asked(self) -> bool:
+        """Whether the command got SIGTERM."""
+        return self._file("asked").exists()
+
+    def alive(self) -> bool:
+        return any(is_alive(pid) for pid, _ in self._beats())
+
+    @property
+    def command(self) -> int:
+        """The pid of the command."""
+        return self._beats()[0][0]
+
+    def _beats(self) -> list[tuple[int, float]]:
+        """The last time that each process has written."""
+        lines = [_last_line(self._file(who)) for who in ("parent", "child")]
+        return [(int(line.split()[0]), float(line.split()[1])) for line in lines]
+
+    def _file(self, who: str) -> Path:
+        return self.beats.with_name(f"{self.beats.name}.{who}")
+
+    def ended(self) -> Ended:
+        return ended_of(self.process)
+
+    def wait_gone(self) -> float:
+        """Return when a plain client saw the owner node disappear."""
+        assert eventually(lambda: self.gone)
+        return self.gone[0]
+
+    def next_claims(self) -> Ended:
+        """Wait for the claim in another process, whose command prints the time."""
+        tell = "import time; print(time.time())"
+        arguments = ("claim", "invoices", "orders", "0", "--wait", "60", "--", sys.executable, "-c", tell)
+        return run(*arguments, env={"ZKGROUPS_ZOOKEEPER": self.hosts})
+
+
+def _last_line(path: Path) -> str:
+    whole = path.read_text().rpartition("\n")[0]
+    return whole.rpartition("\n")[2]
+
+
+@contextmanager
+def holding(
+    eye: KazooClient,
+    hosts: str,
+    tmp_path: Path,
+    *,
+    through: str | None = None,
+    program: Sequence[str] = (COMMAND,),
+    grace: float = GRACE,
+) -> Iterator[Holder]:
+    """A claim of orders/0 at the address `through`, with a running command. Other clients use `hosts`."""
+    beats = tmp_path / "beats"
+    options = ("--session-timeout", str(SESSION), "--grace", str(grace), "--timeout", "15")
+    command = (sys.executable, "-I", "-S", "-c", STUBBORN, str(beats), str(PACE))
+    address = {"ZKGROUPS_ZOOKEEPER": through or hosts}
+    arguments = ("claim", "invoices", "orders", "0", *options, "--", *command)
+    with started(*arguments, env=address, program=program) as process:
+        assert eventually(lambda: all(Path(f"{beats}.{who}").exists() for who in ("parent", "child")))
+        assert eventually(lambda: all(_last_line(Path(f"{beats}.{who}")) for who in ("parent", "child")))
+        gone: list[float] = []
+
+        def note(event: WatchedEvent) -> None:
+            if event.type == EventType.DELETED:
+                gone.append(time.time())
+
+        assert eventually(lambda: eye.exists(OWNER))  # its server may be another one
+        stat = eye.exists(OWNER, watch=note)
+        assert stat is not None
+        yield Holder(process, hosts, stat.ephemeralOwner, beats, gone)
+
+
+def same_chroot(proxy: TcpProxy, hosts: str) -> str:
+    return f"{proxy.address}/{hosts.partition('/')[2]}"
+
 
 pytestmark = pytest.mark.zookeeper
 
@@ -58,22 +180,9 @@ def password(session_id: int) -> bytes:
 # The holder can still react
 
 
-def test_when_the_session_expires_the_command_ends_within_the_grace_time(
-    zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
-) -> None:
-    with holding(kazoo, zookeeper_hosts, tmp_path, grace=LONG_GRACE) as holder:
-        expire(zookeeper_hosts, holder.session_id)
-        gone = holder.wait_gone()
-        done = holder.ended()
-        assert done.code == 7
-        assert "the command was stopped because the claim may be lost" in done.err
-        holder.assert_ended_in_time(gone)
-        assert holder.next_claims().code == 0
-        assert (invoices.instances(), list(invoices.owners())) == ([], [])
-
-
-def test_when_the_connection_is_cut_the_command_ends_within_the_grace_time_and_before_the_claim(
-    zookeeper: Any, zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
+@pytest.mark.parametrize("fault", ["expired", "cut", "taken away"])
+def test_after_a_fault_the_command_gets_sigterm_and_after_the_grace_time_sigkill(
+    zookeeper: Any, zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path, fault: str
 ) -> None:
     with (
         TcpProxy(zookeeper.address) as proxy,
@@ -81,48 +190,28 @@ def test_when_the_connection_is_cut_the_command_ends_within_the_grace_time_and_b
             kazoo, zookeeper_hosts, tmp_path, through=same_chroot(proxy, zookeeper_hosts), grace=LONG_GRACE
         ) as holder,
     ):
-        cut = time.time()
-        proxy.cut()
+        begun = time.time()
+        if fault == "expired":
+            expire(zookeeper_hosts, holder.session_id)
+        elif fault == "cut":
+            proxy.cut()
+        else:
+            owner = invoices.owner(AT)
+            assert isinstance(owner, Owner)
+            invoices.release(AT, expected_owner=owner.id)
         done = holder.ended()
-        assert time.time() > cut + LONG_GRACE
-        assert done.code == 7
-        assert "stopping the command: the connection was lost" in done.err
-        holder.assert_ended_in_time(cut)
-        assert cut < holder.last_beat() < holder.wait_gone()
-
-
-@pytest.mark.parametrize("fault", ["killed", "restored from a backup"])
-def test_when_the_server_is_gone_the_command_ends_within_the_grace_time(tmp_path: Path, fault: str) -> None:
-    with restorable(tmp_path) as server, Registry.connect(server.address) as registry:
-        registry.group("invoices").create()
-        if fault != "killed":
-            server.back_up()
-        with lasting_client(server.address) as eye, holding(eye, server.address, tmp_path, grace=LONG_GRACE) as holder:
-            gone = time.time()
-            server.server.kill()
-            if fault != "killed":
-                server.restore()
-            done = holder.ended()
-            assert done.code == 7
-            holder.assert_ended_in_time(gone)
-            assert gone < holder.last_beat()
-            if fault == "killed":
-                server.server.restart()
-            assert holder.next_claims().code == 0
-
-
-def test_when_the_partition_is_taken_away_the_command_ends_within_the_grace_time(
-    zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
-) -> None:
-    with holding(kazoo, zookeeper_hosts, tmp_path, grace=LONG_GRACE) as holder:
-        owner = invoices.owner(AT)
-        assert isinstance(owner, Owner)
-        invoices.release(AT, expected_owner=owner.id)
-        done = holder.ended()
-        assert done.code == 7
-        assert "orders/0 was taken away" in done.err
-        holder.assert_ended_in_time(holder.wait_gone())
-        assert invoices.instances() == []
+        assert time.time() > begun + LONG_GRACE
+        assert (done.code, holder.has_been_asked, holder.alive()) == (7, True, False)
+        said = {
+            "expired": "the command was stopped because the claim may be lost",
+            "cut": "stopping the command: the connection was lost",
+            "taken away": "orders/0 was taken away",
+        }
+        assert said[fault] in done.err
+        if fault == "cut":
+            assert begun < holder.last_beat() < holder.wait_gone()
+        assert holder.next_claims().code == 0
+        assert (invoices.instances(), list(invoices.owners())) == ([], [])
 
 
 def test_sigterm_ends_the_command_before_the_claim(
@@ -146,55 +235,32 @@ def test_sigterm_ends_the_command_before_the_claim(
 # The holder cannot react, so its session lasts until the server expires it
 
 
-Fault = Callable[[Holder, TcpProxy], object]
+Fault = Callable[[Holder], object]
 
 
-def kill_holder(holder: Holder, _proxy: TcpProxy) -> None:
+def kill_holder(holder: Holder) -> None:
     holder.process.kill()
 
 
-def suspend_holder(holder: Holder, _proxy: TcpProxy) -> None:
+def suspend_holder_and_supervisor(holder: Holder) -> None:
+    os.kill(parent_of(holder.command), signal.SIGSTOP)
     holder.process.send_signal(signal.SIGSTOP)
 
 
-def suspend_holder_and_supervisor(holder: Holder, _proxy: TcpProxy) -> None:
-    os.kill(parent_of(holder.command), signal.SIGSTOP)
-    suspend_holder(holder, _proxy)
-
-
-def silence(_holder: Holder, proxy: TcpProxy) -> None:
-    proxy.drop()
-
-
-@pytest.mark.parametrize("fault", [kill_holder, suspend_holder, suspend_holder_and_supervisor, silence])
+@pytest.mark.parametrize("fault", [kill_holder, suspend_holder_and_supervisor])
 def test_the_command_has_ended_before_the_session_and_a_second_claimer_gets_the_partition(
-    zookeeper: Any, zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path, fault: Fault
+    zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path, fault: Fault
 ) -> None:
-    with (
-        TcpProxy(zookeeper.address) as proxy,
-        holding(kazoo, zookeeper_hosts, tmp_path, through=same_chroot(proxy, zookeeper_hosts)) as holder,
-    ):
-        fault(holder, proxy)
+    """If the server is silent: see the test of the wall clock below."""
+    with holding(kazoo, zookeeper_hosts, tmp_path) as holder:
+        fault(holder)
         begun = holder.next_claims()
         assert begun.code == 0
         assert holder.last_beat() < min(holder.wait_gone(), float(begun.out))
         assert not holder.alive()
-        if fault in {suspend_holder, suspend_holder_and_supervisor}:
-            holder.process.send_signal(signal.SIGCONT)
         if fault is not kill_holder:
-            done = holder.ended()
-            assert done.code == 7
-
-
-def test_when_the_holder_is_killed_the_command_ends_within_the_grace_time(
-    zookeeper_hosts: str, kazoo: KazooClient, invoices: Consumergroup, tmp_path: Path
-) -> None:
-    with holding(kazoo, zookeeper_hosts, tmp_path, grace=LONG_GRACE) as holder:
-        killed = time.time()
-        holder.process.kill()
-        assert eventually(lambda: not holder.alive())
-        holder.assert_ended_in_time(killed)
-        assert not holder.gone
+            holder.process.send_signal(signal.SIGCONT)
+            assert holder.ended().code == 7
 
 
 def test_when_the_supervisor_is_killed_the_command_is_killed_and_the_partition_released(
@@ -278,43 +344,24 @@ def supervisor_of(pids: list[int]) -> int:
     return supervisor
 
 
-def test_when_the_holder_and_the_supervisor_are_killed_together_nothing_of_the_command_is_left(
-    seven: tuple[int, list[int]],
+@pytest.mark.parametrize(
+    "pair", [("holder", "supervisor"), ("guardian", "supervisor"), ("guardian", "holder"), ()], ids=str
+)
+def test_when_two_are_killed_together_nothing_of_the_command_is_left(
+    seven: tuple[int, list[int]], pair: tuple[str, ...]
 ) -> None:
-    holder, command = seven
-    kill_together(holder, supervisor_of(command))
-    assert eventually(lambda: not any(map(is_alive, command)))
-
-
-def test_when_the_guardian_and_the_supervisor_are_killed_together_nothing_of_the_command_is_left(
-    seven: tuple[int, list[int]],
-) -> None:
-    _holder, command = seven
-    supervisor = supervisor_of(command)
-    kill_together(parent_of(supervisor), supervisor)
-    assert eventually(lambda: not any(map(is_alive, command)))
-
-
-def test_when_the_guardian_and_the_holder_are_killed_together_nothing_of_the_command_is_left(
-    seven: tuple[int, list[int]],
-) -> None:
-    holder, command = seven
-    kill_together(parent_of(supervisor_of(command)), holder)
-    assert eventually(lambda: not any(map(is_alive, command)))
-
-
-def test_a_kill_of_all_processes_with_our_name_leaves_nothing_of_the_command(seven: tuple[int, list[int]]) -> None:
-    """As `pkill -9 -f supervisor.py` does it, and here only for the processes of this test."""
+    """Without a pair: the holder and all with our name, as `pkill -9 -f supervisor.py` does it."""
     holder, command = seven
     supervisor = supervisor_of(command)
-    ours = {holder, supervisor, parent_of(supervisor)}
+    ours = {"holder": holder, "supervisor": supervisor, "guardian": parent_of(supervisor)}
 
     def has_our_name(pid: int) -> bool:
         return b"supervisor.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
-    assert eventually(lambda: not has_our_name(parent_of(supervisor)))  # it has had time to rename itself
-    named = [pid for pid in ours if has_our_name(pid)]
-    kill_together(holder, *(pid for pid in named if pid != holder))
+    if not pair:
+        assert eventually(lambda: not has_our_name(ours["guardian"]))  # it has had time to rename itself
+        pair = ("holder", *(name for name in ("supervisor", "guardian") if has_our_name(ours[name])))
+    kill_together(*(ours[name] for name in pair))
     assert eventually(lambda: not any(map(is_alive, command)))
 
 
@@ -366,18 +413,6 @@ def test_a_claim_is_held_and_released_although_nobody_reads_what_its_command_say
         assert process.wait(30) == 7
 
 
-def test_in_the_foreground_a_signal_ends_a_claim_although_nobody_reads_that_it_is_claimed(
-    zookeeper_hosts: str, invoices: Consumergroup
-) -> None:
-    with claiming_into_a_full_pipe(zookeeper_hosts) as (process, reader):
-        assert process.stdout is not None
-        assert [process.stdout.readline()[:5], process.stdout.readline()[:8]] == [b"GROUP", b"invoices"]
-        process.terminate()
-        assert eventually(lambda: not list(invoices.owners()))
-        drain(reader)
-        assert process.wait(30) == 143
-
-
 def test_a_second_signal_ends_a_command_whose_last_message_nobody_reads(
     zookeeper_hosts: str, invoices: Consumergroup
 ) -> None:
@@ -390,14 +425,7 @@ def test_a_second_signal_ends_a_command_whose_last_message_nobody_reads(
         assert process.returncode == -signal.SIGTERM
 
 
-# No fault, or no command
-
-
-def test_a_command_may_run_for_longer_than_the_session_timeout(zookeeper_hosts: str, invoices: Consumergroup) -> None:
-    options = ("--session-timeout", "10", "--grace", "0.3", "-q")  # outlives a machine that stands still
-    command = ("--", "sh", "-c", "sleep 11; echo done")
-    done = run("claim", "invoices", "orders", "0", *options, *command, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
-    assert (done.code, done.out, done.err) == (0, "done\n", "")
+# Without a command
 
 
 @contextmanager
@@ -423,6 +451,100 @@ def test_in_the_foreground_a_claim_survives_a_short_loss_of_the_connection(
         interrupt(process)
     assert process.returncode == 130
     assert list(invoices.owners()) == []
+
+
+HOURS = 6 * 3600.0
+
+STEPPED = """
+import datetime, sys, time
+from pathlib import Path
+offset, wall, wall_ns = Path(sys.argv.pop(1)), time.time, time.time_ns
+time.time = lambda: wall() + float(offset.read_text())
+time.time_ns = lambda: wall_ns() + int(float(offset.read_text()) * 1e9)
+
+class Stepped(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return cls.fromtimestamp(time.time(), tz)
+
+datetime.datetime = Stepped
+from zkgroups_cli.main import main
+sys.exit(main())
+"""
+"""Runs the command with a wall clock that is as many seconds ahead as a file says. Its child has the real clock."""
+
+
+def test_failure_7_setting_the_wall_clock_neither_ends_nor_prolongs_a_claim(
+    zookeeper: Any, zookeeper_hosts: str, kazoo: KazooClient, registry: Registry, tmp_path: Path
+) -> None:
+    registry.group("invoices").create()
+    offset = tmp_path / "offset"
+
+    def step(seconds: float) -> None:
+        offset.with_suffix(".new").write_text(str(seconds))
+        offset.with_suffix(".new").rename(offset)
+
+    step(0.0)
+    program = (sys.executable, "-c", STEPPED, str(offset))
+    with (
+        TcpProxy(zookeeper.address) as proxy,
+        holding(
+            kazoo, zookeeper_hosts, tmp_path, through=same_chroot(proxy, zookeeper_hosts), program=program
+        ) as holder,
+    ):
+        for seconds in (HOURS, -HOURS, 0.0, -HOURS):
+            proofs = proxy.replies
+            step(seconds)
+            assert eventually(lambda proofs=proofs: proxy.replies > proofs + 3)
+            assert not holder.has_been_asked, f"it was stopped after a step by {seconds} s"
+        proxy.drop()
+        begun = holder.next_claims()
+        assert begun.code == 0
+        assert holder.last_beat() < min(holder.wait_gone(), float(begun.out))
+        assert holder.ended().code == 7
+
+
+SOAK = int(os.environ.get("ZKGROUPS_SOAK_CUTS", "20"))
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Iterator[ZooKeeperEnsemble]:
+    """A server that is cut off keeps answering for longer than a session lasts."""
+    with ZooKeeperEnsemble(tick_time=0.5, sync_limit=SESSION + 1.0, cuttable=True) as ensemble:
+        yield ensemble
+
+
+def cut_once(ensemble: ZooKeeperEnsemble, role: str, directory: Path) -> float:
+    """Cut off a server once. Return the seconds between the two commands."""
+    node = victim(ensemble, role)
+    others = ",".join(each.address for each in ensemble.nodes if each is not node)
+    with Registry.connect(others) as registry, Registry.connect(node.address) as there:
+        registry.group("invoices").create()
+        assert eventually(there.group("invoices").exists)
+    with (
+        lasting_client(others) as eye,
+        holding(eye, others, directory, through=node.address) as holder,
+        cut_off(ensemble, node),
+    ):
+        begun = holder.next_claims()
+        assert begun.code == 0, begun.err
+        assert not holder.alive()
+        assert holder.ended().code == 7
+        return float(begun.out) - holder.last_beat()
+
+
+def test_failure_25_a_command_has_ended_before_the_next_one_begins(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    assert cut_once(ensemble, FOLLOWER, tmp_path) > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("role", [FOLLOWER, LEADER])
+def test_soak_commands(ensemble: ZooKeeperEnsemble, role: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Many runs. Prints the smallest time between two commands."""
+    left = sorted(cut_once(ensemble, role, tmp_path_factory.mktemp("cut-")) for _ in range(SOAK))
+    assert left[0] > 0, left
+    print(f"{role} cut off: {SOAK} runs, {left[0]:.2f} to {left[-1]:.2f} s between the two commands")
 
 
 def test_in_the_foreground_a_claim_ends_by_the_local_clock_if_no_server_answers(

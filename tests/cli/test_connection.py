@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,19 +20,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
-from zkgroups_cli.shared.connect import open_registry
-from zkgroups_cli.shared.errors_to_exit_codes import sentence
-from zkgroups_cli.shared.options import Options
 
 from zkgroups import Registry
-from zkgroups.exceptions import NotConnectedError
-from zkgroups.testing import Op, ZooKeeperServer, ports
-from zkgroups.testing.zookeeper_configuration import Sasl, Tls
+from zkgroups.testing import Op, ZooKeeperServer, local_server
+from zkgroups.testing.zookeeper_server import Sasl, Tls
 
 from ..releases import REQUIRED_LOGINS, has, needs_tls
 from ..zookeeper.liar import CONNECT, DAMAGES, Liar
 from .conftest import Zkgroups
-from .running import TIMEOUT, Ended, Terminal, run, started
+from .running import TIMEOUT, Terminal, run, started
 
 
 @pytest.fixture
@@ -51,35 +46,12 @@ def address(server: socket.socket) -> str:
 # Unreachable servers
 
 
-def ended_in_time(*arguments: str, timeout: float) -> Ended:
-    """Run a command that must end at its timeout, and not after the default of 10 s.
-
-    A busy machine starts and ends every command more slowly, and it may stand still for a while.
-    """
-    before = time.monotonic()
-    run("context", "list")
-    between = time.monotonic()
-    ended = run(*arguments, "--timeout", str(timeout))
-    another, waiting = between - before, time.monotonic() - between
-    print(f"{waiting:.2f} s; a command that does not connect: {another:.2f} s")
-    assert waiting < timeout + 4 + 10 * another
-    return ended
-
-
-@pytest.mark.parametrize("hosts", ["127.0.0.1:1", "no-such-host.invalid:2181"])
-def test_an_unreachable_server_is_exit_code_7_within_the_timeout(hosts: str) -> None:
-    ended = ended_in_time("groups", "list", "-z", hosts, timeout=0.5)
-    assert (ended.code, ended.out) == (7, "")
-    assert ended.err.startswith(f"zkgroups: could not connect to {hosts} within 0.5 s: ")
-    assert len(ended.err.splitlines()) == 1
-
-
 UNREACHABLE = {
     "127.0.0.1:1": "Connection refused",
     "no-such-host.invalid:2181": "unknown host",
     "127.0.0.1:1,no-such-host.invalid:2181": "127.0.0.1:1: Connection refused; no-such-host.invalid:2181: unknown host",
 }
-HINT = "; use --timeout SECONDS to wait for a server that is starting\n"
+HINT = "; use --timeout DURATION to wait for a server that is starting\n"
 
 
 @pytest.mark.parametrize("hosts", UNREACHABLE)
@@ -89,12 +61,6 @@ def test_unreachable_hosts_are_an_error_at_once_without_a_timeout_option(hosts: 
     assert (ended.code, ended.out) == (7, "")
     assert ended.err.startswith(f"zkgroups: could not connect to {hosts}: {UNREACHABLE[hosts]}")
     assert ended.err.endswith(HINT)
-
-
-def test_after_a_timeout_the_error_does_not_suggest_to_wait(silent: socket.socket) -> None:
-    with pytest.raises(NotConnectedError) as caught:
-        open_registry(Options(zookeeper=address(silent), timeout=0.5))
-    assert sentence(caught.value) == f"could not connect to {address(silent)} within 0.5 s: no answer"
 
 
 @pytest.mark.parametrize("way", ["option", "environment", "context"])
@@ -114,15 +80,8 @@ def test_with_a_timeout_option_an_unreachable_host_is_waited_for(way: str, tmp_p
 
 
 @pytest.mark.zookeeper
-@pytest.mark.usefixtures("cluster")
-def test_one_reachable_host_is_enough(zkgroups: Zkgroups, zookeeper_hosts: str) -> None:
-    ended = zkgroups("groups", "list", "-z", f"127.0.0.1:1,no-such-host.invalid:2181,{zookeeper_hosts}")
-    assert (ended.code, ended.err) == (0, "There are no groups.\n")
-
-
-@pytest.mark.zookeeper
 def test_a_server_that_starts_within_the_timeout_is_found() -> None:
-    port = ports.reserve()
+    port = local_server.reserve()
     arguments = ("groups", "create", "billing", "-z", f"127.0.0.1:{port.number}", "--timeout", "60")
     with started(*arguments) as process, ZooKeeperServer(port=port.number):
         _, err = process.communicate(timeout=TIMEOUT)
@@ -142,11 +101,6 @@ def test_a_server_other_than_zookeeper_is_one_sentence_and_exit_code_7(op: int, 
     assert len(ended.err.splitlines()) == 1
 
 
-def test_a_server_that_never_answers_is_exit_code_7_within_the_timeout(silent: socket.socket) -> None:
-    ended = ended_in_time("groups", "describe", "billing", "-z", address(silent), timeout=0.5)
-    assert (ended.code, ended.out) == (7, "")
-
-
 def test_the_log_of_libraries_is_shown_on_request() -> None:
     verbose = run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "3", "-v")
     assert "kazoo.client: Connection dropped" in verbose.err
@@ -161,49 +115,6 @@ def kafka_root(zookeeper_hosts: str, kazoo: KazooClient) -> str:
     kazoo.ensure_path("/storm/supervisors")
     kazoo.ensure_path("/fresh/brokers/ids")
     return zookeeper_hosts
-
-
-READING = (
-    ("groups", "list"),
-    ("groups", "describe", "billing"),
-    ("members", "list"),
-    ("owners", "list"),
-    ("offsets", "get"),
-    ("offsets", "export", "--groups", ".*"),
-    ("doctor",),
-    ("doctor", "--repair", "--execute"),
-    ("groups", "prune", "--older-than", "1d"),
-    ("watch", "billing"),
-    ("snapshot", "file:/proc/nowhere"),
-    ("audit", "file:/proc/nowhere"),
-    ("migrate", "plan", "file:/proc/nowhere", "--without-brokers"),
-)
-
-
-@pytest.mark.zookeeper
-def test_a_missing_chroot_is_exit_code_3(zkgroups: Zkgroups, kafka_root: str) -> None:
-    ended = zkgroups("groups", "list", "-z", f"{kafka_root}/nowhere")
-    assert (ended.code, ended.out) == (3, "")
-    assert f"/nowhere does not exist in the ZooKeeper at {kafka_root.partition('/')[0]}" in ended.err
-
-
-@pytest.mark.zookeeper
-@pytest.mark.parametrize("command", READING, ids=" ".join)
-def test_a_chroot_with_neither_groups_nor_brokers_is_exit_code_3(
-    zkgroups: Zkgroups, kafka_root: str, command: tuple[str, ...]
-) -> None:
-    ended = zkgroups(*command, "-z", f"{kafka_root}/storm")
-    assert (ended.code, ended.out) == (3, "")
-    assert "contains neither /consumers nor /brokers" in ended.err
-
-
-@pytest.mark.zookeeper
-def test_the_error_for_a_wrong_chroot_names_chroots_with_groups(
-    zkgroups: Zkgroups, kafka_root: str, kazoo: KazooClient
-) -> None:
-    above = zkgroups("groups", "list", "-z", kafka_root)
-    assert above.code == 3
-    assert f"; groups are under {kazoo.chroot}/kafka" in above.err
 
 
 @pytest.mark.zookeeper
@@ -225,25 +136,6 @@ def test_the_error_for_an_empty_zookeeper_or_a_mistyped_or_missing_chroot_says_w
     assert forgotten.err == f"zkgroups: the root (no chroot given) of {zookeeper} {nothing}{found}"
     assert mistyped.err == f"zkgroups: /kafak does not exist in {zookeeper}{found}"
     assert needless.err == f"zkgroups: /kafak does not exist in {zookeeper}; groups are under /, /kafka\n"
-
-
-@pytest.mark.zookeeper
-def test_the_error_for_a_wrong_chroot_names_others_although_the_root_cannot_be_listed() -> None:
-    with ZooKeeperServer() as server:
-        with Registry.connect(server.address) as registry:
-            registry.client.ensure_path("/company/kafka/consumers")
-            registry.client.set_acls("/", [make_acl("world", "anyone", create=True)])
-        above = run("groups", "list", "-z", f"{server.address}/company")
-    assert (above.code, above.err.endswith("; groups are under /company/kafka\n")) == (3, True)
-
-
-@pytest.mark.zookeeper
-@pytest.mark.parametrize("command", [("groups", "list"), ("members", "list"), ("doctor",)], ids=" ".join)
-def test_a_cluster_without_groups_is_not_an_error(
-    zkgroups: Zkgroups, kafka_root: str, command: tuple[str, ...]
-) -> None:
-    ended = zkgroups(*command, "-z", f"{kafka_root}/fresh")
-    assert (ended.code, ended.out) == (0, "")
 
 
 @pytest.mark.zookeeper
@@ -324,37 +216,6 @@ def test_a_client_with_a_wrong_digest_password_has_the_rights_of_anyone(zkgroups
     assert zkgroups(*AS_ALICE, ZKGROUPS_PASSWORD="wrong").code == 6
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ("--digest-user", "alice"),
-            "the user 'alice' needs a password: set --password-file or the environment variable",
-        ),
-        (
-            ("--digest-user", "alice", "--password-file", "/no/such"),
-            "--password-file is '/no/such', but it cannot be read: No such file",
-        ),
-        (("--digest-user", "alice", "--sasl-user", "bob"), "--sasl-user is 'bob', but --digest-user is set, too"),
-        (
-            ("--digest-user", "alice", "--password-file", "/dev/zero"),
-            "is '/dev/zero', but it cannot be read: it is longer than",
-        ),
-        (("--tls", "--tls-key-password-file", "/dev/zero"), "is '/dev/zero', but it cannot be read: it is longer than"),
-        (("--password-file", "/dev/null"), "but it needs a --digest-user or a --sasl-user"),
-        (("--tls-ca", "ca.pem"), "ca.pem', but it needs --tls"),
-        (("--no-tls-hostname-check",), "--no-tls-hostname-check: it needs --tls"),
-        (("--tls", "--tls-ca", "/no/such.pem"), "the file does not exist"),
-        (("--tls", "--tls-key", __file__), "certificate"),
-    ],
-    ids=str,
-)
-def test_contradictory_options_are_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
-    ended = run("groups", "list", "-z", "127.0.0.1:1", *arguments)
-    assert (ended.code, ended.out) == (2, "")
-    assert said in ended.err
-
-
 @pytest.mark.zookeeper
 def test_a_sasl_login_needs_the_right_password_and_a_wrong_one_is_one_sentence() -> None:
     with ZooKeeperServer(sasl=Sasl({"alice": "sesame"}, enforce=has(REQUIRED_LOGINS))) as server:
@@ -389,3 +250,13 @@ def test_tls_with_a_client_certificate_and_an_encrypted_key(tmp_path: Path) -> N
         certified = (*trusting, "--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem")
         assert run(*certified, "--tls-key-password-file", tmp_path / "password").code == 0
         assert run(*trusting, "--timeout", "1").code == 7
+
+
+@pytest.mark.zookeeper
+def test_the_error_for_a_wrong_chroot_names_others_although_the_root_cannot_be_listed() -> None:
+    with ZooKeeperServer() as server:
+        with Registry.connect(server.address) as registry:
+            registry.client.ensure_path("/company/kafka/consumers")
+            registry.client.set_acls("/", [make_acl("world", "anyone", create=True)])
+        above = run("groups", "list", "-z", f"{server.address}/company")
+    assert (above.code, above.err.endswith("; groups are under /company/kafka\n")) == (3, True)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import os
+import sys
+import threading
+from contextlib import suppress
 
 import click
 import pytest
-from zkgroups_cli.shared.errors_to_exit_codes import Tally, exit_code, report, sentence
-from zkgroups_cli.shared.exit_codes import ExitCode
+from zkgroups_cli.shared.errors import Tally, exit_code, report, sentence
+from zkgroups_cli.shared.messages import PatientHandler
 from zkgroups_cli.shared.signals import Terminated
 
 from zkgroups import exceptions
 from zkgroups.exceptions import ConflictError, NotFoundError, UnavailableError, ZkgroupsException
 
-from .running import run
+from .conftest import Zkgroups
 
 BRANCHES = {
     "InvalidInputError": 2,
@@ -24,6 +29,7 @@ BRANCHES = {
     "UnavailableError": 7,
     "ClaimTimeout": 8,
     "MalformedNodeError": 10,
+    "MissingDependencyError": 2,
 }
 EXCEPTIONS_TO_THE_RULE = {"InterruptedDeleteError": 9, "DamagedDataError": 10, "DamagedFileError": 10}
 
@@ -58,10 +64,6 @@ def test_every_error_of_the_library_has_the_code_of_its_branch(kind: type[Zkgrou
 )
 def test_other_exceptions_have_exit_codes_too(error: BaseException, code: int) -> None:
     assert exit_code(error) == code
-
-
-def test_the_exit_codes_have_fixed_numbers() -> None:
-    assert [code.value for code in ExitCode] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 130, 143]
 
 
 def test_a_note_on_an_error_is_part_of_its_sentence() -> None:
@@ -109,36 +111,50 @@ def test_if_all_fail_the_first_error_decides_the_code_and_if_some_do_it_is_parti
     assert code_of(None, NotFoundError("a")) == code_of(NotFoundError("a"), None) == 9
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("offsets", "import", ""),
-        ("offsets", "import", "--from-snapshot", ""),
-        ("offsets", "reset", "billing", "--from-file", ""),
-        ("offsets", "reset", "billing", "--all-topics", "--to-snapshot", ""),
-        ("offsets", "reset", "billing", "--all-topics", "--by-duration", "PT1H", "--from-audit", ""),
-        ("offsets", "delete", "billing", "--all-topics", "--undo-file", ""),
-        ("offsets", "diff", "billing", "@"),
-        ("groups", "prune", "--older-than", "1d", "--export", ""),
-        ("snapshot", ""),
-        ("snapshot", "d", "--from-data-dir", ""),
-        ("snapshots", "list", ""),
-        ("snapshots", "plot", "d", "billing", ""),
-        ("audit", ""),
-        ("migrate", "plan", "p", "--from-snapshot", ""),
-        ("migrate", "apply", ""),
-        ("migrate", "export", "p", ""),
-        ("zookeeper", "--data-dir", ""),
-        ("groups", "list", "--password-file", ""),
-    ],
-    ids=" ".join,
-)
-def test_an_empty_name_is_neither_a_file_nor_the_current_folder(arguments: tuple[str, ...]) -> None:
-    ended = run(*arguments, env={"ZKGROUPS_ZOOKEEPER": "127.0.0.1:1"})
-    assert (ended.code, ended.out) == (2, "")
-    assert "the name is empty" in ended.err
-
-
 def test_a_lost_connection_ends_the_work_on_all_groups() -> None:
     with pytest.raises(UnavailableError), Tally().attempt():
         raise UnavailableError("gone")
+
+
+DIGEST = "you gave the digest user 'ops'; ZooKeeper does not check digest passwords, so the password may be wrong"
+
+
+@pytest.mark.zookeeper
+def test_a_wrong_digest_password_is_suggested(zkgroups: Zkgroups, secret: str) -> None:
+    for command in (("groups", "describe"), ("offsets", "get"), ("groups", "delete")):
+        refused = zkgroups(*command, secret, "--digest-user", "ops", ZKGROUPS_PASSWORD="wrong")
+        assert (refused.code, refused.err.splitlines()[0].endswith(DIGEST)) == (6, True)
+
+
+@pytest.mark.parametrize(("module", "extra"), [("kafka.errors", "kafka"), ("confluent_kafka", "consumer")])
+def test_a_missing_extra_is_a_usage_error(capsys: pytest.CaptureFixture[str], module: str, extra: str) -> None:
+    assert report(ModuleNotFoundError(f"No module named {module!r}", name=module), verbose=0) == 2
+    assert f"; from the checkout: pip install '.[{extra}]'\n" in capsys.readouterr().err
+    assert report(ModuleNotFoundError("No module named 'zkgroups.nothing'", name="zkgroups.nothing"), verbose=0) == 1
+
+
+def test_lines_that_nobody_reads_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    with os.fdopen(reader, "rb", buffering=0) as read, os.fdopen(writer, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        logger = logging.Logger("kazoo.client")
+        logger.addHandler(PatientHandler())
+        nobody_reads = threading.Thread(
+            target=lambda: [logger.info("line %d", number) for number in range(3)], daemon=True
+        )
+        nobody_reads.start()
+        nobody_reads.join(30)
+        assert not nobody_reads.is_alive()
+        os.set_blocking(reader, False)
+        while read.read(65536):
+            pass
+        logger.info("line 3")
+        assert read.read().decode().splitlines() == [
+            "zkgroups: 3 lines of the log were left out, because nobody read stderr",
+            "line 3",
+        ]

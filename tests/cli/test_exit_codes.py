@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
 import subprocess
 import sys
 from typing import Any
@@ -11,10 +9,8 @@ from typing import Any
 import pytest
 from zkgroups_cli.shared.exit_codes import ExitCode
 
-from zkgroups import TopicPartition
-
 from .conftest import Zkgroups
-from .running import Terminal, environment, started
+from .running import environment, run, run_installed
 
 pytestmark = pytest.mark.zookeeper
 
@@ -51,49 +47,79 @@ def test_an_unexpected_error_is_exit_code_1_and_a_sentence(zookeeper_hosts: str)
     assert done.stderr == "zkgroups: unexpected ZeroDivisionError: division by zero (-vv shows the traceback)\n"
 
 
-def test_ctrl_c_releases_the_claim_and_is_exit_code_130(zookeeper_hosts: str, billing: Any) -> None:
-    with Terminal("claim", "billing", "orders", "1", "--force", "-z", zookeeper_hosts) as terminal:
-        terminal.wait_for("orders")
-        while billing.owner(TopicPartition("orders", 1)) is None:
-            pass
-        terminal.type("\x03")
-        assert terminal.end().code == 130
-    assert billing.owner(TopicPartition("orders", 1)) is None
+@pytest.mark.parametrize("module", ["click", "zkgroups_cli.groups.list", "kazoo.client"])
+def test_ctrl_c_during_an_import_is_exit_code_130_without_a_traceback(module: str) -> None:
+    code = f"""
+import os, runpy, signal, sys
+
+class PressCtrlC:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, PressCtrlC)
+sys.argv = ["zkgroups", "groups", "list", "-z", "127.0.0.1:1"]
+runpy.run_module("zkgroups_cli", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    assert (done.returncode, done.stderr) == (130, "zkgroups: interrupted\n")
 
 
-def test_sigterm_releases_the_claim_and_is_exit_code_143(zookeeper_hosts: str, billing: Any) -> None:
-    with started("claim", "billing", "orders", "1", "--force", "-z", zookeeper_hosts) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 143
-    assert billing.owner(TopicPartition("orders", 1)) is None
+LEAN = """
+import sys
+from zkgroups_cli.main import run
+for line in sys.argv[1:]:
+    assert run(line.split()) in (0, 10), line
+unused = {"pyspark", "pyarrow", "kafka", "confluent_kafka", "rich.progress", "zkgroups.testing"}
+assert not unused & set(sys.modules), unused & set(sys.modules)
+"""
 
 
-LEAN: dict[str, tuple[str, ...]] = {
-    "groups list": ("groups", "list", "-o", "wide"),
-    "groups describe": ("groups", "describe", "billing"),
-    "members list": ("members", "list"),
-    "owners list": ("owners", "list"),
-    "offsets get": ("offsets", "get", "billing"),
-    "offsets export": ("offsets", "export", "billing"),
-    "doctor": ("doctor",),
-}
+def test_no_command_imports_spark_or_a_kafka_client_that_it_does_not_use(zookeeper_hosts: str, billing: Any) -> None:
+    lines = (
+        *("groups list -o wide", "groups describe billing", "members list", "owners list"),
+        *("offsets get billing", "offsets export billing", "doctor"),
+    )
+    env = environment({"ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
+    done = subprocess.run([sys.executable, "-c", LEAN, *lines], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("arguments", LEAN.values(), ids=LEAN.keys())
-def test_no_command_imports_spark_or_a_kafka_client_that_it_does_not_use(
+def test_help_needs_neither_kazoo_nor_rich_nor_pyspark() -> None:
+    code = (
+        "import sys; sys.argv = ['zkgroups', '--help']; from zkgroups_cli.main import main; assert main() == 0;"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert not {"kazoo", "rich", "pyspark", "zkgroups"} & set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--version",), ("groups", "list", "-o", "json"), ("groups", "describe", "größe"), ("--hlep",)],
+    ids=str,
+)
+def test_a_command_in_this_process_does_the_same_as_the_installed_one(
     zookeeper_hosts: str, billing: Any, arguments: tuple[str, ...]
 ) -> None:
-    code = (
-        "import json, sys; from zkgroups_cli.main import run; code = run(sys.argv[1:]);"
-        "print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments, "-z", zookeeper_hosts],
-        capture_output=True,
-        text=True,
-        env=environment(),
-    )
-    modules = set(json.loads(done.stderr.splitlines()[-1]))
-    assert not {"pyspark", "pyarrow", "kafka", "confluent_kafka", "rich.progress", "zkgroups.testing"} & modules
+    env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}
+    assert run(*arguments, env=env) == run_installed(*arguments, env=env)
+
+
+@pytest.mark.parametrize(
+    "line", ["-o name groups list", "groups -o name list", "groups list -o name", "-o json groups list -o name"]
+)
+def test_a_global_option_may_be_before_or_after_the_command_and_overrides_the_environment(
+    zkgroups: Zkgroups, billing: Any, line: str
+) -> None:
+    assert zkgroups(*line.split(), ZKGROUPS_OUTPUT="csv").out == "billing\n"
+    assert zkgroups("groups", "list", ZKGROUPS_OUTPUT="name", ZKGROUPS_NO_HEADERS="true").out == "billing\n"
+
+
+def test_a_short_session_timeout_causes_a_warning_of_one_line_unless_quiet(zkgroups: Zkgroups, cluster: None) -> None:
+    said = zkgroups("groups", "list", "--session-timeout", "9").err.splitlines()
+    assert said[0].startswith("zkgroups: a session timeout of 9 s")
+    assert zkgroups("groups", "list", "--session-timeout", "9", "-q").err == ""

@@ -1,99 +1,95 @@
-"""`zkgroups groups list`, `describe`, `create` and `delete`."""
+"""`zkgroups groups`: list, describe, explain, create, delete, copy and prune."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
+import threading
+import time
+import warnings
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from zkgroups_cli import main
+from zkgroups_cli.groups import change
+from zkgroups_cli.groups.explain import explanation_lines
+from zkgroups_cli.offsets import apply_changes
+from zkgroups_cli.offsets.apply_changes import recorded_deletion, saved_offsets_file
+from zkgroups_cli.shared.options import Options
 
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.offsets.files import FileFormat, parse_offsets
+from zkgroups.core.offsets.reset import plan_delete
 from zkgroups.core.times import to_ms, utc
-from zkgroups.exceptions import NoPermissionError
+from zkgroups.core.znodes.own_nodes import MarkState
+from zkgroups.exceptions import InterruptedDeleteError, NoPermissionError
+from zkgroups.zookeeper.admin import migration_marks as marks
 
+from ..core.groups import SCALA, member
+from ..core.rebalance.test_shared_plan import announcing, explained
+from ..zookeeper.tree import dump
 from .conftest import Zkgroups
-from .running import started
+from .running import run_without_space, started
+
+YEAR = 366 * 86_400.0
 
 pytestmark = pytest.mark.zookeeper
 
-AT = TopicPartition("orders", 0)
+P0, P1 = (TopicPartition("orders", number) for number in range(2))
+
+
+@pytest.fixture
+def invoices(registry: Registry) -> Any:
+    group = registry.group("invoices")
+    group.offsets.set_many({P0: 5, P1: 0, TopicPartition("refunds", 7): 3})
+    return group
+
+
+def offsets(group: Any) -> list[tuple[TopicPartition, int]]:
+    return [(each.at, each.offset) for each in group.offsets]
 
 
 # list
 
 
-def test_a_listing_has_the_names_in_order(zkgroups: Zkgroups, registry: Registry) -> None:
-    for name in ("b", "a", "Ünïcode"):
-        registry.group(name).create()
-    ended = zkgroups("groups", "list")
-    assert (ended.code, ended.lines, ended.err) == (0, ["GROUP", "a", "b", "Ünïcode"], "")
-
-
-def test_a_wide_listing_has_states_and_totals(zkgroups: Zkgroups, billing: Any) -> None:
-    [header, line] = zkgroups("groups", "list", "-o", "wide").lines
+def test_a_listing_has_states_and_totals(zkgroups: Zkgroups, kazoo: KazooClient, billing: Any) -> None:
+    """Also of a group that has only offsets."""
+    kazoo.create("/consumers/Ünïcode/offsets/orders/0", b"17", makepath=True)
+    assert zkgroups("groups", "list").lines == ["GROUP", "billing", "Ünïcode"]
+    [header, line, other] = zkgroups("groups", "list", "-o", "wide").lines
     totals = ["MEMBERS", "TOPICS", "PARTITIONS", "OWNED", "OFFSETS"]
-    assert header.split() == ["GROUP", "STATE", *totals, "LAST-COMMIT", "UNEVALUABLE"]
-    assert line.split()[:-2] == ["billing", "CompletingRebalance", "2", "1", "2", "1", "1"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", line.split()[-2])
-    assert line.split()[-1] == "-"
-
-
-def test_a_listing_in_json_has_states_and_totals_as_numbers(zkgroups: Zkgroups, billing: Any) -> None:
-    found = zkgroups("groups", "list", "-o", "json").json
-    [group] = found["groups"]
-    assert found["schema"] == 1
-    assert group.pop("last_commit_ms") == to_ms(billing.describe().last_commit_at)
-    assert group == {
+    assert header.split() == ["GROUP", "STATE", *totals, "LAST-COMMIT", "UNEVALUABLE", "MOVED-TO"]
+    assert re.fullmatch(r"billing +CompletingRebalance +2 +1 +2 +1 +1 +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ +- +-", line)
+    assert other.split()[:7] == ["Ünïcode", "Empty", "0", "1", "1", "0", "1"]
+    assert zkgroups("groups", "list", "-o", "json").json["groups"][0] == {
         "group": "billing",
         "state": "CompletingRebalance",
         "totals": {"members": 2, "topics": 1, "partitions": 2, "owned": 1, "offsets": 1},
+        "last_commit_ms": to_ms(billing.describe().last_commit_at),
+        "moved_to": None,
         "unevaluable": [],
     }
 
 
-@pytest.mark.usefixtures("cluster")
-def test_without_groups_the_data_is_empty_and_a_message_goes_to_stderr(zkgroups: Zkgroups) -> None:
-    table = zkgroups("groups", "list")
-    assert (table.code, table.out, table.err) == (0, "", "There are no groups.\n")
-    assert zkgroups("groups", "list", "-o", "json").json == {"schema": 1, "groups": []}
-    assert zkgroups("groups", "list", "-o", "jsonl").out == ""
-
-
-def test_a_group_that_only_has_offsets_is_listed(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
-    kazoo.create("/consumers/storm/offsets/orders/0", b"17", makepath=True)
-    [line] = zkgroups("groups", "list", "-o", "wide", "--no-headers").lines
-    assert line.split()[:7] == ["storm", "Empty", "0", "1", "1", "0", "1"]
-
-
-def test_a_listing_can_be_limited_to_some_names(zkgroups: Zkgroups, registry: Registry) -> None:
-    for name in ("bill", "billing", "invoices"):
-        registry.group(name).create()
-    assert zkgroups("groups", "list", "--groups", "bill(ing)?", "-o", "name").lines == ["bill", "billing"]
-    assert zkgroups("groups", "list", "--groups", "ill", "-o", "name").err == "No group matches.\n"
-    assert zkgroups("groups", "list", "--groups", "(").code == 2
-
-
-def test_a_listing_can_be_limited_to_one_state(
+def test_a_listing_can_be_limited_to_names_and_states(
     zkgroups: Zkgroups, registry: Registry, billing: Any, secret: str
 ) -> None:
-    registry.group("idle").create()
-    found = {
-        state: zkgroups("groups", "list", "--state", state, "-o", "csv", "--no-headers").lines
-        for state in ("Empty", "completingrebalance", "Stable", "Unknown")
-    }
-    assert {state: [line.split(",")[0] for line in lines] for state, lines in found.items()} == {
-        "Empty": ["idle"],
-        "completingrebalance": ["billing"],
-        "Stable": [],
-        "Unknown": ["secret"],
-    }
-    assert zkgroups("groups", "list", "--state", "Empty").lines == ["GROUP", "idle"]
-    assert zkgroups("groups", "list", "--state", "Fine").code == 2
+    for name in ("bill", "idle"):
+        registry.group(name).create()
+
+    def names(*arguments: str) -> list[str]:
+        return zkgroups("groups", "list", *arguments, "-o", "name").lines
+
+    assert names("--groups", "bill(ing)?") == ["bill", "billing"]
+    assert zkgroups("groups", "list", "--groups", "ill").err == "No group matches.\n"
+    assert names("--state", "Empty") == ["bill", "idle"]
+    assert names("--state", "completingREBALANCE", "--state", "Unknown") == ["billing", "secret"]
+    none = zkgroups("groups", "list", "--state", "stable", "--state", "PreparingRebalance")
+    assert "No group is Stable or PreparingRebalance.\n" in none.err
 
 
 def test_the_first_lines_appear_before_the_last_groups_are_read(zookeeper_hosts: str, kazoo: KazooClient) -> None:
@@ -113,10 +109,11 @@ def test_the_first_lines_appear_before_the_last_groups_are_read(zookeeper_hosts:
 
 
 def test_a_description_shows_instances_owners_offsets_and_unowned_partitions(zkgroups: Zkgroups, billing: Any) -> None:
-    ended = zkgroups("groups", "describe", "billing")
-    summary, instances, partitions = (block.splitlines() for block in ended.out.split("\n\n"))
-    session = f"{billing.owner(AT).session:#x}"
-    assert ended.code == 0
+    summary, instances, partitions = (
+        block.splitlines() for block in zkgroups("groups", "describe", "billing").out.split("\n\n")
+    )
+    owner = billing.owner(P0)
+    session = f"{owner.session:#x}"
     assert summary[1].split()[:2] == ["billing", "CompletingRebalance"]
     assert instances[0].split() == ["INSTANCE", "STATE", "OWNED", "SUBSCRIPTION", "DIALECT", "SESSION", "SINCE"]
     assert instances[1].split()[:6] == ["anna", "AwaitingSync", "1", "orders", "zkgroups", session]
@@ -125,332 +122,370 @@ def test_a_description_shows_instances_owners_offsets_and_unowned_partitions(zkg
     assert partitions[1].split()[:5] == ["orders", "0", "100", "anna", session]
     assert partitions[2].split() == ["orders", "1", "-", "-", "-", "-", "unowned"]
 
-
-def test_a_description_in_json_has_all_fields_with_numbers_and_nulls(zkgroups: Zkgroups, billing: Any) -> None:
     [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
-    owner = billing.owner(AT)
-    committed = billing.offsets.fetch(AT)
-    assert (group["group"], group["state"], group["topics"]) == ("billing", "CompletingRebalance", ["orders"])
-    assert [instance["instance"] for instance in group["instances"]] == ["anna", "ben"]
     assert group["instances"][1]["subscription"] == {"pattern": "static", "streams": {"orders": 2}}
     nobody_knows = {"log_start": None, "log_end": None, "lag": None}
+    commit = {"offset": 100, "committed_ms": to_ms(billing.offsets.fetch(P0).committed_at), "note": None}
+    owners = {"owners": [{"id": "anna", "session": session, "claimed_ms": to_ms(owner.claimed_at)}]}
     assert group["partitions"] == [
-        {
-            "topic": "orders",
-            "partition": 0,
-            "offset": 100,
-            "committed_ms": to_ms(committed.committed_at),
-            "owners": [{"id": "anna", "session": f"{owner.session:#x}", "claimed_ms": to_ms(owner.claimed_at)}],
-            "note": None,
-        }
-        | nobody_knows,
+        {"topic": "orders", "partition": 0} | commit | owners | nobody_knows,
         {"topic": "orders", "partition": 1, "offset": None, "committed_ms": None, "owners": [], "note": "unowned"}
         | nobody_knows,
     ]
-    assert (group["orphans"], group["unowned"]) == ([], [{"topic": "orders", "partition": 1}])
-    assert group["blocked"] == []
-    assert group["malformed"] == []
+    assert group["unowned"] == [{"topic": "orders", "partition": 1}]
+    assert (group["orphans"], group["blocked"], group["malformed"]) == ([], [], [])
 
 
-def test_a_description_as_csv_has_a_line_for_each_partition(zkgroups: Zkgroups, billing: Any) -> None:
-    lines = list(csv.DictReader(io.StringIO(zkgroups("groups", "describe", "billing", "-o", "csv").out)))
-    assert [(line["group"], line["topic"], line["partition"], line["offset"], line["owners.id"]) for line in lines] == [
-        ("billing", "orders", "0", "100", "anna"),
-        ("billing", "orders", "1", "", ""),
-    ]
-
-
-def test_an_owner_that_is_not_a_registered_instance_is_an_orphan(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
-    kazoo.create("/consumers/billing/owners/orders/0", b"nobody-0", ephemeral=True, makepath=True)
-    ended = zkgroups("groups", "describe", "billing")
-    assert ended.lines[-1].split()[-1] == "orphan"
-    [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
-    assert [(orphan["topic"], orphan["partition"], orphan["id"]) for orphan in group["orphans"]] == [
-        ("orders", 0, "nobody-0")
-    ]
-    assert [(instance["state"], instance["subscription"]) for instance in group["instances"]] == [("Leaving", None)]
-
-
-def test_the_owner_of_a_blocked_partition_is_shown_with_the_time_of_its_claim(zkgroups: Zkgroups, billing: Any) -> None:
-    cron = billing.instance("cron")
-    cron.register()
-    cron.claim(TopicPartition("orders", 1))
-    held = billing.owner(TopicPartition("orders", 1))
-    for option in ((), ("-o", "wide")):
-        *_, header, line = zkgroups("groups", "describe", "billing", *option).lines
-        assert header.split() == ["BLOCKED-TOPIC", "PARTITION", "HELD-BY", "SESSION", "SINCE", "PROBLEM"]
-        session, since = f"{held.session:#x}", utc(to_ms(held.claimed_at))
-        assert line.split() == ["orders", "1", "cron", session, since, "not", "subscribed"]
-    [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
-    assert [partition["note"] for partition in group["partitions"]] == [None, "blocked"]
-    assert group["blocked"] == [
-        {
-            "topic": "orders",
-            "partition": 1,
-            "holder": "cron",
-            "session": session,
-            "claimed_ms": to_ms(held.claimed_at),
-            "obstacle": "not subscribed",
-        }
-    ]
-
-
-def test_an_unreadable_owner_node_blocks_its_partition(zkgroups: Zkgroups, kazoo: KazooClient, billing: Any) -> None:
-    kazoo.create("/consumers/billing/owners/orders/1", b"some/body", ephemeral=True)
-    stat = kazoo.exists("/consumers/billing/owners/orders/1")
-    [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
-    [found] = group["blocked"]
-    assert (found["holder"], found["obstacle"]) == ("b'some/body'", "owner cannot be read")
-    assert (found["claimed_ms"], found["session"]) == (stat.ctime, f"{stat.ephemeralOwner:#x}")
-    assert group["partitions"][1]["note"] == "blocked"
-    assert [node["path"] for node in group["malformed"]] == ["/consumers/billing/owners/orders/1"]
-
-
-def test_two_owners_of_one_partition_in_two_dialects_are_both_shown(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
-    kazoo.create("/consumers/billing/owners/orders/0", b"scala-0", ephemeral=True, makepath=True)
-    kazoo.create("/consumers/billing/owners/orders/1001-0", b"pykafka", ephemeral=True)
-    [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
-    [partition] = group["partitions"]
-    assert {owner["id"] for owner in partition["owners"]} == {"scala-0", "pykafka"}
-    assert partition["note"] == "two owners"
-
-
-def test_an_unreadable_node_is_shown_by_path_beside_the_others(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
-    kazoo.create("/consumers/billing/offsets/orders/0", b"many", makepath=True)
-    kazoo.create("/consumers/billing/offsets/orders/1", b"7")
-    ended = zkgroups("groups", "describe", "billing")
-    assert ended.code == 0
-    assert ended.lines[-2].split() == ["CANNOT-BE-READ", "REASON", "DATA"]
-    assert ended.lines[-1].startswith("/consumers/billing/offsets/orders/0 ")
-    assert ended.lines[-1].endswith("b'many'")
-    [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
-    assert group["totals"]["offsets"] == 1
-
-
-def test_a_pattern_is_shown_as_one(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
-    registration = b'{"version":1,"subscription":{"ord.*":3},"pattern":"white_list","timestamp":"1"}'
-    kazoo.create("/consumers/billing/ids/billing_h-1-ab", registration, ephemeral=True, makepath=True)
-    assert "white_list ord.* x3" in zkgroups("groups", "describe", "billing").out
-
-
-@pytest.mark.usefixtures("cluster")
-def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
-    ended = zkgroups("groups", "describe", "nobody")
-    assert (ended.code, ended.out, ended.err) == (
-        3,
-        "",
-        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
-    )
-    missing = zkgroups("groups", "describe", "nobody", "-o", "json")
-    assert (missing.code, missing.json) == (3, {"schema": 1, "groups": []})
-
-
-def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups) -> None:
-    zkgroups("groups", "create", "a", "c")
-    ended = zkgroups("groups", "describe", "a", "b", "c", "-o", "name")
-    assert (ended.code, ended.lines, ended.err) == (
-        9,
-        ["a", "c"],
-        "zkgroups: group 'b' does not exist: check the name and the address\n",
-    )
-
-
-# create
-
-
-def test_create_creates_groups_and_reports_them_on_stderr(zkgroups: Zkgroups, registry: Registry) -> None:
-    ended = zkgroups("groups", "create", "b", "a", "b")
-    assert (ended.code, ended.out, ended.err) == (0, "", "created b\ncreated a\n")
-    assert registry.groups() == ["a", "b"]
-
-
-def test_create_leaves_an_existing_group_unchanged(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").offsets.set(AT, 5)
-    ended = zkgroups("groups", "create", "billing")
-    assert (ended.code, ended.err) == (0, "billing already exists\n")
-    assert registry.group("billing").offsets.fetch(AT).offset == 5  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        ("create", "a/b"),
-        ("create", ".."),
-        ("create", "a\x1b[2Jb"),
-        ("create", b"a\xffb"),
-        ("describe", "a/ids"),
-        ("delete", "a/ids"),
-        ("delete", ""),
-    ],
-)
-def test_a_bad_name_is_exit_code_2_before_anything_is_done(
-    zkgroups: Zkgroups, registry: Registry, command: str, name: str | bytes
-) -> None:
-    registry.group("good").create()
-    ended = zkgroups("groups", command, "good", "new", name)
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("zkgroups: group '")
-    assert len(ended.err.splitlines()) == 1
-    assert "\x1b" not in ended.err
-    assert registry.groups() == ["good"]
-
-
-# delete
-
-
-def test_delete_removes_groups_with_their_offsets(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").offsets.set(AT, 5)
-    registry.group("other").create()
-    ended = zkgroups("groups", "delete", "billing", "--execute", "-o", "name")
-    assert (ended.code, ended.out, ended.err) == (0, "billing\n", "deleted billing\n")
-    assert registry.groups() == ["other"]
-
-
-def test_without_execute_the_groups_are_shown_and_nothing_is_deleted(
-    zkgroups: Zkgroups, registry: Registry, kazoo: KazooClient, billing: Any, tmp_path: Path
-) -> None:
-    registry.group("invoices").offsets.set_many({AT: 5, TopicPartition("orders", 1): 0})
-    before = tree(kazoo, "/consumers")
-    shown = zkgroups("groups", "delete", "invoices", "--undo-file", tmp_path / "undo.json")
-    assert (shown.code, shown.err) == (0, "Nothing was changed: add --execute to apply.\n")
-    assert [line.split()[:3] for line in shown.lines] == [["GROUP", "TOPICS", "OFFSETS"], ["invoices", "1", "2"]]
-    refused = zkgroups("groups", "delete", "billing", "invoices", "-o", "name")
-    assert (refused.code, refused.lines) == (9, ["invoices"])
-    assert (tree(kazoo, "/consumers"), list(tmp_path.iterdir())) == (before, [])
-
-
-def test_the_undo_file_of_a_deletion_restores_the_offsets(
-    zkgroups: Zkgroups, registry: Registry, kazoo: KazooClient, tmp_path: Path
-) -> None:
-    for name in ("a", "b"):
-        registry.group(name).offsets.set_many({AT: 5, TopicPartition("orders", 1): 0})
-    kazoo.create("/consumers/b/offsets/orders/2", b"7 ")
-    file = tmp_path / "undo.json"
-    done = zkgroups("groups", "delete", "a", "b", "--undo-file", file, "--execute")
-    assert (done.code, registry.groups()) == (0, [])
-    assert "Partitions among them that had no valid offset: 1." in done.err
-    restored = zkgroups("offsets", "import", file, "--backward", "--execute")
-    assert restored.code == 0
-    found = [(each.group, each.at.partition, each.offset) for each in registry.offsets()]  # type: ignore[union-attr]
-    assert found == [("a", 0, 5), ("a", 1, 0), ("b", 0, 5), ("b", 1, 0)]
-
-
-def test_an_undo_file_is_never_overwritten(zkgroups: Zkgroups, registry: Registry, tmp_path: Path) -> None:
-    registry.group("a").offsets.set(AT, 5)
-    (tmp_path / "undo.json").write_text("mine")
-    refused = zkgroups("groups", "delete", "a", "--undo-file", tmp_path / "undo.json", "--execute")
-    assert (refused.code, registry.groups(), (tmp_path / "undo.json").read_text()) == (4, ["a"], "mine")
-
-
-def test_a_live_group_is_not_deleted_and_none_of_its_nodes_is_changed(
+def test_orphans_blocked_partitions_and_unreadable_nodes_are_shown(
     zkgroups: Zkgroups, kazoo: KazooClient, billing: Any
 ) -> None:
-    before = tree(kazoo, "/consumers/billing")
-    ended = zkgroups("groups", "delete", "billing", "--execute")
-    assert (ended.code, ended.out) == (4, "")
-    assert ended.err == "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n"
-    assert tree(kazoo, "/consumers/billing") == before
+    with billing.instance("cron") as cron:
+        cron.register()
+        cron.claim(P1)
+        held = billing.owner(P1)
+        kazoo.create("/consumers/billing/owners/orders/2", b"nobody-0", ephemeral=True)
+        kazoo.create("/consumers/billing/owners/orders/3", b"some/body", ephemeral=True)
+        kazoo.create("/consumers/billing/offsets/orders/1", b"many")
+        lines = zkgroups("groups", "describe", "billing").lines
+        [group] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
+    headers = {line.split()[0]: line.split() for line in lines if line[:1].isupper() and line.isupper()}
+    assert headers["BLOCKED-TOPIC"] == ["BLOCKED-TOPIC", "PARTITION", "HELD-BY", "SESSION", "SINCE", "PROBLEM"]
+    assert headers["CANNOT-BE-READ"] == ["CANNOT-BE-READ", "REASON", "DATA"]
+    session, since = f"{held.session:#x}", utc(to_ms(held.claimed_at))
+    assert ["orders", "1", "cron", session, since, "not", "subscribed"] in [line.split() for line in lines]
+    assert [line.rsplit(" ", 1)[-1] for line in lines if line.startswith("/consumers/billing/offsets/")] == ["'many'"]
+    assert {each["obstacle"] for each in group["blocked"]} >= {"not subscribed"}
+    assert group["blocked"][0] == {
+        "topic": "orders",
+        "partition": 1,
+        "holder": "cron",
+        "session": session,
+        "claimed_ms": to_ms(held.claimed_at),
+        "obstacle": "not subscribed",
+    }
+    assert [(each["topic"], each["partition"], each["id"]) for each in group["orphans"]] == [("orders", 2, "nobody-0")]
+    assert {node["path"] for node in group["malformed"]} >= {
+        "/consumers/billing/owners/orders/3",
+        "/consumers/billing/offsets/orders/1",
+    }
 
 
-def test_delete_continues_with_other_groups_and_reports_a_partial_success(
+def test_a_group_that_was_moved_is_shown_with_its_mark_and_cannot_be_joined(
     zkgroups: Zkgroups, registry: Registry, billing: Any
 ) -> None:
-    registry.group("a").create()
-    registry.group("z").create()
+    registry.client.create("/consumers/billing/migration", b"who was this?")
+    shown = zkgroups("groups", "describe", "billing").out
+    assert ("/consumers/billing/migration" in shown, "MOVED-TO" in shown) == (True, False)
+    registry.client.delete("/consumers/billing/migration")
+    marks.put(registry._context, {"billing": "accounts"}, plan="p1", state=MarkState.MOVED)  # without a migration
+    lines = zkgroups("groups", "describe", "billing").lines
+    assert ["accounts", "moved", "p1"] in [line.split()[:3] for line in lines]
+    [found] = zkgroups("groups", "describe", "billing", "-o", "json").json["groups"]
+    assert found["migration"][0].keys() == {"target", "state", "plan", "since_ms"}
+    claimed = zkgroups("claim", "billing", "orders", "1", "--force")
+    assert (claimed.code, claimed.out) == (4, "")
+    assert "was moved to Kafka's own offsets as 'accounts', by plan p1" in claimed.err
+
+
+def test_a_forbidden_group_is_unknown_and_not_empty(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
+    [group] = zkgroups("groups", "describe", secret, "-o", "json").json["groups"]
+    assert (group["state"], set(group["totals"].values())) == (None, {None})
+    hidden = kazoo.get_acls("/consumers/secret/ids")[0]
+    kazoo.set_acls("/consumers/secret", hidden)
+    ended = zkgroups("groups", "describe", secret)
+    assert (ended.code, ended.err) == (6, f"zkgroups: {NoPermissionError('/consumers/secret/ids')}\n")
+    assert ended.lines[1].split() == ["secret", *"-------"]  # it exists, but nothing is known about it
+    kazoo.set_acls("/consumers", hidden)
+    listing = zkgroups("groups", "list")
+    assert (listing.code, listing.out, listing.err) == (6, "", f"zkgroups: {NoPermissionError('/consumers')}\n")
+
+
+# explain
+
+
+def lines(*instances: Any, **more: Any) -> list[str]:
+    return list(explanation_lines(explained(*instances, **more)))
+
+
+def test_a_settled_group_is_explained_in_a_few_lines() -> None:
+    owners = {0: "a-0", 1: "a-0", 2: "b-0", 3: "b-0"}
+    assert lines(announcing("a", "range"), announcing("b", "range"), owners=owners) == [
+        "Group billing is Stable. 2 members share 4 partitions; all are as planned.",
+        "",
+        "Strategy range: the first one in the list of a that all members support.",
+        "  orders: 4 partitions, for 2 streams (a-0, b-0): 2 in a row for each",
+        "",
+        "Members, in this order:",
+        "  a  zkgroups  owns orders 0-1",
+        "  b  zkgroups  owns orders 2-3",
+        "",
+        "Nothing blocks the group.",
+    ]
+
+
+def test_problems_are_named_with_the_command_that_helps() -> None:
+    found = lines(announcing("a", "range"), announcing("b", "range"), owners={0: "{x}", 1: "b"}, without=("b",))
+    assert found[0] == "Group billing is CompletingRebalance. 2 members share 4 partitions; not as planned: 4."
+    assert found[5:] == [
+        "Members, in this order:",
+        "  a  zkgroups  owns nothing; should own orders 0-1",
+        "  b  zkgroups  owns orders 1; should own orders 2-3",
+        "",
+        "Not as planned:",
+        "  orders 0: owned by {x}, which is not registered, so a cannot claim it.",
+        "  orders 1: owned by b; a waits until b releases it.",
+        "  orders 2-3: no owner; b should claim them.",
+        "",
+        "What blocks:",
+        "  orders/0 is held by '{x}' of session 0x63 since 1970-01-01T00:00:00Z, "
+        "which is not registered with that name and session",
+        "    if it no longer reads: zkgroups release '--expect-owner={x}' --expect-session=0x63 billing orders 0",
+        "",
+        "If b leaves, partitions that move: 2.",
+        "  a gets orders 2-3",
+    ]
+
+
+def test_names_and_findings_of_one_kind_are_counted() -> None:
+    topics = {f"t{number:02}": (0, 1, 2, 5) for number in range(20)}
+    found = lines(announcing("a", "range", topics=tuple(topics)), partitions=topics)
+    assert "t07 and 12 more: 4 partitions each, for 1 stream (a-0): 4 in a row for each" in found[3]
+    assert "t07 0-2, 5 and 12 more: no owner; a should claim them." in found[9]
+    found = lines(announcing("a", "range"), owners=dict.fromkeys(range(4), "gone"))
+    assert "  and 1 more of orphan-owner: zkgroups doctor billing" in found
+    found = lines(member("s", SCALA), partitions={"orders": (0,)}, without=("s",))
+    assert found[2].startswith("Strategy range: the default, as s cannot announce one. --foreign-assignor roundrobin")
+    assert "  orders 0: no owner; s should claim it in its next rebalance." in found
+    assert found[-3] == "If s leaves, nobody reads: no other member shares partitions."
+
+
+def test_the_command_explains_groups_with_and_without_members(zkgroups: Zkgroups, billing: Any, invoices: Any) -> None:
+    shown = zkgroups("groups", "explain", "billing", "--without", "anna")
+    assert "  orders 1: no owner; ben should claim it." in shown.lines
+    assert shown.lines[-4:-2] == ["If anna leaves, partitions that move: 1.", "  ben gets orders 0"]
+    assert zkgroups("groups", "explain", "billing", "-o", "csv", "--no-headers").lines == [
+        "billing,orders,0,anna,anna,as planned,",
+        "billing,orders,1,,ben,unowned,",
+    ]
+    empty = "Group invoices is Empty: no member shares partitions, so nobody reads."
+    assert zkgroups("groups", "explain", "invoices").lines == [empty]
+
+
+# create, delete and copy
+
+
+def test_create_creates_groups_and_reports_them_on_stderr(zkgroups: Zkgroups, invoices: Any) -> None:
+    before = offsets(invoices)
+    ended = zkgroups("groups", "create", "b", "a", "b", "invoices")
+    assert (ended.code, ended.out, ended.err) == (0, "", "created b\ncreated a\ninvoices already exists\n")
+    assert offsets(invoices) == before
+
+
+def test_delete_deletes_groups_and_an_undo_file_restores_their_offsets(
+    zkgroups: Zkgroups, registry: Registry, kazoo: KazooClient, invoices: Any, tmp_path: Path
+) -> None:
+    before, file = offsets(invoices), tmp_path / "undo.json"
+    kazoo.create("/consumers/b/offsets/orders/2", b"7 ", makepath=True)
+    delete = ("groups", "delete", "invoices", "b", "--undo-file", file)
+    shown = zkgroups(*delete)
+    assert (shown.code, shown.err) == (0, "Nothing was changed: add --execute to apply.\n")
+    assert [line.split()[:3] for line in shown.lines[:2]] == [["GROUP", "TOPICS", "OFFSETS"], ["invoices", "2", "3"]]
+    assert (offsets(invoices), file.exists()) == (before, False)
+    file.write_text("mine")
+    assert (zkgroups(*delete, "--execute").code, file.read_text(), offsets(invoices)) == (4, "mine", before)
+    file.unlink()
+    done = zkgroups(*delete, "--execute", "-o", "name")
+    assert (done.code, done.lines, registry.groups()) == (0, ["invoices", "b"], [])
+    assert "Partitions among them that had no valid offset: 1." in done.err
+    assert zkgroups("offsets", "import", file, "--backward", "--execute").code == 0
+    assert offsets(invoices) == before
+
+
+def test_delete_goes_on_beside_live_and_missing_groups(
+    zkgroups: Zkgroups, registry: Registry, kazoo: KazooClient, billing: Any
+) -> None:
+    for name in "az":
+        registry.group(name).create()
+    before = {path: node for path, node in dump(kazoo).items() if path.startswith("/consumers/billing")}
     ended = zkgroups("groups", "delete", "a", "billing", "gone", "z", "--execute")
     assert ended.code == 9
+    assert "zkgroups: group 'billing' is in use by anna, ben: stop its instances first\n" in ended.err
     assert [line.split()[0] for line in ended.err.splitlines()] == ["zkgroups:", "zkgroups:", "deleted", "deleted"]
+    after = dump(kazoo)
     assert registry.groups() == ["billing"]
+    assert {path: node for path, node in after.items() if path.startswith("/consumers/billing")} == before
 
 
-def test_deleting_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
-    assert zkgroups("groups", "delete", "nobody").code == 3
+def test_copy_shows_and_makes_a_group_with_the_same_offsets_and_no_members(
+    zkgroups: Zkgroups, kazoo: KazooClient, registry: Registry, invoices: Any
+) -> None:
+    kazoo.create("/consumers/invoices/offsets/orders/9", b"many")
+    rows = ["blue,orders,0,5", "blue,orders,1,0", "blue,refunds,7,3"]
+    for execute in ((), ("--execute",)):
+        ended = zkgroups("groups", "copy", "invoices", "blue", *execute, "-o", "csv", "--no-headers")
+        assert (ended.code, ended.lines) == (9, rows)
+        assert "zkgroups: left out: /consumers/invoices/offsets/orders/9 (not a decimal number)\n" in ended.err
+        assert bool(kazoo.exists("/consumers/blue")) is bool(execute)
+    assert (kazoo.get_children("/consumers/blue/ids"), len(offsets(registry.group("blue")))) == ([], 3)
+    for to in ("blue", "invoices"):
+        for execute in ((), ("--execute",)):
+            refused = zkgroups("groups", "copy", "invoices", to, *execute)
+            assert (refused.code, refused.err) == (4, f"zkgroups: group '{to}' already exists: choose another name\n")
 
 
-# Connections
+@pytest.fixture
+def old(registry: Registry) -> Registry:
+    """Two unused groups, one of them without offsets. `billing`, if it exists, is in use."""
+    registry.group("invoices").offsets.set_many({P0: 5, P1: 0})
+    registry.group("litter").create()
+    return registry
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    return tmp_path / "pruned.jsonl"
+
+
+def test_without_execute_the_unused_groups_are_shown_and_nothing_changes(
+    zkgroups: Zkgroups, kazoo: KazooClient, old: Registry, billing: Any, export: Path
+) -> None:
+    before = dump(kazoo, "/consumers")
+    ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export)
+    assert (ended.code, ended.err) == (0, "Nothing was changed: add --execute to apply.\n")
+    [header, *lines] = [line.split() for line in ended.lines]
+    assert header == ["GROUP", "OFFSETS", "LAST-COMMIT", "AGE"]
+    assert [line[:2] for line in lines] == [["invoices", "2"], ["litter", "0"]]
+    assert (lines[0][2][-1], lines[1][2]) == ("Z", "-")
+    assert all(re.fullmatch(r"\d+[sm]", line[3]) for line in lines)
+    assert dump(kazoo, "/consumers") == before
+    assert not export.exists()
+
+
+def test_with_execute_the_groups_are_deleted_and_their_offsets_are_in_the_file(
+    zkgroups: Zkgroups, old: Registry, billing: Any, export: Path
+) -> None:
+    ended = zkgroups("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "name")
+    assert (ended.code, ended.lines) == (0, ["invoices", "litter"])
+    assert ended.err == (
+        f"Saved the old offsets to {export}. To restore them: zkgroups offsets import {export} --execute\n"
+        "deleted invoices\ndeleted litter\n"
+    )
+    assert old.groups() == ["billing"]
+    lines = [json.loads(line) for line in export.read_text().splitlines()]
+    assert [(line["group"], line["topic"], line["partition"], line["offset"]) for line in lines] == [
+        ("invoices", "orders", 0, 5),
+        ("invoices", "orders", 1, 0),
+    ]
+    assert [(found.group, found.at, found.offset) for found in parse_offsets(export.read_text(), FileFormat.JSONL)] == [
+        ("invoices", P0, 5),
+        ("invoices", P1, 0),
+    ]
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "command",
     [
-        ["list"],
-        ["list", "-o", "jsonl"],
-        ["describe", "billing"],
-        ["describe", "billing", "--watch"],
-        ["create", "billing"],
-        ["delete", "billing"],
-        ["delete", "billing", "--execute"],
-        ["copy", "billing", "blue"],
-        ["copy", "billing", "blue", "--execute"],
-        ["prune", "--older-than", "0s"],
-        ["prune", "--older-than", "0s", "--export", "nowhere/pruned.jsonl", "--execute"],
+        ("groups", "prune", "--older-than", "0s", "--export"),
+        ("offsets", "delete", "invoices", "--all-topics", "--undo-file"),
     ],
-    ids=" ".join,
 )
-def test_an_unreachable_server_is_exit_code_7(zkgroups: Zkgroups, arguments: list[str]) -> None:
-    ended = zkgroups("groups", *arguments, "-z", "127.0.0.1:1", "--timeout", "0.3")
-    assert (ended.code, ended.out) == (7, "")
-    assert len(ended.err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("command", [("create", "billing", "new"), ("delete", "billing", "--execute")])
-def test_with_read_only_nothing_is_written(zkgroups: Zkgroups, registry: Registry, command: tuple[str, ...]) -> None:
-    registry.group("billing").create()
-    assert zkgroups("groups", *command, "--read-only").code == 4
-    assert registry.groups() == ["billing"]
-
-
-# Permissions
-
-
-def test_a_forbidden_group_is_unknown_and_not_empty(zkgroups: Zkgroups, secret: str) -> None:
-    ended = zkgroups("groups", "describe", secret, "-o", "json")
-    [group] = ended.json["groups"]
-    assert ended.code == 6
-    assert ended.err.startswith("zkgroups: no permission on /consumers/secret/")
-    assert group["state"] is None
-    assert set(group["totals"].values()) == {None}
-    assert zkgroups("groups", "list", "-o", "wide").code == 6
-
-
-def test_without_permission_nothing_changes(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
-    before = tree(kazoo, "/consumers/secret")
-    ended = zkgroups("groups", "delete", secret, "--execute")
-    assert (ended.code, ended.out) == (6, "")
-    assert ended.err.startswith("zkgroups: no permission on /consumers/secret")
-    assert tree(kazoo, "/consumers/secret") == before
-
-
-def test_with_permission_a_group_is_read_and_deleted(zkgroups: Zkgroups, secret: str) -> None:
-    alice = {"ZKGROUPS_DIGEST_USER": "alice", "ZKGROUPS_PASSWORD": "sesame"}
-    assert zkgroups("groups", "list", "-o", "csv", "--no-headers", **alice).out.startswith("secret,Empty,0,1,1,0,1,")
-    assert zkgroups("groups", "delete", secret, "--execute", **alice).code == 0
-
-
-def test_a_listing_without_permission_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
-    kazoo.set_acls("/consumers", kazoo.get_acls("/consumers/secret/ids")[0])
-    ended = zkgroups("groups", "list")
-    assert (ended.code, ended.out, ended.err) == (
-        6,
-        "",
-        f"zkgroups: {NoPermissionError('/consumers')}\n",
-    )
-
-
-def test_an_invisible_group_is_exit_code_6(zkgroups: Zkgroups, kazoo: KazooClient, secret: str) -> None:
-    kazoo.set_acls("/consumers/secret", kazoo.get_acls("/consumers/secret/ids")[0])
-    ended = zkgroups("groups", "describe", secret)
+def test_nothing_is_deleted_if_the_disk_is_too_full_for_the_saved_offsets(
+    kazoo: KazooClient, zookeeper_hosts: str, old: Registry, export: Path, command: tuple[str, ...]
+) -> None:
+    before = dump(kazoo, "/consumers")
+    ended = run_without_space(*command, export, "--execute", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
     assert (ended.code, ended.err) == (
-        6,
-        f"zkgroups: {NoPermissionError('/consumers/secret/ids')}\n",
+        1,
+        f"zkgroups: {export} could not be written: File too large; no offset was changed\n",
     )
-    assert ended.out.splitlines()[1].split() == ["secret", *"-------"]  # it exists, but nothing is known about it
+    assert not export.exists()
+    assert dump(kazoo, "/consumers") == before
 
 
-def tree(kazoo: KazooClient, path: str) -> dict[str, tuple[bytes, int]]:
-    """Everything below a path, with its data and the time of its last change."""
-    data, stat = kazoo.get(path)
-    found = {path: (data, stat.mzxid)}
-    for name in kazoo.get_children(path):
-        found |= tree(kazoo, f"{path}/{name}")
-    return found
+@pytest.mark.parametrize("act", ["commit", "register"])
+@pytest.mark.parametrize(
+    "command", [("prune", "--older-than", "0s", "--export"), ("delete", "invoices", "litter", "other", "--undo-file")]
+)
+def test_a_commit_or_registration_after_the_export_keeps_the_group_and_takes_it_out_of_the_file(
+    old: Registry,
+    kazoo: KazooClient,
+    zookeeper_hosts: str,
+    export: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    act: str,
+) -> None:
+    """It runs in this process, because only this process can act in between."""
+    real = apply_changes.write_new_file
+    old.group("other").offsets.set(P0, 7)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # the command sets its own
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def meanwhile(*arguments: Any) -> None:
+        real(*arguments)
+        if act == "commit":
+            old.group("invoices").offsets.set(P0, 6)
+        else:
+            kazoo.create("/consumers/invoices/ids/late", b"{}", ephemeral=True, makepath=True)
+
+    monkeypatch.setattr(apply_changes, "write_new_file", meanwhile)
+    arguments = ["groups", *command, str(export), "--execute", "-o", "name"]
+    assert main.run(["-z", zookeeper_hosts, *arguments]) == 9
+    told = capsys.readouterr()
+    reason = "group 'invoices': offset of orders/0 was" if act == "commit" else "group 'invoices' is in use by late"
+    assert told.out.split() == ["litter", "other"]
+    kept = parse_offsets(export.read_text(), FileFormat.JSONL if command[0] == "prune" else FileFormat.JSON)
+    assert [(each.group, each.offset) for each in kept] == [("other", 7)], "to restore it must not set others back"
+    assert f"zkgroups: {reason}" in told.err
+    assert old.groups() == ["invoices"]
+    assert [found.offset for found in old.group("invoices").offsets] == [6 if act == "commit" else 5, 0]  # type: ignore[union-attr]
+
+
+def test_the_file_of_a_partly_deleted_group_has_only_the_deleted_offsets(old: Registry, export: Path) -> None:
+    group = old.group("invoices")
+    changes = plan_delete({each.at: each for each in group.offsets})  # type: ignore[misc, union-attr]
+    with (
+        suppress(InterruptedDeleteError),
+        saved_offsets_file(Options(), [("invoices", changes)], export) as made,
+        recorded_deletion(old, "invoices", changes, made),
+    ):
+        group.offsets.delete([P0])
+        raise InterruptedDeleteError("invoices", ["orders"], "it is in use")
+    assert [each.at for each in parse_offsets(export.read_text(), FileFormat.JSON)] == [P0]
+
+
+def test_a_named_group_that_stays_is_reported_with_the_reason(zkgroups: Zkgroups, old: Registry, billing: Any) -> None:
+    ended = zkgroups("groups", "prune", "billing", "invoices", "--older-than", "1d")
+    assert (ended.code, ended.out) == (0, "")
+    assert (
+        ended.err == "group billing is not deleted: it is in use\ngroup invoices is not deleted: it is not old enough\n"
+    )
+
+
+def test_pruning_is_completed_when_stdout_is_closed(zookeeper_hosts: str, old: Registry, export: Path) -> None:
+    arguments = ("groups", "prune", "--older-than", "0s", "--export", export, "--execute", "-o", "jsonl")
+    with started(*arguments, env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(30) == 0
+    assert old.groups() == []
+
+
+def test_a_group_is_kept_if_only_the_clock_of_this_machine_says_that_it_is_old(
+    zookeeper_hosts: str,
+    old: Registry,
+    export: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # the command sets its own
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr(change, "time", SimpleNamespace(time=lambda: time.time() + YEAR))
+    arguments = ["groups", "prune", "--older-than", "90d", "--export", str(export), "--execute"]
+    assert main.run(["-z", zookeeper_hosts, *arguments]) == 9
+    assert old.groups() == ["invoices", "litter"]
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(" s ago ")[2] for line in told[1:-1]] == [
+        "by the server's clock, so it is not deleted: check the clock of this machine"
+    ] * 2

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
+from tests.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.times import to_ms
-from zkgroups.testing import Op, TcpProxy
-from zkgroups.testing.kafka_broker import KafkaBroker
+from zkgroups.core.znodes.own_nodes import MarkState
+from zkgroups.exceptions import MissingDependencyError
+from zkgroups.testing import KafkaBroker, Op, TcpProxy, ZooKeeperServer, missing
+from zkgroups.zookeeper.admin import migration_marks as marks
 
-from ..testing.waiting import eventually
+from ..gateway.old_members import create_topic
 from .conftest import Zkgroups
-from .running import Terminal, started
+from .running import Ended, Terminal, run, started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -66,14 +69,37 @@ def lag(zkgroups: Zkgroups, kafka: str) -> Any:
     return lambda *arguments: zkgroups("lag", "-b", kafka, *arguments)
 
 
+def test_brokers_that_are_not_registered_in_zookeeper_are_asked_for_partitions(
+    zkgroups: Zkgroups, registry: Registry, kafka: str, topic: str
+) -> None:
+    """ZooKeeper may still have the topics from before a migration to KRaft, with fewer partitions."""
+    create_topic(registry.client, topic, 1)
+    with registry.group("billing").instance("anna") as anna:
+        anna.register([topic])
+        with anna.claim(TopicPartition(topic, 0)):
+            described = zkgroups("groups", "describe", "billing", "-o", "json", "-b", kafka).json["groups"][0]
+            assert (described["state"], len(described["partitions"])) == ("CompletingRebalance", 3)
+            explained = zkgroups("groups", "explain", "billing", "-b", kafka).out
+            assert f"{topic} 1-2: no owner; anna should claim them." in explained
+            unowned = zkgroups("doctor", "--ignore", "open-acl", "-o", "json", "-b", kafka).json["findings"]
+            assert [(each["code"], "partitions 1, 2" in each["what"]) for each in unowned] == [
+                ("unowned-partition", True)
+            ]
+            [status] = zkgroups("status", "-o", "json", "-b", kafka).json["groups"]
+            assert status["status"] == "UNOWNED"
+            away = zkgroups("groups", "explain", "billing", "-b", AWAY)
+            assert away.code == 0
+            assert away.err.startswith(f"zkgroups: partitions are unknown or out of date: no broker at {AWAY} answered")
+
+
 def test_with_time_the_age_of_the_first_unread_message_is_shown(lag: Any, late: Any, topic: str) -> None:
     found = lag("billing", "--time", "-o", "json").json["lags"]
     ages = [each["time_lag_seconds"] for each in found]
     assert ages[0] in range(3600)
     assert ages[1:] == [0, pytest.approx(ages[0], abs=5), None]
     [header, line] = lag("billing", "--time", "--summary").lines
-    assert header.split()[4] == "MAX-TIME-LAG"
-    assert line.split()[4].endswith(("s", "m"))
+    assert header.split()[6] == "MAX-TIME-LAG"
+    assert line.split()[6].endswith(("s", "m"))
     assert lag("billing", "--fail-over-age", "1d").code == 2
 
 
@@ -98,7 +124,7 @@ def test_an_unread_message_that_is_too_old_is_a_finding(
 # Output
 
 
-def test_the_lag_is_shown_for_each_partition(lag: Any, late: Any, topic: str) -> None:
+def test_the_lag_is_shown_for_each_partition(lag: Any, late: Any, topic: str, at: Any) -> None:
     ended = lag("billing")
     assert (ended.code, ended.err) == (0, "")
     assert [line.split(maxsplit=7) for line in ended.lines] == [
@@ -108,44 +134,13 @@ def test_the_lag_is_shown_for_each_partition(lag: Any, late: Any, topic: str) ->
         ["billing", topic, "2", "1", "8", "7", "-", "before start"],
         ["billing", topic, "1000", "5", "-", "-", "-", "log unknown"],
     ]
-
-
-def test_in_json_numbers_are_numbers_and_unknown_is_null(lag: Any, late: Any, topic: str, at: Any) -> None:
     found = lag("billing", "-o", "json").json
-    assert found["schema"] == 1
-    committed = late.offsets.fetch_many([at(0), at(1000)])
-    assert [found["lags"][0], found["lags"][3]] == [
-        {
-            "group": "billing",
-            "topic": topic,
-            "partition": 0,
-            "offset": 2,
-            "log_start": 0,
-            "log_end": 5,
-            "lag": 3,
-            "committed_ms": to_ms(committed[at(0)].committed_at),
-            "owners": [],
-            "note": None,
-        },
-        {
-            "group": "billing",
-            "topic": topic,
-            "partition": 1000,
-            "offset": 5,
-            "log_start": None,
-            "log_end": None,
-            "lag": None,
-            "committed_ms": to_ms(committed[at(1000)].committed_at),
-            "owners": [],
-            "note": "log unknown",
-        },
-    ]
-
-
-def test_a_wide_table_also_has_the_start_of_the_log_and_the_time_of_the_commit(lag: Any, late: Any) -> None:
-    [header, *lines] = lag("billing", "-o", "wide").lines
-    assert {"LOG-START-OFFSET", "COMMITTED"} < set(header.split())
-    assert (lines[2].split()[4], lines[3].split()[4]) == ("3", "-")
+    committed_ms = to_ms(late.offsets.fetch(at(0)).committed_at)
+    place = {"group": "billing", "topic": topic, "partition": 0, "owners": [], "moved_to": None}
+    numbers = {"offset": 2, "log_start": 0, "log_end": 5, "lag": 3, "committed_ms": committed_ms, "note": None}
+    assert (found["schema"], found["lags"][0]) == (1, place | numbers)
+    unknown = {"offset": 5, "log_start": None, "log_end": None, "lag": None, "note": "log unknown"}
+    assert found["lags"][3].items() >= unknown.items()
 
 
 def test_a_subscribed_topic_is_shown_with_its_owners_and_partitions_without_offsets(
@@ -163,33 +158,6 @@ def test_a_subscribed_topic_is_shown_with_its_owners_and_partitions_without_offs
     assert [[owner["id"] for owner in row["owners"]] for row in rows] == [[], ["anna"], []]
 
 
-def test_a_pattern_chooses_from_the_topics_of_the_brokers(lag: Any, kazoo: KazooClient, topic: str) -> None:
-    registration = {"version": 1, "subscription": {f"{topic}.*": 1}, "pattern": "white_list", "timestamp": "1"}
-    path = "/consumers/billing/ids/billing_h-1-ab"
-    kazoo.create(path, json.dumps(registration).encode(), ephemeral=True, makepath=True)
-    assert [row["partition"] for row in lag("billing", "-o", "json").json["lags"]] == [0, 1, 2]
-
-
-def test_an_offset_past_the_end_of_the_log_has_no_lag(lag: Any, registry: Registry, at: Any) -> None:
-    registry.group("billing").offsets.set_many({at(0): 6, at(1): 1, at(2): 8})
-    rows = lag("billing", "-o", "json").json["lags"]
-    assert [(row["lag"], row["note"]) for row in rows] == [(None, "past end"), (None, "past end"), (0, None)]
-
-
-def test_an_unreadable_offset_is_shown_as_unreadable(lag: Any, kazoo: KazooClient, topic: str) -> None:
-    kazoo.create(f"/consumers/billing/offsets/{topic}/0", b"many", makepath=True)
-    ended = lag("billing", "-o", "json")
-    [row] = ended.json["lags"]
-    assert (ended.code, row["offset"], row["log_end"], row["lag"], row["note"]) == (0, None, 5, None, "cannot be read")
-
-
-def test_a_topic_with_an_impossible_name_does_not_stop_others(lag: Any, late: Any) -> None:
-    late.offsets.set(TopicPartition("ord ers, Ünïcode", 0), 7)
-    rows = lag("billing", "-o", "json").json["lags"]
-    assert [(row["lag"], row["note"]) for row in rows if row["topic"].startswith("ord ")] == [(None, "log unknown")]
-    assert [row["lag"] for row in rows if not row["topic"].startswith("ord ")] == [3, 0, 7, None]
-
-
 # Selection
 
 
@@ -198,18 +166,6 @@ def three(late: Any, registry: Registry, at: Any) -> None:
     """And a group that is not behind, and a group with unknown lag."""
     registry.group("done").offsets.set_many({at(0): 5})
     registry.group("lost").offsets.set_many({TopicPartition("gone", 0): 5})
-
-
-def test_without_names_all_groups_are_shown(lag: Any, three: None) -> None:
-    lines = list(csv.DictReader(io.StringIO(lag("-o", "csv").out)))
-    assert [(line["group"], line["lag"]) for line in lines] == [
-        ("billing", "3"),
-        ("billing", "0"),
-        ("billing", "7"),
-        ("billing", ""),
-        ("done", "0"),
-        ("lost", ""),
-    ]
 
 
 def test_groups_topics_and_partitions_can_be_chosen(lag: Any, three: None, topic: str) -> None:
@@ -231,16 +187,44 @@ def test_only_with_lag_hides_other_partitions_and_reports_how_many_are_unknown(l
 
 def test_a_summary_has_one_line_for_each_group(lag: Any, three: None) -> None:
     ended = lag("--summary")
-    assert [line.split()[:5] for line in ended.lines] == [
-        ["GROUP", "PARTITIONS", "TOTAL-LAG", "MAX-LAG", "UNKNOWN"],
-        ["billing", "4", "10", "7", "1"],
-        ["done", "1", "0", "0", "0"],
-        ["lost", "1", "-", "-", "1"],
+    assert [line.split()[:7] for line in ended.lines] == [
+        ["GROUP", "STATE", "MEMBERS", "PARTITIONS", "TOTAL-LAG", "MAX-LAG", "UNKNOWN"],
+        ["billing", "Empty", "0", "4", "10", "7", "1"],
+        ["done", "Empty", "0", "1", "0", "0", "0"],
+        ["lost", "Empty", "0", "1", "-", "-", "1"],
     ]
     lost = lag("--summary", "-o", "json").json["groups"][2]
     assert lost.pop("last_commit_ms") > 0
-    assert lost == {"group": "lost", "partitions": 1, "total_lag": None, "max_lag": None, "unknown": 1}
+    unknown = {"total_lag": None, "max_lag": None, "unknown": 1}
+    assert lost == {"group": "lost", "state": "Empty", "members": 0, "partitions": 1, "moved_to": None} | unknown
     assert lag("-o", "name").lines == ["billing", "done", "lost"]
+
+
+def test_groups_are_chosen_by_their_state_and_members(lag: Any, three: None, registry: Registry, topic: str) -> None:
+    with registry.group("done").instance("anna") as anna:
+        anna.register([topic])
+        [row] = lag("--summary", "--live", "-o", "json").json["groups"]
+        assert (row["group"], row["state"], row["members"]) == ("done", "PreparingRebalance", 1)
+        assert lag("--state", "empty", "-o", "name").lines == ["billing", "lost"]
+
+
+def test_moved_groups_are_marked_and_left_out_of_checks_unless_asked_for(
+    zkgroups: Zkgroups, lag: Any, three: None, registry: Registry, kafka: str
+) -> None:
+    assert "MOVED-TO" not in lag("--summary").out + lag().out + zkgroups("groups", "list").out
+    marks.put(registry._context, {"billing": "accounts"}, plan="p1", state=MarkState.MOVED)
+    marks.put(registry._context, {"lost": "lost"}, plan="p2", state=MarkState.MOVING)
+    for shown in (lag("--summary"), lag(), zkgroups("groups", "list"), zkgroups("groups", "list", "-o", "wide")):
+        assert "MOVED-TO" in shown.lines[0]
+        assert {line.split()[0] for line in shown.lines if "accounts" in line.split()} == {"billing"}
+    for command in (("lag", "--summary"), ("groups", "list")):
+        rows = zkgroups(*command, "-o", "json", "-b", kafka).json["groups"]
+        assert {row["group"]: row["moved_to"] for row in rows} == {"billing": "accounts", "done": None, "lost": None}
+    unchecked = "Not checked, because they were moved to the brokers: billing.\n"
+    for check in (("--fail-over", "0"), ("--time", "--fail-over-age", "0s")):
+        ended = lag("billing", *check)
+        assert (ended.code, ended.err) == (0, unchecked)
+        assert lag("billing", *check, "--include-moved").code == 10
 
 
 def test_lines_are_sorted_by_lag_or_by_the_age_of_the_last_commit(
@@ -278,50 +262,7 @@ def test_the_list_of_groups_has_their_lag_if_the_brokers_are_given(zkgroups: Zkg
     assert "total_lag" not in zkgroups("groups", "list", "-o", "json").json["groups"][0]
 
 
-@pytest.mark.usefixtures("cluster")
-def test_without_groups_the_data_is_empty_and_a_message_goes_to_stderr(lag: Any) -> None:
-    ended = lag()
-    assert (ended.code, ended.out, ended.err) == (0, "", "There are no groups.\n")
-    assert lag("-o", "json").json == {"schema": 1, "lags": []}
-    assert lag("--groups", "x").err == "No group matches.\n"
-
-
 # Errors
-
-
-def test_a_missing_group_is_exit_code_3_and_does_not_hide_the_others(lag: Any, late: Any) -> None:
-    ended = lag("nobody")
-    assert (ended.code, ended.out, ended.err) == (
-        3,
-        "",
-        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
-    )
-    some = lag("nobody", "billing", "-o", "name")
-    assert (some.code, some.lines) == (9, ["billing"])
-
-
-def test_a_forbidden_group_is_exit_code_6(lag: Any, secret: str) -> None:
-    ended = lag("secret")
-    assert (ended.code, ended.out) == (6, "")
-    assert ended.err.startswith("zkgroups: no permission on /consumers/secret/")
-
-
-def test_without_brokers_the_error_names_the_missing_option(zkgroups: Zkgroups) -> None:
-    ended = zkgroups("lag", "billing", "-z", AWAY)
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("zkgroups: lag needs the Kafka brokers: give -b HOST:PORT")
-
-
-@pytest.mark.parametrize("arguments", [["a/ids"], ["--groups", "("], ["--topic", "a/b"]], ids=" ".join)
-def test_a_bad_name_is_exit_code_2_before_any_request(zkgroups: Zkgroups, arguments: list[str]) -> None:
-    ended = zkgroups("lag", *arguments, "-b", AWAY, "-z", AWAY)
-    assert (ended.code, ended.out) == (2, "")
-
-
-def test_an_unreachable_server_is_exit_code_7(zkgroups: Zkgroups) -> None:
-    ended = zkgroups("lag", "billing", "-b", AWAY, "-z", AWAY, "--timeout", "0.5")
-    assert (ended.code, ended.out) == (7, "")
-    assert len(ended.err.splitlines()) == 1
 
 
 @pytest.fixture
@@ -362,20 +303,6 @@ def test_with_brokers_a_description_shows_the_lag(zkgroups: Zkgroups, kafka: str
     ]
 
 
-def test_a_description_in_json_has_all_notes_of_a_partition(
-    zkgroups: Zkgroups, kafka: str, registry: Registry, at: Any, topic: str
-) -> None:
-    group = registry.group("billing")
-    group.offsets.set_many({at(0): 6, at(2): 4})
-    with group.instance("anna") as anna:
-        anna.register([topic])
-        anna.claim(at(2))
-        [found] = zkgroups("groups", "describe", "billing", "-b", kafka, "-o", "json").json["groups"]
-    rows = {row["partition"]: row for row in found["partitions"]}
-    assert (rows[0]["note"], rows[0]["lag"], rows[0]["log_end"]) == ("unowned, past end", None, 5)
-    assert (rows[2]["note"], rows[2]["lag"], rows[2]["log_start"]) == (None, 4, 3)
-
-
 def test_watch_with_brokers_follows_the_log_end(
     zookeeper_hosts: str, kafka_broker: KafkaBroker, registry: Registry
 ) -> None:
@@ -395,76 +322,6 @@ def test_watch_with_brokers_follows_the_log_end(
 
 
 # Without an answer of the brokers
-
-
-def test_without_brokers_a_description_shows_all_that_zookeeper_has(
-    zkgroups: Zkgroups, billing: Any, kazoo: KazooClient
-) -> None:
-    whole, ended = (zkgroups("groups", "describe", "billing", "-o", "json", *brokers) for brokers in ([], ["-b", AWAY]))
-    assert (whole.code, ended.code) == (0, 9)
-    assert ended.json == whole.json
-    assert {each["log_end"] for each in ended.json["groups"][0]["partitions"]} == {None}
-    [line] = ended.err.splitlines()
-    assert line.startswith(f"zkgroups: log ends and lag are unknown: no broker at {AWAY} answered within ")
-    table = zkgroups("groups", "describe", "billing", "-b", AWAY)
-    assert [line.split()[:6] for line in table.lines if line.startswith("orders")] == [
-        ["orders", "0", "100", "-", "-", "anna"],
-        ["orders", "1", "-", "-", "-", "-"],
-    ]
-
-
-def test_without_brokers_the_offsets_and_owners_are_shown_without_their_lag(zkgroups: Zkgroups, billing: Any) -> None:
-    ended = zkgroups("lag", "billing", "-b", AWAY, "-o", "json", "--time", "--fail-over", "0")
-    rows = [
-        (row["partition"], row["offset"], row["lag"], [each["id"] for each in row["owners"]], row["note"])
-        for row in ended.json["lags"]
-    ]
-    assert (ended.code, rows) == (
-        9,
-        [(0, 100, None, ["anna"], "log unknown"), (1, None, None, [], "never committed")],
-    )
-    [line] = ended.err.splitlines()
-    assert line.startswith(f"zkgroups: log ends and lag are unknown: no broker at {AWAY} answered within ")
-    assert zkgroups("lag", "--summary", "-b", AWAY).lines[1].split()[:3] == ["billing", "2", "-"]
-
-
-def test_without_brokers_a_list_of_groups_shows_all_that_zookeeper_has(zkgroups: Zkgroups, billing: Any) -> None:
-    ended = zkgroups("groups", "list", "-o", "json", "-b", AWAY)
-    [group] = ended.json["groups"]
-    assert (ended.code, group["group"], group["totals"]["owned"]) == (9, "billing", 1)
-    assert [group[each] for each in ("total_lag", "max_lag", "unknown_lags")] == [None, None, None]
-    assert ended.err.startswith("zkgroups: log ends and lag are unknown: no broker at ")
-    wide = zkgroups("groups", "list", "-o", "wide", "-b", AWAY)
-    assert (wide.code, wide.lines[1].split()[-3:]) == (9, ["-", "-", "-"])
-    assert wide.lines[0].split()[-3:] == ["TOTAL-LAG", "MAX-LAG", "UNKNOWN-LAGS"]
-
-
-def test_without_brokers_the_doctor_shows_what_it_finds_in_zookeeper(zkgroups: Zkgroups, kazoo: KazooClient) -> None:
-    kazoo.create("/consumers/billing/offsets/orders/0", b"7 ", makepath=True)
-    kazoo.create("/consumers/billing/offsets/orders/1", b"7")
-    ended = zkgroups("doctor", "-o", "json", "-b", AWAY)
-    assert ended.code == 9
-    assert ended.json == zkgroups("doctor", "-o", "json").json
-    assert ended.json["findings"][0]["code"] == "padded-offset"
-    first, last = ended.err.splitlines()
-    assert first.startswith(f"zkgroups: offsets were not compared with the logs: no broker at {AWAY} answered within ")
-    assert last.startswith("Findings: ")
-
-
-def test_brokers_that_refuse_connections_are_waited_for_only_with_a_timeout(zkgroups: Zkgroups, billing: Any) -> None:
-    hint = "; use --timeout SECONDS to wait for brokers that are starting\n"
-    ended = zkgroups("groups", "describe", "billing", "-b", AWAY)
-    assert (ended.code, f"no broker at {AWAY} answered within 1 s: " in ended.err) == (9, True)
-    assert ended.err.endswith(hint)
-    assert zkgroups("lag", "-b", AWAY).err.endswith(hint)
-    patient = zkgroups("groups", "describe", "billing", "-b", AWAY, "--timeout", "8")
-    assert (patient.code, "answered within 8 s: " in patient.err, patient.err.endswith(hint)) == (9, True, False)
-
-
-def test_a_wrong_address_of_brokers_is_still_wrong_usage(zkgroups: Zkgroups, billing: Any) -> None:
-    for command in (("groups", "describe", "billing"), ("groups", "list", "-o", "wide"), ("doctor",)):
-        ended = zkgroups(*command, "-b", "no port")
-        assert (ended.code, ended.out) == (2, ""), ended.err
 
 
 @pytest.mark.parametrize("command", [["groups", "list", "-o", "wide"], ["doctor"]], ids=" ".join)
@@ -488,3 +345,109 @@ def test_a_watched_description_goes_on_without_brokers_and_shows_why_lag_is_miss
         ended = terminal.end()
     assert ended.code == 3
     assert "does not exist" in ended.out.rpartition("\x1b[2J")[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("groups describe billing", "log ends and lag are unknown"),
+        ("groups list", "log ends and lag are unknown"),
+        ("doctor", "offsets were not compared with the logs"),
+        ("lag billing --time --fail-over 0", "log ends and lag are unknown"),
+    ],
+)
+def test_without_an_answer_of_the_brokers_everything_in_zookeeper_is_shown(
+    zkgroups: Zkgroups, billing: Any, command: str, said: str
+) -> None:
+    ended = zkgroups(*command.split(), "-b", AWAY, "-o", "json")
+    assert ended.code == 9
+    assert ended.err.splitlines()[0].startswith(f"zkgroups: {said}: no broker at {AWAY} answered within ")
+    if command.startswith("lag"):
+        rows = [(row["offset"], row["lag"], row["note"]) for row in ended.json["lags"]]
+        assert rows == [(100, None, "log unknown"), (None, None, "never committed")]
+        return
+    [key] = ended.json.keys() - {"schema", "left_out"}
+    whole = zkgroups(*command.split(), "-o", "json").json
+    for row, plain in zip(ended.json[key], whole[key], strict=True):
+        assert {name: row[name] for name in plain} == plain
+        assert [row.get(each) for each in ("total_lag", "max_lag", "unknown_lags")] == [None] * 3
+
+
+# One of two brokers is dead
+
+
+def test_a_topic_with_an_impossible_name_does_not_stop_others(lag: Any, late: Any) -> None:
+    late.offsets.set(TopicPartition("ord ers, Ünïcode", 0), 7)
+    rows = lag("billing", "-o", "json").json["lags"]
+    assert [(row["lag"], row["note"]) for row in rows if row["topic"].startswith("ord ")] == [(None, "log unknown")]
+    assert [row["lag"] for row in rows if not row["topic"].startswith("ord ")] == [3, 0, 7, None]
+
+
+# With a dead leader
+
+ALIVE, ORPHANED, LAST = (TopicPartition("orders", partition) for partition in range(3))
+
+
+@pytest.fixture(scope="module")
+def half_dead() -> Iterator[Callable[..., Ended]]:
+    """Run the command. Partition 0 of `orders` has a leader; those of partitions 1 and 2 was killed."""
+    with ExitStack() as stack:
+        try:
+            zookeeper = stack.enter_context(ZooKeeperServer()).address
+            alive = stack.enter_context(KafkaBroker(release="1.1.1", zookeeper=zookeeper))
+            dying = KafkaBroker(release="1.1.1", zookeeper=zookeeper, config={"broker.id": "2"})
+            stack.enter_context(dying)
+        except MissingDependencyError as error:
+            missing("kafka", str(error))
+        topic = NewTopic("orders", num_partitions=3, replica_assignment=[[1], [2], [2]])
+        admin = AdminClient({"bootstrap.servers": alive.address, "log_level": 0})
+        admin.create_topics([topic])["orders"].result()
+        alive.write("orders", 0, 5)
+        with Registry.connect(zookeeper) as registry:
+            registry.group("billing").offsets.set_many({ALIVE: 2, ORPHANED: 1, LAST: 0})
+        dying.kill()
+        where = ("-z", zookeeper, "-b", f"{dying.address},{alive.address}")
+        yield lambda *arguments: run(*arguments, *where)
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(1000)
+def test_commands_show_what_the_other_broker_and_zookeeper_know_and_report_what_is_missing(
+    half_dead: Callable[..., Ended],
+) -> None:
+    unknown = f"no leader of {ORPHANED} (and 1 more) answered"
+    described = half_dead("groups", "describe", "billing", "-o", "json")
+    [group] = described.json["groups"]
+    assert [(each["offset"], each["lag"], each["note"]) for each in group["partitions"]] == [
+        (2, 3, None),
+        (1, None, "log unknown"),
+        (0, None, "log unknown"),
+    ]
+    listed = half_dead("groups", "list", "-o", "wide")
+    assert listed.lines[0].split()[-3:] == ["TOTAL-LAG", "MAX-LAG", "UNKNOWN-LAGS"]
+    assert listed.lines[1].split()[-3:] == ["3", "3", "2"]
+    lags = half_dead("lag", "-o", "json")
+    assert [each["lag"] for each in lags.json["lags"]] == [3, None, None]
+    for ended in (described, listed, lags):
+        assert (ended.code, ended.err) == (9, f"zkgroups: log ends and lag are unknown: {unknown}\n")
+    assert half_dead("lag", "--topic", "orders:0").code == 0
+    doctor = half_dead("doctor")
+    assert (doctor.code, doctor.err.splitlines()[0]) == (
+        9,
+        f"zkgroups: offsets were not compared with the logs: {unknown}",
+    )
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(1000)
+def test_offsets_are_set_with_a_warning_and_reset_only_where_the_log_is_known(half_dead: Callable[..., Ended]) -> None:
+    ended = half_dead("offsets", "set", "billing", "orders", "2", "7")
+    assert ended.code == 0
+    assert ended.err.splitlines() == [
+        f"warning: the log of {LAST} was not checked: no leader of {LAST} answered",
+        f"billing: set the offset of {LAST} to 7; it was 0",
+    ]
+    ended = half_dead("offsets", "reset", "billing", "--all-topics", "--to-latest")
+    assert [line.split()[2:5] for line in ended.lines[1:]] == [["0", "2", "5"], ["1", "1", "-"], ["2", "7", "-"]]
+    unknown = f"zkgroups: log ends are unknown: no leader of {ORPHANED} (and 1 more) answered"
+    assert (ended.code, ended.err.splitlines()[0]) == (9, unknown)

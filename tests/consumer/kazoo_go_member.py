@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 
 from ..go_programs import built
-from ..printing_consumer import LONGEST, PrintingConsumer
+from ..printing_consumer import PrintingConsumer
 
 SOURCES = Path(__file__).parent / "kazoo_go"
 
@@ -25,7 +25,7 @@ class KazooGoMember(PrintingConsumer):
     @property
     def id(self) -> str:
         """Its instance id. Waits until it is registered."""
-        assert eventually(lambda: self._after("registered "), timeout=LONGEST), self.lines()
+        assert eventually(lambda: self._after("registered ")), self.lines()
         return self._after("registered ")[0]
 
     @property

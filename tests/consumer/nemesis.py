@@ -37,7 +37,7 @@ from zkgroups import CommittedOffset, Consumergroup, GroupState, Registry, Sessi
 from zkgroups.core.history.events import HistoryEvent
 from zkgroups.exceptions import ZkgroupsException
 from zkgroups.testing import TcpProxy, ZooKeeperServer, expire_session
-from zkgroups.testing.proxy.faults import Direction
+from zkgroups.testing.proxy import Direction
 
 from . import journal
 from .history import Event, History, Kind, Violation, clock, judge, read

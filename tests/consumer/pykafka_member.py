@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from zkgroups.testing import KafkaBroker, missing
-from zkgroups.testing.maven import cache_folder
+from zkgroups.testing.java import cache_folder
 
 from ..printing_consumer import PrintingConsumer
 

@@ -26,10 +26,10 @@ from typing import Self
 
 from zkgroups import Change, ChangeKind, Consumergroup, Registration, Registry, TopicPartition, Watched
 from zkgroups.core.rebalance.members import Assignor, Members
-from zkgroups.core.znodes.subscribed_topics import subscribed_topics
+from zkgroups.core.znodes.registrations import subscribed_topics
 from zkgroups.testing import ChildProcess, KafkaBroker
 from zkgroups.testing.java import find_java, pyspark_jars
-from zkgroups.testing.kafka_releases import release_jars
+from zkgroups.testing.kafka_broker import release_jars
 
 PROGRAM = Path(__file__).with_name("ScalaMember.java")
 

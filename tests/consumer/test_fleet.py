@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from zkgroups.testing import ZooKeeperServer, four_letter_words
+from tests.waiting import eventually
+from zkgroups.testing import ZooKeeperServer, zookeeper_server
 
-from ..testing.waiting import eventually
 from .nemesis import ROOT, plant_topics
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.soak, pytest.mark.timeout(0)]
@@ -77,7 +77,7 @@ def processes(hosts: str) -> Iterator[list[Process]]:
 def received(server: ZooKeeperServer) -> int:
     """The number of requests that the server has received so far, with pings."""
     host, _, port = server.address.partition(":")
-    answer = four_letter_words.ask(host, int(port), timeout=30.0)
+    answer = zookeeper_server.ask(host, int(port), timeout=30.0)
     return int(next(line.split()[1] for line in answer.splitlines() if line.startswith("Received:")))
 
 

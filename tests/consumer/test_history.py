@@ -83,60 +83,114 @@ def rules(history: History, **options: Any) -> list[str]:
     return [violation.rule for violation in judge(history, **{"bound": 1.0, "once": True, **options})]
 
 
-def test_a_good_history_has_no_violations() -> None:
-    assert rules(history()) == []
-
-
-# Leases
-
 RESUMED = processed("anne", 9.0, 2, since=1.45)
 """Suspended during a message, the process continued much later."""
-
-
-def test_two_concurrent_generations_are_found() -> None:
-    late = processed("anne", 2.9, 2, since=2.3)
-    assert "two have one claim" in rules(history(late, without=(told(Kind.REVOKED, "anne", 1.6),)))
-
-
-def test_a_message_of_a_zombie_that_considered_itself_active_is_found() -> None:
-    lost = told(Kind.LOST, "anne", 9.5)
-    seen_active = processed("anne", 9.0, 2, since=8.9)
-    revoked = told(Kind.REVOKED, "anne", 1.6)
-    later = processed("bert", 9.5, 4)
-    assert "two have one claim" in rules(history(seen_active, lost, later, without=(revoked,)))
-
-
-def test_the_current_message_of_a_suspended_process_is_not_a_violation() -> None:
-    lost = told(Kind.LOST, "anne", 9.5)
-    assert "two have one claim" not in rules(history(RESUMED, lost, without=(told(Kind.REVOKED, "anne", 1.6),)))
-
-
-def test_the_current_message_of_a_killed_process_is_not_a_violation() -> None:
-    assert "two have one claim" not in rules(history(RESUMED, without=(told(Kind.REVOKED, "anne", 1.6),)))
-
-
-def test_the_current_message_of_a_process_that_released_in_order_is_found() -> None:
-    assert "two have one claim" in rules(history(RESUMED))
-
-
-def test_the_current_message_of_a_process_that_lost_its_partition_during_the_release_is_not_a_violation() -> None:
-    assert "two have one claim" not in rules(history(RESUMED, told(Kind.LOST, "anne", 1.7)))
-
-
+REVOKED = told(Kind.REVOKED, "anne", 1.6)
 ENDING = Event(Kind.ENDING, 2.05, "nemesis", session=ANNE)
-UNAWARE = [processed("anne", 2.6, 2), told(Kind.LOST, "anne", 2.7)]
+UNAWARE = (processed("anne", 2.6, 2), told(Kind.LOST, "anne", 2.7))
+BY_BERT = processed("bert", 2.2, 2)
 
 
-def test_a_process_whose_session_was_expired_by_another_client_has_a_moment_to_notice() -> None:
-    revoked = told(Kind.REVOKED, "anne", 1.6)
-    assert "two have one claim" in rules(history(*UNAWARE, without=(revoked,)))
-    assert "two have one claim" not in rules(history(*UNAWARE, ENDING, without=(revoked,)))
-    assert "two have one claim" in rules(history(*UNAWARE, ENDING, without=(revoked,), session_timeout=0.4))
+def changed(*more: Event, without: tuple[Event, ...] = (), **others: Any) -> dict[str, Any]:
+    """The good history with more events, or without some."""
+    return {"more": more, "without": without, **others}
 
 
-def test_two_generations_of_one_process_that_overlap_are_found() -> None:
-    again = [begun("bert", 2.3, 2, 3), processed("bert", 2.5, 3, 2), processed("bert", 2.8, 4, 1)]
-    assert "two have one claim" in rules(history(*again))
+VIOLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "two generations at once": (
+        "two have one claim",
+        changed(processed("anne", 2.9, 2, since=2.3), without=(REVOKED,)),
+    ),
+    "a zombie that considered itself active": (
+        "two have one claim",
+        changed(
+            processed("anne", 9.0, 2, since=8.9),
+            told(Kind.LOST, "anne", 9.5),
+            processed("bert", 9.5, 4),
+            without=(REVOKED,),
+        ),
+    ),
+    "a message in hand after a release in order": ("two have one claim", changed(RESUMED)),
+    "a process that does not notice its end": ("two have one claim", changed(*UNAWARE, without=(REVOKED,))),
+    "one that does not notice the end by another client for long": (
+        "two have one claim",
+        changed(*UNAWARE, ENDING, without=(REVOKED,), session_timeout=0.4),
+    ),
+    "two generations of one process": (
+        "two have one claim",
+        changed(begun("bert", 2.3, 2, 3), processed("bert", 2.5, 3, 2), processed("bert", 2.8, 4, 1)),
+    ),
+    "a commit without the claim": ("commit-not-owner", changed(writes=[*WRITTEN, write(3, ANNE, 4, BERT)])),
+    "a commit without an owner": ("commit-unowned", changed(writes=[WRITTEN[0], write(2, BERT, 3, None)])),
+    "a commit without the registration": (
+        "commit-unregistered",
+        changed(writes=[WRITTEN[0], write(2, BERT, 3, BERT, registered=False)]),
+    ),
+    "a claim without the registration": ("claim-unregistered", changed(claims=(claim(ANNE, registered=False),))),
+    "an offset that went back": (
+        "went-back",
+        changed(processed("bert", 2.75, 0), writes=[*WRITTEN, write(3, BERT, 1, BERT)]),
+    ),
+    "an offset that was deleted": ("deleted", changed(writes=[*WRITTEN, write(3, BERT, None, BERT)])),
+    "a commit of messages of another process": (
+        "a commit beyond the processed messages",
+        changed(replace(BY_BERT, run="carl"), without=(BY_BERT,)),
+    ),
+    "a commit of an unknown session": ("a commit of nobody", changed(writes=[*WRITTEN, write(3, 0xD, 4, 0xD)])),
+    "a message that was skipped": ("a message was skipped", changed(without=(processed("anne", 1.2, 0),))),
+    "a commit that was never written": ("a commit was lost", changed(*commit("bert", 2.8, 4))),
+    "a commit lower than a completed one": ("a commit went back", changed(*commit("anne", 2.5, 2))),
+    "a commit refused for another reason": (
+        "refused for a wrong reason",
+        changed(told(Kind.REFUSED, "anne", 1.7, offset=2, error="OffsetConflictError: x")),
+    ),
+    "a failure": ("it failed", changed(told(Kind.FAILED, "anne", 1.7, error="KeyError: 3"))),
+    "a partition lost twice": (
+        "lost without having it",
+        changed(told(Kind.LOST, "bert", 2.8), told(Kind.LOST, "bert", 2.9)),
+    ),
+    "a partition revoked after it was lost": (
+        "revoked without having it",
+        changed(told(Kind.LOST, "bert", 2.8), told(Kind.REVOKED, "bert", 2.9)),
+    ),
+    "a plan number that decreased": ("a plan grew older", changed(begun("bert", 2.9, 2, 4, number=1))),
+    "a partition without a worker at the end": ("not settled", changed(without=(GOOD[-1],))),
+    "another partition without a worker": ("not settled", changed(partitions=frozenset({AT, "orders/1"}))),
+    "no end of the faults": ("not settled", changed(without=(Event(Kind.CALM, 2.4),))),
+    "a message processed twice": ("processed twice", changed(processed("bert", 2.75, 2))),
+}
+
+
+@pytest.mark.parametrize(("rule", "change"), VIOLATIONS.values(), ids=VIOLATIONS)
+def test_a_violation_is_found(rule: str, change: dict[str, Any]) -> None:
+    found = rules(history(*change.pop("more"), **change))
+    assert rule in found
+    if rule != "two have one claim":
+        assert {*found} <= {rule, "a message was skipped", "a commit beyond the processed messages", "processed twice"}
+
+
+ALLOWED: dict[str, dict[str, Any]] = {
+    "nothing": changed(),
+    "a suspended process": changed(RESUMED, told(Kind.LOST, "anne", 9.5), without=(REVOKED,)),
+    "a killed process": changed(RESUMED, without=(REVOKED,)),
+    "a loss during the release": changed(RESUMED, told(Kind.LOST, "anne", 1.7)),
+    "a moment to notice the end by another client": changed(*UNAWARE, ENDING, without=(REVOKED,)),
+    "a loss during a revocation": changed(told(Kind.LOST, "anne", 1.7)),
+    "an administrator": changed(writes=[*WRITTEN, write(3, 0xC, 1, None)], administrators=frozenset({0xC})),
+    "a commit of the starting offset": changed(writes=[WRITTEN[0], write(2, BERT, 2, BERT), write(3, BERT, 3, BERT)]),
+    "a slow commit": changed(
+        told(Kind.COMMITTING, "anne", 1.55, offset=2), told(Kind.COMMITTED, "anne", 2.5, offset=2)
+    ),
+    **{
+        f"a commit refused with {error}": changed(told(Kind.REFUSED, "anne", 1.7, offset=2, error=error))
+        for error in ("GenerationEndedError", "SessionLostError: gone", "OutcomeUnknownError")
+    },
+}
+
+
+@pytest.mark.parametrize("change", ALLOWED.values(), ids=ALLOWED)
+def test_what_is_allowed_is_not_a_violation(change: dict[str, Any]) -> None:
+    assert rules(history(*change.pop("more"), **change), once=False) == []
 
 
 def test_a_lease_spans_a_pause_without_messages() -> None:
@@ -144,116 +198,6 @@ def test_a_lease_spans_a_pause_without_messages() -> None:
     events = [begun("anne", 1.0), processed("anne", 1.2, 0), processed("anne", 5.0, 1)]
     [lease] = leases(History([*events, begun("bert", 2.0, offset=1), processed("bert", 2.2, 1)]))[AT][:1]
     assert (lease.start, lease.end) == pytest.approx((1.11, 4.9))
-
-
-# Commits
-
-
-def test_a_commit_without_the_claim_is_found() -> None:
-    assert rules(history(writes=[*WRITTEN, write(3, ANNE, 4, BERT)]))[0] == "commit-not-owner"
-    assert rules(history(writes=[WRITTEN[0], write(2, BERT, 3, None)])) == ["commit-unowned"]
-
-
-def test_a_commit_without_the_registration_is_found() -> None:
-    writes = [WRITTEN[0], write(2, BERT, 3, BERT, registered=False)]
-    assert rules(history(writes=writes)) == ["commit-unregistered"]
-
-
-def test_a_claim_without_the_registration_is_found() -> None:
-    assert rules(history(claims=(claim(ANNE, registered=False),))) == ["claim-unregistered"]
-
-
-@pytest.mark.parametrize(("offset", "rule"), [(1, "went-back"), (None, "deleted")])
-def test_an_offset_that_went_back_or_was_deleted_is_found(offset: int | None, rule: str) -> None:
-    events = [processed("bert", 2.75, 0)]
-    found = rules(history(*events, writes=[*WRITTEN, write(3, BERT, offset, BERT)]), once=False)
-    assert found == [rule]
-
-
-def test_an_administrator_may_let_an_offset_go_back() -> None:
-    writes = [*WRITTEN, write(3, 0xC, 1, None)]
-    assert rules(history(writes=writes, administrators=frozenset({0xC}))) == []
-
-
-def test_a_commit_of_messages_that_another_process_processed_is_found() -> None:
-    writes = [write(1, ANNE, 2, ANNE), write(2, BERT, 3, BERT)]
-    by_anne = replace(processed("bert", 2.2, 2), run="carl")
-    found = rules(history(by_anne, without=(processed("bert", 2.2, 2),), writes=writes))
-    assert found == ["a commit beyond the processed messages"]
-
-
-def test_a_commit_of_the_starting_offset_is_not_a_violation() -> None:
-    assert rules(history(writes=[WRITTEN[0], write(2, BERT, 2, BERT), write(3, BERT, 3, BERT)])) == []
-
-
-def test_a_commit_of_an_unknown_session_is_found() -> None:
-    assert rules(history(writes=[*WRITTEN, write(3, 0xD, 4, 0xD)]))[0] == "a commit of nobody"
-
-
-def test_a_message_that_was_skipped_is_found() -> None:
-    assert rules(history(without=(processed("anne", 1.2, 0),))) == ["a message was skipped"]
-
-
-def test_a_commit_that_returned_and_was_never_written_is_found() -> None:
-    assert rules(history(*commit("bert", 2.8, 4))) == ["a commit was lost"]
-
-
-def test_a_commit_lower_than_a_completed_commit_is_found() -> None:
-    """Also if the offset has risen again since, so that a watch would have missed it."""
-    late = commit("anne", 2.5, 2)
-    assert rules(history(*late)) == ["a commit went back"]
-
-
-def test_a_commit_in_progress_when_a_higher_one_returned_is_not_a_violation() -> None:
-    slow = [told(Kind.COMMITTING, "anne", 1.55, offset=2), told(Kind.COMMITTED, "anne", 2.5, offset=2)]
-    assert rules(history(*slow)) == []
-
-
-@pytest.mark.parametrize("error", ["GenerationEndedError", "SessionLostError: gone", "OutcomeUnknownError"])
-def test_a_commit_refused_as_too_late_is_not_a_violation(error: str) -> None:
-    assert rules(history(told(Kind.REFUSED, "anne", 1.7, offset=2, error=error))) == []
-
-
-@pytest.mark.parametrize("error", ["OffsetConflictError", "OffsetWouldGoBackError: x", "ConnectionLoss", "KeyError: 3"])
-def test_a_commit_refused_for_another_reason_is_found(error: str) -> None:
-    assert rules(history(told(Kind.REFUSED, "anne", 1.7, offset=2, error=error))) == ["refused for a wrong reason"]
-
-
-def test_a_failure_is_found() -> None:
-    assert rules(history(told(Kind.FAILED, "anne", 1.7, error="KeyError: 3"))) == ["it failed"]
-
-
-# Events that members receive, and the end
-
-
-def test_a_partition_lost_twice_is_found() -> None:
-    losses = [told(Kind.LOST, "bert", 2.8), told(Kind.LOST, "bert", 2.9)]
-    assert rules(history(*losses)) == ["lost without having it"]
-
-
-def test_a_partition_lost_during_its_revocation_is_not_a_violation() -> None:
-    assert rules(history(told(Kind.LOST, "anne", 1.7))) == []
-
-
-def test_a_partition_revoked_after_it_was_lost_is_found() -> None:
-    losses = [told(Kind.LOST, "bert", 2.8), told(Kind.REVOKED, "bert", 2.9)]
-    assert rules(history(*losses)) == ["revoked without having it"]
-
-
-def test_a_plan_number_that_decreased_is_found() -> None:
-    assert rules(history(begun("bert", 2.9, 2, 4, number=1))) == ["a plan grew older"]
-
-
-def test_a_partition_without_a_worker_at_the_end_is_found() -> None:
-    assert rules(history(without=(GOOD[-1],))) == ["not settled"]
-    assert rules(history(partitions=frozenset({AT, "orders/1"}))) == ["not settled"]
-    assert rules(history(without=(Event(Kind.CALM, 2.4),))) == ["not settled"]
-
-
-def test_a_message_processed_twice_without_faults_is_found() -> None:
-    twice = history(processed("bert", 2.75, 2))
-    assert rules(twice) == ["processed twice"]
-    assert rules(twice, once=False) == []
 
 
 # The files

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from zkgroups import Consumergroup, LoneMember, Member, Registry, TopicPartition
+from zkgroups import Consumergroup, LoneMember, Member
 from zkgroups.exceptions import (
     InvalidNameError,
     InvalidOptionError,
     ReadOnlyError,
 )
 
-pytestmark = pytest.mark.zookeeper
-Partitions = frozenset[TopicPartition]
+from .conftest import Connect
 
 
 @pytest.mark.parametrize(
@@ -53,9 +52,9 @@ def test_an_option_out_of_bounds_is_refused_with_its_name_value_and_bound(
     assert not group.exists()
 
 
-def test_a_member_on_a_connection_for_reading_only_is_refused(zookeeper_hosts: str) -> None:
+def test_a_member_on_a_connection_for_reading_only_is_refused(connect: Connect) -> None:
     """It would wait to join for ever."""
-    with Registry.connect(zookeeper_hosts, read_only=True) as registry:
+    with connect(read_only=True) as registry:
         with pytest.raises(ReadOnlyError, match="connect without `read_only`"):
             Member(registry.group("billing"), ["orders"])
         LoneMember(registry, ["orders"]).close()
@@ -72,11 +71,4 @@ def test_names_are_checked_before_anything_is_sent(group: Consumergroup, name: s
         Member(group, [name])
     with pytest.raises(InvalidNameError):
         Member(group, ["orders"], id=name)
-    assert not group.exists()
-
-
-def test_nothing_is_registered_before_the_start(group: Consumergroup, orders: Partitions) -> None:
-    member = Member(group, ["orders"])
-    assert not group.exists()
-    member.close()
     assert not group.exists()

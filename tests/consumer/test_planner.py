@@ -13,13 +13,10 @@ from zkgroups.core.rebalance.members import Stream
 from zkgroups.core.rebalance.shared_plan import SharedPlan, decode_plan, encode_plan
 from zkgroups.exceptions import InvalidOptionError
 
-from .conftest import LONGEST, Run, Running
-
-pytestmark = pytest.mark.zookeeper
+from .conftest import LONGEST, Partitions, Run, Running
 
 OWNERS = "/consumers/billing/owners"
 SOON: dict[str, Any] = {"release_timeout": 0.3, "rebalance_timeout": 2.4}  # a planner has 0.8 s
-Partitions = frozenset[TopicPartition]
 
 
 class Hang:
@@ -90,8 +87,8 @@ def test_a_planner_that_hangs_in_a_callback_is_skipped_and_follows_the_plan_afte
     options = SOON | {"assignors": ["sticky"]}
     a = run(id="a", on_revoked=lambda _: hang.here(), **options)
     b = run(id="b", **options)
-    a.until(lambda: len(a.member.assignment) == 3)
-    b.until(lambda: len(b.member.assignment) == 3)
+    a.until_holding_some(3)
+    b.until_holding_some(3)
     held = b.member.assignment
     hang.arm(a)
     c = run(id="c", **options)
@@ -160,7 +157,9 @@ def test_an_invalid_plan_of_a_custom_strategy_is_an_error_with_the_reason(
     run: Run, registry: Registry, orders: Partitions
 ) -> None:
     ghost = dict.fromkeys(orders, Stream("ghost", 0))
-    for bad in (None, {}, ghost, dict.fromkeys(orders, ("a", 0)), {at: Stream("a", 0) for at in sorted(orders)[:2]}):
+    odd = [dict.fromkeys(orders, Stream("a", number)) for number in (-1, "x", 1.5)]  # type: ignore[arg-type]
+    half = {at: Stream("a", 0) for at in sorted(orders)[:2]}
+    for bad in (None, {}, ghost, dict.fromkeys(orders, ("a", 0)), half, *odd):
         Returned.value = bad
         a = run(id="a", assignors=[strategy_that_returns_anything])
         assert "it returned a plan that cannot be used: it " in str(a.until_error(InvalidOptionError))

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from zkgroups import Consumergroup, Registry, TopicPartition
 from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.core.znodes.values import Dialect, Registration
 
-from .conftest import Run, Running, ats, plant_topic
-
-pytestmark = pytest.mark.zookeeper
-
+from .conftest import Partitions, Run, Running, ats, plant_topic
 
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
-Partitions = frozenset[TopicPartition]
 
 
 def test_a_single_member_gets_all_partitions_and_its_registration_describes_it(
@@ -51,7 +46,7 @@ def test_a_registration_without_a_session_gets_no_partition_among_zkgroups_membe
     registry.client.create(group.paths.instance("0-gone"), gone)
     a = run(id="a", assignors=["sticky"]).until_holding(orders)
     run(id="b", assignors=["sticky"])
-    a.until(lambda: len(a.member.assignment) == 3)
+    a.until_holding_some(3)
 
 
 def test_a_member_gets_a_share_for_each_of_its_streams(run: Run, orders: Partitions) -> None:
@@ -73,8 +68,8 @@ def test_plan_numbers_never_decrease(run: Run, orders: Partitions) -> None:
     a = run(id="a", assignors=["sticky", "range"])
     for _ in range(2):
         with Running(a.member.group, id="b", assignors=["sticky", "range"]) as b:
-            b.until(lambda: len(b.member.assignment) == 3)
-            a.until(lambda: holds(a, 3), "three partitions")
+            b.until_holding_some(3)
+            a.until_holding_some(3)
         with Running(a.member.group, id="c", assignors=["range"]) as c:
             c.until_holding(ats("orders", 3, 4, 5))
         a.until_holding(orders)
@@ -105,25 +100,18 @@ def test_sticky_moves_as_few_partitions_as_possible(run: Run, orders: Partitions
     options = {"assignors": ["sticky"]}
     a = run(id="a", **options).until_holding(orders)
     b = run(id="b", **options)
-    b.until(lambda: len(b.member.assignment) == 3)
-    a.until(lambda: len(a.member.assignment) == 3)
+    b.until_holding_some(3)
+    a.until_holding_some(3)
     c = run(id="c", **options)
-    c.until(lambda: len(c.member.assignment) == 2)
-    a.until(lambda: len(a.member.assignment) == 2)
-    b.until(lambda: len(b.member.assignment) == 2)
+    c.until_holding_some(2)
+    a.until_holding_some(2)
+    b.until_holding_some(2)
     of_a, of_b = a.member.assignment, b.member.assignment
     c.close()
     for one in (a, b):
-        one.until(lambda one=one: len(one.member.assignment) == 3)
+        one.until_holding_some(3)
     assert of_a <= a.member.assignment
     assert of_b <= b.member.assignment
-
-
-def holds(running: Running, count: int) -> bool:
-    """Whether it works on so many partitions, and waits for none."""
-    member, generations = running.member, running.generations
-    settled = len(member.assignment) == count and member.state is InstanceState.STABLE
-    return settled and bool(generations) and generations[-1].active
 
 
 def test_a_member_that_keeps_its_share_under_sticky_keeps_its_generation(run: Run, orders: Partitions) -> None:
@@ -131,10 +119,10 @@ def test_a_member_that_keeps_its_share_under_sticky_keeps_its_generation(run: Ru
     options = {"assignors": ["sticky"]}
     members = [run(id=id, **options) for id in "abc"]
     for one in members:
-        one.until(lambda one=one: holds(one, 2), "two partitions")
+        one.until_holding_some(2)
     before = [(one.generations[-1], one.member.assignment, one.member.stats.interruptions) for one in members]
     late = run(id="d", **options)
-    late.until(lambda: len(late.member.assignment) == 1)
+    late.until_holding_some(1)
     kept = [(one, was) for one, was in zip(members, before, strict=True) if one.member.assignment == was[1]]
     assert len(kept) == 2
     for one, (generation, _assignment, interruptions) in kept:
@@ -150,8 +138,8 @@ def test_members_with_different_strategies_use_the_first_common_choice_of_the_lo
     both = ["orders", "refunds"]
     a = run(both, id="a", assignors=["roundrobin", "range"])
     b = run(both, id="b", assignors=["range", "roundrobin"])
-    b.until(lambda: len(b.member.assignment) == 4)
-    a.until(lambda: len(a.member.assignment) == 5)  # range would assign 5 to a as well
+    b.until_holding_some(4)
+    a.until_holding_some(5)  # range would assign 5 to a as well
     assert a.member.assignment != ats("orders", 0, 1, 2) | ats("refunds", 0, 1)
 
 
@@ -202,3 +190,29 @@ def test_members_without_a_common_strategy_share_by_range(run: Run, orders: Part
     b = run(id="b", assignors=["roundrobin"]).until_holding(ats("orders", 3, 4, 5))
     a.until_holding(ats("orders", 0, 1, 2))
     assert a.errors == b.errors == []
+
+
+def test_a_member_that_waits_for_a_newer_plan_reads_the_group_again(run: Run) -> None:
+    known = {"a": 6, "b": 6}
+    options: dict[str, Any] = {"assignors": ["sticky"], "reconcile_every": 5.0}
+    a = run(id="a", partitions=lambda _topic: range(known["a"]), **options).until_holding(ats("orders", *range(6)))
+    b = run(id="b", partitions=lambda _topic: range(known["b"]), **options)
+    b.until(lambda: len(b.member.assignment) == 3)
+    known["a"] = 8  # the member that plans for all sees it first
+    time.sleep(10)
+    known["b"] = 8
+    b.until(lambda: len(a.member.assignment) == len(b.member.assignment) == 4)
+
+
+def test_members_of_one_session_ignore_events_that_only_another_member_waits_for(run: Run, orders: Partitions) -> None:
+    """When one member watches a node, the session delivers the event to all members."""
+    options: dict[str, Any] = {"assignors": ["range"], "reconcile_every": 60.0}
+    members = [run(id=f"m{number}", **options) for number in range(6)]
+    for number, one in enumerate(members):
+        one.until_holding(ats("orders", number))
+    time.sleep(30)
+    before = [one.member.stats.looks for one in members]
+    members[5].close()
+    for one, numbers in zip(members, [(0, 1), (2,), (3,), (4,), (5,)], strict=False):
+        one.until_holding(ats("orders", *numbers))
+    assert [one.member.stats.looks - looks for one, looks in zip(members, before, strict=True)] == [1, 1, 1, 1, 1, 0]

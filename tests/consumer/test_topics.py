@@ -1,33 +1,38 @@
-"""Members and the topics they subscribe to, while topics are created, extended, deleted and recreated.
+"""Members, with and without a group, and the topics they subscribe to: topics are created, extended, deleted and
+recreated. Failures 12 and 13.
 
-Failures 12 and 13. Unless stated otherwise, no test waits for `reconcile_every`, which is an hour: changes are noticed
-by watch events.
+Unless stated otherwise, `reconcile_every` is an hour: changes are noticed by watch events.
 """
 
 from __future__ import annotations
 
-import itertools
-import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
-from zkgroups import Consumergroup, EventKind, Generation, Pattern, Registration, Registry, TopicPartition
+from tests.simulation.world import World
+from zkgroups import (
+    Consumergroup,
+    EventKind,
+    Generation,
+    InstanceState,
+    LoneMember,
+    Pattern,
+    Registration,
+    Registry,
+    TopicPartition,
+)
 from zkgroups.core.znodes.paths import GroupPaths
 from zkgroups.exceptions import InvalidNameError, NotClaimedError
-from zkgroups.testing import KafkaBroker, TcpProxy
-from zkgroups.zookeeper.reading.group_observer import GroupObserver
-from zkgroups.zookeeper.requests.watch_dispatcher import WatchDispatcher
+from zkgroups.zookeeper.reading.observers import GroupObserver
+from zkgroups.zookeeper.requests.watches import WatchDispatcher
 
-from .conftest import LONGEST, Run, ats, plant_topic
-
-pytestmark = pytest.mark.zookeeper
+from .conftest import Connect, Partitions, Run, Running, ats, committed, plant_topic
 
 NEVER = 3600.0
-"""In seconds. So long that no member reads because of it."""
-
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 
 
@@ -43,12 +48,100 @@ def replace_topic(client: Any, name: str, data: bytes) -> None:
     assert not [result for result in transaction.commit() if isinstance(result, Exception)]
 
 
-@pytest.fixture
-def client(registry: Registry) -> Any:
-    return registry.client
+@pytest.fixture(params=["member", "lone member"])
+def any_member(request: pytest.FixtureRequest, connect: Connect) -> Iterator[Callable[..., Running]]:
+    """Start the only member of a group, or one without a group, in the process `far`."""
+    with ExitStack() as stack:
+
+        def start(topics: Any = ("orders",), *, on: Registry | None = None, **options: Any) -> Running:
+            registry = on or connect("far", session_timeout=10.0)
+            lone = request.param == "lone member"
+            place, make = (registry, {"make": LoneMember}) if lone else (registry.group("billing"), {})
+            return stack.enter_context(Running(place, topics, **{"reconcile_every": NEVER, **make, **options}))
+
+        yield start
 
 
-# By name
+Start = Callable[..., Running]
+
+
+# Topics and patterns
+
+
+def test_added_and_removed_topics_and_partitions_are_followed(any_member: Start, client: Any) -> None:
+    a = any_member((), pattern="orders.*").until_holding()
+    assert (a.member.state, a.generations) == (InstanceState.STABLE, [])
+    plant_topic(client, "orders", 0)
+    plant_topic(client, "orders", 1)
+    a.until_holding(P0)
+    plant_topic(client, "orders", 2)
+    plant_topic(client, "orders-eu", 1)
+    plant_topic(client, "refunds", 1)
+    a.until_holding(P0, P1, ats("orders-eu", 0))
+    delete_topic(client, "orders-eu")
+    a.until_holding(P0, P1)
+    numbers = [generation.number for generation in a.generations]
+    assert numbers == sorted(numbers)
+    looks, generations = a.member.stats.looks, len(a.generations)
+    plant_topic(client, "returns", 1)  # matches no pattern
+    a.until(lambda: a.member.stats.looks > looks, "a look")
+    a.until_holding(P0, P1)
+    assert len(a.generations) == generations
+
+
+@pytest.mark.parametrize("subscribed", ["name", "pattern"])
+@pytest.mark.parametrize("kafka_has_been_here", [True, False])
+def test_a_missing_topic_is_reported_once_and_has_no_partitions_until_it_is_created(
+    any_member: Start, client: Any, kafka_has_been_here: bool, subscribed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if kafka_has_been_here:
+        client.ensure_path("/brokers/topics")
+    a = any_member(["absent"]) if subscribed == "name" else any_member((), pattern="absent.*")
+    a.until_holding()
+    plant_topic(client, "refunds", 1)
+    time.sleep(10)
+    [event] = a.told(EventKind.MISSING)
+    what = "absent" if subscribed == "name" else "topic that matches absent.*"
+    assert event.detail.startswith(f"{what} not found in /brokers/topics; ")
+    assert caplog.text.count("is the chroot right?") == 1
+    plant_topic(client, "absent", 2)
+    a.until_holding(ats("absent", 0, 1))
+
+
+def test_a_pattern_excludes_internal_topics_unless_requested(
+    any_member: Start, client: Any, run: Run, registry: Registry
+) -> None:
+    internal = ats("__consumer_offsets", 0)
+    plant_topic(client, "orders", 1)
+    plant_topic(client, "__consumer_offsets", 1)
+    any_member((), pattern=".*").until_holding(P0)
+    audit = {"on": registry.group("audit"), "include_internal": True}
+    run((), pattern=".*", **audit).until_holding(P0, internal)
+    run(["__consumer_offsets"], on=registry.group("named")).until_holding(internal)
+
+
+def test_each_member_chooses_whether_its_pattern_includes_internal_topics(run: Run, client: Any) -> None:
+    plant_topic(client, "orders", 2)
+    plant_topic(client, "__consumer_offsets", 2)
+    a = run((), pattern=".*", id="a", reconcile_every=NEVER)
+    b = run((), pattern=".*", include_internal=True, id="b", reconcile_every=NEVER)
+    a.until_holding(P0)
+    b.until_holding(P1, ats("__consumer_offsets", 0, 1))
+
+
+def test_partition_numbers_may_have_gaps(any_member: Start, client: Any) -> None:
+    plant_topic(client, "orders", [0, 2])
+    any_member().until_holding(P0, P2)
+
+
+def test_an_unreadable_topic_is_reported_and_does_not_stop_others(any_member: Start, client: Any) -> None:
+    plant_topic(client, "orders", 1)
+    client.create("/brokers/topics/refunds", b"{")
+    a = any_member(["orders", "refunds"]).until_holding(P0)
+    [told] = a.told(EventKind.MALFORMED)
+    assert told.detail.startswith("/brokers/topics/refunds: ")
+    plant_topic(client, "refunds", 1)
+    a.until_holding(P0, ats("refunds", 0))
 
 
 def test_partitions_that_are_added_are_worked_on_without_a_restart(run: Run, client: Any) -> None:
@@ -70,90 +163,7 @@ def test_a_member_is_not_interrupted_by_changes_of_a_topic_that_it_has_no_partit
     delete_topic(client, "refunds")
     b.until_holding()
     assert len(a.generations) == 1
-    assert a.generations[0].active
-
-
-@pytest.mark.parametrize("kafka_has_been_here", [True, False])
-def test_a_missing_topic_has_no_partitions_until_it_is_created(
-    run: Run, client: Any, kafka_has_been_here: bool
-) -> None:
-    if kafka_has_been_here:
-        client.ensure_path("/brokers/topics")
-    a = run(["orders"], id="a", reconcile_every=NEVER).until_holding()
-    assert a.generations == []
-    plant_topic(client, "orders", 2)
-    a.until_holding(P0, P1)
-
-
-def test_a_topic_may_have_no_partitions_yet(run: Run, client: Any) -> None:
-    plant_topic(client, "orders", 0)
-    a = run(["orders"], id="a", reconcile_every=NEVER).until_holding()
-    plant_topic(client, "orders", 1)
-    a.until_holding(P0)
-
-
-def test_partition_numbers_may_have_gaps(run: Run, client: Any) -> None:
-    plant_topic(client, "orders", [0, 2])
-    run(["orders"], id="a").until_holding(P0, P2)
-
-
-def test_an_unreadable_topic_does_not_stop_others_and_is_read_once_it_is_readable(run: Run, client: Any) -> None:
-    plant_topic(client, "orders", 1)
-    client.create("/brokers/topics/refunds", b"{")
-    a = run(["orders", "refunds"], id="a", reconcile_every=NEVER).until_holding(P0)
-    [told] = [event for event in a.events if event.kind is EventKind.MALFORMED]
-    assert told.detail.startswith("/brokers/topics/refunds: ")
-    plant_topic(client, "refunds", 1)
-    a.until_holding(P0, ats("refunds", 0))
-
-
-# By pattern
-
-
-def test_a_pattern_follows_created_and_deleted_topics(run: Run, client: Any) -> None:
-    plant_topic(client, "orders", 1)
-    plant_topic(client, "refunds", 1)
-    a = run((), pattern="orders.*", id="a", reconcile_every=NEVER).until_holding(P0)
-    plant_topic(client, "orders-eu", 2)
-    a.until_holding(P0, ats("orders-eu", 0, 1))
-    delete_topic(client, "orders-eu")
-    a.until_holding(P0)
-    plant_topic(client, "orders", 2)
-    a.until_holding(P0, P1)
-
-
-def test_a_pattern_waits_for_the_first_topic(run: Run, client: Any) -> None:
-    a = run((), pattern="orders", id="a", reconcile_every=NEVER).until_holding()
-    plant_topic(client, "orders", 1)
-    a.until_holding(P0)
-
-
-def test_a_topic_that_matches_no_pattern_interrupts_no_member(run: Run, client: Any) -> None:
-    plant_topic(client, "orders", 1)
-    a = run((), pattern="orders.*", id="a", reconcile_every=NEVER).until_holding(P0)
-    looks = a.member.stats.looks
-    plant_topic(client, "refunds", 1)
-    a.until(lambda: a.member.stats.looks > looks, "a look")
-    a.until_holding(P0)
-    assert len(a.generations) == 1
-
-
-def test_a_pattern_excludes_internal_topics_unless_requested(run: Run, client: Any, registry: Registry) -> None:
-    internal = ats("__consumer_offsets", 0)
-    plant_topic(client, "orders", 1)
-    plant_topic(client, "__consumer_offsets", 1)
-    run((), pattern=".*", id="a").until_holding(P0)
-    run((), pattern=".*", on=registry.group("audit"), include_internal=True).until_holding(P0, internal)
-    run(["__consumer_offsets"], on=registry.group("named")).until_holding(internal)
-
-
-def test_each_member_chooses_whether_its_pattern_includes_internal_topics(run: Run, client: Any) -> None:
-    plant_topic(client, "orders", 2)
-    plant_topic(client, "__consumer_offsets", 2)
-    a = run((), pattern=".*", id="a", reconcile_every=NEVER)
-    b = run((), pattern=".*", include_internal=True, id="b", reconcile_every=NEVER)
-    a.until_holding(P0)
-    b.until_holding(P1, ats("__consumer_offsets", 0, 1))
+    assert a.generation.active
 
 
 def test_streams_count_for_each_topic_that_matches_a_pattern(run: Run, client: Any) -> None:
@@ -162,9 +172,9 @@ def test_streams_count_for_each_topic_that_matches_a_pattern(run: Run, client: A
     b = run(["orders"], id="b").until_holding(P0, P1, P2)
     a = run((), pattern="orders|refunds", streams=2, id="a").until_holding(P0, P1, ats("refunds", 0, 1, 2))
     b.until_holding(P2)
-    assert set(b.generations[-1].streams.values()) == {0}
+    assert set(b.generation.streams.values()) == {0}
     refunds = dict(zip(sorted(ats("refunds", 0, 1, 2)), (0, 0, 1), strict=True))
-    assert a.generations[-1].streams == {P0: 0, P1: 1, **refunds}
+    assert a.generation.streams == {P0: 0, P1: 1, **refunds}
 
 
 # From a function
@@ -175,31 +185,24 @@ class Numbers:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.asked: list[str] = []
         self.error: Exception | None = None
 
-    def __call__(self, topic: str) -> Iterator[int]:
-        self.asked.append(topic)
+    def __call__(self, _topic: str) -> Iterator[int]:
         if (error := self.error) is not None:  # read once: the test resets it meanwhile
             raise error
         return iter(range(self.count))
 
 
-def test_with_a_partitions_function_no_broker_nodes_are_needed(run: Run, client: Any) -> None:
-    numbers = Numbers(2)
-    a = run(["orders"], id="a", partitions=numbers, reconcile_every=NEVER).until_holding(P0, P1)
-    assert not client.exists("/brokers")
-    assert set(numbers.asked) == {"orders"}
-    assert a.generations[-1].active
-
-
-def test_a_partitions_function_is_called_with_each_read_of_the_group(run: Run) -> None:
+def test_a_partitions_function_is_called_with_each_look_and_broker_nodes_are_not_needed(
+    any_member: Start, client: Any
+) -> None:
     numbers = Numbers(1)
-    a = run(["orders"], id="a", partitions=numbers, reconcile_every=0.05).until_holding(P0)
+    a = any_member(partitions=numbers, reconcile_every=5.0).until_holding(P0)
     numbers.count = 3
     a.until_holding(P0, P1, P2)
     numbers.count = 2
     a.until_holding(P0, P1)
+    assert not client.exists("/brokers")
 
 
 def test_with_a_partitions_function_a_pattern_still_chooses_from_the_topics_in_zookeeper(run: Run, client: Any) -> None:
@@ -209,54 +212,42 @@ def test_with_a_partitions_function_a_pattern_still_chooses_from_the_topics_in_z
     a.until_holding(P0, P1, ats("offers", 0, 1))
 
 
-def test_a_failing_partitions_function_changes_nothing_and_is_called_again(run: Run) -> None:
+def test_a_failing_partitions_function_changes_nothing_and_is_called_again(any_member: Start) -> None:
     numbers = Numbers(2)
-    a = run(["orders"], id="a", partitions=numbers, reconcile_every=0.05, join_backoff=0.05).until_holding(P0, P1)
+    a = any_member(partitions=numbers, reconcile_every=5.0).until_holding(P0, P1)
     numbers.error = LookupError("no broker answers")
-    a.until(lambda: EventKind.FAILED in [event.kind for event in a.events], "the event")
-    assert a.events[-1].detail == "no broker answers"
+    assert a.until_told(EventKind.FAILED).detail == "no broker answers"
     assert a.member.assignment == {P0, P1}
-    assert a.generations[-1].active
+    assert a.generation.active
     numbers.error, numbers.count = None, 3
-    a.until_holding(P0, P1, P2)
+    a.until_holding(P0, P1, P2)  # the error is over, so it is not raised
 
 
-def test_an_error_of_the_partitions_function_is_raised_to_the_caller_that_waits_for_a_generation(run: Run) -> None:
+def test_an_error_of_the_partitions_function_is_raised_to_each_caller_that_waits_for_a_generation(
+    any_member: Start,
+) -> None:
     numbers = Numbers(1)
     numbers.error = LookupError("no broker answers")
-    a = run(["orders"], id="a", partitions=numbers, join_backoff=0.05)
+    a = any_member(partitions=numbers)
     assert a.until_error(LookupError) is numbers.error
+    a.until(lambda: len(a.errors) > 2)
     numbers.error = None
     a.until_holding(P0)
 
 
-def test_an_invalid_result_of_the_partitions_function_is_an_error(run: Run) -> None:
-    a = run(["orders"], id="a", partitions=lambda _topic: [-1], join_backoff=0.05)
-    a.until_error(InvalidNameError)
+def test_an_invalid_result_of_the_partitions_function_is_an_error(any_member: Start) -> None:
+    any_member(partitions=lambda _topic: [-1]).until_error(InvalidNameError)
 
 
 # Missed changes
 
 
-@pytest.fixture
-def proxy(zookeeper: Any) -> Iterator[TcpProxy]:
-    with TcpProxy(zookeeper.address) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def proxied(proxy: TcpProxy, zookeeper_hosts: str, connect: Callable[..., Registry]) -> Consumergroup:
-    """The group through the proxy."""
-    registry: Registry = connect(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}")
-    return registry.group("billing")
-
-
 def test_a_change_without_a_watch_event_is_noticed_within_the_reconcile_period(
-    proxied: Consumergroup, run: Run, client: Any, proxy: TcpProxy
+    world: World, any_member: Start, client: Any
 ) -> None:
     plant_topic(client, "orders", 1)
-    proxy.swallow_watch_events()
-    a = run((), on=proxied, pattern="o.*", id="a", reconcile_every=0.2).until_holding(P0)
+    a = any_member((), pattern="o.*", reconcile_every=20.0).until_holding(P0)
+    world.deafen("far")
     plant_topic(client, "orders", 2)
     plant_topic(client, "offers", 1)
     a.until_holding(P0, P1, ats("offers", 0))
@@ -265,27 +256,27 @@ def test_a_change_without_a_watch_event_is_noticed_within_the_reconcile_period(
 
 
 def test_changes_while_disconnected_are_noticed_after_the_reconnect(
-    proxied: Consumergroup, run: Run, client: Any, proxy: TcpProxy
+    world: World, any_member: Start, client: Any
 ) -> None:
     plant_topic(client, "orders", 1)
-    a = run((), on=proxied, pattern="o.*", id="a", reconcile_every=NEVER).until_holding(P0)
-    proxy.refuse()
-    proxy.cut()
+    a = any_member((), pattern="o.*").until_holding(P0)
+    world.cut("far")
     plant_topic(client, "orders", 2)
     plant_topic(client, "offers", 1)
-    proxy.accept()
+    time.sleep(4)
+    world.heal("far")
     a.until_holding(P0, P1, ats("offers", 0))
     plant_topic(client, "orders", 3)  # and watches are set again
     a.until_holding(ats("orders", 0, 1, 2), ats("offers", 0))
-    assert not [event for event in a.events if event.kind is EventKind.LOST]
+    assert a.told(EventKind.LOST) == []
 
 
 def test_a_directory_created_between_the_read_and_the_watch_is_not_missed(
-    registry: Registry, connect: Callable[..., Registry], monkeypatch: pytest.MonkeyPatch
+    registry: Registry, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = threading.Event()
+    heard = list[Partitions]()
     other = connect().client
-    observer = GroupObserver(GroupPaths("billing"), registry._context, lambda _at: heard.set())
+    observer = GroupObserver(GroupPaths("billing"), registry._context, lambda _at: heard.append(frozenset()))
     watch = registry.client.exists_async
 
     def watch_late(path: str, **options: Any) -> Any:
@@ -296,19 +287,19 @@ def test_a_directory_created_between_the_read_and_the_watch_is_not_missed(
     monkeypatch.setattr(registry.client, "exists_async", watch_late)
     chosen = Registration({".*": 1}, Pattern.WHITE_LIST)
     assert set(observer.topics(chosen).partitions) == {"orders"}
+    time.sleep(1)
     heard.clear()
     plant_topic(other, "refunds", 1)
-    assert heard.wait(LONGEST)
+    time.sleep(1)
+    assert heard
     assert set(observer.topics(chosen).partitions) == {"orders", "refunds"}
     observer.close()
 
 
 def test_a_closed_member_receives_no_topic_events(run: Run, client: Any, registry: Registry) -> None:
     plant_topic(client, "orders", 1)
-    a = run((), pattern="o.*", id="a").until_holding(P0)
-    a.close()
-    dispatcher = WatchDispatcher.of(registry._context.session)
-    assert dispatcher._listeners == {}
+    run((), pattern="o.*", id="a").until_holding(P0).close()
+    assert WatchDispatcher.of(registry._context.session)._listeners == {}  # nothing public shows a leak
 
 
 # Failure 13: a topic that is deleted and recreated
@@ -332,7 +323,7 @@ def test_a_deleted_topic_is_released_without_further_commits(run: Run, client: A
     a.until_holding(P0, P1, ats("refunds", 0))
     delete_topic(client, "orders")
     a.until_holding(ats("refunds", 0))
-    assert [offset.at.topic for offset in group.offsets] == ["refunds"]  # type: ignore[union-attr]
+    assert committed(group).keys() == ats("refunds", 0)
     assert a.errors == []
 
 
@@ -340,31 +331,29 @@ def test_a_recreated_topic_starts_again_and_offsets_of_the_old_one_are_not_writt
     run: Run, client: Any, group: Consumergroup
 ) -> None:
     plant_topic(client, "orders", 3)
-    ordinals = itertools.count()
-    refused: list[BaseException | None] = []
+    refused: list[str] = []
 
     def work(generation: Generation) -> None:
-        if next(ordinals) > 0:
-            generation.wait()
-            return
-        for at in generation.partitions:
-            generation.mark(at, 1000)
+        if len(a.generations) == 1:
+            marking(1000)(generation)
+            try:
+                generation.commit({P0: 999})
+            except NotClaimedError as error:
+                refused.append(str(error))
         generation.wait()
-        try:
-            generation.commit({P0: 999})
-        except NotClaimedError as error:
-            refused.append(error)
 
-    a = run(["orders"], id="a", work=work, reconcile_every=NEVER).until_holding(P0, P1, P2)
+    a = run(["orders"], id="a", reconcile_every=NEVER).until_holding(P0, P1, P2)
+    a.generation.start(work)
+    time.sleep(1)
     replace_topic(client, "orders", b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
     a.until_holding(P0, P1)
-    assert list(group.offsets) == []
     a.until(lambda: refused, "the refusal")
-    assert [str(error) for error in refused] == ["orders/0 belongs to a topic that was deleted: stop working on it"]
+    assert committed(group) == {}
+    assert refused == ["orders/0 belongs to a topic that was deleted: stop working on it"]
     [_first, second] = a.generations
     assert dict(second.partitions) == {P0: "earliest", P1: "earliest"}
     second.commit({P0: 5})
-    assert group.offsets.fetch(P0).offset == 5  # type: ignore[union-attr]
+    assert committed(group) == {P0: 5}
 
 
 @pytest.mark.parametrize("assignor", ["range", "sticky"])
@@ -374,93 +363,25 @@ def test_a_topic_recreated_with_the_same_partitions_starts_again_for_all_members
     plant_topic(client, "orders", 2)
     options: dict[str, Any] = {"work": marking(7), "reconcile_every": NEVER, "assignors": [assignor]}
     a, b = run(id="a", **options).until_holding(P0, P1), run(id="b", **options)
-    a.until(lambda: len(a.member.assignment) == len(b.member.assignment) == 1, "one each")
-    mine, other = a.member.assignment, b.member.assignment
-    a.until_holding(mine)
-    b.until_holding(other)
-    before = len(a.generations), len(b.generations)
-    data, _ = client.get("/brokers/topics/orders")
-    replace_topic(client, "orders", data)
+    b.until_holding_some(1)
+    a.until_holding_some(1)
+    mine, other, before = a.member.assignment, b.member.assignment, (len(a.generations), len(b.generations))
+    replace_topic(client, "orders", client.get("/brokers/topics/orders")[0])
     a.until(lambda: len(a.generations) > before[0], "another generation")
     b.until(lambda: len(b.generations) > before[1], "another generation")
     a.until_holding(mine)
     b.until_holding(other)
 
 
-def test_a_member_settles_on_a_topic_that_is_recreated_with_more_partitions(
-    run: Run, client: Any, group: Consumergroup
+def test_a_topic_that_is_recreated_with_more_partitions_is_worked_on_as_a_whole_and_begins_anew(
+    any_member: Start, client: Any
 ) -> None:
-    """It does not claim the new partitions as long as it holds those of the old topic: they would count as old, too."""
+    """A member does not claim the new partitions while it holds old ones: they would count as old, too."""
     plant_topic(client, "orders", 2)
-    a = run(id="a", work=marking(7), reconcile_every=NEVER).until_holding(P0, P1)
-    generations = len(a.generations)
+    a = any_member(work=marking(7)).until_holding(P0, P1)
+    a.until(lambda: len(a.generation.marked) == 2)
     replace_topic(client, "orders", b'{"version":1,"partitions":{"0":[1],"1":[1],"2":[1]}}')
-    a.until(lambda: len(a.generations) > generations and a.generations[-1].active, "another generation")
+    a.until(lambda: len(a.generations) > 1, "another generation")
     a.until_holding(P0, P1, P2)
-    assert set(a.generations[generations].partitions) == {P0, P1, P2}
-    a.until(lambda: a.generations[-1].marked.keys() == {P0, P1, P2}, "the marks")
-    a.generations[-1].commit()
-    assert len(a.generations) == generations + 1
-
-
-# On a real broker
-
-
-@pytest.fixture
-def topic(legacy_kafka: KafkaBroker) -> str:
-    """A new topic on a broker that all tests share."""
-    name = f"orders-{next(_numbers)}"
-    legacy_kafka.create_topic(name, 2)
-    return name
-
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def legacy(legacy_kafka: KafkaBroker, connect: Callable[..., Registry], topic: str) -> Consumergroup:
-    """A new group on that broker."""
-    registry: Registry = connect(legacy_kafka.zookeeper)
-    return registry.group(f"billing-{topic}")
-
-
-@pytest.fixture
-def admin(legacy_kafka: KafkaBroker) -> AdminClient:
-    return AdminClient({"bootstrap.servers": legacy_kafka.address, "log_level": 0})
-
-
-def test_partitions_added_on_a_real_broker_are_owned_without_a_restart(
-    legacy: Consumergroup, run: Run, admin: AdminClient, topic: str
-) -> None:
-    a = run([topic], on=legacy, id="a", reconcile_every=NEVER)
-    b = run((), on=legacy, pattern=f"{topic}.*", id="b", reconcile_every=NEVER)
-    a.until_holding(ats(topic, 0))
-    b.until_holding(ats(topic, 1))
-    [added] = admin.create_partitions([NewPartitions(topic, 6)]).values()
-    added.result()
-    a.until_holding(ats(topic, 0, 1, 2))
-    b.until_holding(ats(topic, 3, 4, 5))
-    assert not legacy.describe().unowned
-
-
-def test_a_topic_created_on_a_real_broker_is_picked_up(
-    legacy: Consumergroup, run: Run, legacy_kafka: KafkaBroker
-) -> None:
-    name = f"late-{next(_numbers)}"
-    a = run([name], on=legacy, id="a", reconcile_every=NEVER).until_holding()
-    legacy_kafka.create_topic(name, 3)
-    a.until_holding(ats(name, 0, 1, 2))
-
-
-def test_a_topic_recreated_smaller_on_a_real_broker_is_released_and_starts_again(
-    legacy: Consumergroup, run: Run, legacy_kafka: KafkaBroker, admin: AdminClient, topic: str
-) -> None:
-    a = run([topic], on=legacy, id="a", work=marking(1000), reconcile_every=NEVER).until_holding(ats(topic, 0, 1))
-    [deleted] = admin.delete_topics([topic]).values()
-    deleted.result()
-    a.until_holding()
-    assert list(legacy.offsets) == []
-    assert list(legacy.owners()) == []
-    legacy_kafka.create_topic(topic, 1)
-    a.until_holding(ats(topic, 0))
-    assert list(legacy.offsets) == []
+    assert dict(a.generations[1].partitions) == dict.fromkeys([P0, P1, P2], "earliest")
+    assert len(a.generations) == 2

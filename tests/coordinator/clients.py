@@ -33,7 +33,7 @@ from zkgroups.coordinator import (
     encode_subscription,
 )
 from zkgroups.coordinator.coordinator import Outcome
-from zkgroups.coordinator.storage.work import Result, Work
+from zkgroups.coordinator.storage import Result, Work
 
 GROUP = "billing"
 ORDERS = TopicPartition("orders", 0)
@@ -42,6 +42,8 @@ SESSION = 10.0
 REBALANCE = 60.0
 DELAY = 3.0
 AT_ONCE = CoordinatorConfig(initial_rebalance_delay=0)
+OLD: dict[str, Any] = {"requires_known_member_id": False}
+"""A client that joins with one request."""
 
 
 def subscribed(*topics: str, owned: tuple[TopicPartition, ...] = ()) -> bytes:

@@ -33,9 +33,8 @@ from zkgroups.coordinator import (
     encode_assignment,
     encode_subscription,
 )
-from zkgroups.coordinator.storage.memory_storage import MemoryStorage
-from zkgroups.coordinator.storage.strategies import assign_partitions
-from zkgroups.coordinator.storage.work import PlannedMember, Result, Work, WorkFailed
+from zkgroups.coordinator.memory_storage import MemoryStorage, assign_partitions
+from zkgroups.coordinator.storage import PlannedMember, Result, Work, WorkFailed
 
 GROUP = "billing"
 RETRY_JOIN = {KafkaError.REBALANCE_IN_PROGRESS}

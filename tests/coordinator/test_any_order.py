@@ -1,16 +1,44 @@
-"""Events in any order: nothing is owned twice, everything is answered, generations grow, and the group settles."""
+"""Events in any order: nothing is owned twice, everything is answered, generations grow, and the group settles.
+
+And the table of transitions is complete.
+"""
 
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from zkgroups.coordinator import GroupMoved, KafkaError, MembershipLost, RebalanceNeeded
-from zkgroups.coordinator.deadlines import Deadlines
+from zkgroups.coordinator import (
+    CoordinatorConfig,
+    GroupMoved,
+    GroupState,
+    KafkaError,
+    MembershipLost,
+    RebalanceNeeded,
+    outbox,
+)
+from zkgroups.coordinator.group import MAY_COME_AFTER
+from zkgroups.coordinator.group_events import (
+    CommitReceived,
+    GroupEvent,
+    HeartbeatReceived,
+    MemberIdRequested,
+    MemberJoined,
+    MemberRejoined,
+    MemberSynced,
+    StaticMemberReturned,
+)
+from zkgroups.coordinator.outbox import Deadlines
+from zkgroups.coordinator.transitions import TRANSITIONS
+from zkgroups.exceptions import InvalidOptionError
 
 from .simulation import GROUP, Simulation
 
@@ -128,8 +156,12 @@ class DeadlinesInOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.deadlines = Deadlines[str]()
+        self.few, outbox._FEW = outbox._FEW, 3
         self.model: dict[str, float] = {}
         self.now = 0.0
+
+    def teardown(self) -> None:
+        outbox._FEW = self.few
 
     @rule(key=st.sampled_from("abcdef"), time=st.integers(0, 20))
     def set(self, key: str, time: int) -> None:
@@ -156,3 +188,38 @@ class DeadlinesInOrder(RuleBasedStateMachine):
 
 TestDeadlinesInOrder = DeadlinesInOrder.TestCase
 TestDeadlinesInOrder.settings = settings(max_examples=50, stateful_step_count=30)
+
+
+# The table
+
+ALIVE = set(GroupState) - {GroupState.DEAD}
+WITH_MEMBERS = ALIVE - {GroupState.EMPTY}
+
+
+def test_the_generated_page_is_up_to_date() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "coordinator_reference.py"
+    assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0, "run make docs"
+
+
+def test_every_event_has_a_rule_where_a_request_needs_an_answer_and_nothing_happens_to_a_dead_group() -> None:
+    states = dict.fromkeys((MemberIdRequested, MemberJoined, CommitReceived), ALIVE)
+    states |= dict.fromkeys((MemberRejoined, StaticMemberReturned, MemberSynced, HeartbeatReceived), WITH_MEMBERS)
+    assert {event: {state for state in GroupState if (state, event) in TRANSITIONS} for event in states} == states
+    assert {event for _state, event in TRANSITIONS} == set(get_args(GroupEvent))
+    assert {state for state, _event in TRANSITIONS} == ALIVE
+    assert set(MAY_COME_AFTER) == set(GroupState)
+
+
+def test_impossible_settings_are_refused() -> None:
+    for options in (
+        {"min_session_timeout": 0},
+        {"min_session_timeout": 301},
+        {"storage_timeout": 0},
+        {"cleanup_interval": -1},
+        {"initial_rebalance_delay": -1},
+        {"max_members": 0},
+        {"offset_retention": 0},
+    ):
+        with pytest.raises(InvalidOptionError):
+            CoordinatorConfig(**options)  # type: ignore[arg-type]
+    assert CoordinatorConfig(max_members=1).max_members == 1

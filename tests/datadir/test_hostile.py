@@ -18,16 +18,15 @@ from types import FrameType
 
 import pytest
 
-from zkgroups.core.history.violations import violations
+from zkgroups.core.history.events import violations
 from zkgroups.core.selection import Selection
-from zkgroups.core.tables import Table
+from zkgroups.core.table_columns import Table
 from zkgroups.core.znodes.paths import Part
 from zkgroups.datadir.data_dir import DataDir
-from zkgroups.datadir.history.gaps import LogGap
-from zkgroups.datadir.history.reader import HistoryReader
-from zkgroups.datadir.replayed_changes import STAT
-from zkgroups.datadir.snapshot_file import END_OF_NODES, HEADER
-from zkgroups.datadir.transaction_format import CLOSE_SESSION, CREATE, CREATE_TTL, DELETE, MULTI, SET_ACL, SET_DATA
+from zkgroups.datadir.files import END_OF_NODES, HEADER
+from zkgroups.datadir.history import HistoryReader, LogGap
+from zkgroups.datadir.scan import STAT
+from zkgroups.datadir.transaction_log import CLOSE_SESSION, CREATE, CREATE_TTL, DELETE, MULTI, SET_ACL, SET_DATA
 from zkgroups.exceptions import DamagedDataError, NotFoundError
 from zkgroups.tables.data_dir_reader import count, read_batches
 from zkgroups.tables.source_options import SourceOptions

@@ -1,7 +1,8 @@
-"""Every kind of transaction and node, applied to an older snapshot or an empty tree, equals the server's own result."""
+"""Every kind of transaction and node, and the files of a server killed under load, equal its state after a restart."""
 
 from __future__ import annotations
 
+import shutil
 from collections import namedtuple
 from pathlib import Path
 from struct import pack
@@ -13,18 +14,17 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.serialization import write_buffer, write_string
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
+from tests.datadir.small_directories import tree_in_files, tree_on_server, under_load
+from tests.lasting import lasting_client, through_restarts
+from tests.waiting import eventually
 from zkgroups.core.znodes.paths import Part
-from zkgroups.datadir import groups
+from zkgroups.datadir import nodes
 from zkgroups.datadir.data_dir import DataDir
 from zkgroups.exceptions import MissingDependencyError
 from zkgroups.testing import ZooKeeperServer, missing
 from zkgroups.zookeeper.requests.bulk_read import Block
 
-from ..lasting import lasting_client, through_restarts
-from .server_files import tree_in_files, tree_on_server
-
 pytestmark = pytest.mark.zookeeper
-
 CONTAINER, CREATE_CONTAINER, TTL, CREATE_TTL = 4, 19, 5, 21
 
 
@@ -152,7 +152,7 @@ def test_ephemeral_nodes_of_a_snapshot_are_deleted_when_their_session_closes(
 
 
 def test_owners_of_a_group_come_before_its_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_IN_MEMORY", 1000)
+    monkeypatch.setattr(nodes, "_IN_MEMORY", 1000)
     with ZooKeeperServer(data_dir=tmp_path) as server:
         with lasting_client(server.address) as client:
             # With so many other nodes, the offsets come first in the snapshot.
@@ -171,3 +171,44 @@ def test_owners_of_a_group_come_before_its_offsets(tmp_path: Path, monkeypatch: 
         assert parts == [Part.OWNERS] * 2 + [Part.OFFSETS] * 301
         server.start()
         assert tree_in_files(tmp_path) == tree_on_server(server.address)
+
+
+# Under load
+
+
+OFTEN = ("-Dzookeeper.snapCount=400", "-Dzookeeper.preAllocSize=512")
+GZIP, SNAPPY = (f"-Dzookeeper.snapshot.compression.method={method}" for method in ("gz", "snappy"))
+
+
+def started(folder: Path, release: str | None = None, *options: str) -> ZooKeeperServer:
+    """A server that writes snapshots all the time."""
+    try:
+        return ZooKeeperServer(data_dir=folder, release=release, jvm_options=(*OFTEN, *options)).start()
+    except MissingDependencyError as error:
+        missing("zookeeper", str(error))
+
+
+@pytest.mark.parametrize(
+    ("release", "options"),
+    [("3.4.14", ()), ("3.5.10", ()), (None, ()), (None, (GZIP,)), (None, (SNAPPY,))],
+    ids=["3.4", "3.5", "3.9", "3.9 gzip", "3.9 snappy"],
+)
+def test_files_of_a_killed_server_equal_its_state_after_the_restart(
+    tmp_path: Path, release: str | None, options: tuple[str, ...]
+) -> None:
+    with started(tmp_path / "data", release, *options) as server:
+        with under_load(server) as writers:
+            assert eventually(lambda: sum(writer.written for writer in writers) > 2000)
+            # A server that is too busy to begin another snapshot leaves it out.
+            assert eventually(lambda: len(snapshots(tmp_path / "data")) > 2)
+            server.kill()
+        shutil.copytree(tmp_path / "data", tmp_path / "copy")
+        found = tree_in_files(tmp_path / "copy")
+        server.start(timeout=60)
+        assert found == tree_on_server(server.address)
+    assert {place.part for place, _ in found} == {"ids", "owners", "offsets"}
+    assert len(snapshots(tmp_path / "copy")) > 2
+
+
+def snapshots(folder: Path) -> list[Path]:
+    return list((folder / "version-2").glob("snapshot.*"))

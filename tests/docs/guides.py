@@ -47,7 +47,7 @@ NOT_RUN = re.compile(
 terminal."""
 FOREGROUND = "zkgroups zookeeper"
 OTHER_PACKAGES = re.compile(r"import duckdb|\"spark\.sql\.catalog\.")
-"""In programs that need packages of other projects. `tests/spark/test_other_programs.py` runs them."""
+"""In programs that need packages of other projects. `tests/spark/test_guides.py` runs them."""
 ON_OWN_SERVERS = ("docs/history.md", "docs/tutorial.md")
 """Guides of `ON_SPARK` with tests of their own."""
 WITH_SPARK = re.compile(r"zkgroups (snapshot|snapshots|audit|migrate)\b|zkgroups .* --(from|to)-(snapshot|audit)\b")

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import eventually
 from zkgroups import CommittedOffset, Registry
 from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 from zkgroups.testing.java import find_java, pyspark_jars
-from zkgroups.testing.kafka_releases import release_jars
+from zkgroups.testing.kafka_broker import release_jars
 
 from ..consumer.pykafka_member import python_with_pykafka
-from ..testing.waiting import eventually
 from .guides import ON_BROKERS, Block, blocks, environment
 
 [GUIDE] = ON_BROKERS
@@ -95,15 +95,15 @@ def test_the_new_program_continues_where_the_old_one_has_stopped(
     written = {f"{at} {offset} {offset % MESSAGES}" for at in range(2) for offset in range(2 * MESSAGES)}
     write(legacy_kafka, topic)
     with running(before, tmp_path, legacy_kafka, topic) as old:
-        assert eventually(lambda: len(set(old.messages)) == len(written) / 2, timeout=LONGEST), old.lines
+        assert eventually(lambda: len(set(old.messages)) == len(written) / 2), old.lines
         if "auto_commit_interval_ms" in before.text:  # pykafka commits nothing at SIGTERM
-            assert eventually(lambda: committed(legacy_kafka, topic) == len(written) / 2, timeout=LONGEST)
+            assert eventually(lambda: committed(legacy_kafka, topic) == len(written) / 2)
         old.stop()
     done = committed(legacy_kafka, topic)
     assert done >= len(written) / 2 - 1
     with running(after, tmp_path, legacy_kafka, topic) as new:
         write(legacy_kafka, topic)
-        assert eventually(lambda: {*old.messages, *new.messages} == written, timeout=LONGEST), new.lines
+        assert eventually(lambda: {*old.messages, *new.messages} == written), new.lines
         new.stop()
     assert len(new.messages) == len(written) - done
     assert committed(legacy_kafka, topic) >= len(written) - 1  # the last message may be in hand

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from tests.testing.test_zookeeper_server_security import certificate
 from zkgroups import Acl, AclPolicy, Digest, Registry, Sasl, Tls
 from zkgroups.testing import ZooKeeperEnsemble, ZooKeeperServer
-from zkgroups.testing import zookeeper_configuration as server_side
+from zkgroups.testing import zookeeper_server as server_side
 
 USER = "alice"
 SECRET = 'planted: \\ "sesame"'

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from zkgroups_cli.main import run
-from zkgroups_cli.shared import spark_options
+from zkgroups_cli.shared import engine_options
 
 from zkgroups.spark.session import own_session
 
@@ -22,10 +22,10 @@ def main() -> int:
     with own_session(asked["settings"], master="local[2]", verbose=True) as session:
 
         @contextmanager
-        def kept(_self: spark_options.SparkOptions, _options: object) -> Iterator[Any]:
+        def kept(_self: engine_options.SparkOptions, _options: object) -> Iterator[Any]:
             yield session
 
-        spark_options.SparkOptions.session = kept  # type: ignore[method-assign]
+        engine_options.SparkOptions.session = kept  # type: ignore[method-assign]
         codes = [int(run(command)) for command in asked["commands"]]
         print(f"exit codes: {codes}")
         return max(codes)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.releases import needs_tls
 from zkgroups import TopicPartition
-from zkgroups.core.migration.group_status import MigrationStage
+from zkgroups.core.migration.changes_since_plan import MigrationStage
 from zkgroups.kafka import BrokerOptions
 from zkgroups.migration import local
 from zkgroups.testing import KafkaBroker

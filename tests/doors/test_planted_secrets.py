@@ -38,7 +38,7 @@ from tests.spark.processes import descendants
 from tests.testing.test_zookeeper_server_security import certificate
 from zkgroups import Registry, Sasl, Tls, TopicPartition
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
-from zkgroups.testing import zookeeper_configuration as server_side
+from zkgroups.testing import zookeeper_server as server_side
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1000), needs_tls]
 
@@ -205,8 +205,8 @@ def test_no_secret_is_in_anything_that_the_command_and_spark_leave(scene: Scene)
         scene.run("migrate", "plan", left / "plan", "--engine", "local", "--groups", GROUP)
         with_spark = ("--engine", "spark", "--groups", "other")
         scene.spark(
-            ("snapshot", left / "snapshots"),
-            ("audit", left / "audit", "--once"),
+            ("snapshot", left / "snapshots", "--engine", "spark"),
+            ("audit", left / "audit", "--once", "--engine", "spark"),
             ("migrate", "plan", left / "other plan", *with_spark),
             ("migrate", "apply", left / "other plan", "--engine", "spark", "--execute"),
         )

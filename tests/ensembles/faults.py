@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.cutting import whole
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups.testing import TcpProxy, ZooKeeperEnsemble, ZooKeeperServer
-from zkgroups.testing.zookeeper_releases import RELEASE_OPTIONS, release_jars
+from zkgroups.testing.zookeeper_server import RELEASE_OPTIONS, release_jars
 
 KINDS: Final = ("leader", "cut", "moved", "rolling", "quorum")
 
@@ -29,7 +29,6 @@ _PAUSE: Final = (0.1, 0.5)
 _LATE: Final = (0.05, 0.25)
 """How late a lagging follower hears from the leader. A client must be able to connect to it."""
 _UNTIL_MOVED: Final = 0.5
-_LONGEST: Final = 180.0
 
 CURRENT, OLD = "3.9", "3.4.14"
 RELEASES: Final = (CURRENT, OLD)
@@ -112,7 +111,7 @@ class Nemesis:
             self._pass(strike.pause)
             self._note(str(strike))
             getattr(self, f"_{strike.kind}")(strike)
-            assert eventually(lambda: whole(self._ensemble), timeout=_LONGEST), f"after {strike}: {self._modes()}"
+            assert eventually(lambda: whole(self._ensemble)), f"after {strike}: {self._modes()}"
 
     def _modes(self) -> list[str | None]:
         return [node.mode() for node in self._ensemble.nodes]
@@ -163,4 +162,4 @@ class Nemesis:
             node = nodes[(number + strike.choice) % len(nodes)]
             node.stop()
             node.launch()
-            assert eventually(lambda: whole(self._ensemble), timeout=_LONGEST), f"in {strike}: {self._modes()}"
+            assert eventually(lambda: whole(self._ensemble)), f"in {strike}: {self._modes()}"

@@ -13,7 +13,7 @@ from typing import Final, Self, TypeVar
 
 from tests.consumer.history import Kind, Violation
 from tests.migration.moving import Move
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.migration.plan_rows import Match, Outcome
 from zkgroups.exceptions import GroupMigratedError, UnavailableError

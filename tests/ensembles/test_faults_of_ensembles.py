@@ -1,4 +1,4 @@
-"""Members, instances, commands under a claim, and migrations on three servers, under all faults of `faults.py`.
+"""Members, instances, commands under a claim, and migrations on three servers, under all faults of `proxy.py`.
 
 A short run of each is part of every run of the tests. `make soak` runs many longer ones.
 """

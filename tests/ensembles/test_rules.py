@@ -19,27 +19,17 @@ from zkgroups.testing.server_choice import ZOOKEEPER_VARIABLE
 
 pytestmark = pytest.mark.zookeeper
 
-OFTEN = (
-    "tests/zookeeper/test_ownership_rules.py",
-    "tests/zookeeper/test_fencing_rules.py",
-    "tests/zookeeper/test_offset_rules.py",
-)
+OFTEN = ("tests/zookeeper/test_rules.py",)
 """Part of every run of the tests."""
 ALL = (
     *OFTEN,
     "tests/cli/test_exit_codes.py",
     "tests/cli/test_output.py",
     "tests/zookeeper/test_bulk_read.py",
-    "tests/zookeeper/test_interleavings.py",
     "tests/zookeeper/test_lost_replies.py",
     "tests/zookeeper/test_malformed.py",
     "tests/zookeeper/test_migration_marks.py",
-    "tests/zookeeper/test_races.py",
-    "tests/zookeeper/test_second_writer.py",
-    "tests/zookeeper/test_two_threads.py",
-    "tests/zookeeper/test_unknown_outcomes.py",
-    "tests/zookeeper/test_watch_callbacks.py",
-    "tests/zookeeper/test_watch_convergence.py",
+    "tests/zookeeper/test_watch.py",
 )
 """The files that `docs/guarantees.md` names for the ten rules and for lost replies, if their server need not be their
 own."""

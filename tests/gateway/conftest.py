@@ -1,4 +1,8 @@
-"""Fixtures: a coordinator with its groups in ZooKeeper, and gateways in front of both brokers."""
+"""Fixtures: in simulated time, a coordinator with its groups in ZooKeeper; and real gateways in front of real brokers.
+
+The registry of tests here is a simulated one, unless a file has its own. All threads of a coordinator belong to the
+process of its registry, so that a test can cut it off, stall it, or let its session expire (`tests/simulation`).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.simulation.world import World
 from zkgroups import Consumergroup, Registry
-from zkgroups.testing import KafkaBroker, Server, TcpProxy
+from zkgroups.testing import KafkaBroker
 
-from .gateway_process import GatewayProcess
 from .kafka_member import KafkaMember
 from .old_members import create_topic
-from .running import RunningGateway, reserved, running
-from .served import Served
+from .running import GatewayProcess, RunningGateway, reserved, running
+from .served import Script, Served
 
 _numbers = itertools.count()
 
@@ -26,39 +30,26 @@ Connect = Callable[..., Registry]
 
 
 @pytest.fixture
+def world() -> Iterator[World]:
+    with World(seed=1).running() as world:
+        yield world
+
+
+@pytest.fixture
+def connect(world: World) -> Connect:
+    """Connect more registries, each in a process of its own. The options are those of `Registry.connect`."""
+    return world.connect
+
+
+@pytest.fixture
+def registry(connect: Connect) -> Registry:
+    """The registry of an administrator."""
+    return connect("administrator", session_timeout=300.0)
+
+
+@pytest.fixture
 def group(registry: Registry) -> Consumergroup:
     return registry.group("billing")
-
-
-@pytest.fixture
-def serve(registry: Registry) -> Iterator[Serve]:
-    """Start a coordinator: a registry of its own, and the options of the storage."""
-    with ExitStack() as stack:
-
-        def start(own: Registry | None = None, **options: Any) -> Served:
-            return stack.enter_context(Served(registry if own is None else own, **options))
-
-        yield start
-
-
-@pytest.fixture
-def connect(zookeeper_hosts: str) -> Iterator[Connect]:
-    """Connect more registries in the chroot of this test. The options are those of `Registry.connect`."""
-    with ExitStack() as stack:
-        yield lambda hosts=zookeeper_hosts, **options: stack.enter_context(Registry.connect(hosts, **options))
-
-
-@pytest.fixture
-def proxy(zookeeper: Server) -> Iterator[TcpProxy]:
-    """A proxy in front of the server."""
-    with TcpProxy(zookeeper.address) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def proxied(proxy: TcpProxy, zookeeper_hosts: str, connect: Connect) -> Registry:
-    """A registry whose connection goes through the proxy."""
-    return connect(proxy.address + "/" + zookeeper_hosts.partition("/")[2])
 
 
 @pytest.fixture
@@ -68,19 +59,37 @@ def orders(registry: Registry) -> None:
 
 
 @pytest.fixture
+def serve(world: World) -> Serve:
+    """Start a coordinator: with this registry or one of its own, and the options of the storage."""
+
+    def start(own: Registry | None = None, **options: Any) -> Served:
+        own = world.connect() if own is None else own
+        with world.machine.process(own.process):  # type: ignore[attr-defined]
+            return Served(own, **options).__enter__()
+
+    return start
+
+
+@pytest.fixture
 def served(serve: Serve, orders: None) -> Served:
     """A coordinator whose members may be asked to rebalance at any time."""
     return serve()
 
 
 @pytest.fixture
-def join(served: Served) -> Iterator[Join]:
+def join(served: Served) -> Join:
     """Start a member of the group `billing`: topics, by default `orders`, and options."""
-    with ExitStack() as stack:
-        yield lambda *topics, **options: stack.enter_context(
-            KafkaMember(options.pop("served", served), "billing", *(topics or ("orders",)), **options)
-        )
+    return lambda *topics, **options: KafkaMember(
+        options.pop("served", served), "billing", *(topics or ("orders",)), **options
+    ).__enter__()
 
+
+@pytest.fixture
+def script(connect: Connect, orders: None) -> Script:
+    return Script(connect())
+
+
+# Real gateways and brokers
 
 HERE = "here-.*"
 """The groups that the gateways of these fixtures answer for. All others stay with the broker."""

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import Future
 from typing import Any, Self
 
-from tests.testing.waiting import eventually
+from tests.waiting import LONGEST, eventually
 from zkgroups import TopicPartition
 from zkgroups.coordinator import (
     CommitRequest,
@@ -24,7 +24,7 @@ from zkgroups.coordinator import (
     encode_subscription,
 )
 
-from .served import PATIENCE, Served
+from .served import Served
 
 HEARTBEAT = 0.1
 _NOTHING: frozenset[TopicPartition] = frozenset()
@@ -72,7 +72,7 @@ class KafkaMember:
     def kill(self) -> None:
         """Send nothing any more."""
         self._stopped.set()
-        self._thread.join(PATIENCE)
+        self._thread.join(LONGEST)
 
     def leave(self) -> None:
         """Leave the group in order."""
@@ -85,7 +85,7 @@ class KafkaMember:
     def pause(self) -> None:
         """Send no heartbeats, as a client that processes a message for long. None is under way when this returns."""
         self._paused.set()
-        assert self._rests.wait(PATIENCE)
+        assert self._rests.wait(LONGEST)
 
     def go_on(self) -> None:
         self._paused.clear()
@@ -99,16 +99,8 @@ class KafkaMember:
 
     def commit(self, offset: int, *partitions: TopicPartition, **details: Any) -> dict[TopicPartition, str]:
         """Commit, and return the errors."""
-        answer = self.send_use(offset, *partitions, **details).result(PATIENCE)
+        answer = self.send_use(offset, *partitions, **details).result(LONGEST)
         return {at: error.name for at, error in answer.errors.items()}
-
-    # For members that read messages
-
-    def on_assigned(self) -> None:
-        """Called on the client's thread when partitions were assigned."""
-
-    def on_beat(self) -> None:
-        """Called on the client's thread before each heartbeat."""
 
     def on_revoked(self) -> None:
         """Called on the client's thread before it joins again. It may still commit."""
@@ -123,16 +115,11 @@ class KafkaMember:
             if error:
                 self.errors.append(error.name)
             if error in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID):
-                self._give_up(all=True)
-                self.member_id = ""
+                self.assigned, self.member_id = _NOTHING, ""
             elif error is KafkaError.ILLEGAL_GENERATION or not self._cooperative:
-                self._give_up(all=True)
+                self.assigned = _NOTHING
             if error not in (KafkaError.NONE, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.MEMBER_ID_REQUIRED):
                 time.sleep(HEARTBEAT)
-
-    def _give_up(self, *, all: bool) -> None:
-        if all:
-            self.assigned = _NOTHING
 
     def _ask(self, request: Any) -> Any:
         answer = self._served.send(request)
@@ -173,7 +160,6 @@ class KafkaMember:
         assigned = decode_assignment(answer.assignment) or _NOTHING
         self.history.append(assigned)  # before a test sees the partitions
         before, self.assigned = self.assigned, assigned
-        self.on_assigned()
         # A cooperative client joins again after it has given up partitions.
         return KafkaError.REBALANCE_IN_PROGRESS if before - self.assigned else KafkaError.NONE
 
@@ -182,7 +168,6 @@ class KafkaMember:
             if self._paused.is_set():
                 self._rests.set()
                 continue
-            self.on_beat()
             answer = self._ask(HeartbeatRequest(self._group, self.member_id, self.generation, self._instance_id))
             if answer is not None and answer.error:
                 if answer.error == KafkaError.REBALANCE_IN_PROGRESS:

@@ -16,10 +16,10 @@ from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.kafka import Brokers
 from zkgroups.migration.live_move import MoveOutcome, Side, move_live
 from zkgroups.testing import KafkaBroker
-from zkgroups.zookeeper.admin.group_routes import FoundRoute, read_route
-from zkgroups.zookeeper.session.registry_context import context_of
+from zkgroups.zookeeper.admin.migration_marks import FoundRoute, read_route
+from zkgroups.zookeeper.session.session import context_of
 
-from .test_librdkafka import Member
+from .peers import Member
 
 QUICK = {
     "topic.metadata.refresh.interval.ms": 300,

@@ -3,35 +3,159 @@
 The faults are those of `tests/consumer/nemesis.py`; they strike gateways and Scala members. All records are judged at
 the end: the transaction log of ZooKeeper, what each client has read and when it had which partition, and the logs of
 the Scala members and of the gateways.
+
+ZooKeeper has one owner node for each partition, so two owners never overlap in its log. What a client has is another
+question: a gateway must give a partition to its client after the owner node was created, and must not delete the node
+before the client has given the partition up. There is one exception. If the session of a gateway expires, ZooKeeper
+deletes the owner nodes of its clients, who learn of it later. Their commits are refused until then.
 """
 
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import count, product
+from math import inf
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Partition
 
 from tests.consumer import journal
-from tests.consumer.history import History, Kind, Violation, fallen, unfenced
+from tests.consumer.history import History, Kind, Violation, at, fallen, unfenced
 from tests.consumer.nemesis import Nemesis, Strike
 from tests.consumer.scala import SHORT_SESSION, ScalaConsumer, whose
 from tests.consumer.with_scala.mixed_group import AS_IT_COMES, STILL, Feed
-from tests.testing.waiting import eventually
+from tests.waiting import LONGEST, eventually
 from zkgroups import Registry
-from zkgroups.core.history.events import OwnerChange
+from zkgroups.core.history.events import MemberAction, MemberChange, OwnerAction, OwnerChange
+from zkgroups.core.rebalance.assignors import range_assignor
 from zkgroups.core.rebalance.members import Members
-from zkgroups.core.rebalance.range import range_assignor
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
 
-from . import owner_history
-from .gateway_process import GatewayProcess
 from .old_members import owners
-from .owner_history import OwnerHistory
-from .running import LONGEST, reserved
-from .watched_client import WatchedClient
+from .peers import Member
+from .running import GatewayProcess, reserved
+
+
+@dataclass(slots=True)
+class Ownership:
+    """The time in which an owner node existed. `expired`: the node was deleted together with its session."""
+
+    at: str
+    owner: str
+    session: int
+    start: float
+    end: float = inf
+    expired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """The time in which a client believed that it had a partition."""
+
+    at: str
+    member_id: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerHistory:
+    """All owners of a group in order, and the sessions in which its members were registered, by instance id."""
+
+    owners: list[Ownership]
+    sessions: dict[str, set[int]]
+
+
+def read_owners(data_dir: Path, group: str, chroot: str) -> OwnerHistory:
+    """Read the transaction log of a server."""
+    owners: list[Ownership] = []
+    sessions: dict[str, set[int]] = {}
+    current: dict[str, Ownership] = {}
+    for event in journal.read(data_dir, group, chroot=chroot):
+        if isinstance(event, MemberChange) and event.action is MemberAction.REGISTERED:
+            sessions.setdefault(event.member.id, set()).add(event.session)
+        if isinstance(event, OwnerChange):
+            time = event.time_ms / 1000
+            if (before := current.pop(at(event), None)) is not None:
+                before.end, before.expired = time, event.action in (OwnerAction.CLOSED, OwnerAction.EXPIRED)
+            if event.action in (OwnerAction.CLAIMED, OwnerAction.CHANGED):
+                current[at(event)] = Ownership(at(event), event.owner.id, event.owner.session or 0, time)
+                owners.append(current[at(event)])
+    return OwnerHistory(owners, sessions)
+
+
+def unowned(history: OwnerHistory, beliefs: Iterable[Belief]) -> Iterator[Violation]:
+    """Partitions that a client had before its gateway had claimed them, or after its gateway had released them."""
+    for belief in beliefs:
+        owned = [
+            each
+            for each in history.owners
+            if (each.at, each.owner) == (belief.at, f"{belief.member_id}-0") and each.start <= belief.start <= each.end
+        ]
+        if not owned:
+            yield Violation("a partition without an owner node", str(belief))
+        elif owned[0].end < belief.end and not owned[0].expired:
+            yield Violation("a partition that was released before", f"{belief}, {owned[0]}")
+
+
+# A librdkafka consumer on a thread of its own, which remembers when it had each partition
+
+
+class WatchedClient(Member):
+    """It commits automatically, as most consumers do, and finds another coordinator soon."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        self.beliefs: list[Belief] = []
+        self.member_id = ""
+        self._since: dict[Partition, float] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watched-client")
+        settings: dict[str, Any] = {"topic.metadata.refresh.interval.ms": 300, "reconnect.backoff.max.ms": 500}
+        settings |= {"coordinator.query.interval.ms": 500, "enable.auto.commit": True, "auto.commit.interval.ms": 200}
+        super().__init__(bootstrap, group, topic, **settings)
+
+    def _assign(self, consumer: Consumer, partitions: list[Partition]) -> None:
+        now = time.time()
+        super()._assign(consumer, partitions)
+        self.member_id = str(consumer.memberid())
+        self._since |= dict.fromkeys(partitions, now)
+
+    def _revoke(self, consumer: Consumer, partitions: list[Partition]) -> None:
+        now = time.time()
+        for each in partitions:
+            at = f"{each.topic}/{each.partition}"
+            self.beliefs.append(Belief(at, self.member_id, self._since.pop(each), now))
+        super()._revoke(consumer, partitions)
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self.poll()
+
+    def leave(self) -> None:
+        """Leave the group. Further calls do nothing."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._thread.join(LONGEST)
+            self.consumer.close()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+
+# Scala members and the clients of two gateways in one group, while both are killed and suspended
+
 
 SESSION = 4.0
 """In seconds: the session of each gateway and of each Scala member."""
@@ -143,7 +267,7 @@ class MixedScene:
                     gateway.wait_ready()
             self.settle()
         everything = set(product(range(PARTITIONS), range(len(feed.texts) // PARTITIONS)))
-        assert eventually(lambda: everything <= self.read().keys(), timeout=LONGEST), everything - self.read().keys()
+        assert eventually(lambda: everything <= self.read().keys()), everything - self.read().keys()
         return feed
 
     def read(self) -> Counter[Read]:
@@ -161,7 +285,7 @@ class MixedScene:
     # The judgement
 
     def history(self) -> OwnerHistory:
-        return owner_history.read(self._zookeeper.data_dir, self._name, _CHROOT)
+        return read_owners(self._zookeeper.data_dir, self._name, _CHROOT)
 
     def client_sessions(self) -> set[int]:
         """The sessions of gateways in which clients were registered."""
@@ -172,7 +296,7 @@ class MixedScene:
     def violations(self) -> Iterator[Violation]:
         """All violations, after the end."""
         history = self.history()
-        yield from owner_history.unowned(history, (each for client in self.clients for each in client.beliefs))
+        yield from unowned(history, (each for client in self.clients for each in client.beliefs))
         log = journal.read(self._zookeeper.data_dir, self._name, chroot=_CHROOT)
         scala = {member.id for place in self.scala for member in place.all}
         # Scala's own commits and claims are not fenced: a member that was suspended may write in its next session.

@@ -1,26 +1,29 @@
-"""A gateway on a thread of its own, and raw connections to it."""
+"""A gateway on a thread or in a process of its own, and raw connections to it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
 import struct
+import subprocess
 from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
+from tests.cli.running import TIMEOUT, started
+from tests.waiting import LONGEST, eventually, stands_still
 from zkgroups.coordinator import AssignmentBy, CoordinatorConfig
 from zkgroups.gateway import Gateway, GatewaySettings, GroupRouting, Limits, NodePorts
 from zkgroups.gateway.gateway import StorageFactory
-from zkgroups.gateway.groups.memory_group_storage import MemoryGroupStorage
+from zkgroups.gateway.groups.coordinator_host import MemoryGroupStorage
 from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.address import Address
-from zkgroups.kafka.wire.runner import Runner
-from zkgroups.testing import ports
+from zkgroups.kafka.wire.cluster import Runner
+from zkgroups.kafka.wire.errors import Address
+from zkgroups.testing import KafkaBroker, local_server
 
-LONGEST = 60.0
 QUICK = CoordinatorConfig(assignment_by=AssignmentBy.COORDINATOR, initial_rebalance_delay=0.2, min_session_timeout=1.0)
 
 T = TypeVar("T")
@@ -57,7 +60,7 @@ def running(
     """Run a gateway in front of so many brokers, with these port numbers or free ones."""
     with contextlib.nullcontext(numbers) if numbers else reserved(brokers + 1) as numbers:
         settings = GatewaySettings(
-            Address(ports.HOST, numbers[0]),
+            Address(local_server.HOST, numbers[0]),
             NodePorts(min(numbers[1:]), max(numbers[1:])),
             bootstrap,
             routing=GroupRouting(pattern),
@@ -81,13 +84,13 @@ def reserved(count: int) -> Iterator[list[int]]:
     """Reserve a port for the gateway, and a range of ports for its brokers, which may be free for a while."""
     with contextlib.ExitStack() as stack:
         while True:
-            found = ports.reserve()
+            found = local_server.reserve()
             stack.callback(found.release)
             numbers = [found.number, *range(found.number + 2, found.number + 1 + count)]
-            guards = [ports._bind(each + 1) for each in numbers[1::2] if each + 1 not in numbers]
+            guards = [local_server._bind(each + 1) for each in numbers[1::2] if each + 1 not in numbers]
             for guard in filter(None, guards):
                 stack.callback(guard.close)
-            if all(map(ports.is_free, numbers)) and None not in guards:
+            if all(map(local_server.is_free, numbers)) and None not in guards:
                 yield numbers
                 return
 
@@ -155,3 +158,53 @@ async def close_all(writers: Sequence[asyncio.StreamWriter]) -> None:
     """Close them, on the event loop that opened them."""
     for writer in writers:
         writer.close()
+
+
+SESSION = 10
+"""In seconds. Others wait for the end of a gateway that is killed; a machine that stands still must not end one."""
+
+
+class GatewayProcess:
+    """A gateway with ports of its own, which it keeps when it is started again."""
+
+    def __init__(
+        self, broker: KafkaBroker, numbers: Sequence[int], stack: ExitStack, *, session_timeout: float = SESSION
+    ) -> None:
+        self._broker = broker
+        self._stack = stack
+        self._session_timeout = session_timeout
+        self.port, self.broker_port = numbers
+        self.address = f"{local_server.HOST}:{self.port}"
+        self.process: subprocess.Popen[str] | None = None
+        self.all: list[subprocess.Popen[str]] = []
+        """The processes that were started, one after the other."""
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        """Start it. `wait_ready` waits until it listens."""
+        listen = ("--listen", self.address, "--broker-ports", f"{self.broker_port}-{self.broker_port}")
+        where = ("-b", self._broker.address, "-z", self._broker.zookeeper)
+        session = ("--session-timeout", str(self._session_timeout))
+        self.process = self._stack.enter_context(started("gateway", *listen, *where, *session))
+        self.all.append(self.process)
+
+    def wait_ready(self) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().strip() == self.address
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+        if number is signal.SIGSTOP:
+            pid = self.process.pid
+            assert eventually(lambda: stands_still(pid))
+
+    def end(self) -> None:
+        """Terminate it, as an administrator does."""
+        assert self.process is not None
+        self.send(signal.SIGTERM)
+        self.process.communicate(timeout=TIMEOUT)

@@ -1,16 +1,18 @@
-"""A coordinator with its groups in ZooKeeper, on a thread of its own, as a gateway runs it."""
+"""A coordinator with its groups in ZooKeeper, on a thread of its own, as a gateway runs it; and its storage alone."""
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from queue import Empty, SimpleQueue
 from typing import Any, Self
 
+from tests.waiting import LONGEST
 from zkgroups import Registry, TopicPartition
 from zkgroups.coordinator import (
     CommittedValue,
@@ -24,12 +26,22 @@ from zkgroups.coordinator import (
     Request,
     RequestReceived,
     SendAnswer,
+    Subscription,
     TimePassed,
+    WorkFinished,
+    encode_assignment,
+)
+from zkgroups.coordinator.storage import (
+    AssignmentMade,
+    PerformAssignment,
+    PlannedMember,
+    Result,
+    StoredMember,
+    StoreGeneration,
+    Work,
+    WorkFailed,
 )
 from zkgroups.gateway.zookeeper_storage import ZooKeeperStorage, coordinator_config
-
-PATIENCE = 30.0
-"""In seconds. An answer must come, on a slow machine too."""
 
 
 class Served:
@@ -38,10 +50,9 @@ class Served:
     def __init__(self, registry: Registry, *, config: dict[str, Any] | None = None, **options: Any) -> None:
         self.events: list[Event] = []
         self.incidents: list[ReportIncident] = []
-        self._inbox: SimpleQueue[Event | None] = SimpleQueue()
+        self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._answers: dict[int, Future[Any]] = {}
         self._ids = count(1)
-        self._ahead = 0.0
         self.storage = ZooKeeperStorage(registry, self._inbox.put, **options)
         settings: CoordinatorConfig = replace(coordinator_config(), **{"initial_rebalance_delay": 0, **(config or {})})
         self.coordinator = GroupCoordinator(self.storage, settings)
@@ -54,32 +65,23 @@ class Served:
     def __exit__(self, *_error: object) -> None:
         self.storage.close()
         self._inbox.put(None)
-        self._thread.join(PATIENCE)
+        self._thread.join(LONGEST)
 
     def _run(self) -> None:
         while True:
             deadline = self.coordinator.next_deadline
-            pause = None if deadline is None else max(deadline - self._now, 0.0)
+            pause = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             event: Event | None = TimePassed()
-            with suppress(Empty):
+            with suppress(queue.Empty):
                 event = self._inbox.get(timeout=pause)
             if event is None:
                 return
             self.events.append(event)
-            for outcome in self.coordinator.receive(event, self._now):
+            for outcome in self.coordinator.receive(event, time.monotonic()):
                 if isinstance(outcome, SendAnswer):
                     self._answers[outcome.request_id].set_result(outcome.answer)
                 elif isinstance(outcome, ReportIncident):
                     self.incidents.append(outcome)
-
-    @property
-    def _now(self) -> float:
-        return time.monotonic() + self._ahead
-
-    def pass_time(self, seconds: float) -> None:
-        """Let the clock of the coordinator jump forward."""
-        self._ahead += seconds
-        self._inbox.put(TimePassed())
 
     # Requests
 
@@ -92,7 +94,7 @@ class Served:
 
     def ask(self, request: Request) -> Any:
         """Send a request, and wait for its answer."""
-        return self.send(request).result(PATIENCE)
+        return self.send(request).result(LONGEST)
 
     def list(self) -> dict[str, str]:
         answer = self.ask(ListRequest())
@@ -108,3 +110,49 @@ class Served:
         found = self.ask(FetchRequest({group: partitions or None})).groups[group]
         assert found.error.name == "NONE"
         return dict(found.offsets)
+
+
+PLANNED = PlannedMember(Subscription(frozenset({"orders"})), client_id="app", client_host="/10.0.0.7")
+
+
+class Script:
+    """A storage without a coordinator: carries out work for group `billing`, and waits for each result."""
+
+    def __init__(self, registry: Registry, **options: Any) -> None:
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.storage = ZooKeeperStorage(registry, self._events.put, **options)
+        self._work_id = 0
+        self._others: list[Any] = []
+
+    def ask(self, work: Work) -> Result:
+        self._work_id += 1
+        assert self.storage.start(self._work_id, work) is None
+        while True:
+            event = self._events.get(timeout=LONGEST)
+            if isinstance(event, WorkFinished) and event.work_id == self._work_id:
+                return event.result
+            self._others.append(event)
+
+    def received(self, event: object) -> bool:
+        """True if an event has come that was no answer to `ask`."""
+        while not self._events.empty():
+            self._others.append(self._events.get())
+        return event in self._others
+
+    def do(self, work: Work) -> Result:
+        result = self.ask(work)
+        assert not isinstance(result, WorkFailed), (work, result)
+        return result
+
+    def assign(self, number: int, members: Mapping[str, PlannedMember]) -> dict[str, list[TopicPartition]]:
+        """Make an assignment. Return the partitions of each member."""
+        made = self.do(PerformAssignment("billing", number, "range", members))
+        assert isinstance(made, AssignmentMade)
+        return {id: sorted(made.partitions[id]) for id in members}
+
+    def generation(self, number: int, *members: str) -> dict[str, list[TopicPartition]]:
+        """Assign and store a generation. Return the partitions of each member."""
+        shares = self.assign(number, dict.fromkeys(members, PLANNED))
+        stored = {id: StoredMember(None, "", "", b"", encode_assignment(share)) for id, share in shares.items()}
+        self.do(StoreGeneration("billing", number, "consumer", "range", "", stored))
+        return shares

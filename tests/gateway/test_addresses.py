@@ -7,21 +7,20 @@ from typing import Any
 
 import pytest
 
-from zkgroups.core.znodes.coordinator_node import CoordinatorNode
+from zkgroups.core.znodes.own_nodes import CoordinatorNode
 from zkgroups.exceptions import InvalidOptionError
-from zkgroups.gateway.connections import other_gateways
-from zkgroups.gateway.connections.broker_addresses import BrokerAddresses
-from zkgroups.gateway.connections.other_gateways import OtherGateways
+from zkgroups.gateway.connections import upstream
+from zkgroups.gateway.connections.upstream import BrokerAddresses, OtherGateways
 from zkgroups.gateway.protocol.addresses import (
+    NodePorts,
     add_gateways,
     addresses_at,
     brokers_in,
     hide_address_settings,
     replace_addresses,
 )
-from zkgroups.gateway.protocol.node_ports import NodePorts
 from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.address import Address
+from zkgroups.kafka.wire.errors import Address
 
 REAL = Address("kafka1.internal", 9092)
 OURS = {1: Address("gateway", 19101), 2: Address("gateway", 19102)}
@@ -163,7 +162,7 @@ def test_a_client_sees_the_gateways_to_which_it_was_sent_and_others_do_not() -> 
 
 
 def test_only_the_last_clients_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_gateways, "_MOST_CLIENTS", 2)
+    monkeypatch.setattr(upstream, "_MOST_CLIENTS", 2)
     others = OtherGateways()
     for name in ("a", "b", "a", "c"):
         others.add(("host", name), Address("gateway-1", 19094))

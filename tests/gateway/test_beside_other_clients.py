@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from tests.testing.waiting import eventually
-from zkgroups import Consumergroup, Member, Registry, TopicPartition
+from tests.simulation.world import World
+from tests.waiting import eventually
+from zkgroups import Consumergroup, Registry, TopicPartition
 from zkgroups.coordinator import RebalanceNeeded
-from zkgroups.core.znodes.migration_mark import MarkState
-from zkgroups.gateway.zookeeper_storage.group_settings import GroupSettings
+from zkgroups.core.znodes.own_nodes import MarkState
+from zkgroups.gateway.zookeeper_storage import GroupSettings
 from zkgroups.zookeeper.admin import migration_marks
-from zkgroups.zookeeper.session.registry_context import context_of
+from zkgroups.zookeeper.session.session import context_of
 
 from .conftest import Connect, Join, Serve
 from .old_members import ALL, claim, orders, owners, register
 from .served import Served
 
-pytestmark = pytest.mark.zookeeper
-
-FIRST, LAST = "billing_-first", "billing_~last"
+LAST = "billing_~last"
+PATIENT = GroupSettings(claim_patience=60.0)
 
 
 @pytest.fixture
@@ -50,26 +50,27 @@ def test_a_member_of_another_client_gets_its_share(
 
 
 def test_a_partition_is_given_to_a_member_when_another_client_has_released_it(
-    group: Consumergroup, other: Registry, join: Join, serve: Serve
+    group: Consumergroup, other: Registry, join: Join, serve: Serve, orders: None
 ) -> None:
     register(other.client, "billing", LAST, {"orders": 1})
     claim(other.client, "billing", f"{LAST}-0", "orders", *range(6))
-    member = join(served=serve(settings=GroupSettings(claim_patience=60.0)))
+    member = join(served=serve(settings=PATIENT))
     assert eventually(lambda: len(group.instances()) == 2)
     for number in (0, 1, 2):
         assert member.assigned == frozenset()
         other.client.delete(f"/consumers/billing/owners/orders/{number}")
-    assert eventually(lambda: member.assigned == orders(0, 1, 2))
+    assert eventually(lambda: {at.partition for at in member.assigned} == {0, 1, 2})
     assert len(member.history) == 1
 
 
-def test_a_partition_of_a_pykafka_member_is_waited_for(other: Registry, join: Join, serve: Serve) -> None:
+def test_a_partition_of_a_pykafka_member_is_waited_for(world: World, other: Registry, join: Join, serve: Serve) -> None:
     """Its owner node has another path, so a claim would succeed beside it."""
     other.client.create("/consumers/billing/ids/app:1", b"orders", ephemeral=True, makepath=True)
     pykafka = "/consumers/billing/owners/b'orders'/1-3"
     other.client.create(pykafka, b"app:1", ephemeral=True, makepath=True)
-    member = join(served=serve(settings=GroupSettings(claim_patience=60.0)), client_id="z")
-    assert not eventually(lambda: member.assigned, timeout=0.5)
+    member = join(served=serve(settings=PATIENT), client_id="z")
+    world.machine.sleep(30)
+    assert not member.assigned
     other.client.delete(pykafka)
     assert eventually(lambda: member.assigned == orders(3, 4, 5))
 
@@ -77,10 +78,9 @@ def test_a_partition_of_a_pykafka_member_is_waited_for(other: Registry, join: Jo
 def test_a_partition_that_another_client_does_not_release_follows_later(
     group: Consumergroup, other: Registry, join: Join, serve: Serve
 ) -> None:
-    served = serve(settings=GroupSettings(claim_patience=0.5))
     register(other.client, "billing", LAST, {"orders": 1})
     claim(other.client, "billing", f"{LAST}-0", "orders", 1, 3, 4, 5)
-    member = join(served=served)
+    member = join(served=serve())
     assert eventually(lambda: member.assigned == orders(0, 2))
     other.client.delete("/consumers/billing/owners/orders/1")
     assert eventually(lambda: member.assigned == orders(0, 1, 2))
@@ -88,10 +88,9 @@ def test_a_partition_that_another_client_does_not_release_follows_later(
 
 
 def test_a_member_that_does_not_join_in_time_loses_its_partitions_while_another_client_waits(
-    group: Consumergroup, other: Registry, join: Join, serve: Serve
+    group: Consumergroup, other: Registry, join: Join
 ) -> None:
-    served = serve(settings=GroupSettings(join_limit=0.5))
-    slow = join(served=served, session_timeout=60.0)
+    slow = join(session_timeout=60.0)
     assert eventually(lambda: slow.assigned == ALL)
     slow.pause()
     register(other.client, "billing", LAST, {"orders": 1})
@@ -100,18 +99,23 @@ def test_a_member_that_does_not_join_in_time_loses_its_partitions_while_another_
     assert set(slow.commit(9).values()) == {"UNKNOWN_MEMBER_ID"}
     assert list(group.offsets) == []
     slow.go_on()
-    other.client.delete("/consumers/billing/owners/orders/0")
-    other.client.delete("/consumers/billing/owners/orders/1")
-    other.client.delete("/consumers/billing/owners/orders/2")
+    for number in range(3):
+        other.client.delete(f"/consumers/billing/owners/orders/{number}")
     assert eventually(lambda: slow.assigned == orders(0, 1, 2))
 
 
-def test_a_change_that_moves_nothing_disturbs_no_member(other: Registry, join: Join, served: Served) -> None:
+def test_a_change_that_moves_nothing_disturbs_no_member_and_one_that_leaves_causes_one_rebalance(
+    other: Registry, join: Join, served: Served
+) -> None:
     member = join()
     assert eventually(lambda: member.assigned == ALL)
     register(other.client, "billing", LAST, {"payments": 1})
     second = join(client_id="zz")
     assert eventually(lambda: (len(member.assigned), len(second.assigned)) == (3, 3))
+    before = len(member.history)
+    second.leave()
+    assert eventually(lambda: member.assigned == ALL)
+    assert len(member.history) == before + 1
     assert within(served) == []
 
 
@@ -132,80 +136,30 @@ def test_partitions_for_another_client_are_free_before_it_hears_of_a_new_member(
     assert claims[0].get(timeout=30)
 
 
-def test_members_of_a_gateway_and_a_zkgroups_member_share(group: Consumergroup, other: Registry, join: Join) -> None:
-    kafka = join()
-    assert eventually(lambda: kafka.assigned == ALL)
-    with Member(other.group("billing"), ["orders"], id="zz") as ours:
-        generations = ours.generations()
-        generation = next(generations)
-        while len(generation.partitions) != 3:
-            generation.wait()
-            generation = next(generations)
-        assert set(generation.partitions) == orders(3, 4, 5)
-        assert eventually(lambda: kafka.assigned == orders(0, 1, 2))
-    assert eventually(lambda: kafka.assigned == ALL)
-
-
-def test_a_member_that_leaves_causes_one_rebalance(join: Join, served: Served) -> None:
-    first, second = join(client_id="a"), join(client_id="b")
-    assert eventually(lambda: (len(first.assigned), len(second.assigned)) == (3, 3))
-    before = len(first.history)
-    second.leave()
-    assert eventually(lambda: first.assigned == ALL)
-    assert len(first.history) == before + 1
-    assert within(served) == []
-
-
 def test_a_marked_group_waits_for_the_end_of_its_migration(
-    registry: Registry, group: Consumergroup, join: Join, served: Served
+    world: World, registry: Registry, group: Consumergroup, join: Join, served: Served
 ) -> None:
     assert served.fetch("billing") == {}
     group.create()
-    first = join()
-    assert eventually(lambda: first.assigned == ALL)
-    first.leave()
-    assert eventually(lambda: group.instances() == [])
     context = context_of(registry)
     assert migration_marks.put(context, {"billing": "billing"}, plan="p", state=MarkState.MOVING) == {"billing": None}
-    second = join(client_id="b")
-    assert not eventually(lambda: second.assigned, timeout=0.5)
+    member = join(client_id="b")
+    world.machine.sleep(30)
+    assert not member.assigned
     migration_marks.remove(context, ["billing"], plan="p")
-    assert eventually(lambda: second.assigned == ALL)
-    assert second.errors.count("COORDINATOR_NOT_AVAILABLE") <= 1
-
-
-def test_two_gateways_count_each_others_members(
-    connect: Connect, group: Consumergroup, serve: Serve, join: Join
-) -> None:
-    first, second = join(served=serve(connect())), join(served=serve(connect()))
-    assert eventually(lambda: (len(first.assigned), len(second.assigned)) == (3, 3))
-    assert first.assigned | second.assigned == ALL
-
-
-def test_a_deleted_registration_is_restored(registry: Registry, group: Consumergroup, join: Join) -> None:
-    member = join()
     assert eventually(lambda: member.assigned == ALL)
-    registry.client.delete(f"/consumers/billing/ids/{member.member_id}")
-    assert eventually(lambda: len(group.instances()) == 1 and len(member.history) > 1)
-    at = TopicPartition("orders", 0)
-    assert eventually(lambda: member.assigned == ALL and member.commit(5, at) == {at: "NONE"})
 
 
+@pytest.mark.parametrize("notices", ["commit", "check"])
 def test_a_partition_that_an_administrator_has_released_is_claimed_again(
-    group: Consumergroup, join: Join, serve: Serve
+    notices: str, group: Consumergroup, join: Join, serve: Serve, orders: None
 ) -> None:
-    member = join(served=serve(settings=GroupSettings(reconcile_every=600.0)))  # the commit is what notices it
+    member = join(served=serve(settings=GroupSettings(reconcile_every=600.0 if notices == "commit" else 5.0)))
     assert eventually(lambda: member.assigned == ALL)
     at = TopicPartition("orders", 0)
     group.release(at, expected_owner=f"{member.member_id}-0")
-    assert member.commit(5, at) == {at: "ILLEGAL_GENERATION"}
-    assert group.offsets.fetch(at) is None
+    if notices == "commit":
+        assert member.commit(5, at) == {at: "ILLEGAL_GENERATION"}
+        assert group.offsets.fetch(at) is None
     assert eventually(lambda: len(owners(group)) == 6)
     assert eventually(lambda: member.assigned == ALL and member.commit(5, at) == {at: "NONE"})
-
-
-def test_a_lost_partition_is_noticed_without_a_commit(group: Consumergroup, join: Join, serve: Serve) -> None:
-    member = join(served=serve(settings=GroupSettings(reconcile_every=0.5)))
-    assert eventually(lambda: member.assigned == ALL)
-    group.release(TopicPartition("orders", 0), expected_owner=f"{member.member_id}-0")
-    assert eventually(lambda: len(owners(group)) == 6 and len(member.history) > 1)

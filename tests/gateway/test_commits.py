@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
 from zkgroups.coordinator import (
     CommitRequest,
@@ -15,19 +15,17 @@ from zkgroups.coordinator import (
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
 )
-from zkgroups.core.znodes.migration_mark import MarkState
-from zkgroups.gateway.zookeeper_storage import commits
+from zkgroups.core.znodes.own_nodes import MarkState
+from zkgroups.gateway.zookeeper_storage import offsets as commits
 from zkgroups.zookeeper import offsets
-from zkgroups.zookeeper.admin import delete_group
+from zkgroups.zookeeper.admin import groups
 from zkgroups.zookeeper.admin import migration_marks as marks
 from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
-from zkgroups.zookeeper.session.registry_context import context_of
+from zkgroups.zookeeper.session.session import context_of
 
 from .conftest import Connect, Join
 from .old_members import ALL, commit, register
 from .served import Served
-
-pytestmark = pytest.mark.zookeeper
 
 AT = TopicPartition("orders", 0)
 REFUSED = {AT: "ILLEGAL_GENERATION"}
@@ -43,14 +41,6 @@ def commit_alone(served: Served, offset: int, metadata: str = "") -> str:
     """Commit as a simple consumer, or as an administrator."""
     answer = served.ask(CommitRequest("billing", {AT: CommittedValue(offset, metadata)}))
     return str(answer.errors[AT].name)
-
-
-def test_a_member_commits_only_what_it_owns(group: Consumergroup, join: Join) -> None:
-    first, second = join(client_id="a"), join(client_id="b")
-    assert eventually(lambda: (len(first.assigned), len(second.assigned)) == (3, 3))
-    mine, other = min(first.assigned), min(second.assigned)
-    assert first.commit(5, mine, other) == {mine: "NONE", other: "ILLEGAL_GENERATION"}
-    assert (offset(group, mine), offset(group, other)) == (5, None)
 
 
 def test_a_member_that_seeks_back_commits_there(group: Consumergroup, join: Join) -> None:
@@ -93,11 +83,29 @@ def test_one_refused_offset_does_not_hold_up_the_others(registry: Registry, grou
 
 
 def test_an_offset_that_would_stop_old_clients_is_refused(group: Consumergroup, join: Join, served: Served) -> None:
-    assert commit_alone(served, -1) == "UNKNOWN_SERVER_ERROR"
+    assert commit_alone(served, 2**63) == "UNKNOWN_SERVER_ERROR"
     member = join()
     assert eventually(lambda: member.assigned == ALL)
-    assert member.commit(-1, AT) == member.commit(2**63, AT) == {AT: "UNKNOWN_SERVER_ERROR"}
+    assert member.commit(2**63, AT) == {AT: "UNKNOWN_SERVER_ERROR"}
     assert offset(group) is None
+
+
+def test_a_negative_offset_deletes_the_committed_one(
+    registry: Registry, group: Consumergroup, join: Join, served: Served
+) -> None:
+    """kafkajs resets offsets with -2, as a member. Clients take a negative offset for none."""
+    for _ in range(2):
+        assert commit_alone(served, -1) == "NONE"
+        assert served.fetch("billing", AT) == {}
+        assert commit_alone(served, 50) == "NONE"
+    member = join()
+    assert eventually(lambda: member.assigned == ALL)
+    for number in (-2, -2, 7, -2, 9):
+        assert member.commit(number, AT) == DONE
+        assert offset(group) == (None if number < 0 else number)
+    commit(registry.client, "billing", "orders", 0, b"100")
+    assert member.commit(-2, AT) == REFUSED
+    assert offset(group) == 100
 
 
 def test_details_of_a_commit_do_not_outlive_the_offset(registry: Registry, join: Join, served: Served) -> None:
@@ -189,21 +197,10 @@ def test_nothing_is_deleted_if_an_instance_registers_at_the_same_moment(
                 register(registry.client, "billing", "billing_a", {"orders": 1})
 
     assert commit_alone(served, 5) == "NONE"
-    monkeypatch.setattr(delete_group, "NobodyRegistered", Late)
+    monkeypatch.setattr(groups, "NobodyRegistered", Late)
     assert served.ask(DeleteGroupsRequest(("billing",))).errors["billing"].name == "NON_EMPTY_GROUP"
     registry.client.delete("/consumers/billing/ids/billing_a")
     monkeypatch.setattr(offsets, "NobodyRegistered", Late)
-    deleted = served.ask(DeleteOffsetsRequest("billing", (AT,)))
-    assert [error.name for error in deleted.errors.values()] == ["GROUP_SUBSCRIBED_TO_TOPIC"]
-    assert offset(group) == 5
-
-
-def test_offsets_of_a_topic_to_which_a_member_subscribes_are_not_deleted(
-    group: Consumergroup, join: Join, served: Served
-) -> None:
-    member = join()
-    assert eventually(lambda: member.assigned == ALL)
-    assert member.commit(5, AT) == DONE
     deleted = served.ask(DeleteOffsetsRequest("billing", (AT,)))
     assert [error.name for error in deleted.errors.values()] == ["GROUP_SUBSCRIBED_TO_TOPIC"]
     assert offset(group) == 5
@@ -213,13 +210,6 @@ def test_a_group_is_pruned_with_the_details_of_its_commits(group: Consumergroup,
     assert commit_alone(served, 20, metadata="by hand") == "NONE"
     group.prune([found for found in group.offsets if isinstance(found, CommittedOffset)])
     assert not group.exists()
-
-
-def test_old_offsets_of_an_unused_group_stay(group: Consumergroup, served: Served) -> None:
-    group.offsets.set(AT, 5)
-    assert commit_alone(served, 6) == "NONE"
-    served.pass_time(30 * 86_400.0)
-    assert served.fetch("billing")[AT].offset == 6
 
 
 @pytest.mark.parametrize("now", [0.0, 5_000_000_000.0])

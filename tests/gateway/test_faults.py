@@ -1,103 +1,128 @@
-"""Brokers that close idle connections or are killed, and a gateway that is restarted under its clients."""
+"""A member works on beside a thousand clients that send garbage, stop, or never read, and after a broker was killed."""
 
 from __future__ import annotations
 
+import re
+import socket
+import struct
 import threading
-from contextlib import ExitStack, suppress
-from dataclasses import replace
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+import pytest
+from confluent_kafka import Producer
 
-from tests.testing.waiting import eventually
-from zkgroups.gateway import Limits
+from tests.cli.running import started
+from tests.waiting import LONGEST, eventually
 from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.address import addresses
-from zkgroups.testing import KafkaBroker
-from zkgroups.testing.kafka_client import silent_logger
+from zkgroups.testing import KafkaBroker, local_server
+from zkgroups.testing.kafka_broker import silent_logger
 
-from .running import LONGEST, QUICK, RawClient, reserved, running
-from .test_librdkafka import Member, describe, member, offsets, settled
+from .peers import Member, describe, member, offsets, settled
+from .running import reserved, running
 
-IDLE = Limits(idle_timeout=0.5)
-
-
-def test_a_connection_that_the_broker_closed_while_idle_is_opened_again(kafka_broker: KafkaBroker) -> None:
-    """Another gateway stands for a broker that closes idle connections."""
-    with (
-        running(kafka_broker.address, limits=IDLE) as broker,
-        running(broker.bootstrap, pattern="here") as gateway,
-        gateway.connect() as client,
-    ):
-        assert client.ask(codec.MetadataRequest(topics=[]), 1).brokers
-        for _ in range(2):
-            assert eventually(lambda: broker.gateway.connections == 0, timeout=LONGEST)
-            heartbeat = codec.HeartbeatRequest(group_id="here", generation_id=1, member_id="nobody")
-            assert client.ask(heartbeat, 0).error_code == 25
-            assert client.ask(codec.MetadataRequest(topics=[]), 1).brokers
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
 
 
-def test_a_client_that_has_logged_in_must_do_so_again_after_that(kafka_broker: KafkaBroker) -> None:
-    with (
-        running(kafka_broker.address, limits=IDLE) as broker,
-        running(broker.bootstrap) as gateway,
-        gateway.connect() as client,
-    ):
-        client.ask(codec.SaslHandshakeRequest(mechanism="PLAIN"), 1)
-        assert eventually(lambda: broker.gateway.connections == 0, timeout=LONGEST)
-        client.send(codec.MetadataRequest(topics=[]), 1)
-        assert client.ended
+def fetch(topic: str, id: int) -> bytes:
+    """The frame of a Fetch request in version 4, for up to a megabyte."""
+    name = topic.encode()
+    body = struct.pack(">hhih", 1, 4, id, -1) + struct.pack(">iiiibi", -1, 100, 1, 2**20, 0, 1)
+    body += struct.pack(">h", len(name)) + name + struct.pack(">iiqi", 1, 0, 0, 2**20)
+    return struct.pack(">i", len(body)) + body
 
 
-def test_an_idle_client_is_disconnected_unless_it_waits_for_an_answer(kafka_broker: KafkaBroker) -> None:
-    slow = replace(QUICK, initial_rebalance_delay=6 * IDLE.idle_timeout)
-    with (
-        running(kafka_broker.address, limits=IDLE, config=slow) as gateway,
-        gateway.connect() as idle,
-        gateway.connect() as busy,
-    ):
-        busy.send(codec.JoinGroupRequest(**slow_join()), 2)
-        assert idle.ended
-        assert busy.answer(codec.JOIN_GROUP, 2).error_code == 0
+TOPIC = "gateway-besieged"
+SECONDS = 3.0
+MOST_KB = 450_000
+LARGE_JOIN = struct.pack(">ihhi", 1_000_000, codec.JOIN_GROUP, 5, 1) + bytes(980_000)
+HOSTILE = [
+    (200, b""),
+    (150, b"\0\0"),
+    (150, struct.pack(">ihhi", 2**31 - 1, 1, 11, 1)),
+    (400, LARGE_JOIN),
+    (100, b"".join(fetch(TOPIC, id) for id in range(20))),
+]
+"""The number of clients, and what each of them sends. None of them reads."""
 
 
-def slow_join() -> dict[str, object]:
-    protocol = codec.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
-    fields = {"group_id": "idle", "member_id": "", "protocol_type": "consumer", "protocols": [protocol]}
-    return fields | {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000}
+class Attacker:
+    """A connection that sends as much as the other side takes."""
+
+    def __init__(self, port: int, data: bytes) -> None:
+        self._socket = socket.create_connection((local_server.HOST, port))
+        self._socket.setblocking(False)
+        self._left = memoryview(data)
+
+    def send(self) -> None:
+        try:
+            self._left = self._left[self._socket.send(self._left) :] if self._left else self._left
+        except BlockingIOError:
+            pass
+        except OSError:  # it was disconnected
+            self._left = self._left[:0]
+
+    def close(self) -> None:
+        self._socket.close()
 
 
-def test_a_rebalance_works_after_the_broker_has_closed_all_idle_connections() -> None:
-    """The gateway asks the broker for the partitions on a connection that was idle since the first rebalance."""
-    topic = "gateway-idle"
-    with KafkaBroker(config={"connections.max.idle.ms": "3000"}) as broker, running(broker.address) as gateway:
-        broker.create_topic(topic, 6)
-        with member(gateway.bootstrap, "g", topic) as first:
-            assert settled(first, shares={6})
-            with RawClient(addresses(broker.address)[0]) as idle:
-                assert idle.ask(codec.MetadataRequest(topics=[]), 1).brokers
-                assert idle.ended  # and so are all connections that were used before
-            with member(gateway.bootstrap, "g", topic) as second:
-                assert settled(first, second, shares={3})
-                broker.write(topic, 0, 2)
-                assert eventually(
-                    lambda: first.poll() or second.poll() or len(first.read + second.read) == 2, timeout=LONGEST
-                )
-        assert first.errors + second.errors == []
+@contextmanager
+def attack(port: int) -> Iterator[Sequence[Attacker]]:
+    attackers: list[Attacker] = []
+    try:
+        for count, data in HOSTILE:
+            attackers += [Attacker(port, data) for _ in range(count)]
+        yield attackers
+    finally:
+        for each in attackers:
+            each.close()
 
 
-def test_clients_survive_a_restart_of_the_gateway(kafka_broker: KafkaBroker) -> None:
-    topic = "gateway-restarted"
-    kafka_broker.create_topic(topic, 2)
-    with reserved(2) as numbers, ExitStack() as stack:
-        with running(kafka_broker.address, numbers=numbers) as gateway:
-            found = stack.enter_context(member(gateway.bootstrap, "g", topic))
-            assert settled(found, shares={2})
-        with running(kafka_broker.address, numbers=numbers) as gateway:
-            assert eventually(lambda: found.poll() or members(gateway.bootstrap) == [2], timeout=LONGEST)
-            kafka_broker.write(topic, 0, 3)
-            assert eventually(lambda: found.poll() or len(found.read) == 3, timeout=LONGEST)
-            stack.close()
+def peak_memory(pid: int) -> int:
+    """The largest memory of a process, in KB."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1])
+
+
+def test_a_member_goes_on_beside_a_thousand_hostile_clients(kafka_broker: KafkaBroker) -> None:
+    kafka_broker.create_topic(TOPIC, 2)
+    producer = Producer({"bootstrap.servers": kafka_broker.address, "log_level": 0})
+    for _ in range(1200):
+        producer.produce(TOPIC, bytes(1000), partition=0)
+    assert producer.flush(LONGEST) == 0
+    with reserved(2) as (port, broker_port):
+        address = f"{local_server.HOST}:{port}"
+        listen = ("--listen", address, "--broker-ports", f"{broker_port}-{broker_port}", "-b", kafka_broker.address)
+        patient = {"session.timeout.ms": 30_000}
+        with (
+            started("gateway", *listen, "--memory") as process,
+            member(address, "besieged", TOPIC, **patient) as healthy,
+        ):
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == address
+            assert settled(healthy, shares={2})
+            with attack(port) as attackers:
+                deadline = time.monotonic() + SECONDS
+                while time.monotonic() < deadline:
+                    for each in attackers:
+                        each.send()
+                for written in (10, 20, 30):
+                    kafka_broker.write(TOPIC, 1, 10)
+                    assert eventually(
+                        lambda: healthy.poll() or sum(at == 1 for at, _ in healthy.read) == written,  # noqa: B023
+                        timeout=LONGEST,
+                    )
+                    assert all(each.error is None for each in healthy.consumer.commit(asynchronous=False))
+                assert [len(each.assignment.topic_partitions) for each in describe(address, "besieged").members] == [2]
+                assert healthy.revoked == []
+                assert peak_memory(process.pid) < MOST_KB
+
+
+# A broker that is killed, and a gateway that is restarted, under real clients
 
 
 def test_messages_and_commits_go_on_after_a_broker_was_killed_under_load() -> None:
@@ -128,7 +153,7 @@ def test_messages_and_commits_go_on_after_a_broker_was_killed_under_load() -> No
             sending = threading.Thread(target=send)
             sending.start()
             try:
-                assert eventually(lambda: len(read(found)) > 100, timeout=LONGEST)
+                assert eventually(lambda: len(read(found)) > 100)
                 broker.kill()
                 broker.start()
                 before = len(written)
@@ -139,13 +164,6 @@ def test_messages_and_commits_go_on_after_a_broker_was_killed_under_load() -> No
                 stop.set()
                 sending.join()
             assert producer.flush(LONGEST) == 0
-            assert eventually(lambda: read(found) >= set(written), timeout=2 * LONGEST)
+            assert eventually(lambda: read(found) >= set(written))
             assert all(each.error is None for each in found.consumer.commit(asynchronous=False))
         assert sum(offsets(gateway.bootstrap, "g", topic).values()) == len(written)
-
-
-def members(bootstrap: str) -> list[int]:
-    """The number of partitions of each member; nothing if the gateway does not know its brokers yet."""
-    with suppress(KafkaException):
-        return [len(each.assignment.topic_partitions) for each in describe(bootstrap, "g").members]
-    return []

@@ -6,19 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as Partition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import ConsumerGroupState
 
-from tests.testing.waiting import eventually
 from zkgroups import Registry
 from zkgroups.gateway.zookeeper_storage import ZooKeeperStorage, coordinator_config
 from zkgroups.testing import KafkaBroker
 
-from .java_peers import consumer_groups
 from .old_members import KAZOO_GO, claim, commit, register
-from .running import LONGEST, RunningGateway, running
-from .test_librdkafka import describe, listed, member, offsets
+from .peers import consumer_groups, describe, listed, offsets
+from .running import RunningGateway, running
 
 pytestmark = pytest.mark.zookeeper
 
@@ -67,18 +63,3 @@ def test_kafkas_own_tool_sees_them_with_their_lag(gateway: RunningGateway, legac
     rows = {row[1]: row for row in map(str.split, shown.splitlines()) if row and row[0] == TOPIC}
     assert rows["0"][2:6] == ["17", "20", "3", SCALA], shown
     assert rows["2"][5] == KAZOO_GO, shown
-
-
-def test_nobody_can_change_them(gateway: RunningGateway) -> None:
-    bootstrap = gateway.bootstrap
-    with member(bootstrap, GROUP, TOPIC) as found:
-        assert eventually(lambda: found.poll() or found.errors, timeout=LONGEST)
-        assert found.errors[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    request = [ConsumerGroupTopicPartitions(GROUP, [Partition(TOPIC, 0, 5)])]
-    [committed] = admin.alter_consumer_group_offsets(request)[GROUP].result(LONGEST).topic_partitions
-    assert committed.error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-    with pytest.raises(KafkaException) as refused:
-        admin.delete_consumer_groups(["gateway-legacy-stopped"])["gateway-legacy-stopped"].result(LONGEST)
-    assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-    assert offsets(bootstrap, GROUP, TOPIC) == {0: 17}

@@ -10,30 +10,27 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.cli.running import interrupt, run, started
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups import Registry
-from zkgroups.core.znodes.migration_mark import MarkState
-from zkgroups.core.znodes.registration_codec import encode_registration
+from zkgroups.core.znodes.own_nodes import MarkState
+from zkgroups.core.znodes.registrations import encode_registration
 from zkgroups.core.znodes.values import Dialect, Registration
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.address import Address
+from zkgroups.kafka.wire.errors import Address
 from zkgroups.migration.live_move import MoveOutcome
-from zkgroups.testing import KafkaBroker, ports
+from zkgroups.testing import KafkaBroker, local_server
 from zkgroups.zookeeper.admin import migration_marks as marks
-from zkgroups.zookeeper.session.registry_context import context_of
+from zkgroups.zookeeper.session.session import context_of
 
 from . import old_members
-from .gateway_process import GatewayProcess
-from .java_peers import JavaConsumer
 from .live_moves import KilledMoves, Load, Sides
-from .running import RawClient
-from .test_librdkafka import member, settled
-from .test_several_gateways import commit_of
+from .peers import JavaConsumer, member, settled
+from .running import GatewayProcess, RawClient
+from .test_wire import commit_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(600)]
 
-LONGEST = 120.0
 
 Of = Callable[[str], Sides]
 MakeTopic = Callable[[int], str]
@@ -78,26 +75,26 @@ def test_a_group_is_moved_to_the_brokers_and_back_under_load(
 ) -> None:
     sides = of("live")
     with Load(legacy_kafka, "live", 4, [each.address for each in gateways]) as load:
-        assert eventually(lambda: load.is_settled, timeout=LONGEST)
+        assert eventually(lambda: load.is_settled)
         with load.writing():
-            assert eventually(lambda: load.written > 10 and len(sides.zookeeper) == 4, timeout=LONGEST)
+            assert eventually(lambda: load.written > 10 and len(sides.zookeeper) == 4)
             dry = sides.command("kafka")
             assert (dry.code, sides.route) == (0, "zookeeper"), dry.err
             moved = sides.command("kafka", "--execute")
             assert moved.code == 0, moved.err
             assert (sides.route, sides.is_marked) == ("kafka", True)
             before, now = sides.zookeeper, load.written
-            assert eventually(lambda: load.is_settled, timeout=LONGEST)
-            assert eventually(lambda: min(sides.kafka.values()) > now, timeout=LONGEST)
+            assert eventually(lambda: load.is_settled)
+            assert eventually(lambda: min(sides.kafka.values()) > now)
             assert sides.zookeeper == before
             moved = sides.command("zookeeper", "--execute")
             assert moved.code == 0, moved.err
             assert (sides.route, sides.is_marked) == ("zookeeper", False)
             before, now = sides.kafka, load.written
-            assert eventually(lambda: load.is_settled, timeout=LONGEST)
-            assert eventually(lambda: min(sides.zookeeper.values()) > now, timeout=LONGEST)
+            assert eventually(lambda: load.is_settled)
+            assert eventually(lambda: min(sides.zookeeper.values()) > now)
             assert sides.kafka == before
-        assert eventually(lambda: load.has_read_all, timeout=LONGEST)
+        assert eventually(lambda: load.has_read_all)
         assert set(load.read.values()) == {1}
 
 
@@ -111,7 +108,7 @@ def test_a_move_that_was_killed_at_any_step_is_undone_or_finished(of: Of, make_t
             assert (sides.route, sides.is_marked) == ("moving-to-kafka", True)
             assert sides.zookeeper == {0: number, 1: number}
             assert sides.move(again) is outcome
-            assert eventually(lambda: not sides.is_locked, timeout=LONGEST)  # the next move is another one
+            assert eventually(lambda: not sides.is_locked)  # the next move is another one
             assert (sides.route, sides.is_marked) == (again, again == "kafka")
         assert sides.kafka == {0: number, 1: number}
         assert sides.move("zookeeper") is MoveOutcome.MOVED
@@ -179,13 +176,13 @@ def test_java_members_are_moved_to_the_brokers_and_back(
     both, topic = ",".join(each.address for each in gateways), sides.group
     with JavaConsumer(legacy_kafka.release, both, topic, topic) as one:
         for number, to in enumerate(("kafka", "zookeeper"), 1):
-            assert eventually(lambda count=20 * number: len(set(one.read)) == count, timeout=LONGEST), one.lines()
+            assert eventually(lambda count=20 * number: len(set(one.read)) == count), one.lines()
             here = dict.fromkeys(range(2), 10 * number)  # it commits what it has read
-            assert eventually(lambda here=here: here in (sides.zookeeper, sides.kafka), timeout=LONGEST), one.lines()
+            assert eventually(lambda here=here: here in (sides.zookeeper, sides.kafka)), one.lines()
             assert sides.move(to) is MoveOutcome.MOVED
             for partition in range(2):
                 legacy_kafka.write(topic, partition, 10)
-        assert eventually(lambda: sides.zookeeper == {0: 30, 1: 30}, timeout=LONGEST), one.lines()
+        assert eventually(lambda: sides.zookeeper == {0: 30, 1: 30}), one.lines()
         assert sides.kafka == {0: 20, 1: 20}
         assert len(one.read) == len(set(one.read)) == 60
 
@@ -250,21 +247,21 @@ def test_gateways_that_restart_during_a_move_know_where_the_group_is(
             each.wait_ready()
 
     with Load(legacy_kafka, "live-restarts", 2, [both]) as load:
-        assert eventually(lambda: load.is_settled, timeout=LONGEST)
+        assert eventually(lambda: load.is_settled)
         with load.writing():
-            assert eventually(lambda: sides.zookeeper.get(0, 0) > 3, timeout=LONGEST)
+            assert eventually(lambda: sides.zookeeper.get(0, 0) > 3)
             sides.kill("kafka", "COPIED")
             before = sides.zookeeper, sides.kafka
             restart()
             assert (sides.zookeeper, sides.kafka) == before
             assert sides.move("kafka") is MoveOutcome.MOVED
             now = load.written
-            assert eventually(lambda: sides.kafka[0] > now, timeout=LONGEST)
+            assert eventually(lambda: sides.kafka[0] > now)
             restart()
             now = load.written
-            assert eventually(lambda: sides.kafka[0] > now, timeout=LONGEST)
+            assert eventually(lambda: sides.kafka[0] > now)
             assert sides.zookeeper == before[0]
-        assert eventually(lambda: load.has_read_all, timeout=LONGEST)
+        assert eventually(lambda: load.has_read_all)
 
 
 def test_a_gateway_that_was_suspended_during_a_move_does_not_forward(
@@ -275,12 +272,12 @@ def test_a_gateway_that_was_suspended_during_a_move_does_not_forward(
     sides.commit_to_zookeeper(1)
     assert sides.move("kafka") is MoveOutcome.MOVED
     commit = commit_of(sides.group, sides.group, "", -1, 5)
-    with RawClient(Address(ports.HOST, suspended.port)) as raw:
+    with RawClient(Address(local_server.HOST, suspended.port)) as raw:
 
         def is_accepted() -> bool:
             return raw.ask(commit, 2).topics[0].partitions[0].error_code == 0
 
-        assert eventually(is_accepted, timeout=LONGEST)
+        assert eventually(is_accepted)
         assert sides.kafka == {0: 5}
         suspended.send(signal.SIGSTOP)
         raw.send(commit_of(sides.group, sides.group, "", -1, 7), 2)

@@ -12,8 +12,7 @@ from tests.consumer.test_nemesis import SOAK
 from tests.seeds import seed
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
 
-from .mixed_faults import MixedScene
-from .owner_history import Belief, OwnerHistory, Ownership, unowned
+from .mixed_faults import Belief, MixedScene, OwnerHistory, Ownership, unowned
 
 KILL, SUSPEND = "kill", "stop"
 GATEWAYS = {0, 1}

@@ -12,16 +12,14 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as Partition
 
-from tests.testing.waiting import eventually
-from zkgroups.gateway.connections.client_stream import ClientStream
-from zkgroups.gateway.connections.frame_stream import FrameStream
+from tests.waiting import LONGEST, eventually
+from zkgroups.gateway.connections.streams import ClientStream, FrameStream
 from zkgroups.kafka.wire import codec
-from zkgroups.testing import KafkaBroker, ports
-from zkgroups.testing.kafka_client import silent_logger
+from zkgroups.testing import KafkaBroker, local_server
+from zkgroups.testing.kafka_broker import silent_logger
 
-from .java_peers import JavaConsumer
-from .running import LONGEST, RunningGateway, running
-from .test_librdkafka import member
+from .peers import JavaConsumer, member
+from .running import RunningGateway, running
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
 
@@ -104,7 +102,7 @@ def move(bootstrap: str, to: int) -> None:
         admin.alter_partition_reassignments({Partition(TOPIC, 0): [to]})
     finally:
         admin.close()
-    assert eventually(lambda: leader(bootstrap) == to, timeout=LONGEST)
+    assert eventually(lambda: leader(bootstrap) == to)
 
 
 def write(bootstrap: str, **config: Any) -> None:
@@ -129,8 +127,8 @@ def test_clients_follow_a_leader_to_another_broker_and_see_only_the_gateway(watc
             move(bootstrap, to)
             write(bootstrap, **config)
             wanted = number * MESSAGES
-            assert eventually(lambda: consumer.poll() or len(set(consumer.read)) == wanted, timeout=LONGEST)  # noqa: B023
-            assert eventually(lambda: len(set(java.read)) == wanted, timeout=2 * LONGEST)  # noqa: B023
+            assert eventually(lambda: consumer.poll() or len(set(consumer.read)) == wanted)  # noqa: B023
+            assert eventually(lambda: len(set(java.read)) == wanted)  # noqa: B023
     check(watched)
 
 
@@ -149,7 +147,7 @@ def test_no_answer_about_the_cluster_contains_an_address(watched: Watched) -> No
                 each.host
                 for each in getattr(answer, "brokers", None) or getattr(answer, "coordinators", None) or [answer]
             }
-            assert hosts == {ports.HOST}, (answer, version)
+            assert hosts == {local_server.HOST}, (answer, version)
     check(watched)
 
 
@@ -160,7 +158,7 @@ def test_settings_of_brokers_are_shown_without_addresses(watched: Watched) -> No
     assert settings["advertised.listeners"].value is None
     assert settings["log.cleaner.threads"].value == "1"
     found = admin.describe_cluster().result(LONGEST)
-    assert {each.host for each in found.nodes} == {ports.HOST}
+    assert {each.host for each in found.nodes} == {local_server.HOST}
     assert len({each.port for each in found.nodes}) == 2
     check(watched)
 
@@ -168,5 +166,5 @@ def test_settings_of_brokers_are_shown_without_addresses(watched: Watched) -> No
 def check(watched: Watched) -> None:
     """No byte to any client is part of a broker's name."""
     assert len(watched.sent) > 1
-    assert any(ports.HOST.encode() in data for data in watched.sent.values())
+    assert any(local_server.HOST.encode() in data for data in watched.sent.values())
     assert not [data for data in watched.sent.values() if REAL.encode() in data]

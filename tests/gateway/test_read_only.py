@@ -17,6 +17,7 @@ from zkgroups.coordinator import (
     GroupProtocol,
     HeartbeatRequest,
     JoinRequest,
+    KafkaError,
     LeaveRequest,
     MemberIdentity,
     Request,
@@ -26,7 +27,7 @@ from zkgroups.coordinator import (
     decode_subscription,
     encode_subscription,
 )
-from zkgroups.coordinator.storage.work import (
+from zkgroups.coordinator.storage import (
     ExpireOffsets,
     LoadGroup,
     PerformAssignment,
@@ -44,8 +45,6 @@ from zkgroups.gateway.zookeeper_storage import ZooKeeperStorage
 from .conftest import Serve
 from .old_members import KAZOO_GO, SCALA, claim, commit, create_topic, register
 from .served import Served
-
-pytestmark = pytest.mark.zookeeper
 
 ORDERS = TopicPartition("orders", 0)
 JOIN = JoinRequest(
@@ -122,13 +121,16 @@ def test_offsets_are_fetched_with_the_time_of_their_commit(client: Any, group: C
 
 
 def test_an_offset_that_cannot_be_read_is_an_error_for_the_consumer_that_asks_for_it(
-    client: Any, group: Consumergroup, served: Served
+    client: Any, group: Consumergroup, served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without the error, the consumer would start where its own settings say, and skip or repeat messages."""
     group.offsets.set(TopicPartition("orders", 1), 4)
     commit(client, "billing", "orders", 0, b"1.0")
-    asked = served.ask(FetchRequest({"billing": (ORDERS, TopicPartition("orders", 1))}))
-    assert asked.groups["billing"].error.name == "UNKNOWN_SERVER_ERROR"
+    found = served.ask(FetchRequest({"billing": (ORDERS, TopicPartition("orders", 1))})).groups["billing"]
+    assert found.error is KafkaError.NONE
+    assert {at.partition: each.offset for at, each in found.offsets.items()} == {1: 4}
+    assert found.errors == {ORDERS: KafkaError.UNKNOWN_SERVER_ERROR}
+    assert "offset that cannot be read: /consumers/billing/offsets/orders/0: " in caplog.text
     assert [at.partition for at in served.fetch("billing")] == [1]
 
 

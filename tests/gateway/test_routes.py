@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
 
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups import Consumergroup, Registry, TopicPartition
-from zkgroups.core.znodes.group_route import RouteState
+from zkgroups.core.znodes.own_nodes import RouteState
 from zkgroups.exceptions import ConflictError, GroupMigratedError, OutcomeUnknownError
 from zkgroups.gateway.zookeeper_storage import GroupSettings
-from zkgroups.zookeeper.admin.group_routes import change_route, permit_holders, read_route
-from zkgroups.zookeeper.ownership.followed_routes import GroupRoutes
-from zkgroups.zookeeper.session.registry_context import context_of
-from zkgroups.zookeeper.session.session import Session
+from zkgroups.zookeeper.admin.migration_marks import change_route, permit_holders, read_route
+from zkgroups.zookeeper.ownership.routes import GroupRoutes
+from zkgroups.zookeeper.session.session import Session, context_of
 
 from .conftest import Connect, Serve
 from .kafka_member import KafkaMember
 from .old_members import ALL
-
-pytestmark = pytest.mark.zookeeper
 
 AT = TopicPartition("orders", 0)
 
@@ -79,7 +74,7 @@ def test_members_commit_and_leave_before_their_gateway_ends(group: Consumergroup
 def test_a_member_that_is_late_is_removed_from_a_group_that_is_moved(
     registry: Registry, group: Consumergroup, orders: None, serve: Serve
 ) -> None:
-    served = serve(settings=GroupSettings(join_limit=0.5), config={"initial_rebalance_delay": 0})
+    served = serve(settings=GroupSettings(join_limit=0.5))
     with (
         KafkaMember(served, "billing", "orders", instance_id="static", session_timeout=60) as static,
         KafkaMember(served, "billing", "orders", client_id="late", session_timeout=60) as late,
@@ -95,16 +90,15 @@ def test_a_member_that_is_late_is_removed_from_a_group_that_is_moved(
 
 
 @pytest.fixture
-def routes(connect: Connect) -> Iterator[GroupRoutes]:
+def routes(connect: Connect, group: Consumergroup) -> GroupRoutes:
     """The routes as a gateway with a session of its own knows them. The test calls `refresh`."""
-    with closing(GroupRoutes(context_of(connect()), "gateway-1", logging.getLogger("zkgroups.gateway"))) as found:
-        yield found
+    group.create()
+    return GroupRoutes(context_of(connect()), "gateway-1", logging.getLogger("zkgroups.gateway"))
 
 
 def test_a_gateway_forwards_only_with_a_permit_which_holds_up_the_way_back(
-    registry: Registry, group: Consumergroup, routes: GroupRoutes
+    registry: Registry, routes: GroupRoutes
 ) -> None:
-    group.create()
     context = context_of(registry)
     for state in (None, RouteState.MOVING_TO_KAFKA):
         if state is not None:
@@ -133,10 +127,7 @@ def test_a_gateway_forwards_only_with_a_permit_which_holds_up_the_way_back(
     assert routes.state("billing") is None
 
 
-def test_a_gateway_that_has_not_read_a_route_again_gets_no_permit(
-    registry: Registry, group: Consumergroup, routes: GroupRoutes
-) -> None:
-    group.create()
+def test_a_gateway_that_has_not_read_a_route_again_gets_no_permit(registry: Registry, routes: GroupRoutes) -> None:
     change(registry, RouteState.MOVING_TO_KAFKA)
     change(registry, RouteState.KAFKA)
     routes.refresh()
@@ -149,10 +140,9 @@ def test_a_gateway_that_has_not_read_a_route_again_gets_no_permit(
 
 
 def test_a_permit_whose_creation_has_an_unknown_outcome_does_not_hold_up_the_way_back(
-    registry: Registry, group: Consumergroup, routes: GroupRoutes, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, routes: GroupRoutes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was created without a reply, and no client has asked again."""
-    group.create()
     for state in (RouteState.MOVING_TO_KAFKA, RouteState.KAFKA):
         change(registry, state)
     routes.refresh()
@@ -174,9 +164,7 @@ def test_a_permit_whose_creation_has_an_unknown_outcome_does_not_hold_up_the_way
     change(registry, None)
 
 
-def test_clients_of_a_group_with_a_malformed_route_wait(
-    registry: Registry, group: Consumergroup, routes: GroupRoutes
-) -> None:
+def test_clients_of_a_group_with_a_malformed_route_wait(registry: Registry, routes: GroupRoutes) -> None:
     registry.client.create("/zkgroups/routes/billing", b"?", makepath=True)
     routes.refresh()
     assert routes.state("billing") is RouteState.MOVING_TO_KAFKA

@@ -22,15 +22,15 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from tests.testing.waiting import eventually
-from zkgroups.kafka.settings.client_settings import client_settings
+from tests.waiting import LONGEST, eventually
+from zkgroups.kafka.client_settings import client_settings
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.security import Security, tls_context
 from zkgroups.testing import KafkaBroker
-from zkgroups.testing.kafka_client import silent_logger
+from zkgroups.testing.kafka_broker import silent_logger
 
-from .running import LONGEST, RunningGateway, running
-from .test_librdkafka import member, settled
+from .peers import member, settled
+from .running import RunningGateway, running
 from .test_wire import join
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
@@ -104,7 +104,7 @@ def test_a_client_with_permission_joins_and_one_without_is_refused(guarded: Runn
     with member(guarded.bootstrap, GROUP, TOPIC, **login("cleo")) as cleo:
         assert settled(cleo, shares={1})
         with member(guarded.bootstrap, GROUP, TOPIC, **login("ben")) as ben:
-            assert eventually(lambda: ben.poll() or ben.errors, timeout=LONGEST)
+            assert eventually(lambda: ben.poll() or ben.errors)
             assert {each.code() for each in ben.errors} == {KafkaError.GROUP_AUTHORIZATION_FAILED}
         assert cleo.partitions == {0}
 
@@ -144,7 +144,7 @@ def test_a_client_that_has_not_logged_in_is_disconnected_before_its_request_coun
 def test_a_wrong_password_is_refused_by_the_broker(guarded: RunningGateway) -> None:
     errors: list[KafkaError] = []
     with member(guarded.bootstrap, GROUP, TOPIC, error_cb=errors.append, **login("anna", "wrong")) as found:
-        assert eventually(lambda: found.poll() or errors, timeout=LONGEST)
+        assert eventually(lambda: found.poll() or errors)
     assert KafkaError._AUTHENTICATION in {each.code() for each in errors}
 
 

@@ -8,31 +8,23 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
 
 import aiokafka
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from tests.cli.running import TIMEOUT
-from tests.testing.waiting import eventually
-from zkgroups import CommittedOffset, Registry, TopicPartition
-from zkgroups.coordinator import Subscription, encode_subscription
-from zkgroups.core.znodes.coordinator_node import decode_coordinator
-from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.address import Address
-from zkgroups.testing import KafkaBroker, ports
+from tests.waiting import eventually
+from zkgroups import Registry
+from zkgroups.core.znodes.own_nodes import decode_coordinator
+from zkgroups.testing import KafkaBroker
 
-from .gateway_process import GatewayProcess
-from .java_peers import JavaConsumer, consumer_groups
 from .live_moves import Load
-from .running import LONGEST, RawClient
-from .test_librdkafka import Member, describe, member, settled
-from .test_python_clients import kafka_python
+from .peers import JavaConsumer, Member, consumer_groups, describe, kafka_python, member, settled
+from .running import GatewayProcess
 
 pytestmark = pytest.mark.timeout(300)
 
-REFUSED = (14, 15, 16, 25)
 """The coordinator is loading, not available, another one, or does not know the member."""
 
 
@@ -110,7 +102,7 @@ def test_the_clients_of_a_killed_gateway_continue_at_another(
         [before] = sessions(registry, group)
         for partition in range(6):
             legacy_kafka.write(topic, partition, 2)
-        assert eventually(partial(has_read, (one, other), 12), timeout=LONGEST)
+        assert eventually(partial(has_read, (one, other), 12))
         assert len(describe(killed.address, group).members) == 2
         killed.send(signal.SIGKILL)
 
@@ -118,12 +110,12 @@ def test_the_clients_of_a_killed_gateway_continue_at_another(
             has_read((one, other), 12)
             return len(sessions(registry, group) - {before}) == 1
 
-        assert eventually(moved, timeout=LONGEST)
+        assert eventually(moved)
         assert settled(one, other, shares={3})
         assert coordinator_port(registry, group) == stays.broker_port
         for partition in range(6):
             legacy_kafka.write(topic, partition, 2)
-        assert eventually(partial(has_read, (one, other), 24), timeout=LONGEST)
+        assert eventually(partial(has_read, (one, other), 24))
         assert sessions(registry, group).isdisjoint({before})
 
 
@@ -151,7 +143,7 @@ def test_all_clients_that_know_only_another_gateway_join_at_the_coordinator(
             sizes = {len(one.partitions), len(rdkafka.partitions), len(java.partitions), len(python.assignment())}
             return sizes == {1, 2} and len(list(registry.group(group).instances())) == 5
 
-        assert eventually(shared, timeout=2 * LONGEST), java.lines()
+        assert eventually(shared), java.lines()
         assert len(sessions(registry, group)) == 1
         assert coordinator_port(registry, group) == first.broker_port
         listed = consumer_groups(legacy_kafka.release, other.address, "--list").split()
@@ -160,81 +152,17 @@ def test_all_clients_that_know_only_another_gateway_join_at_the_coordinator(
         assert sum(line.split()[:1] == [topic] for line in shown.splitlines()) == 8, shown
 
 
-def raw_member(client: RawClient, group: str, topic: str) -> tuple[str, int]:
-    """Join a group by single requests. Return the member id and the generation."""
-    metadata = encode_subscription(Subscription(frozenset({topic})))
-    protocol = codec.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)
-    fields = {"group_id": group, "protocol_type": "consumer", "protocols": [protocol], "member_id": ""}
-    fields |= {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000}
-    joined = client.ask(codec.JoinGroupRequest(**fields), 2)
-    assert joined.error_code == 0
-    sync = codec.SyncGroupRequest(
-        group_id=group, generation_id=joined.generation_id, member_id=joined.member_id, assignments=[]
-    )
-    assert client.ask(sync, 1).error_code == 0
-    return joined.member_id, joined.generation_id
-
-
-def commit_of(group: str, topic: str, member_id: str, generation: int, offset: int) -> Any:
-    kind = codec.OffsetCommitRequest
-    partition = kind.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=offset, committed_metadata=""
-    )
-    topics = [kind.OffsetCommitRequestTopic(name=topic, partitions=[partition])]
-    return kind(
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member_id,
-        retention_time_ms=-1,
-        topics=topics,
-    )
-
-
-def test_a_gateway_that_was_suspended_for_longer_than_its_session_changes_nothing(
-    legacy_kafka: KafkaBroker, registry: Registry, gateways: tuple[GatewayProcess, GatewayProcess]
-) -> None:
-    """Its client has sent a heartbeat and a commit meanwhile. It answers them after another gateway has taken over."""
-    topic = group = "suspended-gateway"
-    legacy_kafka.create_topic(topic, 2)
-    legacy_kafka.write(topic, 0, 9)
-    suspended, other = gateways
-    with RawClient(Address(ports.HOST, suspended.port)) as raw:
-        member_id, generation = raw_member(raw, group, topic)
-        assert raw.ask(commit_of(group, topic, member_id, generation, 1), 2).topics[0].partitions[0].error_code == 0
-        [before] = sessions(registry, group)
-        suspended.send(signal.SIGSTOP)
-        raw.send(codec.HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id), 1)
-        raw.send(commit_of(group, topic, member_id, generation, 2), 2)
-        with member(other.address, group, topic) as found:
-            assert settled(found, shares={2})
-            assert eventually(lambda: found.poll() or len(found.read) == 8, timeout=LONGEST)
-            found.consumer.commit(asynchronous=False)
-            [after] = sessions(registry, group)
-            assert after != before
-            suspended.send(signal.SIGCONT)
-            assert raw.answer(codec.HEARTBEAT, 1).error_code in REFUSED
-            assert raw.answer(codec.OFFSET_COMMIT, 2).topics[0].partitions[0].error_code in REFUSED
-            offset = registry.group(group).offsets.fetch(TopicPartition(topic, 0))
-            assert isinstance(offset, CommittedOffset)
-            assert offset.offset == 9
-            late = codec.HeartbeatRequest(group_id=group, generation_id=1, member_id="x")
-            assert eventually(lambda: found.poll() or raw.ask(late, 1).error_code == 16, timeout=LONGEST)
-            assert settled(found, shares={2})
-            assert sessions(registry, group) == {after}
-            assert found.revoked == []
-
-
 def test_no_message_is_read_twice_when_gateways_are_restarted_under_load(
     legacy_kafka: KafkaBroker, registry: Registry, gateways: tuple[GatewayProcess, GatewayProcess]
 ) -> None:
     """Members commit what they have read before their gateway ends."""
     both, group = ",".join(each.address for each in gateways), "restarted-under-load"
     with Load(legacy_kafka, group, 4, [both, both]) as load:
-        assert eventually(lambda: load.is_settled, timeout=LONGEST)
+        assert eventually(lambda: load.is_settled)
         with load.writing():
             for _ in range(2):
                 written = load.written
-                assert eventually(lambda: load.written > written + 10, timeout=LONGEST)  # noqa: B023
+                assert eventually(lambda: load.written > written + 10)  # noqa: B023
                 [coordinator] = [each for each in gateways if each.broker_port == coordinator_port(registry, group)]
                 before = sessions(registry, group)
                 assert len(before) == 1
@@ -243,8 +171,8 @@ def test_no_message_is_read_twice_when_gateways_are_restarted_under_load(
                 assert sessions(registry, group).isdisjoint(before)
                 coordinator.start()
                 coordinator.wait_ready()
-                assert eventually(lambda: load.is_settled and len(sessions(registry, group)) == 1, timeout=LONGEST)
-        assert eventually(lambda: load.has_read_all, timeout=LONGEST)
+                assert eventually(lambda: load.is_settled and len(sessions(registry, group)) == 1)
+        assert eventually(lambda: load.has_read_all)
     assert sum(load.read.values()) == len(load.read)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -33,11 +34,10 @@ from zkgroups.coordinator import (
     SyncRequest,
     refusal,
 )
+from zkgroups.gateway.protocol.frames import START_SIZE, expects_answer
 from zkgroups.gateway.protocol.group_answers import to_client
-from zkgroups.gateway.protocol.group_requests import groups_of, to_coordinator
-from zkgroups.gateway.protocol.permissions import NEEDED
-from zkgroups.gateway.protocol.produce_acks import START_SIZE, expects_answer
-from zkgroups.gateway.protocol.splitting import join, only
+from zkgroups.gateway.protocol.group_requests import at_of, check_entries, groups_of, to_coordinator
+from zkgroups.gateway.protocol.offered_apis import NEEDED, join, only
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.codec import ReceivedRequest
 from zkgroups.kafka.wire.errors import DamagedRequestError
@@ -135,10 +135,24 @@ def commit_message(*offsets: tuple[str, int, int]) -> Any:
 @pytest.mark.parametrize("version", versions(codec.OFFSET_COMMIT))
 def test_commit(version: int) -> None:
     request = received(commit_message(("orders", 3, 17), ("orders", 4, -1), ("a/b", 0, 1), ("orders", -1, 1)), version)
-    committed = CommittedValue(17, "", 4 if version >= 6 else -1)
-    assert to_coordinator(request, "") == CommitRequest("g", {AT: committed}, "m", 5)
-    found = sent(request, CommitAnswer({AT: KafkaError.ILLEGAL_GENERATION}))
-    assert [topic.partitions[0].error_code for topic in found.topics] == [22, 42, 3, 3]
+    epoch = 4 if version >= 6 else -1
+    offsets = {AT: CommittedValue(17, "", epoch), TopicPartition("orders", 4): CommittedValue(-1, "", epoch)}
+    member = ("m", 5) if version else ("", -1)
+    assert to_coordinator(request, "") == CommitRequest("g", offsets, *member)
+    found = sent(request, CommitAnswer(dict.fromkeys(offsets, KafkaError.ILLEGAL_GENERATION)))
+    assert [topic.partitions[0].error_code for topic in found.topics] == [22, 22, 3, 3]
+
+
+@pytest.mark.parametrize(("version", "more"), [(0, b""), (1, b"\0\0\0\5\0\1m")])
+def test_a_commit_of_an_old_client(version: int, more: bytes) -> None:
+    """kafka-python claims only later versions. Version 1 has a time for each offset."""
+    head = struct.pack(">hhih", 8, version, 7, 3) + b"app" + b"\0\1g" + more
+    topic = struct.pack(">ih", 1, 6) + b"orders" + struct.pack(">iiq", 1, 3, 17)
+    request = codec.decode_request(head + topic + (struct.pack(">q", 99) if version else b"") + b"\0\2hi")
+    member = ("m", 5) if version else ("", -1)
+    assert to_coordinator(request, "") == CommitRequest("g", {AT: CommittedValue(17, "hi")}, *member)
+    answer = codec.encode_answer(to_client(request, CommitAnswer({AT: KafkaError.NONE})), version, 7)
+    assert answer[8:] == struct.pack(">ih", 1, 6) + b"orders" + struct.pack(">iih", 1, 3, 0)
 
 
 @pytest.mark.parametrize("version", versions(codec.OFFSET_FETCH))
@@ -156,6 +170,12 @@ def test_fetch(version: int) -> None:
     found = sent(request, FetchAnswer({"g": FetchedOffsets(KafkaError.NONE, {AT: CommittedValue(17, "note")})}))
     [topic] = found.topics if version < 8 else found.groups[0].topics
     assert [(each.committed_offset, each.metadata) for each in topic.partitions] == [(17, "note"), (-1, ""), (-1, "")]
+    missing = 0 if version else 3
+    assert [each.error_code for each in topic.partitions] == [0, missing, missing]
+    unreadable = {TopicPartition("orders", 4): KafkaError.UNKNOWN_SERVER_ERROR}
+    found = sent(request, FetchAnswer({"g": FetchedOffsets(KafkaError.NONE, {AT: CommittedValue(17)}, unreadable)}))
+    [topic] = found.topics if version < 8 else found.groups[0].topics
+    assert [each.error_code for each in topic.partitions] == [0, -1, missing]
     refused = sent(request, FetchAnswer({"g": FetchedOffsets(KafkaError.COORDINATOR_NOT_AVAILABLE)}))
     if version < 2:
         assert [each.error_code for each in refused.topics[0].partitions] == [15, 15, 15]
@@ -232,6 +252,52 @@ def test_a_request_about_several_groups_is_split_and_its_answers_joined() -> Non
     assert [each.group_id for each in join(*answers).groups] == ["b", "a", "c"]
 
 
+def test_a_topic_with_an_impossible_name_is_not_remembered() -> None:
+    """Clients could fill the memory of the gateway with such names."""
+    assert at_of("x" * 249, 0) == TopicPartition("x" * 249, 0)
+    assert at_of("x" * 250, 0) is None
+
+
+def test_a_group_that_is_named_twice_is_answered_once() -> None:
+    describe = received(codec.DescribeGroupsRequest(groups=["a", "b", "a"]), 5)
+    find = received(codec.FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "a"]), 4)
+    group = codec.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="a", topics=None)
+    fetch = received(codec.OffsetFetchRequest(groups=[group, group]), 8)
+    assert [groups_of(only(each, {"a", "b"})) for each in (describe, find, fetch)] == [["a", "b"], ["a"], ["a"]]
+
+
+LEAVING = codec.LeaveGroupRequest.MemberIdentity(member_id="m", group_instance_id=None)
+OLD_TOPIC = codec.OffsetFetchRequest.OffsetFetchRequestTopic(name="orders", partition_indexes=[1, 2, 3])
+NEW_TOPIC = codec.OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics(
+    name="orders", partition_indexes=[1, 2]
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "version"),
+    [
+        (codec.DescribeGroupsRequest(groups=["g"] * 4), 5),
+        (codec.DeleteGroupsRequest(groups_names=["g"] * 4), 2),
+        (codec.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"] * 4), 4),
+        (codec.LeaveGroupRequest(group_id="g", members=[LEAVING] * 4), 4),
+        (join_message(protocols=join_message().protocols * 4), 5),
+        (commit_message(("orders", 3, 17), ("payments", 4, 18)), 8),
+        (codec.OffsetFetchRequest(group_id="g", topics=[OLD_TOPIC]), 5),
+        (
+            codec.OffsetFetchRequest(
+                groups=[codec.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[NEW_TOPIC])]
+            ),
+            8,
+        ),
+    ],
+)
+def test_a_request_with_too_many_entries_is_refused(message: Any, version: int) -> None:
+    request = received(message, version)
+    check_entries(request, 4)
+    with pytest.raises(DamagedRequestError, match="entries; at most 3 are accepted"):
+        check_entries(request, 3)
+
+
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_only_a_produce_request_without_acks_has_no_answer(acks: int) -> None:
     frame = produce("orders", 0, acks=acks, id=1)[4:]
@@ -253,10 +319,11 @@ def test_a_produce_request_that_is_too_short_is_refused(cut: int) -> None:
         codec.SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=None),
         join_message(protocol_type=None),
         join_message(protocols=None),
+        join_message(protocols=join_message().protocols * 101),
         codec.DescribeGroupsRequest(groups=["g", None]),
     ],
 )
-def test_a_request_without_a_name_is_refused(message: Any) -> None:
+def test_a_request_without_a_name_or_with_too_many_strategies_is_refused(message: Any) -> None:
     kind = codec.RequestKind(message.API_KEY, 5, 1)
     request = ReceivedRequest(kind, "app", message)
     with pytest.raises(DamagedRequestError):

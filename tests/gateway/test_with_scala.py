@@ -1,103 +1,130 @@
-"""Members of a gateway and real Scala members in one group, under load: shares, messages, offsets and attempts."""
+"""Members of a gateway and real Scala members in one group. In `test_mixed_faults.py` they are killed and suspended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
-from tests.consumer.scala import ScalaConsumer, settle
-from tests.consumer.with_scala.mixed_group import AS_IT_COMES, STILL, Feed, OffsetLog
-from tests.testing.waiting import eventually
-from zkgroups import Consumergroup, Registry, TopicPartition
-from zkgroups.core.rebalance.range import range_assignor
-from zkgroups.core.rebalance.round_robin import round_robin_assignor
-from zkgroups.gateway.zookeeper_storage.group_settings import GroupSettings
+from tests.consumer.scala import ScalaConsumer, await_owners, settle
+from tests.consumer.with_scala.mixed_group import STILL
+from tests.waiting import LONGEST, eventually
+from zkgroups import Owner, Registry, TopicPartition
+from zkgroups.core.rebalance.assignors import round_robin_assignor
+from zkgroups.gateway.zookeeper_storage import GroupSettings, ZooKeeperStorage, coordinator_config, storage
 from zkgroups.testing import KafkaBroker
 
-from .reading_member import ReadingMember
+from .kafka_member import KafkaMember
+from .peers import Member, describe, member
+from .running import RunningGateway, reserved, running
 from .served import Served
 
 pytestmark = pytest.mark.zookeeper
 
-TOPIC = "gateway-with-scala"
-LONGEST = 120.0
+TOPIC, GROUP = "gateway-mixed-groups", "gateway-mixed-groups"
+PARTITIONS, MESSAGES = 6, 20
 
 
-@pytest.fixture(scope="module")
-def registry(legacy_kafka: KafkaBroker) -> Iterator[Registry]:
-    """A registry at the ZooKeeper of the old broker."""
-    legacy_kafka.create_topic(TOPIC, 7)
-    with Registry.connect(legacy_kafka.zookeeper) as registry:
-        yield registry
-
-
-def settled(registry: Registry, group: Consumergroup, *members: ScalaConsumer | ReadingMember) -> None:
-    """Wait until all members have exactly the shares that Scala computes."""
-    ids = {member.member_id if isinstance(member, ReadingMember) else member.id for member in members}
-    owners = settle(registry, group, range_assignor, ids, still=STILL, timeout=LONGEST)
-    for member in members:
-        if isinstance(member, ReadingMember):
-            share = {at for at, owner in owners.items() if owner == f"{member.member_id}-0"}
-            assert eventually(lambda: member.assigned == share)  # noqa: B023 - it learns later what its gateway owns
-
-
-def test_members_join_leave_and_are_killed(registry: Registry, legacy_kafka: KafkaBroker) -> None:
-    group, feed = registry.group("gateway-mixed"), Feed(legacy_kafka, TOPIC)
-    feed.some(10)
+def test_librdkafka_shares_a_group_with_a_scala_member(legacy_kafka: KafkaBroker) -> None:
+    legacy_kafka.create_topic(TOPIC, PARTITIONS)
+    for partition in range(PARTITIONS):
+        legacy_kafka.write(TOPIC, partition, MESSAGES)
     with ExitStack() as stack:
-        offsets = stack.enter_context(OffsetLog(group))
-        served = stack.enter_context(Served(registry))
-
-        def join(client_id: str) -> ReadingMember:
-            member = ReadingMember(served, legacy_kafka.address, group.name, TOPIC, client_id=client_id)
-            stack.enter_context(member)
-            assert eventually(lambda: member.member_id)
-            return member
-
-        first = join("a")
-        assert eventually(lambda: len(first.assigned) == 7)
-        with feed:
-            scala = stack.enter_context(
-                ScalaConsumer(legacy_kafka, group.name, "scala", {TOPIC: 1}, config=AS_IT_COMES)
+        registry = stack.enter_context(Registry.connect(legacy_kafka.zookeeper))
+        group = registry.group(GROUP)
+        gateway = stack.enter_context(
+            running(
+                legacy_kafka.address,
+                config=coordinator_config(),
+                storage=lambda _counts, report: stack.enter_context(ZooKeeperStorage(registry, report)),
             )
-            settled(registry, group, first, scala)
-            second = join("z")
-            settled(registry, group, first, scala, second)
-            scala.kill()
-            settled(registry, group, first, second)
-            first.leave()
-            settled(registry, group, second)
-            scala.start()
-            settled(registry, group, second, scala)
-            second.leave()
-            settled(registry, group, scala)
-        log = scala.log_tail(10**6)
-        print(log)
-        everything = set(feed.texts)
-        assert eventually(
-            lambda: everything <= {*first.texts, *second.texts, *(message.text for message in scala.messages)}
         )
-        assert offsets.fallen == {}
-        assert "can't rebalance after" not in log
-    assert {error for member in (first, second) for error in member.errors} <= {
-        "MEMBER_ID_REQUIRED",
-        "REBALANCE_IN_PROGRESS",
-    }
+        config = {"zookeeper.session.timeout.ms": "20000"}
+        scala = stack.enter_context(ScalaConsumer(legacy_kafka, GROUP, "~scala", {TOPIC: 1}, config=config))
+        everything = PARTITIONS * MESSAGES
+        assert eventually(lambda: len(scala.messages) == everything)
+        assert eventually(lambda: committed(registry) == dict.fromkeys(range(PARTITIONS), MESSAGES))
+
+        with member(gateway.bootstrap, GROUP, TOPIC, **{"client.id": "app"}) as modern:
+            assert eventually(lambda: polled(modern).partitions == {0, 1, 2})
+            owners = {owner.at.partition: owner.id for owner in group.owners() if isinstance(owner, Owner)}
+            assert {n for n, id in owners.items() if id != f"{scala.id}-0"} == {0, 1, 2}
+            legacy_kafka.write(TOPIC, 1, 5)
+            assert eventually(lambda: len(polled(modern).read) == 5)
+            assert modern.read[0] == (1, MESSAGES)
+            assert all(each.error is None for each in modern.consumer.commit(asynchronous=False))
+            shown = {each.member_id: each.client_id for each in describe(gateway.bootstrap, GROUP).members}
+            assert shown[scala.id] == "scala"
+            assert sorted(shown.values()) == ["app", "scala"]
+        await_owners(group, {TopicPartition(TOPIC, n): f"{scala.id}-0" for n in range(PARTITIONS)})
+        assert committed(registry)[1] == MESSAGES + 5
+    assert modern.errors == []
 
 
-def test_members_share_by_the_strategy_of_the_scala_members(registry: Registry, legacy_kafka: KafkaBroker) -> None:
-    group = registry.group("gateway-roundrobin")
+def test_clients_continue_at_a_coordinator_whose_clock_is_behind(
+    legacy_kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of generations begin at the clock. Clients only compare them for equality."""
+    topic = group = "gateway-clock"
+    legacy_kafka.create_topic(topic, 2)
     with (
-        Served(registry, settings=GroupSettings(foreign_assignor="roundrobin")) as served,
-        ReadingMember(served, legacy_kafka.address, group.name, TOPIC) as member,
-        ScalaConsumer(legacy_kafka, group.name, "scala", {TOPIC: 2}, strategy="roundrobin") as scala,
+        reserved(2) as numbers,
+        Registry.connect(legacy_kafka.zookeeper) as registry,
+        ExitStack() as clients,
     ):
+
+        def gateway(stack: ExitStack) -> RunningGateway:
+            def opened(_counts: object, report: Any) -> ZooKeeperStorage:
+                return stack.enter_context(ZooKeeperStorage(registry, report))
+
+            config = coordinator_config()
+            return stack.enter_context(running(legacy_kafka.address, config=config, storage=opened, numbers=numbers))
+
+        def shared(before: set[str]) -> bool:
+            ids = {each.id for each in registry.group(group).instances()}
+            return len(polled(first).partitions) == len(polled(second).partitions) == 1 and len(ids - before) == 2
+
+        with ExitStack() as stack:
+            bootstrap = gateway(stack).bootstrap
+            first, second = (clients.enter_context(member(bootstrap, group, topic)) for _ in range(2))
+            assert eventually(lambda: shared(set()))
+            before = {each.id for each in registry.group(group).instances()}
+        monkeypatch.setattr(storage, "_FIRST_SECOND", storage._FIRST_SECOND + 3600)
+        with ExitStack() as stack:
+            gateway(stack)
+            assert eventually(lambda: shared(before))
+            [partition] = first.partitions
+            legacy_kafka.write(topic, partition, 3)
+            assert eventually(lambda: len(polled(first).read) == 3)
+            assert all(each.error is None for each in first.consumer.commit(asynchronous=False))
+            clients.close()
+
+
+def test_members_share_by_the_strategy_of_the_scala_members(legacy_kafka: KafkaBroker) -> None:
+    topic = name = "gateway-roundrobin"
+    legacy_kafka.create_topic(topic, 7)
+    with (
+        Registry.connect(legacy_kafka.zookeeper) as registry,
+        Served(registry, settings=GroupSettings(foreign_assignor="roundrobin")) as served,
+        KafkaMember(served, name, topic) as member,
+        ScalaConsumer(legacy_kafka, name, "scala", {topic: 2}, strategy="roundrobin") as scala,
+    ):
+        group = registry.group(name)
         assert eventually(lambda: member.member_id != "")
         ids = {member.member_id, scala.id}
         owners = settle(registry, group, round_robin_assignor, ids, still=STILL, timeout=LONGEST)
         own = {at for at, owner in owners.items() if owner == f"{member.member_id}-0"}
         assert own
         assert eventually(lambda: member.assigned == own)
-        assert TopicPartition(TOPIC, 0) in owners
+        assert TopicPartition(topic, 0) in owners
+
+
+def committed(registry: Registry) -> dict[int, int]:
+    found = registry.group(GROUP).offsets.fetch_many(TopicPartition(TOPIC, n) for n in range(PARTITIONS))
+    return {at.partition: getattr(each, "offset", -1) for at, each in found.items()}
+
+
+def polled(modern: Member) -> Member:
+    modern.poll()
+    return modern

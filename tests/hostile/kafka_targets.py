@@ -19,16 +19,13 @@ from zkgroups.coordinator import (
 )
 from zkgroups.coordinator.actions import SendAnswer
 from zkgroups.coordinator.config import AssignmentBy
-from zkgroups.coordinator.values.consumer_protocol import decode_subscription
-from zkgroups.gateway.protocol.client_name import NAME_START, name_end
-from zkgroups.gateway.protocol.frames import FrameError, FrameSplitter
+from zkgroups.coordinator.consumer_protocol import decode_subscription
+from zkgroups.gateway.protocol.frames import NAME_START, FrameError, FrameSplitter, expects_answer, name_end
 from zkgroups.gateway.protocol.group_answers import to_client
 from zkgroups.gateway.protocol.group_requests import groups_of, to_coordinator
-from zkgroups.gateway.protocol.offered_apis import Handling, offered
-from zkgroups.gateway.protocol.produce_acks import expects_answer
-from zkgroups.gateway.protocol.splitting import only
-from zkgroups.kafka.requests import fetch_answers
-from zkgroups.kafka.requests.fetch_shapes import Shapes
+from zkgroups.gateway.protocol.offered_apis import Handling, offered, only
+from zkgroups.kafka.requests import fetch_offsets
+from zkgroups.kafka.requests.fetch_offsets import Shapes
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.errors import DamagedAnswerError, DamagedRequestError
 
@@ -212,7 +209,7 @@ def _fetched(data: bytes) -> None:
     if data and 1 <= data[0] <= 9:
         shapes = Shapes()
         for _ in range(2):
-            fetch_answers.read(["g"], data[0], data[1:], shapes)
+            fetch_offsets.read(["g"], data[0], data[1:], shapes)
 
 
 def _consumer_protocol(data: bytes) -> None:

@@ -10,23 +10,22 @@ from struct import pack
 
 import click
 
-from cli.shared.contexts_file import FILE_VARIABLE, Contexts, apply_context
+from cli.shared.global_options import FILE_VARIABLE, Contexts, apply_context
 from cli.shared.options import Options
-from zkgroups.core.doctor.scala_blockers import scala_blocker
-from zkgroups.core.znodes.names import check_group, check_instance, check_topic
+from zkgroups.core.doctor.member_checks import scala_blocker
 from zkgroups.core.znodes.paths import GroupPaths, coordinator, mark_path, route_path
-from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.topic_partition import TopicPartition, check_group, check_instance, check_topic
 from zkgroups.exceptions import AuthenticationError, DamagedAnswerError, InvalidInputError, ZkgroupsException
-from zkgroups.kafka.settings.client_settings import client_settings
-from zkgroups.kafka.settings.properties import read_properties
-from zkgroups.kafka.wire import oidc
-from zkgroups.kafka.wire.address import addresses
-from zkgroups.kafka.wire.sasl import Scram
+from zkgroups.kafka.client_settings import client_settings
+from zkgroups.kafka.properties import read_properties
+from zkgroups.kafka.wire import login
+from zkgroups.kafka.wire.errors import addresses
+from zkgroups.kafka.wire.login import Scram
 from zkgroups.migration.plan_folder import PLAN, PlanFolder
 from zkgroups.storage.files import LocalFiles
-from zkgroups.zookeeper.kazoo_compat.read_batch import ReadBatch
-from zkgroups.zookeeper.requests.multiread_format import listings, plain_offsets, records
-from zkgroups.zookeeper.session.options import check_hosts
+from zkgroups.zookeeper.kazoo_compat.requests import ReadBatch
+from zkgroups.zookeeper.requests.multiread import listings, plain_offsets, records
+from zkgroups.zookeeper.session.connection import check_hosts
 
 from ..datadir import test_hostile as datadir
 from ..test_decoders import DECODERS, check
@@ -150,7 +149,7 @@ def _scram(data: bytes) -> None:
 
 
 def _token(data: bytes) -> None:
-    token, lifetime = oidc._read("the endpoint", data)
+    token, lifetime = login._read("the endpoint", data)
     assert isinstance(token, str)
     assert lifetime == lifetime
 

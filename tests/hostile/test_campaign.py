@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,12 @@ from .campaign import LONGEST, PROGRESS
 MOST_MIB = 700
 
 
-def run(tmp_path: Path, seconds: float) -> Any:
+@pytest.mark.parametrize(
+    "seconds", [3.0, pytest.param(FUZZ_SECONDS, marks=[pytest.mark.soak, pytest.mark.timeout(FUZZ_SECONDS + 600)])]
+)
+def test_damaged_input_gives_a_value_or_a_typed_error_in_bounded_time_and_memory(
+    tmp_path: Path, seconds: float
+) -> None:
     progress = tmp_path / "progress"
     progress.touch()
     ended = subprocess.run(
@@ -28,18 +32,7 @@ def run(tmp_path: Path, seconds: float) -> Any:
         timeout=seconds + 8 * LONGEST,
     )
     assert ended.returncode == 0, f"the case was {progress.read_text().strip()}\n{ended.stderr}"
-    return json.loads(ended.stdout)
-
-
-def test_damaged_input_gives_a_value_or_a_typed_error_in_bounded_time_and_memory(tmp_path: Path) -> None:
-    found = run(tmp_path, 3.0)
+    found = json.loads(ended.stdout)
+    print(f"\n{found['cases']} cases in {seconds:g} s with ZKGROUPS_SEED={found['seed']}; {found['peak_mib']} MiB")
     assert found["peak_mib"] < MOST_MIB
     assert found["cases"] > 100
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(FUZZ_SECONDS + 600)
-def test_damaged_input_for_long(tmp_path: Path) -> None:
-    found = run(tmp_path, FUZZ_SECONDS)
-    print(f"\n{found['cases']} cases in {FUZZ_SECONDS:g} s with ZKGROUPS_SEED={found['seed']}; {found['peak_mib']} MiB")
-    assert found["peak_mib"] < MOST_MIB

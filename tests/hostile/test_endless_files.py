@@ -18,7 +18,7 @@ from ..cli.running import COMMAND, TIMEOUT, Ended, environment
 MEMORY = 2**31
 
 
-def run(*arguments: str | Path, stdin: str = os.devnull) -> Ended:
+def run(*arguments: str | Path, stdin: str) -> Ended:
     """Run the command with little memory."""
 
     def limit() -> None:
@@ -39,21 +39,18 @@ def run(*arguments: str | Path, stdin: str = os.devnull) -> Ended:
 
 
 @pytest.mark.parametrize(
-    "command", [("import", "billing"), ("reset", "billing", "--from-file")], ids=lambda each: each[0]
+    ("arguments", "name"),
+    [
+        (("import", "/dev/zero"), "/dev/zero"),
+        (("reset", "billing", "--from-file", "/dev/zero"), "/dev/zero"),
+        (("import", "-"), "stdin"),
+    ],
 )
-def test_offsets_without_an_end_are_not_imported(command: tuple[str, ...]) -> None:
-    name, *more = command
-    arguments = (name, "/dev/zero") if name == "import" else (name, *more, "/dev/zero")
-    ended = run("offsets", *arguments)
+def test_offsets_without_an_end_are_not_imported(arguments: tuple[str, ...], name: str) -> None:
+    ended = run("offsets", *arguments, stdin="/dev/zero")
     assert (ended.code, ended.out) == (2, "")
-    assert "/dev/zero cannot be read: it is longer than 256 MiB: split it" in ended.err
+    assert f"{name} cannot be read: it is longer than 256 MiB: split it" in ended.err
     assert "Traceback" not in ended.err
-
-
-def test_offsets_without_an_end_from_stdin_are_not_imported() -> None:
-    ended = run("offsets", "import", "-", stdin="/dev/zero")
-    assert (ended.code, ended.out) == (2, "")
-    assert "stdin cannot be read: it is longer than 256 MiB: split it" in ended.err
 
 
 def test_a_plan_with_a_huge_list_of_files_is_an_error(tmp_path: Path) -> None:

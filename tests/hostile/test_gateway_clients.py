@@ -16,8 +16,8 @@ import pytest
 from tests.cli.running import TIMEOUT, started
 from zkgroups import Registry, TopicPartition
 from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.address import Address
-from zkgroups.testing import KafkaBroker, ports
+from zkgroups.kafka.wire.errors import Address
+from zkgroups.testing import KafkaBroker, local_server
 
 from ..gateway.running import RawClient, reserved
 from ..seeds import FUZZ_SECONDS, seed
@@ -39,7 +39,7 @@ AT_A_TIME = 20
 @contextmanager
 def gateway(broker: KafkaBroker, hosts: str) -> Iterator[tuple[Address, subprocess.Popen[str]]]:
     with reserved(2) as (port, broker_port):
-        address = Address(ports.HOST, port)
+        address = Address(local_server.HOST, port)
         listen = ("--listen", str(address), "--broker-ports", f"{broker_port}-{broker_port}")
         with started("gateway", *listen, "-b", broker.address, "-z", hosts) as process:
             assert process.stdout is not None
@@ -97,15 +97,10 @@ def guarded(client: Any) -> Any:
     return tree | dump(client, "/consumers/healthy group")
 
 
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(FUZZ_SECONDS, marks=pytest.mark.soak)])
 def test_damaged_requests_leave_the_gateway_and_other_groups_as_they_were(
-    kafka_broker: KafkaBroker, registry: Registry, raw: Any, zookeeper_hosts: str
+    kafka_broker: KafkaBroker, registry: Registry, raw: Any, zookeeper_hosts: str, seconds: float
 ) -> None:
-    assert attacked(kafka_broker, registry, raw, zookeeper_hosts, 0.0) >= CASES
-
-
-@pytest.mark.soak
-def test_damaged_requests_for_long(
-    kafka_broker: KafkaBroker, registry: Registry, raw: Any, zookeeper_hosts: str
-) -> None:
-    sent = attacked(kafka_broker, registry, raw, zookeeper_hosts, FUZZ_SECONDS)
-    print(f"\n{sent} damaged requests in {FUZZ_SECONDS:g} s with ZKGROUPS_SEED={seed()}")
+    sent = attacked(kafka_broker, registry, raw, zookeeper_hosts, seconds)
+    print(f"\n{sent} damaged requests in {seconds:g} s with ZKGROUPS_SEED={seed()}")
+    assert sent >= CASES

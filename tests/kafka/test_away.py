@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -22,19 +20,22 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.testing.waiting import eventually
+from tests.simulation.loop import simulated
+from tests.waiting import eventually
 from zkgroups import deadline
-from zkgroups.core.kafka_values import NativeGroup, NativeState, OffsetRange
+from zkgroups.core.kafka_values import NativeGroup, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
-from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError, UnavailableError, UnreachableError
+from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError, UnreachableError
 from zkgroups.input_errors import ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.cluster import Cluster
-from zkgroups.kafka.wire.error_codes import Code
+from zkgroups.kafka.wire.cluster import Cluster, Runner
+from zkgroups.kafka.wire.connection import Code
 from zkgroups.kafka.wire.errors import AnswerLostError, NotSentError
 from zkgroups.kafka.wire.link import Link
 from zkgroups.testing import KafkaBroker, kafka_broker
+
+from .wire.fake_broker import FakeBroker, never
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
@@ -55,34 +56,30 @@ CALLS: dict[str, Callable[[Brokers], object]] = {
 }
 
 
-def all_at_once(call: Callable[[str], object]) -> None:
-    """Make all calls together, because each of them waits for its timeout."""
-    with ThreadPoolExecutor(len(CALLS)) as pool:
-        called = {name: pool.submit(call, name) for name in CALLS}
-    for name, done in called.items():
-        assert done.exception() is None, name
-
-
-@pytest.mark.parametrize(
-    ("address", "reason"),
-    [("127.0.0.1:1", "Connection refused"), ("no-such-host.invalid:9092", "Name or service not known")],
-)
-def test_unreachable_brokers_are_an_error_in_time_and_nothing_is_printed(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str, reason: str
+@pytest.mark.parametrize("reason", ["Connection refused", "Name or service not known", "no answer from"])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_brokers_that_are_away_are_an_error_in_time_with_the_reason_and_nothing_is_printed(
+    reason: str, call: Callable[[Brokers], object], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if address.startswith("no-such-host"):
-        monkeypatch.setattr(socket, "getaddrinfo", _unknown_name)  # without a network, the system asks for seconds
-    started = time.monotonic()
-
-    def call(name: str) -> None:
-        with (
-            Brokers.connect(address, timeout=5) as brokers,
-            pytest.raises(NotConnectedError, match=rf"no broker at {address} answered within 5 s: .*{reason}"),
-        ):
-            CALLS[name](brokers)
-
-    all_at_once(call)
-    assert time.monotonic() - started < 25
+    """Closing does not wait for them."""
+    with simulated() as network, ExitStack() as stack:
+        address = "127.0.0.1:1"
+        if reason.startswith("Name"):
+            address = "no-such-host.invalid:9092"
+            monkeypatch.setattr(socket, "getaddrinfo", _unknown_name)
+        elif reason.startswith("no answer"):
+            runner, fake = Runner(), FakeBroker()
+            stack.callback(runner.close)
+            runner.run(fake.start())
+            fake.behaviours = dict.fromkeys(codec.APIS, never)
+            address = str(fake.address)
+        with Brokers.connect(address, timeout=5) as brokers:
+            began = network.machine.now
+            with pytest.raises(NotConnectedError, match=rf"no broker at {address} answered within 5 s: .*{reason}"):
+                call(brokers)
+            ended = network.machine.now
+        assert ended - began < 10
+        assert network.machine.now - ended < 1
     assert capfd.readouterr() == ("", "")
 
 
@@ -90,73 +87,35 @@ def _unknown_name(*_: object, **__: object) -> NoReturn:
     raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
-def _has_answered(brokers: Brokers) -> bool:
-    with suppress(NotConnectedError):
-        brokers.partitions()
-        return True
-    return False
+def test_brokers_that_all_refuse_connections_are_waited_for_only_for_the_shorter_timeout() -> None:
+    with simulated() as network:
+        with (
+            Brokers.connect("127.0.0.1:1,127.0.0.1:2", timeout=600, unreachable_timeout=0.1) as brokers,
+            pytest.raises(UnreachableError, match=r"answered within 0\.1 s: .*refused"),
+        ):
+            brokers.partitions(["orders"])
+        network.listen(3, lambda _end: None)  # it never answers
+        with (
+            Brokers.connect("127.0.0.1:1,127.0.0.1:3", timeout=1, unreachable_timeout=0.1) as brokers,
+            pytest.raises(NotConnectedError, match="within 1 s: ") as caught,
+        ):
+            brokers.partitions(["orders"])
+    assert not isinstance(caught.value, UnreachableError)
 
 
-def test_nothing_is_printed_if_logging_is_not_configured() -> None:
-    program = """
+def test_nothing_is_printed_without_logging_nor_at_the_end_of_a_process_that_does_not_close(own: KafkaBroker) -> None:
+    program = f"""
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.kafka import Brokers
 try:
     Brokers.connect("127.0.0.1:1", timeout=0.5).partitions()
 except NotConnectedError:
     print("away")
+brokers = Brokers.connect({own.address!r}, timeout=120)
+brokers.partitions()
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-
-    assert (result.stdout, result.stderr) == ("away\n", "")
-
-
-def test_nothing_is_printed_at_the_end_of_a_process_that_does_not_close(own: KafkaBroker) -> None:
-    program = f"from zkgroups.kafka import Brokers; brokers = Brokers.connect({own.address!r}); brokers.partitions()"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-
-    assert (result.returncode, result.stderr) == (0, "")
-
-
-def test_connecting_sends_no_request() -> None:
-    started = time.monotonic()
-    with Brokers.connect("127.0.0.1:1", timeout=15) as brokers:
-        assert repr(brokers) == "<Brokers 127.0.0.1:1>"
-    assert time.monotonic() - started < 30
-
-
-def test_a_suspended_broker_is_an_error_in_time_and_closing_does_not_wait(own: KafkaBroker) -> None:
-    connected = {name: Brokers.connect(own.address, timeout=2.0) for name in CALLS}
-    for brokers in connected.values():
-        assert eventually(partial(_has_answered, brokers))
-
-    def call(name: str) -> None:
-        with pytest.raises(NotConnectedError, match=own.address):
-            CALLS[name](connected[name])
-        connected[name].close()
-
-    own.suspend()
-    try:
-        started = time.monotonic()
-        all_at_once(call)
-        assert time.monotonic() - started < 25
-    finally:
-        own.resume()
-
-
-def test_a_broker_that_restarts_within_the_timeout_answers(own: KafkaBroker, capfd: pytest.CaptureFixture[str]) -> None:
-    """Groups are requested as soon as the broker answers, which may be before it can answer about groups."""
-    with Brokers.connect(own.address, timeout=180) as brokers:
-        brokers.partitions()
-        own.kill()
-        start = threading.Thread(target=own.start)
-        start.start()
-        try:
-            assert brokers.committed(["billing"])["billing"][AT].offset == 7
-            assert brokers.ranges([AT]) == {AT: OffsetRange(0, 0)}
-        finally:
-            start.join()
-    assert capfd.readouterr().err == ""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "away\n", "")
 
 
 def _after_answers(monkeypatch: pytest.MonkeyPatch, count: int) -> threading.Event:
@@ -318,55 +277,3 @@ def test_connections_end_with_brokers_that_were_never_closed(own: KafkaBroker) -
     del brokers
     gc.collect()
     assert eventually(lambda: not loop.is_alive())
-
-
-def test_a_forked_child_is_refused_and_its_parent_is_left_alone(own: KafkaBroker) -> None:
-    with Brokers.connect(own.address) as brokers:
-        brokers.partitions()
-        if (child := os.fork()) == 0:
-            status = 1
-            try:
-                with brokers:
-                    brokers.partitions()
-            except UnavailableError:
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert brokers.partitions(["orders"]) == {"orders": (0,)}
-
-
-def test_ctrl_c_ends_a_call_at_once_and_the_next_call_works(own: KafkaBroker) -> None:
-    before = set(threading.enumerate())
-    with Brokers.connect(own.address, timeout=60) as brokers:
-        brokers.partitions()
-        own.suspend()
-        begun = time.monotonic()
-        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        try:
-            with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the timer may be quicker than the call
-                timer.start()
-                brokers.committed(["billing"])
-        finally:
-            timer.join()
-            own.resume()
-        assert time.monotonic() - begun < 30
-        assert brokers.committed(["billing"])["billing"][AT].offset == 7
-    assert "zkgroups-kafka" not in {thread.name for thread in set(threading.enumerate()) - before}
-
-
-def test_brokers_that_all_refuse_connections_are_waited_for_only_for_the_shorter_timeout() -> None:
-    refusing = "127.0.0.1:1"
-    with (
-        Brokers.connect(f"{refusing},no-such-host.invalid:1", timeout=600, unreachable_timeout=0.1) as brokers,
-        pytest.raises(UnreachableError, match=r"answered within 0\.1 s: .*refused"),
-    ):
-        brokers.partitions(["orders"])
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"{refusing},127.0.0.1:{silent.getsockname()[1]}"
-        with (
-            Brokers.connect(address, timeout=1, unreachable_timeout=0.1) as brokers,
-            pytest.raises(NotConnectedError, match="within 1 s: ") as caught,
-        ):
-            brokers.partitions(["orders"])
-    assert not isinstance(caught.value, UnreachableError)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.testing.test_plugin import PLUGIN
-from tests.testing.waiting import eventually, is_alive
+from tests.waiting import eventually, is_alive
 from zkgroups.exceptions import ServerStartError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import Brokers
-from zkgroups.testing import KafkaBroker, ZooKeeperServer, maven, ports
+from zkgroups.testing import KafkaBroker, java, local_server
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
@@ -28,24 +28,21 @@ def test_a_broker_reports_its_release_and_serves(broker: KafkaBroker) -> None:
     assert broker.address in repr(broker)
 
 
-def test_a_killed_broker_restarts_with_its_data_and_leaves_nothing_behind(broker: KafkaBroker) -> None:
-    with ZooKeeperServer() as zookeeper:
-        old = broker.release == "1.1.1"
-        with KafkaBroker(release=broker.release, zookeeper=f"{zookeeper.address}/kafka" if old else None) as own:
-            address, data_dir = own.address, own.data_dir
-            own.create_topic("orders", 2, {"retention.ms": "1000000"})
-            own.kill()
-            assert not own.running
-            own.start()
-            assert own.address == address
-            assert _topics(own) == {"orders"}
-            pid = own.pid
-            own.start()
-            assert own.pid == pid
-
-        assert not is_alive(pid)
-        assert not data_dir.exists()
-        assert eventually(lambda: ports.is_free(int(address.rpartition(":")[2])))
+def test_a_killed_broker_restarts_with_its_data_and_leaves_nothing_behind() -> None:
+    with KafkaBroker() as own:
+        address, data_dir = own.address, own.data_dir
+        own.create_topic("orders", 2, {"retention.ms": "1000000"})
+        own.kill()
+        assert not own.running
+        own.start()
+        assert own.address == address
+        assert _topics(own) == {"orders"}
+        pid = own.pid
+        own.start()
+        assert own.pid == pid
+    assert not is_alive(pid)
+    assert not data_dir.exists()
+    assert eventually(lambda: local_server.is_free(int(address.rpartition(":")[2])))
 
 
 def test_a_broker_that_cannot_start_reports_the_reason_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -93,7 +90,7 @@ def test_without_a_broker_tests_are_skipped_or_fail(
     monkeypatch.setenv("ZKGROUPS_REQUIRE", required)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("ZKGROUPS_MAVEN_REPOSITORY", "http://127.0.0.1:1/")
-    monkeypatch.setattr(maven, "_ATTEMPTS", 1)
+    monkeypatch.setattr(java, "_ATTEMPTS", 1)
     pytester.makepyfile(f"def test_it({fixture}): pass")
 
     result = pytester.runpytest(*PLUGIN, "-rs")

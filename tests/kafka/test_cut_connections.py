@@ -15,17 +15,20 @@ from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import BrokersTooOldError, GroupNotFoundError, OutcomeUnknownError
 from zkgroups.kafka.requests.commit_offsets import commit
-from zkgroups.kafka.requests.coordinators import Coordinators
 from zkgroups.kafka.requests.fetch_offsets import fetch
-from zkgroups.kafka.requests.group_lists import list_groups
+from zkgroups.kafka.requests.group_requests import Coordinators, metadata, topic_ids
 from zkgroups.kafka.requests.log_offsets import log_ranges, offsets_at
-from zkgroups.kafka.requests.metadata import metadata, topic_ids
-from zkgroups.kafka.requests.native_groups import delete, describe
-from zkgroups.kafka.requests.offset_deletes import can_delete_offsets, delete_offsets
-from zkgroups.kafka.requests.retention import offsets_retention
+from zkgroups.kafka.requests.native_groups import (
+    can_delete_offsets,
+    delete,
+    delete_offsets,
+    describe,
+    list_groups,
+    offsets_retention,
+)
 from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.address import addresses
 from zkgroups.kafka.wire.cluster import Cluster
+from zkgroups.kafka.wire.errors import addresses
 from zkgroups.testing import KafkaBroker
 
 from .conftest import Writer

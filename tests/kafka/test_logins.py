@@ -13,7 +13,7 @@ from zkgroups.core.migration.offset_decision import NoLog
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import AuthenticationError, NoPermissionError, NotConnectedError, UnknownPartitionError
 from zkgroups.kafka import Brokers, read_properties
-from zkgroups.migration.log_ranges import LogRanges
+from zkgroups.migration.current_state import LogRanges
 from zkgroups.testing import KafkaBroker
 
 from .conftest import PASSWORD

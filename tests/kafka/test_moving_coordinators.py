@@ -13,15 +13,14 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as Partition
 
 from tests.lasting import lasting_client
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.deadline import Deadline
 from zkgroups.kafka.requests.commit_offsets import commit
-from zkgroups.kafka.requests.coordinators import Coordinators
 from zkgroups.kafka.requests.fetch_offsets import fetch
-from zkgroups.kafka.requests.group_lists import list_groups
-from zkgroups.kafka.requests.native_groups import delete, describe
+from zkgroups.kafka.requests.group_requests import Coordinators
+from zkgroups.kafka.requests.native_groups import delete, describe, list_groups
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker, Server, fresh_chroot
 
@@ -86,7 +85,7 @@ def pair(request: pytest.FixtureRequest, zookeeper: Server) -> Iterator[Pair]:
 
             def move(*brokers: int) -> None:
                 plan = [{"topic": OFFSETS, "partition": number, "replicas": brokers} for number in range(4)]
-                assert eventually(lambda: not client.exists("/admin/reassign_partitions"), timeout=LONGEST)
+                assert eventually(lambda: not client.exists("/admin/reassign_partitions"))
                 client.create("/admin/reassign_partitions", json.dumps({"version": 1, "partitions": plan}).encode())
 
         first.create_topic("orders")

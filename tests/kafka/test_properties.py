@@ -1,9 +1,12 @@
-"""Properties of Kafka clients: read like Java, and refused without showing secrets."""
+"""Properties of Kafka clients: read like Java, and refused without showing secrets; and a missing client."""
 
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers, read_properties
-from zkgroups.kafka.settings.properties import parse
+from zkgroups.kafka.properties import parse
 
 PASSWORD = 'the-s3cret; of "anna'
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required username=anna password='{}';"
@@ -120,3 +123,48 @@ def test_the_error_for_another_file_format_shows_none_of_its_bytes(tmp_path: Pat
 def test_a_file_that_never_ends_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match=r"/dev/zero.* it cannot be read: it is longer than 65536 bytes"):
         read_properties("/dev/zero")
+
+
+# Without kafka-python, or with another package of its name, users are told what to install
+
+
+PROGRAM = """
+from zkgroups.exceptions import MissingDependencyError
+from zkgroups.kafka import Brokers
+try:
+    Brokers.connect("127.0.0.1:1")
+except MissingDependencyError as error:
+    print(error)
+"""
+OTHERS = {
+    "missing": {"__init__.py": "raise ModuleNotFoundError(\"No module named 'kafka'\", name='kafka')"},
+    "for an old Python": {"__init__.py": "def send(async): pass"},
+    "with other modules": {
+        "__init__.py": "",
+        "protocol/__init__.py": "",
+        "protocol/metadata.py": "MetadataRequest = []",
+    },
+    "a module": {"../kafka.py": ""},
+}
+
+
+@pytest.mark.parametrize("files", OTHERS.values(), ids=OTHERS.keys())
+def test_another_package_named_kafka_is_not_mistaken_for_the_client(tmp_path: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = tmp_path / "kafka" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == (
+        "this needs kafka-python 3.0.5 or newer, and no other package with a module named kafka; "
+        "from the checkout: pip install '.[kafka]'\n"
+    )

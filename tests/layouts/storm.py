@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tests.consumer.scala import Message, message_of
 from tests.printing_consumer import LONGEST, PrintingProcess
-from zkgroups.testing.java import find_java, pyspark_jars
-from zkgroups.testing.maven import fetch
+from zkgroups.testing.java import fetch, find_java, pyspark_jars
 
 _RELEASE = "1.0.6"
 _PROGRAM = Path(__file__).with_name("StormJob.java")

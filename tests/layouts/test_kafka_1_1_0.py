@@ -12,7 +12,7 @@ import pytest
 from tests.cli.running import Ended, run
 from tests.consumer.scala import Message
 from tests.lasting import lasting_client
-from tests.migration.native import NativeReader, NumberedProducer, judge
+from tests.migration.consumers import NativeReader, NumberedProducer, judge
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import KafkaBroker, Server, fresh_chroot
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.core.layouts.written import WRITERS, json_bytes, storm_value
-from tests.migration.native import NativeReader, NumberedProducer, judge
+from tests.migration.consumers import NativeReader, NumberedProducer, judge
 from tests.zookeeper.tree import dump_all
 from zkgroups import Registry, TopicPartition
+from zkgroups.core.migration.changes_since_plan import MigrationStage
 from zkgroups.core.migration.follow_rules import FollowState
-from zkgroups.core.migration.group_status import MigrationStage
 from zkgroups.core.migration.plan_rows import Outcome
 from zkgroups.core.znodes.paths import layout_mark_path
 from zkgroups.exceptions import InvalidOptionError
@@ -175,50 +175,7 @@ def test_nothing_is_written_until_the_writers_are_declared_stopped(job: Job, bro
     assert job.on_target(brokers) == {0: 10, 1: 7}
 
 
-def test_a_group_whose_offsets_were_written_since_the_plan_is_left(job: Job, brokers: Brokers) -> None:
-    job.plan()
-    job.commit(10, 8)
-    assert job.apply(writers_stopped=True) == {Outcome.LEFT: PARTITIONS}
-    assert any("offsets in ZooKeeper were written since the plan" in detail for detail in job.details())
-    assert job.on_target(brokers) == {}
-
-
-def test_a_group_with_a_new_or_deleted_offset_is_left(make: Callable[[str], Job], brokers: Brokers) -> None:
-    job = make("spark:/spark/{group} --stored until")
-    job.producer.write(20)
-    job.commit(3, 4)
-    job.plan()
-    job.commit(3)
-    assert job.apply(writers_stopped=True) == {Outcome.LEFT: PARTITIONS}
-    assert job.on_target(brokers) == {}
-
-
 # Marks
-
-
-def test_the_mark_of_a_group_outside_of_consumers_is_no_mark_of_a_legacy_group(
-    job: Job, registry: Registry, brokers: Brokers
-) -> None:
-    """A legacy group with the same name is another group: its members neither prevent the move nor notice it."""
-    with registry.group(job.group).instance("anna") as anna:
-        anna.register([job.topic])
-        job.plan()
-        job.apply(writers_stopped=True)
-        assert registry.group(job.group).describe().mark is None
-        assert registry.client.exists(layout_mark_path(STORM, job.group))
-        assert job.on_target(brokers) == {0: 10, 1: 7}
-
-
-def test_a_group_that_another_plan_has_moved_is_left(
-    job: Job, make: Callable[[str], Job], tmp_path: Path, brokers: Brokers
-) -> None:
-    job.plan()
-    job.apply(writers_stopped=True)
-    job.folder = str(tmp_path / "other")
-    brokers.delete_groups([job.group])
-    job.plan()
-    assert job.apply(writers_stopped=True) == {Outcome.LEFT: PARTITIONS}
-    assert all("the group was moved to Kafka's own offsets" in detail for detail in job.details())
 
 
 def test_a_rollback_restores_the_target_and_removes_the_mark_and_nothing_else(job: Job, brokers: Brokers) -> None:
@@ -258,6 +215,14 @@ def test_progress_is_written_back_only_when_asked_and_only_if_the_writers_are_st
     assert json.loads(job.registry.client.get(path)[0]) == storm_value(job.at(0), target[0])
 
 
+def test_an_offset_that_a_job_writes_during_the_way_back_is_kept(job: Job) -> None:
+    moved_on(job)
+    job.commit(99, 99)
+    job.rollback(to_zookeeper=True, writers_stopped=True, force=True)
+    found = {each.offset for each in job.registry.offsets([job.group], layout=STORM)}  # type: ignore[union-attr]
+    assert found == {99}
+
+
 @pytest.mark.parametrize("layout", ["spark:/spark/{group} --stored until", "trident:/transactional"])
 def test_progress_is_never_written_back_to_nodes_that_belong_together(make: Callable[[str], Job], layout: str) -> None:
     job = make(layout)
@@ -268,14 +233,6 @@ def test_progress_is_never_written_back_to_nodes_that_belong_together(make: Call
     with pytest.raises(InvalidOptionError, match="cannot be written back"):
         job.rollback(to_zookeeper=True, writers_stopped=True)
     assert job.nodes() == before
-
-
-def test_an_offset_that_a_job_writes_during_the_way_back_is_kept(job: Job, brokers: Brokers) -> None:
-    moved_on(job)
-    job.commit(99, 99)
-    job.rollback(to_zookeeper=True, writers_stopped=True, force=True)
-    found = {each.offset for each in job.registry.offsets([job.group], layout=STORM)}  # type: ignore[union-attr]
-    assert found == {99}
 
 
 # Following
@@ -303,11 +260,6 @@ def test_a_running_job_is_followed_until_it_is_declared_stopped(job: Job, broker
     job.commit(13, 8)
     [group] = follow(rows, brokers, job.registry, execute=True, every=0.1, writers_stopped=True)
     assert (group.state, job.on_target(brokers)) == (FollowState.DONE, {0: 13, 1: 8})
-    assert job.registry.client.exists(layout_mark_path(STORM, job.group))
-
-
-def test_offsets_of_other_systems_are_not_followed_back(job: Job, brokers: Brokers) -> None:
-    job.plan()
-    rows = list(local.plan_rows(job.folder))
     with pytest.raises(InvalidOptionError, match="cannot be followed back"):
         follow(rows, brokers, job.registry, execute=True, to_zookeeper=True)
+    assert job.registry.client.exists(layout_mark_path(STORM, job.group))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import run
-from tests.migration.native import NativeReader, NumberedProducer, judge
+from tests.migration.consumers import NativeReader, NumberedProducer, judge
 from zkgroups import CommittedOffset, Registry
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
 

@@ -6,17 +6,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-import pytest
 from confluent_kafka import Message
 
-from tests.consumer.scala import ScalaConsumer
-from tests.testing.waiting import eventually
-from zkgroups import CommittedOffset, Consumergroup, EventKind
+from tests.simulation.world import World
+from zkgroups import Consumergroup, EventKind
 from zkgroups.exceptions import NotClaimedError, ZkgroupsException
-from zkgroups.testing import KafkaBroker, expire_session
 
-from .conftest import Loops, Topic
-from .looping import LASTING, LONGEST, LoopProcess, at_of
+from .conftest import LONGEST, Connect, Loops, Topic, at_of, offsets
 
 
 class Gate:
@@ -38,11 +34,6 @@ def in_partition(number: int) -> Callable[[Message], bool]:
     return lambda message: message.partition() == number
 
 
-def committed(group: Consumergroup) -> int:
-    """The sum of all committed offsets."""
-    return sum(found.offset for found in group.offsets if isinstance(found, CommittedOffset))
-
-
 def test_consumers_that_come_and_go_read_each_message_once(topic: Topic, loop: Loops, group: Consumergroup) -> None:
     first = loop(topic, id="a").until_holding(*topic.ats)
     topic.write(300)
@@ -61,64 +52,7 @@ def test_consumers_that_come_and_go_read_each_message_once(topic: Topic, loop: L
     third.until(lambda: topic.texts <= sum((each.texts for each in everyone), Counter()).keys(), "all messages")
     assert set(sum((each.texts for each in everyone), Counter()).values()) == {1}
     third.stop()
-    assert committed(group) == len(topic.texts)
-
-
-def test_after_a_kill_only_messages_since_the_last_commit_are_read_again(
-    topic: Topic, loop: Loops, group: Consumergroup, legacy_kafka: KafkaBroker
-) -> None:
-    with LoopProcess(legacy_kafka, group.name, topic.name, "a", every=0.1, session=LASTING / 2) as victim:
-        topic.write(200)
-        assert eventually(lambda: victim.texts.keys() == topic.texts, timeout=LONGEST)
-        assert eventually(lambda: committed(group) == 600, timeout=LONGEST)
-        survivor = loop(topic, id="b")
-        survivor.until(lambda: len(survivor.consumer.assignment) == 1, "a share")
-        topic.write(200)
-        victim.kill()
-        last = {found.at: found.offset for found in group.offsets if isinstance(found, CommittedOffset)}
-        topic.write(200)
-        survivor.until(lambda: topic.texts <= (survivor.texts + victim.texts).keys(), "all messages")
-        before = victim.texts
-        again = [(at, offset) for at, offset, text in survivor.messages if text in before]
-        assert [(at, offset) for at, offset in again if offset < last[at]] == []
-        assert set(survivor.texts.values()) == set(before.values()) == {1}
-    survivor.stop()
-    assert committed(group) == len(topic.texts)
-
-
-def test_a_terminated_process_commits_everything_and_leaves(
-    topic: Topic, loop: Loops, group: Consumergroup, legacy_kafka: KafkaBroker
-) -> None:
-    topic.write(100)
-    with LoopProcess(legacy_kafka, group.name, topic.name, "a", every=1000.0, session=LASTING) as terminated:
-        assert eventually(lambda: len(terminated.texts) > 150, timeout=LONGEST)
-        terminated.terminate()
-        read = terminated.texts
-    assert committed(group) == sum(read.values())
-    assert (group.instances(), list(group.owners())) == ([], [])
-    rest = loop(topic).until_read(topic.texts - read.keys())
-    assert set((read + rest.texts).values()) == {1}
-
-
-def test_partitions_pass_between_a_scala_member_and_a_consumer(
-    topic: Topic, loop: Loops, group: Consumergroup, legacy_kafka: KafkaBroker
-) -> None:
-    ours = loop(topic, id="ours:1").until_holding(*topic.ats)
-    topic.write(100)
-    ours.until_read(topic.texts)
-    config = {"zookeeper.session.timeout.ms": str(round(LASTING * 1000))}
-    with ScalaConsumer(legacy_kafka, group.name, "s", {topic.name: 1}, config=config) as theirs:
-        ours.until(lambda: len(ours.consumer.assignment) < 3 and len(set(group.owners())) == 3, "a share of theirs")
-        topic.write(100)
-        ours.until(lambda: topic.texts <= (ours.texts.keys() | {each.text for each in theirs.messages}), "everything")
-        theirs.stop()
-        read_by_them = Counter(each.text for each in theirs.messages)
-    ours.until_holding(*topic.ats)
-    topic.write(100)
-    ours.until(lambda: topic.texts <= (read_by_them + ours.texts).keys(), "everything")
-    assert set((read_by_them + ours.texts).values()) == {1}
-    ours.stop()
-    assert committed(group) == len(topic.texts)
+    assert sum(offsets(group).values()) == len(topic.texts)
 
 
 def test_a_revoked_partition_is_released_when_the_body_has_finished_its_message(
@@ -158,7 +92,7 @@ def test_a_body_that_takes_too_long_loses_its_partition_and_its_commit_is_refuse
     slow = loop(topic, id="a", body=body, release_timeout=0.3)
     assert gate.reached.wait(LONGEST)
     quick = loop(topic, id="b").until_read(topic.texts)
-    quick.until(lambda: committed(group) == 10, "the commit")
+    quick.until(lambda: sum(offsets(group).values()) == 10, "the commit")
     gate.opened.set()
     slow.until(lambda: refused, "the refusal")
     slow.until_holding(*topic.ats[:2])
@@ -187,7 +121,7 @@ def test_a_commit_after_all_partitions_were_taken_away_does_not_wait_for_others(
             commit(message)
 
     gate = Gate(in_partition(0))
-    topic = make_topic(1)
+    topic = make_topic("orders", 1)
     topic.write(1)
     slow = loop(topic, id="b", body=body, release_timeout=0.3, rebalance_timeout=3.0)
     assert gate.reached.wait(LONGEST)
@@ -198,7 +132,7 @@ def test_a_commit_after_all_partitions_were_taken_away_does_not_wait_for_others(
 
 
 def test_a_consumer_that_has_lost_all_partitions_fetches_none(make_topic: Callable[..., Topic], loop: Loops) -> None:
-    topic = make_topic(1)
+    topic = make_topic("orders", 1)
     topic.write(1)
     standby = loop(topic, id="b").until_read(topic.texts)
     loop(topic, id="a").until_holding(*topic.ats)
@@ -217,7 +151,7 @@ def test_a_body_that_takes_long_does_not_stop_a_rebalance_of_other_partitions_an
     quick.until(lambda: len(quick.messages) == 10, "its messages")
     gate.opened.set()
     slow.until(lambda: len(slow.messages) == 10, "its messages")
-    slow.until(lambda: committed(group) == 20, "its commit")
+    slow.until(lambda: sum(offsets(group).values()) == 20, "its commit")
     assert set((slow.texts + quick.texts).values()) == {1}
 
 
@@ -237,7 +171,7 @@ def test_an_explicit_commit_during_a_rebalance_waits_for_the_next_generation(
     loop(topic, id="b").until_holding(topic.ats[2])
     slow.until(lambda: slow.consumer._reading._current is not first, "another generation")
     gate.opened.set()
-    slow.until(lambda: committed(group) == 1, "the commit")
+    slow.until(lambda: sum(offsets(group).values()) == 1, "the commit")
 
 
 def test_on_revoked_can_commit_what_the_loop_has_finished(topic: Topic, loop: Loops, group: Consumergroup) -> None:
@@ -245,66 +179,36 @@ def test_on_revoked_can_commit_what_the_loop_has_finished(topic: Topic, loop: Lo
     mine = loop(topic, id="a", auto_commit_every=None, on_revoked=lambda _partitions: mine.consumer.commit())
     mine.until_read(topic.texts)
     mine.stop()
-    assert committed(group) == 30
+    assert sum(offsets(group).values()) == 30
 
 
 def test_an_expired_session_loses_nothing_and_reads_again_only_what_was_not_committed(
-    topic: Topic, loop: Loops, group: Consumergroup, legacy_kafka: KafkaBroker
+    world: World, topic: Topic, loop: Loops, group: Consumergroup, connect: Connect
 ) -> None:
     topic.write(100)
-    mine = loop(topic, id="a").until_read(topic.texts)
-    mine.until(lambda: committed(group) == 300, "the commits")
-    expire_session(mine.registry.client)
+    far = connect("far")
+    mine = loop(topic, on=far, id="a").until_read(topic.texts)
+    mine.until(lambda: sum(offsets(group).values()) == 300, "the commits")
+    world.expire(far)
     mine.until(lambda: [event for event in mine.events if event.kind is EventKind.LOST], "the loss")
     topic.write(100)
     mine.until_read(topic.texts)
     assert set(mine.texts.values()) == {1}
     mine.stop()
-    assert committed(group) == len(topic.texts)
+    assert sum(offsets(group).values()) == len(topic.texts)
 
 
 def test_a_message_in_hand_while_the_session_expires_is_read_again(
-    topic: Topic, loop: Loops, group: Consumergroup
+    world: World, topic: Topic, loop: Loops, group: Consumergroup, connect: Connect
 ) -> None:
     gate = Gate(in_partition(1))
     topic.write(5, 1)
-    mine = loop(topic, id="a", body=gate)
+    far = connect("far")
+    mine = loop(topic, on=far, id="a", body=gate)
     assert gate.reached.wait(LONGEST)
-    expire_session(mine.registry.client)
+    world.expire(far)
     mine.until(lambda: [event for event in mine.events if event.kind is EventKind.LOST], "the loss")
     gate.opened.set()
-    mine.until(lambda: committed(group) == 5, "the commits")
+    mine.until(lambda: sum(offsets(group).values()) == 5, "the commits")
     assert mine.texts.pop((gate.held.value() or b"").decode()) == 2  # type: ignore[union-attr]
     assert [at_of(gate.held), gate.held.offset()] == [topic.ats[1], 0]  # type: ignore[arg-type,union-attr]
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1200)
-def test_consumers_that_are_killed_and_started_again_leave_no_message_out(
-    make_topic: Callable[..., Topic], group: Consumergroup, legacy_kafka: KafkaBroker
-) -> None:
-    topic, everything, gone = make_topic(6), Counter[str](), 0
-    running = [LoopProcess(legacy_kafka, group.name, topic.name, f"r{n}").__enter__() for n in range(3)]
-    for number in range(20):
-        topic.write(500)
-        victim = running.pop(0)
-        assert eventually(lambda: victim.texts, timeout=LONGEST), "it must have begun"  # noqa: B023
-        if number % 2:
-            victim.kill()
-            gone += 1
-        else:
-            victim.terminate()
-        everything += victim.texts
-        victim.__exit__()
-        running.append(LoopProcess(legacy_kafka, group.name, topic.name, f"s{number}").__enter__())
-    found = [*running]
-    assert eventually(
-        lambda: topic.texts <= sum((each.texts for each in found), everything).keys(), timeout=4 * LONGEST
-    )
-    for each in running:
-        each.terminate()
-        everything += each.texts
-        each.__exit__()
-    assert committed(group) == len(topic.texts)
-    twice = sum(everything.values()) - len(topic.texts)
-    print(f"{len(topic.texts)} messages, {gone} kills, {twice} read twice")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tests.testing.waiting import eventually
+from tests.waiting import LONGEST, eventually
 from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.core.migration.follow_rules import FollowedGroup, FollowPass
@@ -17,15 +17,12 @@ from zkgroups.core.migration.obstacles import Obstacle
 from zkgroups.core.migration.offset_decision import Rule
 from zkgroups.core.migration.plan_rows import Match, Outcome, PlanRow, ReportRow
 from zkgroups.kafka import Brokers
-from zkgroups.migration.apply import apply_groups
-from zkgroups.migration.following.follow import follow
-from zkgroups.migration.log_ranges import topic_creation_zxids
+from zkgroups.migration.apply import apply_groups, verify_groups
+from zkgroups.migration.current_state import topic_creation_zxids
+from zkgroups.migration.follow import follow
 from zkgroups.migration.plan import Planner, PlanSettings, SourceNode
 from zkgroups.migration.rollback import rollback_groups
-from zkgroups.migration.verify import verify_groups
 from zkgroups.zookeeper.admin import migration_marks as marks
-
-_LONGEST = 60.0
 
 
 class Move:
@@ -89,11 +86,14 @@ class Move:
         return Counter(row.outcome for row in self.reports)
 
     @contextmanager
-    def following(self, *, to_zookeeper: bool = False) -> Iterator[Following]:
+    def following(self, *, to_zookeeper: bool = False) -> Iterator[Running]:
         """Follow the group until the block ends, or all is done."""
-        with Brokers.connect(self._address) as brokers, Following() as following:
-            following.start(self.rows, brokers, self._registry, to_zookeeper=to_zookeeper)
-            yield following
+        running = Running(self.rows, Brokers.connect(self._address), self._registry, to_zookeeper=to_zookeeper)
+        try:
+            running.until(lambda: running.passes)
+            yield running
+        finally:
+            running.close()
 
     def mark(self) -> object:
         """Return the migration mark of the group."""
@@ -105,37 +105,44 @@ class Move:
             return brokers.committed([self.group])[self.group]
 
 
-class Following:
-    """`follow` in a thread."""
+class Running:
+    """`follow` in a thread, with its passes so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry, **options: Any) -> None:
         self.passes: list[FollowPass] = []
-        self._groups: list[FollowedGroup] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread()
+        self.stop = threading.Event()
+        self._brokers = brokers
+        self._found: list[FollowedGroup] = []
+        self._error: BaseException | None = None
+        given = {"execute": True, "every": 0.1, "on_progress": self.passes.append, "stop": self.stop, **options}
 
-    def start(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry, *, to_zookeeper: bool) -> None:
         def run() -> None:
-            options: dict[str, Any] = {"every": 0.2, "on_progress": self.passes.append, "stop": self._stop}
-            self._groups = follow(rows, brokers, registry, execute=True, to_zookeeper=to_zookeeper, **options)
+            try:
+                self._found = follow(rows, brokers, registry, **given)
+            except BaseException as error:
+                self._error = error
 
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
-        assert eventually(lambda: self.passes, timeout=_LONGEST)
 
-    def until_written(self) -> None:
-        """Wait until an offset was copied, while members still work."""
-        assert eventually(lambda: any(each.written for each in self.passes), timeout=_LONGEST), self.passes
+    def until(self, so: Callable[[], object]) -> None:
+        assert eventually(lambda: so() or not self._thread.is_alive())
+        assert so(), (self._error, self.passes[-2:])
 
-    def end(self) -> list[FollowedGroup]:
-        """Wait until all is done, and return the groups."""
-        self._thread.join(_LONGEST)
-        assert not self._thread.is_alive(), self.passes[-3:]
-        return self._groups
+    def more_passes(self, count: int = 2) -> None:
+        """Wait for more passes."""
+        wanted = len(self.passes) + count
+        self.until(lambda: len(self.passes) >= wanted)
 
-    def __enter__(self) -> Following:
-        return self
+    def end(self) -> dict[str, FollowedGroup]:
+        """Wait for the end, and return the groups."""
+        self._thread.join(LONGEST)
+        assert not self._thread.is_alive(), self.passes[-2:]
+        if self._error is not None:
+            raise self._error
+        return {each.group: each for each in self._found}
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(_LONGEST)
+    def close(self) -> None:
+        self.stop.set()
+        self._thread.join(LONGEST)
+        self._brokers.close()

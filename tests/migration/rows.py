@@ -9,7 +9,7 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset, OffsetRange
 from zkgroups.core.migration.offset_decision import Action, Decision, NoOffset, Reason, decide
 from zkgroups.core.migration.plan_rows import PlanRow, ReportRow
-from zkgroups.core.znodes.migration_mark import Mark, MarkState
+from zkgroups.core.znodes.own_nodes import Mark, MarkState
 from zkgroups.core.znodes.paths import join
 from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.kafka import Brokers

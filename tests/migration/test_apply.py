@@ -1,4 +1,7 @@
-"""Applying plans to whole groups on a real broker: every check, every outcome, and repeated runs."""
+"""Applying plans to whole groups on a real broker, and comparing both sides afterwards.
+
+tests/core/migration/test_apply_rules.py has the rules, and runs that are killed after any step.
+"""
 
 from __future__ import annotations
 
@@ -6,105 +9,86 @@ from typing import Any
 
 import pytest
 
-from zkgroups import Registry, TopicPartition
+from zkgroups import TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
+from zkgroups.core.migration.changes_since_plan import MigrationStage
+from zkgroups.core.migration.follow_rules import FollowState
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
-from zkgroups.core.migration.offset_decision import Action, Reason
-from zkgroups.core.migration.plan_rows import Outcome
-from zkgroups.core.znodes.migration_mark import Mark, MarkState
+from zkgroups.core.migration.offset_decision import Reason
+from zkgroups.core.migration.plan_rows import Match, Outcome
+from zkgroups.core.znodes.own_nodes import Mark, MarkState
 from zkgroups.exceptions import GroupMigratedError, GuardFailedError, OutcomeUnknownError, UnknownPartitionError
-from zkgroups.kafka import Brokers
-from zkgroups.kafka.requests.commit_offsets import Outcomes
-from zkgroups.kafka.sendable import Offsets
-from zkgroups.migration.apply import apply_groups
-from zkgroups.migration.rollback import rollback_groups
-from zkgroups.testing import KafkaBroker
+from zkgroups.migration.apply import status_of_groups, verify_groups
+from zkgroups.migration.follow import follow
 from zkgroups.zookeeper.admin import migration_marks as marks
 
-from .conftest import Join, MakeTopic
-from .rows import PLAN, details, numbers, outcomes, plan_of, states, tree
+from .conftest import Join, MakeTopic, Sides
+from .rows import PLAN, details, outcomes, tree
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
-
 
 ODD = "größe: a b"
 
 
-@pytest.fixture(params=["kafka_broker", pytest.param("legacy_kafka", marks=pytest.mark.soak)])
-def either(request: pytest.FixtureRequest) -> KafkaBroker:
-    """Each of both brokers."""
-    found: KafkaBroker = request.getfixturevalue(request.param)
-    return found
+@pytest.mark.parametrize(
+    "broker", ["kafka_broker", pytest.param("legacy_kafka", marks=pytest.mark.soak)], indirect=True
+)
+def test_groups_are_moved_and_marked_and_a_dry_run_changes_nothing(sides: Sides, make_topic: MakeTopic) -> None:
+    topic = make_topic(3)
+    large = {TopicPartition(topic, number): number for number in range(3)}
+    odd = TopicPartition(topic, 0)
+    sides.registry.client.create(f"/consumers/{ODD}/offsets/{topic}/1", b"-1", makepath=True)
+    sides.registry.group(ODD).offsets.set(odd, 2**63 - 1)
+    rows = [*sides.plan("large", offsets=large), *sides.plan(ODD, offsets={odd: 2**63 - 1})]
+    before = tree(sides.registry.client, "/consumers")
 
+    dry = sides.apply(rows, execute=False)
 
-def test_groups_are_moved_and_marked_and_a_dry_run_changes_nothing(registry: Registry, either: KafkaBroker) -> None:
-    topic = f"applied-{either.release}"
-    either.create_topic(topic, 1100)
-    large = {TopicPartition(topic, number): number for number in range(1100)}
-    zero = TopicPartition(topic, 0)
-    registry.group("large").offsets.set_many(large)
-    registry.group(ODD).offsets.set(zero, 2**63 - 1)
-    registry.client.create(f"/consumers/{ODD}/offsets/{topic}/1", b"-1")
-    with Brokers.connect(either.address) as brokers:
-        rows = plan_of(registry, brokers, {"large": f"large-{topic}", ODD: ODD})
-        before = tree(registry.client, "/consumers")
+    assert [row.outcome for row in dry[-2:]] == [Outcome.WOULD_WRITE, Outcome.SKIPPED]
+    assert tree(sides.registry.client, "/consumers") == before
+    assert sides.numbers("large") == sides.numbers(ODD) == {}
 
-        dry = apply_groups(rows, brokers, registry, execute=False)
+    report = sides.apply(rows)
 
-        assert [row.outcome for row in dry[-2:]] == [Outcome.WOULD_WRITE, Outcome.SKIPPED]
-        assert tree(registry.client, "/consumers") == before
-        assert numbers(brokers, f"large-{topic}") == numbers(brokers, ODD) == {}
-
-        report = apply_groups(rows, brokers, registry, execute=True)
-
-        assert [(row.group, row.topic, row.partition) for row in report] == [
-            (row.group, row.topic, row.partition) for row in rows
-        ]
-        assert {(row.outcome, row.written == plan.planned) for row, plan in zip(report, rows, strict=True)} == {
-            (Outcome.WRITTEN, True),
-            (Outcome.SKIPPED, True),
-        }
-        assert numbers(brokers, f"large-{topic}") == large
-        assert numbers(brokers, ODD) == {zero: 2**63 - 1}
-        again = apply_groups(rows, brokers, registry, execute=True)
-        assert outcomes(again) == {"already there", "skipped"}
-        assert numbers(brokers, f"large-{topic}") == large
-    mark = marks.read(registry._context, ["large"])["large"]
+    assert [(row.group, row.topic, row.partition) for row in report] == [
+        (row.group, row.topic, row.partition) for row in rows
+    ]
+    assert {(row.outcome, row.written == plan.planned) for row, plan in zip(report, rows, strict=True)} == {
+        (Outcome.WRITTEN, True),
+        (Outcome.SKIPPED, True),
+    }
+    assert (sides.numbers("large"), sides.numbers(ODD)) == (large, {odd: 2**63 - 1})
+    assert outcomes(sides.apply(rows)) == {"already there", "skipped"}
+    assert sides.numbers("large") == large
+    mark = marks.read(sides.registry._context, ["large"])["large"]
     assert isinstance(mark, Mark)
-    assert (mark.plan, mark.target, mark.state) == (PLAN, f"large-{topic}", MarkState.MOVED)
-    with pytest.raises(GroupMigratedError), registry.group("large").instance() as instance:
+    assert (mark.plan, mark.target, mark.state) == (PLAN, sides.target("large"), MarkState.MOVED)
+    with pytest.raises(GroupMigratedError), sides.registry.group("large").instance() as instance:
         instance.register([topic])
 
 
-def test_every_guard_leaves_its_group_and_no_other(
-    registry: Registry, brokers: Brokers, make_topic: MakeTopic, join: Join
-) -> None:
-    topic, other = make_topic(), make_topic()
-    at, unused = TopicPartition(topic, 0), TopicPartition(topic, 1)
+def test_every_guard_leaves_its_group_and_no_other(sides: Sides, make_topic: MakeTopic, join: Join) -> None:
+    at, unused = sides.first, sides.second
     names = ["legacy", "rewritten", "gone", "new", "moved", "more", "marked", "blocked", "unasked", "live", "free"]
-    targets = {name: f"{name}-{topic}" for name in names}
-    brokers.commit({targets["moved"]: {at: 3}})
-    for name in names:
-        registry.group(name).offsets.set(at, 7)
-    rows = plan_of(registry, brokers, targets)
+    brokers, registry = sides.brokers, sides.registry
+    brokers.commit({sides.target("moved"): {at: 3}})
     refused = Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.PAST_END)
-    rows = [row._replace(obstacles=(refused,)) if row.group == "blocked" else row for row in rows]
-    marks.put(registry._context, {"marked": "elsewhere"}, plan="plan-2", state=MarkState.MOVING)
+    rows = [row._replace(obstacles=(refused,)) if row.group == "blocked" else row for row in sides.plan(*names)]
+    sides.mark("marked", plan="plan-2", target="elsewhere")
     registry.group("rewritten").offsets.set(at, 7)
     registry.group("gone").offsets.delete([at])
     registry.group("new").offsets.set(unused, 1)
-    brokers.commit(
-        {targets["moved"]: {at: NativeOffset(targets["moved"], at, 3, "seen")}, targets["more"]: {unused: 1}}
-    )
+    seen = NativeOffset(sides.target("moved"), at, 3, "seen")
+    brokers.commit({seen.group: {at: seen}, sides.target("more"): {unused: 1}})
     before = tree(registry.client, "/consumers")
-    with registry.group("legacy").instance() as instance, join(targets["live"], other):
-        instance.register([topic])
+    with registry.group("legacy").instance() as instance, join(sides.target("live"), make_topic()):
+        instance.register([at.topic])
 
-        report = apply_groups(rows, brokers, registry, execute=True)
+        report = sides.apply(rows)
 
-        assert numbers(brokers, targets["live"]) == {}
-    assert {row.target for row in report if row.outcome is Outcome.WRITTEN} == {targets["free"], targets["unasked"]}
-    assert numbers(brokers, targets["moved"]) == {at: 3}
+        assert sides.numbers("live") == {}
+    assert {row.group for row in report if row.outcome is Outcome.WRITTEN} == {"free", "unasked"}
+    assert sides.numbers("moved") == {at: 3}
     for name, words in {
         "legacy": f"legacy instances are registered: {instance.id}",
         "rewritten": f"offsets in ZooKeeper were written since the plan: {at}",
@@ -116,164 +100,152 @@ def test_every_guard_leaves_its_group_and_no_other(
         "blocked": "1 refused: past the end",
         "live": "the group has active members on the brokers: anna-",
     }.items():
-        [detail] = details(report, targets[name])
+        [detail] = details(report, sides.target(name))
         assert words in detail
         assert outcomes(row for row in report if row.group == name) == {"left"}
     left = {path: data for path, data in tree(registry.client, "/consumers").items() if path in before}
     assert left == before
-    found = marks.read(registry._context, names)
-    assert sorted(found) == ["free", "marked", "unasked"]
-    dry = apply_groups(rows, brokers, registry, execute=False)
-    assert {row.target for row in dry if row.outcome is Outcome.THERE} == {targets["free"], targets["unasked"]}
+    assert sorted(marks.read(registry._context, names)) == ["free", "marked", "unasked"]
+    dry = sides.apply(rows, execute=False)
+    assert {row.group for row in dry if row.outcome is Outcome.THERE} == {"free", "unasked"}
+    with pytest.raises(GuardFailedError, match="plan plan-1 was made without brokers"):
+        sides.apply([row._replace(brokers=None) for row in rows])
 
 
-def test_each_partition_has_its_answer_and_a_partly_written_group_stays_marked_as_moving(
-    registry: Registry, brokers: Brokers, make_topic: MakeTopic
-) -> None:
-    at, beyond = TopicPartition(make_topic(), 0), TopicPartition("no-such-topic", 3)
-    registry.group("some").offsets.set_many({at: 7, beyond: 8})
-    registry.group("none").offsets.set(beyond, 8)
-    targets = {name: f"{name}-{at.topic}" for name in ("some", "none")}
+def test_each_partition_has_its_answer_and_a_partly_written_group_stays_marked_as_moving(sides: Sides) -> None:
+    at, beyond = sides.first, TopicPartition("no-such-topic", 3)
+    rows = [*sides.plan("some", offsets={at: 7, beyond: 8}), *sides.plan("none", offsets={beyond: 8})]
 
-    report = apply_groups(plan_of(registry, brokers, targets), brokers, registry, execute=True)
-
-    assert {(row.group, row.topic): (row.outcome, row.written, row.detail) for row in report} == {
+    assert {(row.group, row.topic): (row.outcome, row.written, row.detail) for row in sides.apply(rows)} == {
         ("some", at.topic): (Outcome.WRITTEN, 7, ""),
         ("some", beyond.topic): (Outcome.FAILED, None, str(UnknownPartitionError(beyond))),
         ("none", beyond.topic): (Outcome.FAILED, None, str(UnknownPartitionError(beyond))),
     }
-    assert states(registry, targets) == {"some": MarkState.MOVING}
+    assert sides.states("some", "none") == {"some": MarkState.MOVING}
 
 
-def test_an_invalid_name_leaves_only_its_group(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
+def test_a_group_with_an_unknown_outcome_stays_marked(sides: Sides) -> None:
+    def silent(usual: Any, offsets: Any, **options: Any) -> Any:
+        usual(offsets, **options)
+        return {group: dict.fromkeys(those, OutcomeUnknownError("no answer")) for group, those in offsets.items()}
+
+    report = sides.apply(sides.plan("unknown"), brokers=sides.meddling(commit=silent))
+    assert (outcomes(report), sides.states("unknown")) == ({"failed"}, {"unknown": MarkState.MOVING})
+
+
+def test_an_invalid_name_leaves_only_its_group(sides: Sides) -> None:
     """As in a plan that was edited."""
-    at = TopicPartition(make_topic(), 0)
-    targets = {name: f"{name}-{at.topic}" for name in ("source", "target", "free")}
-    for name in targets:
-        registry.group(name).offsets.set(at, 7)
     bad = {"source": {"group": "a/b"}, "target": {"target": "a/b"}, "free": {}}
-    rows = [row._replace(**bad[row.group]) for row in plan_of(registry, brokers, targets)]
+    rows = [row._replace(**bad[row.group]) for row in sides.plan(*bad)]
 
-    for execute, done in ((False, Outcome.WOULD_WRITE), (True, Outcome.WRITTEN)):
-        report = apply_groups(rows, brokers, registry, execute=execute)
+    for run, done in (
+        (lambda: sides.apply(rows, execute=False), Outcome.WOULD_WRITE),
+        (lambda: sides.apply(rows), Outcome.WRITTEN),
+        (lambda: sides.rollback(rows), Outcome.WRITTEN),
+    ):
+        report = run()
         assert [row.outcome for row in report] == [Outcome.LEFT, Outcome.LEFT, done]
-        assert "not a valid group name: group 'a/b'" in report[0].detail
-    report = rollback_groups(rows, brokers, registry, execute=True)
-    assert [row.outcome for row in report] == [Outcome.LEFT, Outcome.LEFT, Outcome.WRITTEN]
+        assert "'a/b' cannot be a group name" in report[0].detail
 
 
-def test_a_group_whose_messages_were_deleted_since_the_plan_is_left(
-    registry: Registry, brokers: Brokers, make_topic: MakeTopic
-) -> None:
+def test_a_group_whose_messages_were_deleted_since_the_plan_is_left(sides: Sides, make_topic: MakeTopic) -> None:
     """The log was truncated, or the topic recreated, so the offset means other messages or none."""
-    cut, anew = (TopicPartition(make_topic(), 0) for _ in range(2))
-    targets = {name: f"{name}-{cut.topic}" for name in ("cut", "anew")}
-    registry.group("cut").offsets.set(cut, 7)
-    registry.group("anew").offsets.set(anew, 0)
-    rows = plan_of(registry, brokers, targets, log_start=0, log_end=9)
-    registry.client.create(f"/brokers/topics/{anew.topic}", b'{"version":1,"partitions":{"0":[0]}}', makepath=True)
+    cut, anew = sides.first, TopicPartition(make_topic(), 0)
+    log = {"log_start": 0, "log_end": 9}
+    rows = [*sides.plan("cut", **log), *sides.plan("anew", offsets={anew: 0}, **log)]
+    created = b'{"version":1,"partitions":{"0":[0]}}'
+    sides.registry.client.create(f"/brokers/topics/{anew.topic}", created, makepath=True)
 
-    report = apply_groups(rows, brokers, registry, execute=True)
+    report = sides.apply(rows)
 
     assert outcomes(report) == {"left"}
-    assert details(report, targets["cut"]) == {f"offsets are no longer in the log: {cut}"}
-    assert details(report, targets["anew"]) == {f"topics were recreated since the plan: {anew}"}
-    assert states(registry, targets) == {}
+    assert details(report, sides.target("cut")) == {f"offsets are no longer in the log: {cut}"}
+    assert details(report, sides.target("anew")) == {f"topics were recreated since the plan: {anew}"}
+    assert sides.states("cut", "anew") == {}
 
 
-def test_a_group_with_only_skipped_offsets_is_not_marked(
-    registry: Registry, brokers: Brokers, make_topic: MakeTopic
-) -> None:
-    at = TopicPartition(make_topic(), 0)
-    registry.group("skipped").offsets.set(at, 7)
-    targets = {"skipped": f"skipped-{at.topic}"}
-    rows = plan_of(registry, brokers, targets)
-    nothing = [row._replace(action=Action.SKIP, reason=Reason.NO_TOPIC, planned=None) for row in rows]
+def test_a_repeated_run_finishes_or_leaves_the_group_of_a_killed_run(sides: Sides) -> None:
+    wanted = {sides.first: 5, sides.second: 6}
+    rows = sides.plan("begun", "changed", offsets=wanted)
 
-    assert outcomes(apply_groups(nothing, brokers, registry, execute=True)) == {"skipped"}
+    def killed(usual: Any, offsets: Any, **options: Any) -> None:
+        usual({sides.target("begun"): {sides.first: 5}}, **options)
+        raise KeyboardInterrupt
 
-    assert states(registry, targets) == {}
+    with pytest.raises(KeyboardInterrupt):
+        sides.apply(rows, brokers=sides.meddling(commit=killed))
+    assert sides.states("begun", "changed") == dict.fromkeys(("begun", "changed"), MarkState.MOVING)
+    sides.registry.group("changed").offsets.set(sides.first, 9)
 
+    report = sides.apply(rows)
 
-def test_a_group_with_an_unknown_outcome_stays_marked(
-    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
-) -> None:
-    at = TopicPartition(make_topic(), 0)
-    registry.group("unknown").offsets.set(at, 7)
-    targets = {"unknown": f"unknown-{at.topic}"}
-
-    class Silent(Brokers):
-        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
-            super().commit(offsets, **options)
-            return {group: dict.fromkeys(those, OutcomeUnknownError("no answer")) for group, those in offsets.items()}
-
-    with Silent.connect(broker.address) as brokers:
-        assert outcomes(apply_groups(plan_of(registry, brokers, targets), brokers, registry, execute=True)) == {
-            "failed"
-        }
-
-    assert states(registry, targets) == {"unknown": MarkState.MOVING}
+    assert outcomes(row for row in report if row.group == "begun") == {"written", "already there"}
+    assert outcomes(row for row in report if row.group == "changed") == {"left"}
+    assert (sides.numbers("begun"), sides.numbers("changed")) == (wanted, {})
+    assert sides.states("begun", "changed") == {"begun": MarkState.MOVED}
 
 
-def test_a_repeated_run_finishes_or_leaves_the_group_of_a_killed_run(
-    registry: Registry, broker: KafkaBroker, make_topic: MakeTopic
-) -> None:
-    topic = make_topic(3)
-    wanted = {TopicPartition(topic, number): number + 5 for number in range(3)}
-    targets = {name: f"{name}-{topic}" for name in ("first", "second")}
-    for name in targets:
-        registry.group(name).offsets.set_many(wanted)
-
-    class Killed(Brokers):
-        def commit(self, offsets: Offsets, **options: Any) -> Outcomes:
-            some = dict(list(offsets[targets["first"]].items())[:1])
-            super().commit({targets["first"]: some}, **options)
-            raise KeyboardInterrupt
-
-    with Killed.connect(broker.address) as dying, Brokers.connect(broker.address) as brokers:
-        rows = plan_of(registry, brokers, targets)
-        with pytest.raises(KeyboardInterrupt):
-            apply_groups(rows, dying, registry, execute=True)
-        assert states(registry, targets) == {"first": MarkState.MOVING, "second": MarkState.MOVING}
-        registry.group("second").offsets.set(TopicPartition(topic, 0), 9)
-
-        report = apply_groups(rows, brokers, registry, execute=True)
-
-        assert outcomes(row for row in report if row.group == "first") == {"written", "already there"}
-        assert outcomes(row for row in report if row.group == "second") == {"left"}
-        assert numbers(brokers, targets["first"]) == wanted
-        assert numbers(brokers, targets["second"]) == {}
-    assert states(registry, targets) == {"first": MarkState.MOVED}
+def test_without_zookeeper_its_checks_are_skipped(sides: Sides) -> None:
+    rows = sides.plan("lost")
+    sides.registry.group("lost").offsets.set(sides.first, 8)
+    assert outcomes(sides.apply(rows, registry=None)) == {"written"}
+    assert (sides.numbers("lost"), sides.states("lost")) == ({sides.first: 7}, {})
+    assert sides.apply([]) == []
 
 
-def test_without_zookeeper_its_checks_are_skipped(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
-    at = TopicPartition(make_topic(), 0)
-    registry.group("lost").offsets.set(at, 7)
-    rows = plan_of(registry, brokers, {"lost": f"lost-{at.topic}"})
-    registry.group("lost").offsets.set(at, 8)
-
-    assert outcomes(apply_groups(rows, brokers, None, execute=True)) == {"written"}
-
-    assert numbers(brokers, f"lost-{at.topic}") == {at: 7}
-    assert states(registry, ["lost"]) == {}
-    assert apply_groups([], brokers, registry, execute=True) == []
+# Comparing both sides with the plan
 
 
-def test_a_new_offset_of_a_topic_outside_the_plan_is_not_an_obstacle(
-    registry: Registry, brokers: Brokers, make_topic: MakeTopic
-) -> None:
-    at = TopicPartition(make_topic(), 0)
-    registry.group("chosen").offsets.set(at, 7)
-    rows = plan_of(registry, brokers, {"chosen": f"chosen-{at.topic}"}, topics="moved-.*")
-    registry.group("chosen").offsets.set(TopicPartition("other", 0), 7)
+def test_every_row_that_differs_is_reported_with_the_offsets_of_both_sides(sides: Sides, make_topic: MakeTopic) -> None:
+    ats = [TopicPartition(topic, number) for topic in [make_topic(6)] for number in range(6)]
+    rows = sides.plan("verified", offsets=dict.fromkeys(ats[:5], 7))
+    both = sides.brokers, sides.registry
+    assert {row.match for row in verify_groups(rows, *both)} == {Match.NOT_WRITTEN}
+    assert [it.stage for it in status_of_groups(rows, *both)] == [MigrationStage.NOT_BEGUN]
+    sides.apply(rows)
+    assert {row.match for row in verify_groups(rows, *both)} == {Match.EQUAL}
+    assert [it.stage for it in status_of_groups(rows, *both)] == [MigrationStage.DONE]
+    another = [row._replace(plan="another") for row in rows]  # no mark shows that the plan has moved the group
+    assert [it.stage for it in status_of_groups(another, *both)] == [MigrationStage.NOT_MARKED]
+    assert [it.stage for it in status_of_groups(another, sides.brokers, None)] == [MigrationStage.DONE]
 
-    assert outcomes(apply_groups(rows, brokers, registry, execute=True)) == {"written"}
+    offsets = sides.registry.group("verified").offsets
+    offsets.set_many({ats[1]: 8, ats[5]: 1})
+    offsets.delete([ats[2]])
+    sides.brokers.commit({sides.target("verified"): {ats[3]: 9, ats[4]: 5}})
+
+    found = {row.partition: row for row in verify_groups(rows, *both)}
+    assert {number: (row.offset, row.native, row.expected, row.match) for number, row in found.items()} == {
+        0: (7, 7, 7, Match.EQUAL),
+        1: (8, 7, 7, Match.SOURCE_MOVED),
+        2: (None, 7, 7, Match.SOURCE_GONE),
+        3: (7, 9, 7, Match.AHEAD),
+        4: (7, 5, 7, Match.BEHIND),
+        5: (1, None, None, Match.SOURCE_MOVED),
+    }
+    assert [found[number].dual_commit for number in range(6)] == [
+        *("either", "zookeeper", "kafka", "kafka", "zookeeper", "zookeeper")
+    ]
+    asked = verify_groups(rows, sides.brokers, None)
+    assert {row.dual_commit for row in asked} == {""}
+    without = {row.partition: row.match for row in asked}
+    assert without == {**dict.fromkeys(range(3), Match.EQUAL), 3: Match.AHEAD, 4: Match.BEHIND}
+    [status] = status_of_groups(rows, *both)
+    assert (status.stage, status.as_planned, status.otherwise) == (MigrationStage.MOVED_ON, 3, 2)
+    assert status.mark == f"was moved to Kafka's own offsets as {sides.target('verified')!r}, by plan plan-1"
 
 
-def test_a_plan_made_without_brokers_is_refused(registry: Registry, brokers: Brokers, make_topic: MakeTopic) -> None:
-    at = TopicPartition(make_topic(), 0)
-    registry.group("unasked").offsets.set(at, 7)
-    [row] = plan_of(registry, brokers, {"unasked": f"unasked-{at.topic}"})
+def test_a_group_that_was_followed_does_not_count_as_blocked_when_its_offsets_are_lost(sides: Sides) -> None:
+    """It had members when the plan was made. Its offsets on the brokers were deleted later, as by their age."""
+    blocked, both = Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["anna"]), (sides.brokers, sides.registry)
+    rows = sides.plan("followed", offsets={sides.first: 0, sides.second: 0}, obstacles=(blocked,))
+    assert {row.match for row in verify_groups(rows, *both)} == {Match.BLOCKED}
+    [followed] = follow(rows, *both, execute=True, every=0.1)
+    assert followed.state is FollowState.DONE
+    assert {row.match for row in verify_groups(rows, *both)} == {Match.EQUAL}
 
-    with pytest.raises(GuardFailedError, match="plan plan-1 was made without brokers"):
-        apply_groups([row._replace(brokers=None)], brokers, registry, execute=True)
+    assert not any(sides.brokers.delete_groups([sides.target("followed")]).values())
+    assert {row.match for row in verify_groups(rows, *both)} == {Match.NOT_WRITTEN}
+    assert [it.stage for it in status_of_groups(rows, *both)] == [MigrationStage.PARTLY]
+    sides.rollback(rows)
+    assert [it.stage for it in status_of_groups(rows, *both)] == [MigrationStage.BLOCKED]

@@ -1,29 +1,31 @@
 """Complete migrations with real consumers on both sides, checked message by message.
 
-The source is the old broker, with its topics and groups in one ZooKeeper. The target is the same cluster in one
-run, and a current broker in the other. There, a mirror has written the same messages with the same offsets: a
-migration copies numbers, so mirrors that assign new offsets are not supported.
+The source is the old broker, with its topics and groups in one ZooKeeper. The target is the same cluster in one run,
+and a current broker in the other. There, a mirror has written the same messages with the same offsets: a migration
+copies numbers, so mirrors that assign new offsets are not supported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
+from tests.consumer.scala import Message, ScalaConsumer, await_members
+from tests.migration.conftest import Join
+from tests.migration.consumers import LegacyReader, NativeReader, NumberedProducer, judge
+from tests.migration.moving import Move
 from tests.testing.unique import unique_numbers
-from tests.testing.waiting import eventually
-from zkgroups import Registry
+from tests.waiting import eventually
+from zkgroups import Member, Registry, TopicPartition
 from zkgroups.core.migration.follow_rules import FollowState
+from zkgroups.core.migration.obstacles import texts
 from zkgroups.core.migration.plan_rows import Match, Outcome
+from zkgroups.exceptions import GroupMigratedError
 from zkgroups.testing import KafkaBroker
 
-from .legacy import LegacyReader
-from .moving import Move
-from .native import NativeReader, NumberedProducer, judge
-
 PARTITIONS = 5
-
 _numbers = unique_numbers()
 
 
@@ -53,12 +55,11 @@ class Scene:
 
 
 @pytest.fixture
-def scene(legacy_kafka: KafkaBroker, destination: KafkaBroker) -> Iterator[Scene]:
-    with Registry.connect(legacy_kafka.zookeeper) as registry:
-        yield Scene(legacy_kafka, destination, registry, next(_numbers))
+def scene(legacy_kafka: KafkaBroker, destination: KafkaBroker, registry: Registry) -> Scene:
+    return Scene(legacy_kafka, destination, registry, next(_numbers))
 
 
-def test_a_native_consumer_continues_where_the_scala_consumer_stopped(scene: Scene) -> None:
+def test_each_consumer_continues_where_that_of_the_other_side_stopped_also_after_a_rollback(scene: Scene) -> None:
     scene.producer.write(150)
     with scene.legacy(80) as legacy:
         first = legacy.finish()
@@ -69,22 +70,12 @@ def test_a_native_consumer_continues_where_the_scala_consumer_stopped(scene: Sce
 
     scene.producer.write(20)
     with scene.native() as native:
-        judge(scene.producer.written, first, native.do_all())
-
-
-def test_after_a_rollback_the_scala_consumer_continues_where_the_native_consumer_stopped(scene: Scene) -> None:
-    scene.producer.write(150)
-    with scene.legacy(60) as legacy:
-        first = legacy.finish()
-    scene.move.plan()
-    scene.move.apply()
-    with scene.native() as native:
         second = native.do(50)
 
     assert Outcome.LEFT not in scene.move.roll_back(to_zookeeper=True)
 
     assert scene.move.on_target() == {}
-    with scene.legacy(150 - len(first) - len(second)) as legacy:
+    with scene.legacy(170 - len(first) - len(second)) as legacy:
         judge(scene.producer.written, first, second, legacy.finish())
 
 
@@ -93,21 +84,138 @@ def test_consumers_are_switched_and_switched_back_while_messages_arrive(scene: S
     with scene.producer.going_on():
         with scene.legacy() as legacy:
             legacy.until_done(40)
-            assert eventually(scene.move.plan, timeout=30)  # the group has rows once an offset was committed
+            assert eventually(scene.move.plan)  # the group has rows once an offset was committed
             with scene.move.following() as follow:
-                follow.until_written()
+                follow.until(lambda: any(each.written for each in follow.passes))
                 legacy.until_done(len(legacy.messages) + 30)
                 first = legacy.finish()
-                assert [group.state for group in follow.end()] == [FollowState.DONE]
+                assert [group.state for group in follow.end().values()] == [FollowState.DONE]
 
         with scene.native() as native:
             native.do(50)
             native.commit()
             with scene.move.following(to_zookeeper=True) as follow:
-                follow.until_written()
+                follow.until(lambda: any(each.written for each in follow.passes))
                 second = native.do(30)
                 native.close()
-                assert [group.state for group in follow.end()] == [FollowState.DONE]
+                assert [group.state for group in follow.end().values()] == [FollowState.DONE]
 
     with scene.legacy(len(scene.producer.written) - len(first) - len(second)) as legacy:
         judge(scene.producer.written, first, second, legacy.finish())
+
+
+# Live members
+
+
+Live = Callable[[Move, str], AbstractContextManager[str]]
+"""Joins the group of a migration and reads a topic. Yields the known part of the member's name."""
+
+
+@pytest.fixture
+def broker(legacy_kafka: KafkaBroker) -> KafkaBroker:
+    """Groups stay on their cluster, so that members of all kinds can read its topics."""
+    return legacy_kafka
+
+
+@pytest.fixture
+def registry(legacy_kafka: KafkaBroker) -> Iterator[Registry]:
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        yield registry
+
+
+def _group_of(broker: KafkaBroker, registry: Registry) -> tuple[Move, str]:
+    """A group with offsets, and their topic."""
+    topic = group = f"real-member-{next(_numbers)}"
+    broker.create_topic(topic, 2)
+    registry.group(group).offsets.set_many({TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0})
+    return Move(registry, broker.address, group), topic
+
+
+@contextmanager
+def _scala(broker: KafkaBroker, registry: Registry, move: Move, topic: str) -> Iterator[str]:
+    with ScalaConsumer(broker, move.group, "anna", {topic: 1}, config={"auto.commit.enable": "false"}) as scala:
+        await_members(registry.group(move.group), [scala.id])
+        yield scala.id
+
+
+@contextmanager
+def _ours(registry: Registry, move: Move, topic: str) -> Iterator[str]:
+    with Member(registry.group(move.group), [topic]) as member:
+        member.start()
+        assert eventually(lambda: registry.group(move.group).instances())
+        yield registry.group(move.group).instances()[0].id
+
+
+@pytest.fixture(params=["Scala", "ours", "native"])
+def live(request: pytest.FixtureRequest, broker: KafkaBroker, registry: Registry, join: Join) -> Live:
+    @contextmanager
+    def native(move: Move, topic: str) -> Iterator[str]:
+        with join(move.group, topic):
+            yield "anna"
+
+    kinds: dict[str, Live] = {
+        "Scala": lambda move, topic: _scala(broker, registry, move, topic),
+        "ours": lambda move, topic: _ours(registry, move, topic),
+        "native": native,
+    }
+    return kinds[request.param]
+
+
+def test_a_group_with_an_active_member_is_refused_also_by_an_earlier_plan(
+    broker: KafkaBroker, registry: Registry, live: Live
+) -> None:
+    before, topic = _group_of(broker, registry)
+    after = Move(registry, broker.address, before.group)
+    before.plan()
+    assert before.obstacles == ()
+
+    with live(before, topic) as name:
+        after.plan()
+        assert name in texts(after.obstacles)
+        for move in (before, after):
+            assert move.apply() == {Outcome.LEFT: 2}
+            assert all(name in row.detail for row in move.reports)
+        assert move.on_target() == {}
+        assert move.mark() is None
+
+
+def test_a_zkgroups_member_cannot_join_a_moved_group_until_it_is_rolled_back(
+    broker: KafkaBroker, registry: Registry
+) -> None:
+    move, topic = _group_of(broker, registry)
+    move.plan()
+    assert move.apply() == {Outcome.WRITTEN: 2}
+
+    with pytest.raises(GroupMigratedError), Member(registry.group(move.group), [topic]) as member:
+        next(member.generations())
+
+    assert move.roll_back() == {Outcome.WRITTEN: 2}
+    with _ours(registry, move, topic):
+        assert move.mark() is None
+
+
+# The judge
+
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+WRITTEN = [Message(A, 0, "0"), Message(B, 0, "1"), Message(A, 1, "2")]
+
+
+def test_the_judge_accepts_messages_read_once_and_in_order() -> None:
+    judge(WRITTEN, WRITTEN[:1], WRITTEN[1:])
+    judge(WRITTEN, [WRITTEN[1]], [WRITTEN[0], WRITTEN[2]])
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        (WRITTEN[:1], WRITTEN[2:]),
+        (WRITTEN, WRITTEN[2:]),
+        ([WRITTEN[2], WRITTEN[1]], [WRITTEN[0]]),
+        (WRITTEN, [Message(A, 2, "3")]),
+    ],
+    ids=["missing", "twice", "late", "from nowhere"],
+)
+def test_the_judge_finds_missing_repeated_late_and_unknown_messages(readings: tuple[list[Message], ...]) -> None:
+    with pytest.raises(AssertionError, match="orders/"):
+        judge(WRITTEN, *readings)

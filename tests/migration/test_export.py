@@ -12,49 +12,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.core.strategies import NAMES
 from zkgroups import TopicPartition
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
-from zkgroups.core.migration.offset_decision import Action, Reason
+from zkgroups.core.migration.offset_decision import Action, Decision, Reason
 from zkgroups.core.migration.plan_rows import PlanRow
-from zkgroups.core.offsets.file_formats import OffsetRecord
-from zkgroups.core.offsets.file_reader import parse_offsets
-from zkgroups.core.offsets.reset_script import group_file_name
+from zkgroups.core.offsets.files import OffsetRecord, group_file_name, parse_offsets
 from zkgroups.exceptions import RefusedError, StorageError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import Brokers
-from zkgroups.migration.export import SCRIPT, export
+from zkgroups.migration.summaries import SCRIPT, export
 from zkgroups.testing import KafkaBroker
-from zkgroups.testing.java import find_java
-from zkgroups.testing.kafka_releases import release_jars
-from zkgroups.testing.maven import fetch
+from zkgroups.testing.java import fetch, find_java
+from zkgroups.testing.kafka_broker import release_jars
 
-from ..core.strategies import NAMES
+from .rows import row
 
-ROW = PlanRow(
-    plan="20260131T120007.005Z",
-    planned_ms=1769860807005,
-    source="zk1:2181/kafka",
-    brokers="kafka1:9092",
-    retention_seconds=604800.0,
-    group="billing",
-    topic="orders",
-    partition=0,
-    offset=5,
-    zxid=7,
-    committed_ms=1769860800000,
-    stale=False,
-    problem=None,
-    target="billing",
-    log_start=0,
-    log_end=10,
-    before=None,
-    before_metadata=None,
-    before_epoch=None,
-    action=Action.COMMIT,
-    reason=Reason.UNCHANGED,
-    planned=5,
-    obstacles=(),
-)
+ROW = row("billing", "billing", TopicPartition("orders", 0), Decision(Action.COMMIT, Reason.UNCHANGED, 5), offset=5)
 
 
 def of_group(name: str, *offsets: int, topic: str = "orders", **changes: Any) -> list[PlanRow]:
@@ -95,11 +69,6 @@ def test_file_names_of_groups_differ_even_if_case_is_ignored(names: list[str]) -
     assert len(found) == len(set(names))
     assert all(name.isascii() and "/" not in name and not name.startswith((".", "-")) for name in found)
     assert all(len(name) < 200 for name in found)
-
-
-def test_a_group_named_like_the_file_of_another_has_its_own_file() -> None:
-    first = group_file_name("Billing")
-    assert group_file_name(first.removesuffix(".csv").lower()) != first.lower()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A whole migration and its rollback, by a process that is killed at every request to the brokers in turn."""
+"""A whole migration without Spark and its rollback, by a process that is killed at every request to the brokers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeOffset
 from zkgroups.kafka import Brokers
-from zkgroups.kafka.wire.address import addresses
+from zkgroups.kafka.wire.errors import addresses
 from zkgroups.testing import KafkaBroker
 from zkgroups.zookeeper.admin import migration_marks as marks
 
 from ..kafka.wire.conftest import run
 from ..kafka.wire.cutting_proxy import CuttingProxy, Moment
 from .conftest import MakeTopic
-from .follow.following import offsets_of
+from .follow.conftest import offsets_of
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
@@ -27,7 +27,9 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from zkgroups.kafka import BrokerOptions
+from zkgroups.migration import arrow_rows
 from zkgroups.migration.local import ZooKeeperSource, apply, plan, rollback, verify
+arrow_rows.MAX_GROUPS = 1
 folder, zookeeper, groups, brokers = sys.argv[1:]
 source, brokers = ZooKeeperSource(zookeeper=zookeeper, groups=groups), BrokerOptions(brokers)
 moved = Path(folder, "moved")
@@ -37,15 +39,16 @@ if not moved.exists():
     applied = apply(folder, brokers, source, execute=True)
     assert not applied.left and not applied.failed, applied
     verified = verify(folder, brokers, source)
-    assert verified.counts.keys() == {"equal"}, verified
+    assert verified.counts.keys() <= {"equal", "no offset"}, verified
     moved.touch()
 undone = rollback(folder, brokers, source, execute=True)
 assert not undone.left and not undone.failed, undone
+assert not {"pyspark", "py4j", "pandas"} & set(sys.modules)
 """
 
 
 class Scene:
-    """Two groups. The target of one has had offsets before, with metadata."""
+    """Two groups, each in a chunk of its own. The target of one has had offsets before, with metadata."""
 
     def __init__(self, registry: Registry, hosts: str, broker: KafkaBroker, brokers: Brokers, topic: str) -> None:
         self._registry, self._hosts, self._broker, self._brokers = registry, hosts, broker, brokers

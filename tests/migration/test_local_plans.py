@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pyarrow as pa
@@ -20,25 +19,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 import pytest
 
+from tests.migration.rows import tree
 from tests.testing.unique import unique_numbers
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.migration.group_status import MigrationStage
-from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
-from zkgroups.core.migration.plan_rows import Match, Outcome
+from zkgroups.core.migration.changes_since_plan import MigrationStage
+from zkgroups.core.migration.plan_rows import Outcome
 from zkgroups.exceptions import DamagedFileError, GuardFailedError, NotFoundError, RefusedError, StorageError
 from zkgroups.input_errors import InvalidOptionError
-from zkgroups.kafka import BrokerOptions, Brokers
-from zkgroups.migration import local, source_nodes
-from zkgroups.migration.engines import chunks, local_engine
+from zkgroups.kafka import BrokerOptions
+from zkgroups.migration import arrow_rows, local, local_engine, source_nodes
 from zkgroups.migration.local import ZooKeeperSource
 from zkgroups.migration.plan_folder import PlanFolder
-from zkgroups.storage.atomic_folder import write_list
+from zkgroups.storage.atomic_folder import publishing, write_list
 from zkgroups.storage.files import LocalFiles, local_path
-from zkgroups.storage.publish_lock import publishing
 from zkgroups.testing import KafkaBroker
 
-from .rows import numbers, tree
-
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 _numbers = unique_numbers()
 GROUPS = 5
 
@@ -75,51 +71,29 @@ def scene(zookeeper_hosts: str, registry: Registry, broker: KafkaBroker, tmp_pat
     return Scene(registry, zookeeper_hosts, broker, tmp_path / "move [1] é")
 
 
-def test_a_plan_is_applied_verified_and_rolled_back(
-    scene: Scene, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+def test_a_plan_is_applied_in_several_chunks_and_groups_with_members_are_left(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In several chunks. One group has a member, and another one a higher offset on the brokers."""
-    monkeypatch.setattr(chunks, "MAX_GROUPS", 2)
+    monkeypatch.setattr(arrow_rows, "MAX_GROUPS", 2)
     monkeypatch.setattr(source_nodes, "MAX_NODES", 3)
-    at = TopicPartition(scene.topic, 0)
     busy, *free = scene.names
-    brokers.commit({free[0]: {at: 4}})
     with scene.registry.group(busy).instance("anna") as anna:
         anna.register([scene.topic])
         planning, heard = list[str](), list[str]()
         planned = scene.plan(stale_after=3600.0, on_progress=planning.append)
-        assert planning[0] == "planning"
         before = scene.sides()
-
-        assert (planned.groups, planned.blocked) == (GROUPS, 1)
-        assert dict(planned.counts) == {"commit": 9, "skip": 1, "unchanged": 9, "target ahead": 1}
-        assert local.summary(scene.folder) == planned
-        found = {each.group: each for each in local.groups(scene.folder)}
-        assert found[busy].obstacles == (Obstacle.of(ObstacleKind.LEGACY_INSTANCES, ["anna"]),)
-        assert found[free[0]].counts == {"commit": 1, "skip": 1, "unchanged": 1, "target ahead": 1}
+        assert (planning[0], planned.groups, planned.blocked) == ("planning", GROUPS, 1)
         dry = scene.call(local.apply, execute=False, on_progress=heard.append)
-        assert (dict(dry.counts), len(heard)) == ({"would write": 7, "skipped": 1, "left": 2}, 2)
-        assert scene.sides() == before
+        assert (dict(dry.counts), len(heard), scene.sides()) == ({"would write": 8, "left": 2}, 2, before)
 
         applied = scene.call(local.apply, execute=True)
 
-        assert (applied.groups, applied.left, applied.failed) == (GROUPS, 1, 0)
-        assert dict(applied.counts) == {"written": 7, "skipped": 1, "left": 2}
-        results = {each.group: each for each in local.group_results(scene.folder, applied.report)}
-        assert results[busy].details == ("legacy instances are registered: anna",)
-        assert results[free[1]].counts == {"written": 2}
-        assert [row.outcome for row in local.report_rows(scene.folder) if row.group == busy] == [Outcome.LEFT] * 2
-    assert numbers(brokers, free[0])[at] == 4
-    verified = scene.call(local.verify)
-    assert dict(verified.counts) == {"equal": 8, "blocked": 2}
-    assert {(row.group, row.match) for row in local.differing(scene.folder)} == {(busy, Match.BLOCKED)}
+    assert (applied.groups, applied.left, applied.failed) == (GROUPS, 1, 0)
+    results = {each.group: each for each in local.group_results(scene.folder, applied.report)}
+    assert results[busy].details == ("legacy instances are registered: anna",)
+    assert results[free[0]].counts == {"written": 2}
+    assert [row.outcome for row in local.report_rows(scene.folder) if row.group == busy] == [Outcome.LEFT] * 2
     assert scene.stages() == [MigrationStage.BLOCKED] + [MigrationStage.DONE] * 4
-
-    undone = scene.call(local.rollback, execute=True)
-
-    assert (undone.left, undone.failed) == (0, 0)
-    assert scene.stages() == [MigrationStage.BLOCKED] + [MigrationStage.ROLLED_BACK] * 4
-    assert scene.sides()[1] == before[1]
 
 
 def test_a_plan_appears_completely_or_not_at_all_and_is_never_overwritten(scene: Scene, tmp_path: Path) -> None:
@@ -151,13 +125,19 @@ def _rewritten(file: Path, rows: Callable[[Any], Any]) -> None:
     parquet.write_table(rows(parquet.read_table(file)), file)
 
 
+def _exploding(rows: Any) -> Any:
+    return rows.set_column(rows.column_names.index("action"), "action", pa.array(["explode"] * len(rows)))
+
+
 def _with_a_bit_flipped(file: Path) -> None:
     data = bytearray(file.read_bytes())
     data[data.index(b"unchanged")] ^= 1
     file.write_bytes(data)
 
 
+FEWER = "fewer rows than its list says"
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    FEWER: (lambda file: _without_a_row(file), "was written with 10 rows, but has 9 now"),
     "a missing file": (Path.unlink, "is missing"),
     "a truncated file": (lambda file: os.truncate(file, 30), "has 30 bytes, not"),
     "another file": (lambda file: file.with_name("part-1.parquet").write_bytes(b""), "is not in the list of files"),
@@ -168,33 +148,32 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a damaged list": (lambda file: file.with_name("_SUCCESS").write_text("{}"), "is damaged"),
     "an unknown word": (
-        lambda file: (
-            file.with_name("_SUCCESS").write_text(""),
-            _rewritten(
-                file,
-                lambda rows: rows.set_column(
-                    rows.column_names.index("action"), "action", pa.array(["explode"] * len(rows))
-                ),
-            ),
-        ),
+        lambda file: (file.with_name("_SUCCESS").write_text(""), _rewritten(file, _exploding)),
         r"^the plan in .+ (cannot be read|could not be processed): 'explode' is not a known Action: restore",
     ),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_plan_is_refused_before_anything_is_written(scene: Scene, damage: str) -> None:
+def test_a_damaged_plan_is_refused_before_anything_is_written(scene: Scene, tmp_path: Path) -> None:
     scene.plan()
-    before = scene.sides()
-    [file] = Path(scene.folder, "plan").glob("part-*")
-    do, said = DAMAGES[damage]
-    do(file)
-    for step in (local.apply, local.rollback):
-        with pytest.raises(DamagedFileError, match=said):
-            scene.call(step, execute=True)
-    with pytest.raises(DamagedFileError, match=said):
-        list(local.plan_rows(scene.folder))
+    before, whole = scene.sides(), scene.folder
+    for number, (damage, (do, said)) in enumerate(DAMAGES.items()):
+        scene.folder = str(copytree(whole, tmp_path / str(number)))
+        [file] = Path(scene.folder, "plan").glob("part-*")
+        do(file)
+        for step in (local.apply, local.rollback):
+            with pytest.raises(DamagedFileError, match=said):
+                scene.call(step, execute=True)
+        if damage != FEWER:
+            with pytest.raises(DamagedFileError, match=said):
+                list(local.plan_rows(scene.folder))
     assert scene.sides() == before
+
+
+def _without_a_row(file: Path) -> None:
+    _rewritten(file, lambda rows: rows.slice(1))
+    listed = {"rows": 2 * GROUPS, "files": {file.name: file.stat().st_size}}
+    file.with_name("_SUCCESS").write_text(json.dumps(listed))
 
 
 def test_a_plan_of_an_earlier_version_without_its_constants_is_applied_and_damaged_constants_are_refused(
@@ -217,7 +196,7 @@ def test_a_plan_of_an_earlier_version_without_its_constants_is_applied_and_damag
 def test_a_plan_in_several_files_with_a_damaged_one_is_refused_before_anything_is_written(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "MAX_GROUPS", 1)
+    monkeypatch.setattr(arrow_rows, "MAX_GROUPS", 1)
     monkeypatch.setattr(local_engine, "THREADS", 1)
     for number in range(GROUPS):  # some groups are read ahead
         scene.registry.group(f"{scene.topic} more {number}").offsets.set(TopicPartition(scene.topic, 0), 0)
@@ -241,16 +220,6 @@ def test_a_plan_in_several_files_with_a_damaged_one_is_refused_before_anything_i
     second.write_bytes(intact)
     scene.call(local.apply, execute=True)
     assert set(scene.stages()) == {MigrationStage.DONE}
-
-
-def test_a_plan_with_fewer_rows_than_its_list_says_is_refused(scene: Scene) -> None:
-    scene.plan()
-    [file] = Path(scene.folder, "plan").glob("part-*")
-    _rewritten(file, lambda rows: rows.slice(1))
-    listed = {"rows": 2 * GROUPS, "files": {file.name: file.stat().st_size}}
-    file.with_name("_SUCCESS").write_text(json.dumps(listed))
-    with pytest.raises(DamagedFileError, match="was written with 10 rows, but has 9 now"):
-        scene.call(local.apply, execute=True)
 
 
 def test_impossible_requests_are_refused_at_once(scene: Scene) -> None:
@@ -286,46 +255,6 @@ def test_a_report_that_cannot_be_written_is_detected_before_the_work_or_has_advi
         scene.call(local.apply, execute=True)
     assert "offsets may have been written" in late.value.__notes__[0]
     reports.unlink()
-    assert scene.stages() == [MigrationStage.DONE] * GROUPS
-
-
-APPLY = """
-import os, signal, sys
-from zkgroups.kafka import BrokerOptions
-from zkgroups.migration import local
-from zkgroups.migration.engines import chunks, local_engine, tasks
-
-apply_groups, runs = tasks.apply_groups, []
-
-def killed(*arguments, **options):
-    found = apply_groups(*arguments, **options)
-    runs.append(found)
-    if len(runs) >= 2:  # another thread may have added the third already
-        os.kill(os.getpid(), signal.SIGKILL)
-    return found
-
-tasks.apply_groups, chunks.MAX_GROUPS = killed, 2
-folder, brokers, zookeeper, threads = sys.argv[1:]
-local_engine.THREADS = int(threads)
-assert not {"pyspark", "py4j", "pandas"} & set(sys.modules)
-local.apply(folder, BrokerOptions(brokers), local.ZooKeeperSource(zookeeper=zookeeper), execute=True)
-"""
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_after_a_kill_the_repeated_run_has_the_same_result(scene: Scene, brokers: Brokers, threads: int) -> None:
-    """Kill the process between two chunks. It imports neither Spark nor pandas."""
-    scene.plan()
-    command = [sys.executable, "-c", APPLY, scene.folder, scene.options.bootstrap, scene.source.zookeeper, str(threads)]
-    assert subprocess.run(command, timeout=120).returncode == -signal.SIGKILL
-    moved = [bool(numbers(brokers, name)) for name in scene.names]
-    if threads == 1:
-        assert moved == [True] * 4 + [False]
-    assert sum(moved) >= 3  # two of the chunks with 2, 2 and 1 groups, and perhaps the last
-    done = scene.call(local.apply, execute=True)
-    there = 2 * sum(moved)
-    counts = {"written": 10 - there, "already there": there}
-    assert (dict(done.counts), done.left) == ({word: count for word, count in counts.items() if count}, 0)
     assert scene.stages() == [MigrationStage.DONE] * GROUPS
 
 

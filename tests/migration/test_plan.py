@@ -1,35 +1,43 @@
-"""Planning with real brokers: every row of the table in `rules.py`, and every obstacle."""
+"""Planning with real servers: the state of both sides, and every obstacle.
+
+tests/core/migration/test_offset_decision.py has the rules, and test_next_consumer.py every reason with its result.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from kazoo.security import make_acl
 
-from tests.testing.waiting import eventually
-from zkgroups import Registry
+from tests.kafka.conftest import Writer
+from tests.migration.conftest import Join, MakeTopic
+from tests.migration.rows import row as plan_row
+from tests.waiting import eventually
+from zkgroups import Registry, TopicPartition
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset
+from zkgroups.core.migration.changes_since_plan import OffsetNode, SourceState, TargetState
 from zkgroups.core.migration.obstacles import Obstacle, ObstacleKind
-from zkgroups.core.migration.offset_decision import Action, NoOffset, OutOfRange, Reason, Rule
+from zkgroups.core.migration.offset_decision import Action, Decision, NoOffset, Reason
 from zkgroups.core.migration.plan_rows import PlanRow
-from zkgroups.core.znodes.topic_partition import TopicPartition
+from zkgroups.core.znodes.own_nodes import Mark, MarkState
+from zkgroups.core.znodes.values import MalformedNode
 from zkgroups.kafka import Brokers
-from zkgroups.migration.log_ranges import topic_creation_zxids
+from zkgroups.migration.current_state import mark_obstacles, read_sources, read_targets, topic_creation_zxids
 from zkgroups.migration.plan import Planner, PlanSettings, SourceNode
+from zkgroups.migration.source_nodes import NamedGroup, source_chunks
 from zkgroups.testing import KafkaBroker
 
-from ..kafka.conftest import Writer
-from .conftest import Join, MakeTopic
-
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
-
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 PLANNED_MS = 1_795_255_543_000
 PLANNING = PlanSettings(plan="p", planned_ms=PLANNED_MS)
+
 ACCESS = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"} | {
     "super.users": "User:ANONYMOUS"
 }
-ODD = "größe: 日本 b"
 
 COMMIT, SKIP, REFUSE = Action.COMMIT, Action.SKIP, Action.REFUSE
 LOG_UNKNOWN = Obstacle(ObstacleKind.REFUSED_OFFSETS, count=1, reason=Reason.LOG_UNKNOWN)
@@ -43,6 +51,11 @@ def found(group: str, topic: str | None, partition: int | None, offset: int | st
     given = {"target": group, "zxid": 100, "committed_ms": PLANNED_MS - 5_000, "offset": number}
     given |= {"problem": problem, "no_offset": no_offset}
     return SourceNode(group=group, member=False, topic=topic, partition=partition, **(given | more))  # type: ignore[arg-type]
+
+
+def committed(rows: Sequence[PlanRow]) -> list[PlanRow]:
+    """Leave out the partitions that neither side has an offset of."""
+    return [row for row in rows if row.reason is not Reason.NEVER_COMMITTED]
 
 
 def member(group: str, instance: str | None, **more: object) -> SourceNode:
@@ -70,76 +83,6 @@ def topic(make_topic: MakeTopic, writer: Writer) -> str:
     return name
 
 
-CLAMPED = {
-    OutOfRange.REFUSE: {
-        1: (REFUSE, Reason.BEFORE_START, None),
-        2: (REFUSE, Reason.PAST_END, None),
-        3: (REFUSE, Reason.PAST_END, None),
-    },
-    OutOfRange.SKIP: {
-        1: (SKIP, Reason.BEFORE_START, None),
-        2: (SKIP, Reason.PAST_END, None),
-        3: (SKIP, Reason.PAST_END, None),
-    },
-    OutOfRange.EARLIEST: {
-        1: (COMMIT, Reason.CLAMPED, 4),
-        2: (COMMIT, Reason.CLAMPED, 0),
-        3: (COMMIT, Reason.CLAMPED, 0),
-    },
-    OutOfRange.LATEST: {
-        1: (COMMIT, Reason.CLAMPED, 10),
-        2: (COMMIT, Reason.CLAMPED, 10),
-        3: (COMMIT, Reason.CLAMPED, 10),
-    },
-}
-
-
-def test_every_row_of_the_table_is_decided_by_the_answers_of_the_brokers(
-    brokers: Brokers, writer: Writer, topic: str
-) -> None:
-    group = f"{ODD} {topic}"
-    writer.commit(group, {(topic, 7): 5, (topic, 8): 6, (topic, 9): 3}, note="before")
-    nodes = [
-        found(group, topic, 0, 0),
-        found(group, topic, 1, 3),
-        found(group, topic, 2, 11),
-        found(group, topic, 3, 2**63 - 1),
-        found(group, topic, 4, "negative"),
-        found(group, topic, 5, "not a plain decimal number"),
-        found(group, topic, 6, 10, zxid=98),
-        found(group, topic, 7, 5),
-        found(group, topic, 8, 4, committed_ms=PLANNED_MS - 61_000),
-        found(group, topic, 10, 4),
-        found(group, "no-such-topic", 0, 1),
-    ]
-    others = {
-        0: (COMMIT, Reason.UNCHANGED, 0),
-        4: (SKIP, Reason.NEGATIVE, None),
-        5: (SKIP, Reason.NO_OFFSET, None),
-        6: (COMMIT, Reason.UNCHANGED, 10),
-        7: (SKIP, Reason.ALREADY_THERE, None),
-        8: (SKIP, Reason.TARGET_AHEAD, None),
-        9: (SKIP, Reason.ONLY_ON_TARGET, None),
-        10: (SKIP, Reason.NO_PARTITION, None),
-    }
-
-    def plan(**changes: object) -> dict[int, tuple[Action, Reason, int | None]]:
-        planning = replace(PLANNING, **changes)  # type: ignore[arg-type]
-        rows = Planner(planning, brokers).plan(nodes)
-        [gone] = [row for row in rows if row.topic != topic]
-        assert (gone.action, gone.reason, gone.log_start) == (SKIP, Reason.NO_TOPIC, None)
-        return decisions([row for row in rows if row.topic == topic])
-
-    for policy, clamped in CLAMPED.items():
-        assert plan(rule=Rule(policy)) == others | clamped, policy
-    lenient = others | CLAMPED[OutOfRange.SKIP]
-    assert plan(rule=Rule(OutOfRange.SKIP, backward=True)) == lenient | {8: (COMMIT, Reason.BACKWARD, 4)}
-    assert plan(rule=Rule(OutOfRange.SKIP, skip_stale=True), stale_after=60.0) == lenient | {
-        8: (SKIP, Reason.STALE, None)
-    }
-    assert plan(rule=Rule(OutOfRange.SKIP), topics_created={topic: 99}) == lenient | {6: (SKIP, Reason.OLDER, None)}
-
-
 def test_a_row_has_the_state_of_both_sides(brokers: Brokers, writer: Writer, topic: str) -> None:
     group = f"target of {topic}"
     writer.commit(group, {(topic, 1): 5, (topic, 2): 7}, note="before")
@@ -147,36 +90,16 @@ def test_a_row_has_the_state_of_both_sides(brokers: Brokers, writer: Writer, top
         PLANNING, source="zk1:2181/kafka", brokers="kafka1:9092", retention_seconds=60.0, stale_after=4.0
     )
 
-    first, second = Planner(planning, brokers).plan([found("source", topic, 1, 6, target=group)])
+    first, second = committed(Planner(planning, brokers).plan([found("source", topic, 1, 6, target=group)]))
 
-    assert first == PlanRow(
-        plan="p",
-        planned_ms=PLANNED_MS,
-        source="zk1:2181/kafka",
-        brokers="kafka1:9092",
-        retention_seconds=60.0,
-        group="source",
-        topic=topic,
-        partition=1,
-        offset=6,
-        zxid=100,
-        committed_ms=PLANNED_MS - 5_000,
-        stale=True,
-        problem=None,
-        target=group,
-        log_start=4,
-        log_end=10,
-        before=5,
-        before_metadata="before\0",
-        before_epoch=None,
-        action=COMMIT,
-        reason=Reason.UNCHANGED,
-        planned=6,
-        obstacles=(),
-        rule="on-out-of-range=refuse",
-        topic_id=brokers.topic_ids([topic])[topic],
+    before = NativeOffset(group, TopicPartition(topic, 1), 5, "before\0")
+    assert first == plan_row(
+        *("source", group, before.at, Decision(COMMIT, Reason.UNCHANGED, 6), before, 6, 100),
+        **{"plan": "p", "planned_ms": PLANNED_MS, "committed_ms": PLANNED_MS - 5_000, "retention_seconds": 60.0},
+        **{"stale": True, "log_start": 4, "log_end": 10, "topic_id": brokers.topic_ids([topic])[topic]},
+        rule="on-out-of-range=block, on-unreadable=block",
     )
-    assert first.prior == NativeOffset(group, TopicPartition(topic, 1), 5, "before\0")
+    assert first.prior == before
     assert (second.at, second.offset, second.zxid, second.before) == (TopicPartition(topic, 2), None, None, 7)
     assert (second.group, second.target, second.log_end, second.stale) == ("source", group, 10, False)
 
@@ -212,10 +135,11 @@ def test_each_row_has_the_obstacles_of_its_group_and_no_other_group_is_stopped(
         "alive": ("legacy instances are registered: alive_host-1",),
         "one": ("other groups have the same target: two",),
         "two": ("other groups have the same target: one",),
-        "nameless": ("not a valid group name: group '' has no characters",),
+        "nameless": ("'' cannot be a group name: it has no characters",),
         "hidden": ("the state of the group could not be read: /consumers/hidden/ids: no permission to read it",),
         "unlisted": (
             "the state of the group could not be read: /consumers/unlisted/offsets/None/None: no permission to read it",
+            "1 refused: no offset",
         ),
         "past": ("1 refused: past the end",),
         free: (),
@@ -224,10 +148,10 @@ def test_each_row_has_the_obstacles_of_its_group_and_no_other_group_is_stopped(
 
 def test_each_log_range_is_read_once(brokers: Brokers, writer: Writer, topic: str) -> None:
     planner = Planner(PLANNING, brokers)
-    [first] = planner.plan([found("a", topic, 0, 5)])
+    [first] = committed(planner.plan([found("a", topic, 0, 5)]))
     writer.produce(topic, 0, [PLANNED_MS])
 
-    again, other = planner.plan([found("b", topic, 0, 5), found("b", topic, 1, 5)])
+    again, other = committed(planner.plan([found("b", topic, 0, 5), found("b", topic, 1, 5)]))
 
     assert (first.log_end, again.log_end, other.log_end) == (10, 10, 10)
     assert Planner(PLANNING, brokers).plan([found("a", topic, 0, 5)])[0].log_end == 11
@@ -241,8 +165,8 @@ def test_without_brokers_all_offsets_are_copied_unless_older_than_their_topic() 
 
     assert decisions(rows) == {
         0: (COMMIT, Reason.LOG_NOT_CHECKED, 5),
-        1: (SKIP, Reason.OLDER, None),
-        2: (SKIP, Reason.NEGATIVE, None),
+        1: (REFUSE, Reason.OLDER, None),
+        2: (REFUSE, Reason.NEGATIVE, None),
     }
     assert {row.log_end for row in rows} == {None}
 
@@ -256,13 +180,13 @@ def test_a_log_without_a_leader_is_unknown_and_old_offsets_of_a_recreated_topic_
         legacy_kafka.create_topic(name, 3)
         before = topic_creation_zxids(registry)[name]
         admin.admin.delete_topics([name])[name].result()
-        assert eventually(lambda: name not in registry.topics() and not brokers.partitions([name]), timeout=60)
+        assert eventually(lambda: name not in registry.topics() and not brokers.partitions([name]))
         with KafkaBroker(release="1.1.1", zookeeper=legacy_kafka.zookeeper, config={"broker.id": "3"}) as other:
             admin.create_topic(name, [[1], [3]])
-            assert eventually(lambda: None not in brokers.ranges([TopicPartition(name, 1)]).values(), timeout=60)
+            assert eventually(lambda: None not in brokers.ranges([TopicPartition(name, 1)]).values())
             other.kill()
         with Brokers.connect(legacy_kafka.address, timeout=10) as hasty:  # it is still reported as the leader
-            [row] = Planner(PLANNING, hasty).plan([found("new", name, 1, 0)])
+            [row] = committed(Planner(PLANNING, hasty).plan([found("new", name, 1, 0)]))
         assert row.obstacles == (LOG_UNKNOWN,)
         assert eventually(lambda: brokers.ranges([TopicPartition(name, 1)]) == {TopicPartition(name, 1): None})
         made = topic_creation_zxids(registry)
@@ -279,20 +203,21 @@ def test_a_log_without_a_leader_is_unknown_and_old_offsets_of_a_recreated_topic_
         )
 
     assert decisions([row for row in rows if row.group == "old"]) == {
-        0: (SKIP, Reason.OLDER, None),
-        1: (SKIP, Reason.OLDER, None),
+        0: (REFUSE, Reason.OLDER, None),
+        1: (REFUSE, Reason.OLDER, None),
         2: (SKIP, Reason.NO_PARTITION, None),
     }
     assert decisions([row for row in rows if row.group == "new"]) == {
         0: (COMMIT, Reason.UNCHANGED, 0),
         1: (REFUSE, Reason.LOG_UNKNOWN, None),
     }
-    assert {row.obstacles for row in rows} == {(), (LOG_UNKNOWN,)}
+    older = Obstacle(ObstacleKind.REFUSED_OFFSETS, count=2, reason=Reason.OLDER)
+    assert {row.obstacles for row in rows} == {(older,), (LOG_UNKNOWN,)}
 
 
 def test_a_forbidden_target_is_refused_and_stops_no_other() -> None:
     with KafkaBroker(users={"ben": "secret"}, config=ACCESS) as broker:
-        broker.create_topic("orders")
+        broker.create_topic("orders", 2)
         every, operations = ResourcePatternType.LITERAL, (AclOperation.READ, AclOperation.DESCRIBE)
         places = ((ResourceType.TOPIC, "orders"), (ResourceType.GROUP, "mine"))
         acls = [
@@ -308,12 +233,90 @@ def test_a_forbidden_target_is_refused_and_stops_no_other() -> None:
         login |= {"sasl.jaas.config": f'{module} required username="ben" password="secret";'}
         with Brokers.connect(broker.sasl_address, properties=login) as brokers:
             assert eventually(lambda: isinstance(brokers.groups(["mine"])["mine"], NativeGroup))
-            mine, theirs = Planner(PLANNING, brokers).plan(
+            mine, uncommitted, theirs = Planner(PLANNING, brokers).plan(
                 [found("mine", "orders", 0, 0), found("theirs", "orders", 0, 0)]
             )
 
     assert (mine.action, mine.obstacles) == (COMMIT, ())
+    assert (uncommitted.group, uncommitted.reason) == ("mine", Reason.NEVER_COMMITTED)
     assert (theirs.action, theirs.reason, theirs.before) == (REFUSE, Reason.TARGET_UNKNOWN, None)
     first, second = theirs.obstacles
     assert first.kind is ObstacleKind.UNREADABLE
     assert str(second) == "1 refused: target unknown"
+
+
+# The state of a group
+
+
+NOBODY = [make_acl("digest", "nobody:x", all=True)]
+
+
+def test_the_state_of_a_source_has_its_instances_and_offset_nodes_and_forbidden_nodes_stop_nothing(
+    registry: Registry,
+) -> None:
+    client, orders = registry.client, {"orders/0": b"7", "orders/1": b"text", "orders/2": str(2**63 - 1).encode()}
+    for name, data in (orders | {"a/03": b"1"}).items():
+        client.create(f"/consumers/plain/offsets/{name}", data, makepath=True)
+    client.create("/consumers/live/ids/scala-1", b"{}", ephemeral=True, makepath=True)
+    zxids = [client.get(f"/consumers/plain/offsets/{name}")[1].mzxid for name in orders]
+    for name in ("ids", "offsets", "offsets/topic/0"):
+        group = name.replace("/", "-")
+        client.create(f"/consumers/{group}/offsets/topic/0", b"7", makepath=True)
+        client.ensure_path(f"/consumers/{group}/ids")
+        client.set_acls(f"/consumers/{group}/{name}", NOBODY)
+
+    found = read_sources(registry, ["plain", "live", "nobody's", "plain", "ids", "offsets", "offsets-topic-0"])
+
+    offsets = zip(zxids, (7, None, 2**63 - 1), strict=True)
+    assert found["plain"] == SourceState(
+        (), {("orders", number): OffsetNode(*each) for number, each in enumerate(offsets)}
+    )
+    assert (found["live"], found["nobody's"]) == (SourceState(("scala-1",)), SourceState())
+    assert found["ids"].unreadable == "/consumers/ids/ids: no permission to read it"
+    assert found["ids"].offsets[("topic", 0)].offset == 7
+    assert found["offsets"].offsets == {(None, None): OffsetNode(None, None)}
+    assert found["offsets-topic-0"].offsets == {("topic", 0): OffsetNode(None, None)}
+
+
+def test_a_forbidden_registration_is_planned_with_its_name_and_a_forbidden_list_of_them_without(
+    registry: Registry,
+) -> None:
+    client = registry.client
+    for group, forbidden in (("one", "ids/scala-1"), ("list", "ids")):
+        client.create(f"/consumers/{group}/offsets/orders/0", b"7", makepath=True)
+        client.create(f"/consumers/{group}/ids/scala-1", b"{}", makepath=True)
+        client.set_acls(f"/consumers/{group}/{forbidden}", NOBODY)
+    groups = [NamedGroup(group, group) for group in ("list", "one")]
+    nodes = [*chain.from_iterable(source_chunks(registry, groups, None))]
+    assert [(each.group, each.instance, each.forbidden) for each in nodes if each.member] == [
+        ("list", None, True),
+        ("one", "scala-1", False),
+    ]
+
+
+def test_the_state_of_a_target_has_its_members_and_offsets(brokers: Brokers, make_topic: MakeTopic, join: Join) -> None:
+    at = TopicPartition(make_topic(), 0)
+    live, quiet = f"live-{at.topic}", f"quiet-{at.topic}"
+    kept = NativeOffset(quiet, at, 7, "note", 3)
+    brokers.commit({quiet: {at: kept}})
+    with join(live, at.topic):
+        found = read_targets(brokers, [live, quiet, "nobody's", "", "a\0b"])
+    assert found[live].members[0].startswith("anna-")
+    assert found[quiet] == TargetState((), {at: kept})
+    assert found["nobody's"] == TargetState()
+    assert found[""].unreadable == "'' cannot be a group name: it has no characters"
+    assert "characters that cannot be sent" in found["a\0b"].unreadable
+
+
+def test_only_the_mark_of_another_plan_is_an_obstacle() -> None:
+    mark = Mark("billing", "plan-1", "accounts", MarkState.MOVING, 0)
+    assert mark_obstacles(mark, "plan-1") == []
+    assert mark_obstacles(mark, "plan-2") == [
+        Obstacle(
+            ObstacleKind.OTHER_MARK,
+            detail="the group is being moved to Kafka's own offsets as 'accounts', by plan plan-1",
+        )
+    ]
+    assert mark_obstacles(MalformedNode("/m", b"", "no mark"), "plan-1") == [
+        Obstacle(ObstacleKind.OTHER_MARK, detail="the migration mark cannot be read, /m: no mark")
+    ]

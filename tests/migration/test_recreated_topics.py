@@ -9,21 +9,19 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tests.kafka.conftest import Writer
-from tests.testing.waiting import eventually
+from tests.migration.conftest import Join, MakeTopic
+from tests.migration.moving import Move
+from tests.waiting import eventually
 from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.core.migration.follow_rules import FollowState
 from zkgroups.core.migration.plan_rows import Match, Outcome
 from zkgroups.kafka import Brokers
+from zkgroups.kafka.errors import Offsets
 from zkgroups.kafka.requests.commit_offsets import Outcomes
-from zkgroups.kafka.sendable import Offsets
 from zkgroups.migration.apply import apply_groups
 from zkgroups.testing import KafkaBroker
 
-from .conftest import Join, MakeTopic
-from .moving import Move
-
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
-
 RECREATED = "topics were recreated since the plan: "
 
 
@@ -72,34 +70,36 @@ def is_created(broker: KafkaBroker, topic: str) -> bool:
 
 
 def test_nothing_is_written_to_a_topic_that_was_recreated_since_the_plan(
-    registry: Registry, broker: KafkaBroker, topic: str, move: Move
+    broker: KafkaBroker, topic: str, move: Move
 ) -> None:
     recreate(broker, topic)
 
     assert move.apply() == {Outcome.LEFT: 2}
     assert {row.detail for row in move.reports} == {f"{RECREATED}{topic}/0, {topic}/1"}
-    assert move.on_target() == {}
-    assert move.mark() is None
+    with move.following() as following:
+        [group] = following.end().values()
+    assert (group.state, "topic recreated" in group.detail) == (FollowState.LEFT, True)
+    assert (move.on_target(), move.mark()) == ({}, None)
     move.plan()
     assert move.apply() == {Outcome.WRITTEN: 2}, "a new plan is for the new topic"
 
 
-def test_a_plan_without_topic_ids_is_applied(broker: KafkaBroker, topic: str, move: Move) -> None:
-    move.rows = [row._replace(topic_id=None) for row in move.rows]
-    recreate(broker, topic)
-
-    assert move.apply() == {Outcome.WRITTEN: 2}
-
-
-def test_verify_detects_a_topic_that_was_recreated_after_the_migration(
+def test_nothing_is_copied_back_from_a_topic_that_was_recreated_after_the_migration(
     registry: Registry, broker: KafkaBroker, topic: str, move: Move
 ) -> None:
-    assert move.apply() == {Outcome.WRITTEN: 2}
+    planned = move.rows
+    move.rows = [row._replace(topic_id=None) for row in planned]
+    assert move.apply() == {Outcome.WRITTEN: 2}, "plans of earlier versions have no ids"
+    move.rows = planned
     assert move.verify() == {Match.EQUAL: 2}
     recreate(broker, topic)
-    Writer(broker.address).commit(topic, {(topic, 0): 5, (topic, 1): 10})
+    Writer(broker.address).commit(topic, {(topic, 0): 5, (topic, 1): 15})
 
     assert move.verify() == {Match.RECREATED: 2}
+    with move.following(to_zookeeper=True) as following:
+        [group] = following.end().values()
+    assert (group.state, group.detail) == (FollowState.LEFT, f"{topic}: topic recreated")
+    assert {each.offset for each in registry.group(topic).offsets} == {5, 10}
 
 
 def test_a_rollback_does_not_restore_offsets_of_an_earlier_topic(
@@ -140,11 +140,11 @@ def test_a_rollback_restores_no_offset_of_an_earlier_topic_on_brokers_without_to
         assert move.mark() is None
 
 
-@pytest.mark.parametrize("committed", [3, 5, 15], ids=["as before", "as planned", "another"])
-@pytest.mark.parametrize("single", [True, False], ids=["deletes offsets", "deletes the group"])
+@pytest.mark.parametrize(("single", "committed"), [(True, 5), (False, 15)], ids=["offsets", "group"])
 def test_a_rollback_that_deletes_offsets_keeps_those_of_the_new_topic(
     broker: KafkaBroker, topic: str, move: Move, committed: int, single: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whether brokers can delete single offsets, or only the group; and whether the new offset is the planned one."""
     monkeypatch.setattr(Brokers, "can_delete_offsets", lambda _: single)
     at = TopicPartition(topic, 0)
     Writer(broker.address).commit(topic, {(topic, 0): 3})
@@ -168,30 +168,6 @@ def test_a_rollback_that_deletes_offsets_keeps_those_of_the_new_topic(
     assert {at: found.offset for at, found in move.on_target().items()} == {at: committed}
 
 
-def test_following_writes_nothing_to_a_topic_that_was_recreated_since_the_plan(
-    broker: KafkaBroker, topic: str, move: Move
-) -> None:
-    recreate(broker, topic)
-    with move.following() as following:
-        [group] = following.end()
-
-    assert (group.state, "topic recreated" in group.detail) == (FollowState.LEFT, True)
-    assert move.on_target() == {}
-
-
-def test_following_back_copies_no_offsets_of_a_recreated_topic(
-    registry: Registry, broker: KafkaBroker, topic: str, move: Move
-) -> None:
-    assert move.apply() == {Outcome.WRITTEN: 2}
-    recreate(broker, topic)
-    Writer(broker.address).commit(topic, {(topic, 0): 15, (topic, 1): 15})
-    with move.following(to_zookeeper=True) as following:
-        [group] = following.end()
-
-    assert (group.state, group.detail) == (FollowState.LEFT, f"{topic}: topic recreated")
-    assert {each.offset for each in registry.group(topic).offsets} == {5, 10}
-
-
 def test_following_detects_a_recreated_topic_that_joined_the_group_after_the_plan(
     registry: Registry, broker: KafkaBroker, topic: str, move: Move, make_topic: MakeTopic
 ) -> None:
@@ -204,7 +180,7 @@ def test_following_detects_a_recreated_topic_that_joined_the_group_after_the_pla
             assert eventually(lambda: late in move.on_target())
             recreate(broker, late.topic)
             instance.deregister()
-            [group] = following.end()
+            [group] = following.end().values()
 
     assert (group.state, f"{late.topic}: topic recreated" in group.detail) == (FollowState.LEFT, True)
     assert late not in move.on_target()
@@ -223,7 +199,7 @@ def test_following_back_detects_a_recreated_topic_that_joined_the_group_after_th
             assert eventually(lambda: offsets.fetch(late) is not None)
             recreate(broker, late.topic)
             consumer.commit(offsets=[KafkaPartition(late.topic, late.partition, 15)], asynchronous=False)
-            [group] = following.end()
+            [group] = following.end().values()
 
     assert (group.state, group.detail) == (FollowState.LEFT, f"{late.topic}: topic recreated")
     found = offsets.fetch(late)

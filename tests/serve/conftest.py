@@ -10,7 +10,7 @@ import pytest
 
 from zkgroups import Registry
 from zkgroups.serve.settings import SweepSettings
-from zkgroups.serve.sweep.sweeper import Sweeper
+from zkgroups.serve.sweeper import Sweeper
 
 Sweep = Callable[..., Sweeper]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from zkgroups.core.health.partition_health import Limits
+from zkgroups.core.health import Limits
 from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.times import from_ms
-from zkgroups.core.znodes.group_view import GroupView, RegisteredInstance
-from zkgroups.core.znodes.migration_mark import Mark, MarkState
+from zkgroups.core.znodes.group_description import GroupView, RegisteredInstance
+from zkgroups.core.znodes.own_nodes import Mark, MarkState
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.core.znodes.values import CommittedOffset, MalformedNode, Owner, Registration
 from zkgroups.serve.picture.build_group import Rules
 from zkgroups.serve.picture.values import Picture, SourceState
-from zkgroups.serve.sweep.cluster_state import ClusterState, ReadGroup
+from zkgroups.serve.sweeper import ClusterState, ReadGroup
 
 NOW = 1_795_255_543_000
 HOSTILE = (

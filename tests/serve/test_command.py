@@ -1,30 +1,45 @@
-"""The command: it refuses to be open by accident, ends with a sentence, and knows the past from a folder."""
+"""The command: it refuses to be open by accident, ends with a sentence, and knows the past from a folder.
+
+And the files in `deploy/` and `compose.yaml` start it with valid options, and probe addresses that exist.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import click
 import pytest
 import trustme
+import yaml
+from zkgroups_cli.main import root
+from zkgroups_cli.shared.options import Options
 
+from tests.waiting import eventually
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.health.verdicts import Status
+from zkgroups.core.health import Status
+from zkgroups.core.kafka_values import OffsetRange
+from zkgroups.core.times import to_ms
 from zkgroups.serve.picture.build_group import Rules
-from zkgroups.serve.sweep.cluster_state import ClusterState
-from zkgroups.serve.sweep.prime import prime
+from zkgroups.serve.settings import MetricSettings
+from zkgroups.serve.sweeper import ClusterState, Publisher, ReadGroup, prime
+from zkgroups.serve.web.access import Access
+from zkgroups.serve.web.app import App
 from zkgroups.snapshots.local_snapshot import take_snapshot
-from zkgroups.testing.ports import reserve
+from zkgroups.testing.local_server import reserve
+from zkgroups.zookeeper.reading import group_reader
+from zkgroups.zookeeper.session.session import context_of
 
 from ..cli.running import COMMAND, environment, run
-from .conftest import Sweep
-from .test_sweeps import until_group
+from .pictures import mixed
 
 pytestmark = pytest.mark.zookeeper
 
@@ -58,12 +73,9 @@ def billing(registry: Registry) -> None:
     registry.group("billing").offsets.set(P0, 5)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [("--listen", "0.0.0.0:9308"), ("--listen", "[::]:9308"), ("--listen", "zk1.example:9308")],
-)
-def test_an_address_of_a_network_needs_a_login(zookeeper_hosts: str, billing: None, options: tuple[str, ...]) -> None:
-    refused = run("-z", zookeeper_hosts, "serve", *options)
+def test_an_address_of_a_network_needs_a_login() -> None:
+    """`test_server.py` shows which addresses these are."""
+    refused = run("-z", "127.0.0.1:1", "serve", "--listen", "0.0.0.0:9308")
     assert refused.code == 4
     assert "everybody who can reach" in refused.err
     assert "--users-file" in refused.err
@@ -82,37 +94,22 @@ def test_with_users_only_they_see_the_groups(zookeeper_hosts: str, billing: None
         assert process.wait(30) == 143
 
 
-@pytest.mark.parametrize(
-    ("content", "said"), [("anna", "line 1 is not NAME:PASSWORD"), ("# nobody\n", "it has no users"), (":x", "line 1")]
-)
-def test_a_users_file_must_have_users(zookeeper_hosts: str, tmp_path: Path, content: str, said: str) -> None:
-    users = tmp_path / "users"
-    users.write_text(content)
-    refused = run("-z", zookeeper_hosts, "serve", "--users-file", str(users))
-    assert refused.code == 2
-    assert said in refused.err
-
-
-def test_an_empty_token_is_refused(zookeeper_hosts: str, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text(" \n")
-    assert run("-z", zookeeper_hosts, "serve", "--token-file", str(token)).code == 2
-
-
-@pytest.mark.parametrize("option", ["--users-file", "--token-file"])
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [("anna:schön\n".encode("latin-1"), "it is not UTF-8 at byte 8"), (None, "No such file or directory")],
-)
-def test_a_login_file_that_cannot_be_read_is_named(
-    tmp_path: Path, option: str, content: bytes | None, said: str
-) -> None:
-    file = tmp_path / "login"
-    if content is not None:
-        file.write_bytes(content)
-    refused = run("-z", "127.0.0.1:1", "serve", option, str(file))
-    assert refused.code == 2
-    assert f"Invalid value for {option}: {file} cannot be read: {said}" in refused.err
+def test_a_login_file_must_be_readable_and_have_users_or_a_token(tmp_path: Path) -> None:
+    login, latin = tmp_path / "login", "anna:schön\n".encode("latin-1")
+    for option, content, said in (
+        ("--users-file", b"anna", "line 1 is not NAME:PASSWORD"),
+        ("--users-file", b"# nobody\n", "it has no users"),
+        ("--users-file", b":x", "line 1"),
+        ("--token-file", b" \n", ""),
+        ("--users-file", latin, f"--users-file: {login} cannot be read: it is not UTF-8 at byte 8"),
+        ("--token-file", None, f"--token-file: {login} cannot be read: No such file or directory"),
+    ):
+        login.unlink(missing_ok=True)
+        if content is not None:
+            login.write_bytes(content)
+        refused = run("-z", "127.0.0.1:1", "serve", option, str(login))
+        assert refused.code == 2
+        assert said in refused.err
 
 
 def test_a_file_for_tls_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -174,8 +171,9 @@ def test_ctrl_c_ends_it_with_its_streams(zookeeper_hosts: str, billing: None) ->
 # The past
 
 
-def test_snapshots_tell_the_past(registry: Registry, zookeeper_hosts: str, tmp_path: Path, sweeping: Sweep) -> None:
-    """An offset that went back after the last snapshot is a rewind at the first sweep, or at least a known one."""
+def test_snapshots_tell_the_past_so_that_a_rewind_is_known_at_the_first_sweep(
+    registry: Registry, zookeeper_hosts: str, tmp_path: Path
+) -> None:
     offsets = registry.group("billing").offsets
     offsets.set(P0, 500)
     take_snapshot(str(tmp_path), zookeeper_hosts)
@@ -184,25 +182,7 @@ def test_snapshots_tell_the_past(registry: Registry, zookeeper_hosts: str, tmp_p
     assert prime(state, str(tmp_path)) == 1
     record = state.past["billing"].records[P0]
     assert (record.commit.offset, record.commit.version) == (500, 0)
-    sweeper = sweeping()
-    assert until_group(sweeper, "billing").partitions[0].offset == 20
 
-
-def test_with_history_a_rewind_is_known_at_the_first_sweep(
-    registry: Registry, zookeeper_hosts: str, tmp_path: Path
-) -> None:
-    from zkgroups.core.kafka_values import OffsetRange
-    from zkgroups.core.times import to_ms
-    from zkgroups.serve.sweep.cluster_state import ReadGroup
-    from zkgroups.zookeeper.reading import group_reader
-    from zkgroups.zookeeper.session.registry_context import context_of
-
-    offsets = registry.group("billing").offsets
-    offsets.set(P0, 500)
-    take_snapshot(str(tmp_path), zookeeper_hosts)
-    offsets.reset({P0: 20})
-    state = ClusterState(Rules())
-    prime(state, str(tmp_path))
     found = [ReadGroup.of(view) for view in group_reader.read_groups(context_of(registry), ["billing"])]
     now_ms = to_ms(found[0].view.offsets[0].committed_at) + 1000
     state.ends.update({P0: OffsetRange(0, 600)}, now_ms)
@@ -217,10 +197,73 @@ def test_a_folder_without_snapshots_is_an_error(zookeeper_hosts: str, billing: N
 
 def test_the_command_answers_at_once_after_its_start(zookeeper_hosts: str, billing: None) -> None:
     with served(zookeeper_hosts, "--cluster", "prod") as (url, _process):
-        deadline = time.monotonic() + 30
-        while "billing" not in body(f"{url}/api/v1/groups"):
-            assert time.monotonic() < deadline
+        assert eventually(lambda: "billing" in body(f"{url}/api/v1/groups"))
         assert 'kafka_consumergroup_current_offset{consumergroup="billing",topic="orders",partition="0"} 5' in body(
             f"{url}/metrics"
         )
         assert "<title>billing – zkgroups</title>" in body(f"{url}/groups/billing")
+
+
+# The files of deployments
+
+ROOT = Path(__file__).parent.parent.parent
+DEPLOY = ROOT / "deploy"
+
+
+def kubernetes() -> list[Any]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes" / "zkgroups-serve.yaml").read_text()))
+
+
+def container_words() -> list[str]:
+    """The words as Kubernetes passes them: it replaces $(NAMESPACE)."""
+    [container] = kubernetes()[0]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}} in container["env"]
+    return [word.replace("$(NAMESPACE)", "default") for word in container["args"]]
+
+
+def command_lines() -> dict[str, list[str]]:
+    """The words after `zkgroups serve` in each file."""
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["serve"]["command"]
+    unit = (DEPLOY / "systemd" / "zkgroups-serve.service").read_text()
+    [started] = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+    [more] = re.findall(r"^#   SERVE_OPTIONS=(.*)$", unit, re.MULTILINE)
+    found = {
+        "compose": shlex.split(compose),
+        "systemd": shlex.split(started.replace("$SERVE_OPTIONS", more)),
+        "kubernetes": container_words(),
+    }
+    return {name: words[words.index("serve") + 1 :] for name, words in found.items()}
+
+
+def test_the_command_lines_have_valid_options() -> None:
+    command = root.get_command(click.Context(root), "serve")
+    assert command is not None
+    for every in command_lines().values():
+        words = [word for word in every if "-file=" not in word]  # secrets are not there
+        context = command.make_context("serve", words, obj=Options())
+        assert context.params["listen"].endswith(":9308")
+        is_local = context.params["listen"].startswith("127.")
+        assert is_local or context.params["no_login"] or "--token-file=/etc/zkgroups/token" in every
+
+
+def test_the_probes_ask_for_addresses_that_exist() -> None:
+    routes = {route.path for route in App(Publisher(mixed()), MetricSettings(), Access())._routes()}
+    [container] = kubernetes()[0]["spec"]["template"]["spec"]["containers"]
+    probes = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("liveness", "readiness", "startup")}
+    assert probes == {"liveness": "/healthz", "readiness": "/readyz", "startup": "/healthz"}
+    assert set(probes.values()) <= routes
+
+
+def test_the_service_in_kubernetes_has_the_names_that_its_clients_use() -> None:
+    _, service = kubernetes()
+    known = {word.removeprefix("--host-name=") for word in container_words() if word.startswith("--host-name=")}
+    name = service["metadata"]["name"]
+    for host in (name, f"{name}.default", f"{name}.default.svc", f"{name}.default.svc.cluster.local"):
+        assert Access(host_names=frozenset(known)).decide("/", host, "").name == "ALLOWED"
+
+
+def test_prometheus_scrapes_a_name_that_the_server_accepts() -> None:
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    [[target]] = [each["targets"] for job in config["scrape_configs"] for each in job["static_configs"]]
+    words = command_lines()["compose"]
+    assert target == f"{words[words.index('--host-name') + 1]}:9308"

@@ -6,7 +6,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,15 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from zkgroups.core.kafka_values import OffsetRange
+from zkgroups.core.znodes.own_nodes import MarkState
+from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.serve.metrics import own
 from zkgroups.serve.metrics.exposition import Format
 from zkgroups.serve.metrics.render import render
 from zkgroups.serve.picture.values import Picture
 from zkgroups.serve.settings import Granularity, MetricNames, MetricSettings
+from zkgroups.serve.sweeper import BrokerReader, ReadGroup
 from zkgroups.testing import missing
 
 from .pictures import HOSTILE, NOW, Sweeps, at, log, mixed, moved, view
@@ -57,11 +62,13 @@ def of_group(found: Samples, name: str, group: str, **labels: str) -> float | No
     return found.get(name, {}).get(frozenset({"consumergroup": group, **labels}.items()))
 
 
-@pytest.mark.parametrize("names", MetricNames)
-@pytest.mark.parametrize("granularity", Granularity)
-def test_both_formats_say_the_same(names: MetricNames, granularity: Granularity) -> None:
-    settings = {"names": names, "granularity": granularity}
-    assert samples(mixed(), Format.TEXT, **settings) == samples(mixed(), Format.OPENMETRICS, **settings)
+def test_both_formats_say_the_same_and_every_name_survives_them() -> None:
+    for names, granularity in product(MetricNames, Granularity):
+        settings = {"names": names, "granularity": granularity}
+        found = samples(mixed(), Format.TEXT, **settings)
+        assert found == samples(mixed(), Format.OPENMETRICS, **settings)
+        groups = {dict(labels)["consumergroup"] for labels in found["zkgroups_group_severity"]}
+        assert {name.replace("/", "|") for name in HOSTILE} < groups
 
 
 def test_a_group_has_the_values_of_the_znodes_and_the_logs() -> None:
@@ -100,26 +107,14 @@ def test_without_brokers_there_are_offsets_but_no_lag() -> None:
     assert not found.keys() & {"kafka_consumergroup_lag", "kafka_topic_partitions", "zkgroups_group_lag"}
 
 
-def test_a_moved_group_leaves_the_compatible_series_and_keeps_its_own() -> None:
+def test_a_moved_group_leaves_the_compatible_series_and_one_that_is_being_moved_keeps_them() -> None:
     found = samples(mixed())
     compatible = [name for name in found if name.startswith("kafka_")]
     assert not any(("consumergroup", "gone") in labels for name in compatible for labels in found[name])
     assert of_group(found, "zkgroups_group_migration", "gone", state="moved") == 1
     assert of_group(found, "zkgroups_group_status", "gone", status="MOVED") == 1
-
-
-def test_a_group_that_is_being_moved_keeps_the_compatible_series() -> None:
-    from zkgroups.core.znodes.migration_mark import MarkState
-
-    moving = Sweeps().sweep(moved(view("billing", {at(0): 5}), MarkState.MOVING), ends=log(10))
-    found = samples(moving)
-    assert of_group(found, "kafka_consumergroup_lag_sum", "billing", topic="orders") == 5
-
-
-def test_every_name_survives_the_format() -> None:
-    for format in Format:
-        groups = {dict(labels)["consumergroup"] for labels in samples(mixed(), format)["zkgroups_group_severity"]}
-        assert {name.replace("/", "|") for name in HOSTILE} < groups
+    moving = samples(Sweeps().sweep(moved(view("billing", {at(0): 5}), MarkState.MOVING), ends=log(10)))
+    assert of_group(moving, "kafka_consumergroup_lag_sum", "billing", topic="orders") == 5
 
 
 def test_the_names_of_kafka_lag_exporter_replace_those_of_kafka_exporter() -> None:
@@ -149,16 +144,16 @@ def test_a_coarser_granularity_leaves_out_the_finer_series() -> None:
     assert "zkgroups_group_lag" in by_group
 
 
-@pytest.mark.parametrize("most", [400, 250, 120, 1])
-def test_above_the_limit_coarser_series_are_handed_out_and_the_rest_is_counted(most: int) -> None:
+def test_above_the_limit_coarser_series_are_handed_out_and_the_rest_is_counted() -> None:
     everything = render(mixed(), MetricSettings(), Format.TEXT)
-    limited = render(mixed(), MetricSettings(most_series=most), Format.TEXT)
     assert everything.left_out == 0
-    assert limited.series <= most
-    assert limited.left_out == everything.series - limited.series > 0
-    found = samples(mixed(), most_series=most)
-    assert found["zkgroups_series_left_out"][frozenset()] == limited.left_out
-    assert sum(map(len, found.values())) <= most + 40, "the series of the server itself are few"
+    for most in (400, 250, 120, 1):
+        limited = render(mixed(), MetricSettings(most_series=most), Format.TEXT)
+        assert limited.series <= most
+        assert limited.left_out == everything.series - limited.series > 0
+        found = samples(mixed(), most_series=most)
+        assert found["zkgroups_series_left_out"][frozenset()] == limited.left_out
+        assert sum(map(len, found.values())) <= most + 40, "the series of the server itself are few"
 
 
 def test_the_number_of_series_is_that_of_the_lines() -> None:
@@ -191,8 +186,38 @@ def test_commits_are_a_counter_and_churn_is_counted() -> None:
 def promtool(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     found = shutil.which("promtool") or shutil.which("promtool", path=UNPACKED)
     if found is None:
-        missing("web", "promtool is not installed: run `scripts/setup web`, or on Debian apt install prometheus")
+        missing("web", "promtool is not installed: run `scripts/setup web`, or install it with apt")
     return subprocess.run([found, *arguments], input=stdin, capture_output=True, text=True, cwd=DEPLOY / "prometheus")
+
+
+FAKE_APT = """for last; do :; done
+case " $* " in
+    *" update "*) touch "$LISTS" ;;
+    *" $HOME_OF_PROMTOOL "* | *" prometheus "*) [ -e "$LISTS" ] && touch "${last}_1.deb" ;;
+    *) exit 100 ;;
+esac
+"""
+FAKE_DPKG = """[ "$2" = "${HOME_OF_PROMTOOL}_1.deb" ] || exit 0
+mkdir -p usr/bin
+touch usr/bin/promtool
+chmod +x usr/bin/promtool
+"""
+
+
+@pytest.mark.parametrize("home", ["promtool", "prometheus"])
+def test_the_setup_takes_promtool_from_the_package_that_has_it(tmp_path: Path, home: str) -> None:
+    programs, venv = tmp_path / "bin", tmp_path / ".venv"
+    programs.mkdir()
+    venv.mkdir()
+    for name, code in {"chromium": "", "chromedriver": "", "apt-get": FAKE_APT, "dpkg": FAKE_DPKG}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{code}")
+        (programs / name).chmod(0o755)
+    for name in ("sh", "rm", "mkdir", "touch", "chmod"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    env = {"PATH": str(programs), "LISTS": str(tmp_path / "lists"), "HOME_OF_PROMTOOL": home}
+    done = subprocess.run([ROOT / "scripts/setup", "web"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (venv / "prometheus/usr/bin/promtool").exists()
 
 
 @pytest.mark.parametrize("names", MetricNames)
@@ -232,3 +257,32 @@ def test_the_dashboard_has_no_panel_on_top_of_another() -> None:
             for y in range(place["y"], place["y"] + place["h"]):
                 assert taken.setdefault((x, y), panel["title"]) == panel["title"]
     assert max(x for x, _ in taken) < 24
+
+
+class TwoTopics:
+    """Brokers with the topic orders, which a group reads, and the topic quiet, which none reads."""
+
+    def partitions(self, topics: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
+        return {name: (0, 1, 2) for name in ("orders", "quiet") if topics is None or name in topics}
+
+    def ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange | None]:
+        return dict.fromkeys(partitions, OffsetRange(4, 9))
+
+    def message_times(self, _offsets: object, **_: int) -> dict[TopicPartition, int | None]:
+        return {}
+
+
+@pytest.mark.parametrize("all_topics", [True, False])
+def test_topics_without_groups_have_the_series_that_kafka_exporter_has(all_topics: bool) -> None:
+    sweeps = Sweeps()
+    billing = view("billing", {at(0): 5, at(1): 5, at(2): 5}, members={"anna": [0, 1, 2]})
+    reader = BrokerReader(TwoTopics(), sweeps.state.ends, all_topics=all_topics)  # type: ignore[arg-type]
+    reader.read([ReadGroup.of(billing).description], is_complete=True, clock=lambda: NOW)
+    found = samples(sweeps.sweep(billing))
+    quiet = frozenset({("topic", "quiet"), ("partition", "2")})
+    assert found["kafka_topic_partition_current_offset"].get(quiet) == (9 if all_topics else None)
+    assert found["kafka_topic_partition_oldest_offset"].get(quiet) == (4 if all_topics else None)
+    assert found["kafka_topic_partitions"].get(frozenset({("topic", "quiet")})) == (3 if all_topics else None)
+    assert sweeps.state.ends.history(at(2, "quiet")) is None, "memory is for the topics of groups"
+    reader.read([ReadGroup.of(billing).description], is_complete=False, clock=lambda: NOW)
+    assert (at(2, "quiet") in sweeps.state.ends.ranges) == all_topics

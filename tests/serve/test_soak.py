@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from tests import seeds
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.testing import ZooKeeperServer
 

@@ -1,23 +1,39 @@
-"""Sweeps on real servers: changes arrive at once, and outages leave the last picture."""
+"""Sweeps on real servers: changes arrive at once, and outages leave the last picture.
+
+Lags and log ends are those of Kafka's own tools of release 1.1.1, and of `zkgroups lag`.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
 
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.health.verdicts import Status
-from zkgroups.core.znodes.migration_mark import MarkState
+from zkgroups.core.health import Status
+from zkgroups.core.znodes.own_nodes import MarkState
 from zkgroups.kafka import Brokers
+from zkgroups.serve.metrics.exposition import Format
+from zkgroups.serve.metrics.render import render
 from zkgroups.serve.picture.values import GroupPicture, Picture
-from zkgroups.serve.sweep.sweeper import Sweeper
+from zkgroups.serve.settings import MetricSettings, SweepSettings
+from zkgroups.serve.sweeper import Sweeper
 from zkgroups.testing import KafkaBroker, TcpProxy, ZooKeeperEnsemble, ZooKeeperServer
+from zkgroups.testing.java import find_java
+from zkgroups.testing.kafka_broker import release_jars
+from zkgroups.zookeeper.admin import migration_marks
+from zkgroups.zookeeper.session.session import context_of
 
+from ..cli.running import run
 from ..zookeeper.test_read_only import minority
 from .conftest import Sweep
 
@@ -67,27 +83,33 @@ def test_a_deleted_group_disappears_at_once(registry: Registry, sweeping: Sweep)
     until(sweeper, lambda picture: "billing" not in picture.groups)
 
 
-def test_without_live_changes_a_sweep_finds_them(registry: Registry, sweeping: Sweep) -> None:
-    sweeper = sweeping(live=False, every=0.2)
-    assert not until(sweeper, lambda picture: picture.is_ready).live
-    registry.group("billing").offsets.set(P0, 5)
-    until_group(sweeper, "billing", lambda group: group.partitions[0].offset == 5)
-
-
-def test_an_old_server_is_swept(old_hosts: str, sweeping: Sweep) -> None:
+def test_without_live_changes_a_sweep_finds_them(old_hosts: str, sweeping: Sweep) -> None:
+    """Old servers have no persistent watches."""
     sweeper = sweeping(old_hosts, every=0.2)
     assert not until(sweeper, lambda picture: picture.is_ready).live
     with Registry.connect(old_hosts) as registry:
         registry.group("billing").offsets.set(P0, 5)
-        until_group(sweeper, "billing")
+        until_group(sweeper, "billing", lambda group: group.partitions[0].offset == 5)
 
 
+def test_only_the_wanted_groups_are_shown(registry: Registry, sweeping: Sweep) -> None:
+    for name in ("billing", "test-1"):
+        registry.group(name).create()
+    sweeper = sweeping(matching=re.compile("(?!test-).*"))
+    assert list(until(sweeper, lambda picture: picture.is_ready).groups) == ["billing"]
+    for name in ("test-2", "audit"):
+        registry.group(name).create()
+    assert list(until(sweeper, lambda picture: len(picture.groups) > 1).groups) == ["audit", "billing"]
+
+
+@pytest.mark.parametrize("live", [True, False])
 def test_a_connection_that_is_lost_and_restored_misses_no_change(
-    registry: Registry, zookeeper: Any, zookeeper_hosts: str, sweeping: Sweep
+    registry: Registry, zookeeper: Any, zookeeper_hosts: str, sweeping: Sweep, live: bool
 ) -> None:
+    """Without live changes, a restored connection brings a sweep at once."""
     registry.group("billing").create()
     with TcpProxy(zookeeper.address) as proxy:
-        sweeper = sweeping(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}")
+        sweeper = sweeping(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", live=live)
         before = until_group(sweeper, "billing")
         proxy.refuse()
         proxy.cut()
@@ -97,37 +119,7 @@ def test_a_connection_that_is_lost_and_restored_misses_no_change(
         registry.group("audit").create()
         proxy.heal()
         until_group(sweeper, "audit")
-        until(sweeper, lambda picture: picture.zookeeper.answers and picture.live)
-
-
-def test_without_live_changes_a_restored_connection_brings_a_sweep_at_once(
-    registry: Registry, zookeeper: Any, zookeeper_hosts: str, sweeping: Sweep
-) -> None:
-    with TcpProxy(zookeeper.address) as proxy:
-        sweeper = sweeping(f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}", live=False)
-        until(sweeper, lambda picture: picture.is_ready)
-        proxy.refuse()
-        proxy.cut()
-        until(sweeper, lambda picture: picture.zookeeper.problem)
-        registry.group("billing").create()
-        proxy.heal()
-        until_group(sweeper, "billing")
-        assert sweeper.publisher.picture.zookeeper.answers
-
-
-def test_a_restart_of_the_server_leaves_the_last_picture_and_recovers() -> None:
-    with ZooKeeperServer() as server, Registry.connect(server.address) as registry:
-        registry.group("billing").offsets.set(P0, 5)
-        from zkgroups.serve.settings import SweepSettings
-
-        settings = SweepSettings(cluster="prod", every=0.5)
-        with Sweeper(lambda: Registry.connect(server.address, timeout=2.0), None, settings) as sweeper:
-            until_group(sweeper, "billing")
-            server.kill()
-            lost = until(sweeper, lambda picture: picture.zookeeper.problem)
-            assert lost.groups["billing"].partitions[0].offset == 5
-            server.start()
-            until(sweeper, lambda picture: picture.zookeeper.answers)
+        until(sweeper, lambda picture: picture.zookeeper.answers and picture.live == live)
 
 
 def test_a_server_that_starts_later_is_read(caplog: pytest.LogCaptureFixture) -> None:
@@ -135,8 +127,6 @@ def test_a_server_that_starts_later_is_read(caplog: pytest.LogCaptureFixture) ->
     with ZooKeeperServer() as server:
         with Registry.connect(server.address) as registry:
             registry.group("billing").offsets.set(P0, 5)
-        from zkgroups.serve.settings import SweepSettings
-
         server.kill()
         settings = SweepSettings(cluster="prod", every=3600.0)
         with Sweeper(lambda: Registry.connect(server.address, timeout=1.0), None, settings) as sweeper:
@@ -162,8 +152,6 @@ def test_an_ensemble_without_quorum_is_read_and_marked() -> None:
         with Registry.connect(ensemble.nodes[0].address) as there:
             assert eventually(lambda: there.group("billing").offsets.fetch(P0)), "its server may be behind"
         with minority(ensemble):
-            from zkgroups.serve.settings import SweepSettings
-
             settings = SweepSettings(cluster="prod", every=0.5)
             connect: Callable[[], Registry] = lambda: Registry.connect(ensemble.nodes[0].address, read_only=True)  # noqa: E731
             with Sweeper(connect, None, settings) as sweeper:
@@ -238,8 +226,6 @@ def test_the_age_of_old_messages_is_known_at_the_first_sweep(
     registry: Registry, sweeping: Sweep, brokers: Brokers, kafka_broker: KafkaBroker, topic: str
 ) -> None:
     """The brokers are asked for the times of messages that are older than the server."""
-    import time
-
     hour_ago = int(time.time() * 1000) - 3_600_000
     producer = Producer({"bootstrap.servers": kafka_broker.address, "log_level": 0})
     producer.produce(topic, b"old", partition=1, timestamp=hour_ago)
@@ -286,9 +272,6 @@ def test_while_the_brokers_do_not_answer_the_last_log_ends_stay(
 
 
 def test_a_moved_group_is_shown_as_moved(registry: Registry, sweeping: Sweep, zookeeper_hosts: str) -> None:
-    from zkgroups.zookeeper.admin import migration_marks
-    from zkgroups.zookeeper.session.registry_context import context_of
-
     registry.group("billing").offsets.set(P0, 5)
     sweeper = sweeping()
     until_group(sweeper, "billing")
@@ -315,3 +298,74 @@ def test_nothing_is_written(registry: Registry, sweeping: Sweep) -> None:
     sessions_only = created - before
     assert sessions_only < 20, "only sessions have begun"
     assert until(sweeper, lambda picture: picture.stats.sweeps > 4).stats.failures == 0
+
+
+# The same as Kafka's tools
+
+OPTIONS = ("-XX:TieredStopAtLevel=1", "-Dlog4j.configuration=file:/dev/null")
+
+
+def kafka_tool(broker: KafkaBroker, main: str, *arguments: str) -> list[list[str]]:
+    """Run one of Kafka's own tools, and return the words of each line that it prints."""
+    jars = os.pathsep.join(map(str, release_jars(broker.release)))
+    command = [str(find_java()), *OPTIONS, "-cp", jars, main, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    return [line.split() for line in done.stdout.splitlines() if line.strip()]
+
+
+def series(picture: Picture, name: str) -> dict[tuple[str, str, int], int]:
+    """Return the values of a metric by group, topic and partition."""
+    text = b"".join(render(picture, MetricSettings(), Format.TEXT).parts).decode()
+    found = re.findall(
+        rf'^{name}{{(?:consumergroup="(.*?)",)?topic="(.*?)",partition="(\d+)"}} (\d+)$', text, re.MULTILINE
+    )
+    return {(group, topic, int(number)): int(value) for group, topic, number, value in found}
+
+
+@contextmanager
+def member(registry: Registry, group: str, topic: str, offsets: dict[int, int]) -> Iterator[None]:
+    """A member that owns all partitions, and has committed. Kafka's tool only shows topics that have owners."""
+    with registry.group(group).instance("anna-0") as anna:  # the tool needs a dash in the name
+        anna.register([topic])
+        claims = anna.claim_many([TopicPartition(topic, number) for number in range(3)])
+        claims.commit({TopicPartition(topic, number): offset for number, offset in offsets.items()})
+        yield
+
+
+@pytest.mark.timeout(1000)  # jars may have to be fetched
+def test_every_value_equals_that_of_kafkas_tools_and_of_zkgroups_lag(legacy_kafka: KafkaBroker) -> None:
+    topic, group = f"served-{uuid4().hex}", f"group-{uuid4().hex}"
+    legacy_kafka.create_topic(topic, 3)
+    for number, messages in enumerate((10, 4, 0)):
+        legacy_kafka.write(topic, number, messages)
+    zookeeper, address = legacy_kafka.zookeeper, legacy_kafka.address
+    settings = SweepSettings(cluster="old", every=3600)
+    with Registry.connect(zookeeper) as registry, member(registry, group, topic, {0: 7, 1: 4}):
+        with (
+            Brokers.connect(address) as brokers,
+            Sweeper(lambda: Registry.connect(zookeeper), brokers, settings) as sweeper,
+        ):
+            picture = until(sweeper, lambda picture: group in picture.groups)
+        tool, told_by = "kafka.admin.ConsumerGroupCommand", ("--zookeeper", zookeeper, "--describe", "--group", group)
+        described = kafka_tool(legacy_kafka, tool, *told_by)
+        ours = run("-z", zookeeper, "-b", address, "lag", group, "-o", "json").json["lags"]
+    lags = by_place(picture, "kafka_consumergroup_lag", group, topic)
+    offsets = by_place(picture, "kafka_consumergroup_current_offset", group, topic)
+    ends = by_place(picture, "kafka_topic_partition_current_offset", "", topic)
+    starts = by_place(picture, "kafka_topic_partition_oldest_offset", "", topic)
+    assert (lags, ends) == ({0: 3, 1: 0}, {0: 10, 1: 4, 2: 0})
+
+    told = {int(words[1]): words[2:5] for words in described if words[0] == topic}
+    assert {number: (offset, end, lag) for number, (offset, end, lag) in told.items() if offset != "-"} == {
+        number: (str(offsets[number]), str(ends[number]), str(lags[number])) for number in lags
+    }
+    for moment, wanted in (("-1", ends), ("-2", starts)):
+        arguments = ("--broker-list", address, "--topic", topic, "--time", moment)
+        printed = kafka_tool(legacy_kafka, "kafka.tools.GetOffsetShell", *arguments)
+        assert {int(words[0].split(":")[1]): int(words[0].split(":")[2]) for words in printed} == wanted
+    assert {row["partition"]: row["lag"] for row in ours if row["lag"] is not None} == lags
+    assert {row["partition"]: row["log_end"] for row in ours} == ends
+
+
+def by_place(picture: Picture, name: str, group: str, topic: str) -> dict[int, int]:
+    return {number: value for (g, t, number), value in series(picture, name).items() if (g, t) == (group, topic)}

@@ -1,13 +1,15 @@
 """Take a snapshot again and again, each time in a process that is killed before its next change of the disk.
 
-    python -m tests.snapshots.killed_runs ZOOKEEPER FOLDER
+    python -m tests.snapshots.killed_runs ZOOKEEPER FOLDER [AUDIT]
 
-The destinations are FOLDER/0, FOLDER/1, and so on. The last run is not killed.
+The destinations are FOLDER/0, FOLDER/1, and so on. The last run is not killed. With AUDIT, the destinations are copies
+of it, and each run records one batch.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -17,6 +19,8 @@ from typing import Any
 
 import pyarrow.parquet as parquet
 
+from zkgroups.audit import audit
+from zkgroups.audit.local_audit import run_audit
 from zkgroups.snapshots.local_snapshot import take_snapshot
 from zkgroups.storage.files import LocalFiles
 
@@ -28,6 +32,9 @@ CHANGES = [
     (parquet.ParquetWriter, "write_table"),
     (parquet.ParquetWriter, "close"),
 ]
+
+MERGE_FACTOR = 2
+"""So that a batch also merges pieces, and writes `standing`."""
 
 
 def killed_before(number: int, usual: Callable[..., Any], done: list[str]) -> Callable[..., Any]:
@@ -60,9 +67,16 @@ def _run(number: int, work: Callable[[int], object]) -> None:
     work(number)
 
 
-def main(zookeeper: str, folder: Path) -> None:
-    until_one_ends(lambda number: take_snapshot(str(folder / str(number)), zookeeper))
+def main(zookeeper: str, folder: Path, begun: Path | None) -> None:
+    if begun is None:
+        until_one_ends(lambda number: take_snapshot(str(folder / str(number)), zookeeper))
+    else:
+        audit.MERGE_FACTOR = MERGE_FACTOR  # type: ignore[misc]
+        until_one_ends(
+            lambda number: run_audit(str(folder / str(number)), zookeeper, once=True),
+            lambda number: shutil.copytree(begun, folder / str(number)),
+        )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]) if len(sys.argv) > 3 else None)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,15 @@ import zkgroups
 from zkgroups import CommittedOffset, Registry, TopicPartition
 from zkgroups.audit.audit import AuditResult
 from zkgroups.audit.local_audit import read_commits, run_audit
-from zkgroups.core.selection import Selection
-from zkgroups.core.tables import Table
-from zkgroups.exceptions import InvalidOptionError, RefusedError
+from zkgroups.exceptions import RefusedError
 from zkgroups.snapshots.local_snapshot import take_snapshot
 from zkgroups.snapshots.local_verify import verify
 from zkgroups.snapshots.snapshot import survey
 from zkgroups.tables.source_options import SourceOptions
-from zkgroups.tables.table_reader import read_batches
-from zkgroups.testing import ZooKeeperServer
 
 from ..core.layouts.written import WRITERS, Tree, storm_of_one_topic, trident_batch
 from ..lasting import lasting_client
+from ..spark.commands import command_on
 
 pytestmark = pytest.mark.zookeeper
 
@@ -135,60 +131,6 @@ def test_snapshots_of_several_layouts_in_one_destination_are_kept_apart(
     assert named.shown_cluster == f"prod {layout}"
 
 
-def test_a_layout_travels_through_the_options_of_spark() -> None:
-    text = "/x/{group}/{topic}/{partition} --stored last --value json:at"
-    source = SourceOptions(zookeeper="zk1:2181", layout=text)
-    assert SourceOptions.parse(source.as_text()) == source
-    with pytest.raises(InvalidOptionError, match=r"layout.*storm:/PATH"):
-        SourceOptions.parse({"zookeeper": "zk1:2181", "layout": "heron:/x"})
-
-
-# Data directories
-
-SOME = "a|b b|old"
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The files of a server, and the rows that it has returned, by layout."""
-    folder = tmp_path_factory.mktemp("layouts") / "data"
-    with ZooKeeperServer(data_dir=folder) as server:
-        with lasting_client(server.address) as client:
-            for write in WRITERS.values():
-                for group in ("a", "b b"):
-                    _put(client, write(group, ORDERS) | write("other", REFUNDS))
-            _put(client, {"/kafkastorm/a/partition_9": b"{}", "/consumers/a/offset/orders/1": b"x"})
-            _put(client, {"/consumers/old/ids/ben": MEMBER})
-            _put(client, {"/consumers/a/ids/anna": MEMBER, "/consumers/a/owners/orders/0": b"anna-0"})
-        found = {}
-        for text in WRITERS:
-            source = SourceOptions(zookeeper=server.address, cluster="it", layout=text, groups=SOME)
-            found[text] = {table: rows_of(replace(source, table=table)) for table in Table}
-            found[text]["survey"] = survey(source)
-    return {"folder": str(folder), "found": found}
-
-
-def rows_of(source: SourceOptions) -> list[dict[str, Any]]:
-    batches = read_batches(source, Selection(source.groups))
-    return without_times(row for batch in batches for row in batch.to_pylist())
-
-
-def without_times(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(({name: row[name] for name in row if name != "read_at"} for row in rows), key=repr)
-
-
-@pytest.mark.parametrize("text", WRITERS)
-def test_the_rows_from_files_are_those_of_the_server(files: dict[str, Any], text: str, tmp_path: Path) -> None:
-    source = SourceOptions(data_dir=files["folder"], cluster="it", layout=text, groups=SOME)
-    expected = files["found"][text]
-    assert len(expected["offsets"]) >= 6
-    assert survey(source) == expected["survey"]
-    assert take_snapshot(str(tmp_path), source).groups == expected["survey"].groups
-    for table in Table:
-        rows = zkgroups.read_snapshot(str(tmp_path), table=table).to_pylist()
-        assert without_times(rows) == expected[table], table
-
-
 # Audits
 
 
@@ -236,3 +178,28 @@ def test_an_audit_has_one_layout(put: Put, zookeeper_hosts: str, tmp_path: Path)
         with pytest.raises(RefusedError, match=f"layout kafka-1.1.0, not .*{named}"):
             record(tmp_path, zookeeper_hosts, other)
     assert len(read_commits(str(tmp_path))) == 3
+
+
+def test_offsets_of_another_system_are_restored_to_legacy_groups_only_if_their_cluster_is_named(
+    put: Put, registry: Registry, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    """A legacy group may have the name of a spout by chance."""
+    put(storm_of_one_topic("spout", ORDERS))
+    destination, audit, named = tmp_path / "groups", tmp_path / "audit", f"{zookeeper_hosts} {STORM}"
+    with command_on(None, zookeeper_hosts) as run:
+        assert run("snapshot", destination, "--layout", STORM, "--engine", "local").code == 0
+        assert run("audit", audit, "--layout", STORM, "--engine", "local", "--once").code == 0
+        shown = run("audit", audit, "--show", "-o", "json").json["commits"]
+        assert {row["layout"] for row in shown} == {STORM}
+        for options in (
+            ("import", "--from-snapshot", destination, "--execute"),
+            ("reset", "spout", "--all-topics", "--from-audit", audit, "--by-duration", "PT0S"),
+        ):
+            refused = run("offsets", *options)
+            assert (refused.code, f"add --cluster '{named}'" in refused.err) == (4, True), refused.err
+        assert list(registry.offsets()) == []
+        assert run("offsets", "export", "spout", "--from-snapshot", destination).code == 0
+        done = run("offsets", "import", "--from-snapshot", destination, "--cluster", named, "--execute")
+        assert done.code == 0
+    found = [each for each in registry.offsets() if isinstance(each, CommittedOffset)]
+    assert {each.at: each.offset for each in found} == ORDERS

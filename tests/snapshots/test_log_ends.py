@@ -1,4 +1,4 @@
-"""Log ends in snapshots and audits without Spark. tests/spark/test_log_ends.py compares both engines."""
+"""Log ends in snapshots and audits without Spark. tests/spark/test_diff.py compares both engines."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import pytest
 
 from zkgroups import Registry, TopicPartition, read_snapshot
 from zkgroups.audit.local_audit import read_commits, run_audit
-from zkgroups.core.table_columns import COLUMNS
-from zkgroups.core.tables import Table
+from zkgroups.core.table_columns import COLUMNS, Table
 from zkgroups.exceptions import InvalidOptionError
-from zkgroups.snapshots.listing import list_local_snapshots
+from zkgroups.snapshots.layout import list_local_snapshots
 from zkgroups.snapshots.local_diff import diff_snapshots
 from zkgroups.snapshots.local_snapshot import take_snapshot
-from zkgroups.tables import log_ends
-from zkgroups.tables.arrow_schema import arrow_schema
+from zkgroups.tables import table_reader
+from zkgroups.tables.arrow import arrow_schema
 from zkgroups.tables.source_options import SourceOptions
 from zkgroups.testing import KafkaBroker
 
@@ -82,7 +81,7 @@ def test_offsets_are_read_before_their_log_ends(
     source: SourceOptions, topic: str, legacy_kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A consumer commits at the log end, while messages are written."""
-    monkeypatch.setattr(log_ends, "_ROWS", 2)
+    monkeypatch.setattr(table_reader, "_ROWS", 2)
 
     def read() -> Iterator[Any]:
         for offset in range(10, 15):
@@ -90,14 +89,14 @@ def test_offsets_are_read_before_their_log_ends(
             row = {"cluster": "c", "group": "g", "topic": topic, "partition": 0, "offset": offset, "read_at": 0}
             yield pa.RecordBatch.from_pylist([row], arrow_schema(COLUMNS[Table.OFFSETS]))
 
-    found = pa.Table.from_batches(list(log_ends.with_log_ends(read(), source)))
-    assert log_ends.lags(found["offset"], found["log_end"]).to_pylist() == [1, 0, 1, 0, 0]
+    found = pa.Table.from_batches(list(table_reader.with_log_ends(read(), source)))
+    assert table_reader.lags(found["offset"], found["log_end"]).to_pylist() == [1, 0, 1, 0, 0]
 
 
 def test_brokers_that_fail_during_a_read_are_asked_once(
     zookeeper_hosts: str, billing: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(log_ends, "_ROWS", 1)
+    monkeypatch.setattr(table_reader, "_ROWS", 1)
     rows = [
         {"cluster": "c", "group": "g", "topic": "t", "partition": number, "offset": 1, "read_at": 0}
         for number in range(3)
@@ -106,7 +105,7 @@ def test_brokers_that_fail_during_a_read_are_asked_once(
     batches = (pa.RecordBatch.from_pylist([row], schema) for row in rows)
     source = SourceOptions(zookeeper=zookeeper_hosts, bootstrap_servers=NOBODY)
     with caplog.at_level(logging.WARNING, "zkgroups.spark"):
-        found = pa.Table.from_batches(list(log_ends.with_log_ends(batches, source)))
+        found = pa.Table.from_batches(list(table_reader.with_log_ends(batches, source)))
     assert (len(found), found["log_end"].null_count) == (3, 3)
     [said] = [record.getMessage() for record in caplog.records if record.name == "zkgroups.spark"]
     assert said.startswith(f"log ends are unknown: no broker at {NOBODY} answered within 1 s")

@@ -1,29 +1,35 @@
-"""Run `zkgroups` in this process with the Spark session of the tests, because starting another one is slow."""
+"""Run `zkgroups` in this process with the Spark session of the tests, or without any."""
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from ..cli.kept_spark import one_run
 from ..cli.running import Argument, Ended
 
 Command = Callable[..., Ended]
 
 
 @contextmanager
-def command_on(spark: SparkSession, hosts: str | None, *, together: bool = False) -> Iterator[Command]:
-    """Run `zkgroups` with ZooKeeper named in the environment; with `together`, stdout also has what stderr prints."""
-    from zkgroups_cli.shared.spark_options import SparkOptions
+def command_on(spark: SparkSession | None, hosts: str | None, *, together: bool = False) -> Iterator[Command]:
+    """Run `zkgroups` with ZooKeeper named in the environment; with `together`, stdout also has what stderr prints.
+
+    Without a session, a command that starts Spark fails.
+    """
+    from zkgroups_cli.shared.engine_options import SparkOptions
 
     @contextmanager
     def kept(_self: object, _options: object) -> Iterator[SparkSession]:
+        assert spark is not None, "it starts Spark"
         yield spark
 
     def run(*arguments: Argument, **env: str) -> Ended:
@@ -36,3 +42,17 @@ def command_on(spark: SparkSession, hosts: str | None, *, together: bool = False
         patch.setattr(warnings, "showwarning", warnings.showwarning)
         patch.setattr(threading, "excepthook", threading.excepthook)
         yield run
+
+
+def one_run(arguments: list[str], env: dict[str, str], together: bool) -> dict[str, Any]:
+    from zkgroups_cli.main import run
+
+    os.environ.update(env)
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    sys.stdout, sys.stderr = out, out if together else err
+    code = run(arguments)
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    for name in env:
+        del os.environ[name]
+    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    return {"code": int(code), "out": texts[0], "err": texts[1]}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from kazoo.exceptions import NodeExistsError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -22,10 +21,6 @@ from zkgroups.testing import missing
 from zkgroups.testing.java import find_java
 
 from ..conftest import KAFKA
-
-# With servers and Spark, the time of one example varies too much for a deadline.
-settings.register_profile("beside-spark", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("beside-spark")
 
 ENVIRONMENT_PASSWORD = "the environment's password"
 """The environment of Spark's processes."""

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 from kazoo.security import ACL, Id, Permissions, make_digest_acl_credential
 
 from zkgroups.spark import Snapshot, Table
+from zkgroups.storage.atomic_folder import ABANDONED_AFTER
+from zkgroups.storage.files import timestamp_text
 
 Row = dict[str, Any]
 
@@ -134,6 +136,14 @@ def spoil(model: Model, client: Any) -> None:
 
 
 # Written files
+
+LONG_AGO = timestamp_text(datetime.now(UTC) - ABANDONED_AFTER - timedelta(hours=1))
+NOT_SO_LONG_AGO = timestamp_text(datetime.now(UTC) - ABANDONED_AFTER + timedelta(hours=1))
+
+
+def left(destination: Path) -> list[str]:
+    """Return the folders that exist, and the contents of unfinished ones."""
+    return sorted(str(path.relative_to(destination)) for path in destination.glob("*/*"))
 
 
 def appeared(destination: Path, pattern: str) -> bool:

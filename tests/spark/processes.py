@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 LOOK_EVERY = 0.1
-PATIENCE = 150.0
+PATIENCE = 400.0
 
 
 def descendants(pid: int) -> list[int]:
@@ -52,7 +52,7 @@ def sigkill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def wait_until_gone(pids: Iterable[int], *, timeout: float = 90.0) -> None:
+def wait_until_gone(pids: Iterable[int], *, timeout: float = PATIENCE) -> None:
     """Fail with their command lines if some are still running at the deadline."""
     deadline = time.monotonic() + timeout
     wanted = set(pids)

@@ -10,6 +10,7 @@ import ast
 import io
 import socketserver
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import Popen
@@ -21,9 +22,14 @@ from py4j.clientserver import ClientServer
 from pyarrow import parquet
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
+from zkgroups.core.table_columns import COLUMNS, Table
+from zkgroups.core.times import LATEST_MS
 from zkgroups.spark import pyspark_internals as internals
+from zkgroups.spark.data_source import SCHEMAS
+from zkgroups.tables.arrow import arrow_schema
 
 from ..test_architecture import PYSPARK_INTERNALS, ROOT, pyspark_internal
 
@@ -185,3 +191,19 @@ def test_every_internal_name_that_is_used_is_checked() -> None:
     tree = ast.parse((ROOT / PYSPARK_INTERNALS).read_text())
     used = {name for node in ast.walk(tree) if (name := pyspark_internal(node)) is not None}
     assert used == CHECKED_NAMES
+
+
+def test_arrow_schemas_equal_the_spark_schemas() -> None:
+    """Spark compares the schemas, and refuses different ones."""
+    for table in Table:
+        assert arrow_schema(COLUMNS[table]).equals(to_arrow_schema(SCHEMAS[table], timezone="UTC"))
+
+
+def test_the_latest_time_is_valid_in_every_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark passes times to Python in the local zone, and Python supports no year 10000."""
+    for zone in ("Pacific/Kiritimati", "UTC", "Pacific/Niue"):
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", zone)
+            time.tzset()
+            assert TimestampType().fromInternal(LATEST_MS * 1000).year == 9999
+    time.tzset()

@@ -1,4 +1,4 @@
-"""Own Spark sessions leave no process and no signal handler behind."""
+"""Own Spark sessions: they leave nothing behind, and are not started if that would be in vain."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from zkgroups.exceptions import NotSharedError
-from zkgroups.spark.storage import writing
+from zkgroups.spark import files as writing
 from zkgroups.storage import files
+from zkgroups.testing.java import find_java
 
 from ..cli.running import run
+from ..spark_archive import VARIABLE, class_path
 
 TWICE = """
 import os, signal
@@ -73,6 +75,17 @@ def test_the_pandas_warning_of_pyspark_is_suppressed_but_no_other(tmp_path: Path
     assert "PySpark does not yet" not in done.stderr
 
 
+def test_spark_starts_java_with_the_class_path_of_the_archive_and_with_options_of_the_environment() -> None:
+    """Java would ignore the archive of Spark's classes, without a word, if Spark started Java in another way."""
+    jars = class_path()[-1]
+    launcher = ("org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell")
+    env = os.environ | {"SPARK_HOME": str(jars.parent.parent), "SPARK_SCALA_VERSION": "2.13", VARIABLE: "-Dsome=thing"}
+    done = subprocess.run([find_java(), "-cp", jars, *launcher], env=env, capture_output=True, text=True, check=True)
+    _, *command = done.stdout.split("\0")
+    assert command[command.index("-cp") + 1] == os.pathsep.join(map(str, class_path()))
+    assert "-Dsome=thing" in command
+
+
 # Before Spark starts
 
 WITHOUT_JAVA = {"JAVA_HOME": "", "PATH": "/nowhere"} | dict.fromkeys(files.CONFIGURATION, "")
@@ -85,20 +98,16 @@ def test_an_unreachable_master_is_an_error_before_spark_starts() -> None:
     assert f"could not reach any master of {NOWHERE}, so Spark was not started (127.0.0.1:1: " in ended.err
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_an_unshared_folder_is_refused_before_spark_starts() -> None:
+    for command in (
         ("snapshot", "/groups"),
         ("audit", "file:/audit"),
-        ("migrate", "plan", "/plan", "--without-brokers"),
+        ("migrate", "plan", "/plan", "--all", "--without-brokers"),
         ("migrate", "apply", "/plan", "-b", "127.0.0.1:1"),
-    ],
-    ids=" ".join,
-)
-def test_an_unshared_folder_is_refused_before_spark_starts(command: tuple[str, ...]) -> None:
-    ended = run(*command, "-z", "127.0.0.1:1", "--master", NOWHERE, env=WITHOUT_JAVA)
-    assert (ended.code, ended.out) == (4, "")
-    assert f" was not written: the workers of {NOWHERE} might not see this file system" in ended.err
+    ):
+        ended = run(*command, "-z", "127.0.0.1:1", "--master", NOWHERE, env=WITHOUT_JAVA)
+        assert (ended.code, ended.out) == (4, ""), command
+        assert f" was not written: the workers of {NOWHERE} might not see this file system" in ended.err
 
 
 REMOTE = "spark://master:7077"
@@ -109,18 +118,26 @@ REMOTE = "spark://master:7077"
     [
         ("hdfs:///groups", {}, "HOME"),
         ("/groups", {}, "HADOOP_CONF_DIR"),
+        ("/groups", {}, "SPARK_CONF_DIR"),
         ("/groups", {"spark.hadoop.fs.defaultFS": "hdfs://names"}, "HOME"),
         ("/groups", {writing.SHARED: "true"}, "HOME"),
         ("/groups", {"spark.master": "local[2]"}, "HOME"),
     ],
 )
 def test_a_possibly_shared_folder_is_not_refused_in_advance(
-    monkeypatch: pytest.MonkeyPatch, destination: str, settings: dict[str, str], variable: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, destination: str, settings: dict[str, str], variable: str
 ) -> None:
+    (tmp_path / "core-site.xml").write_text("<name>fs.defaultFS</name>")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("# spark.zkgroups.sharedFileSystem true")
     for name in files.CONFIGURATION:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, "/somewhere")
+    monkeypatch.setenv(variable, str(tmp_path))
     writing.check_shared_before_start(REMOTE, settings, destination)
     monkeypatch.delenv(variable)
-    with pytest.raises(NotSharedError):
-        writing.check_shared_before_start(REMOTE, {}, "file:/groups")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))  # its configuration says nothing about file systems
+    for refused in ("file:/groups", "/groups"):
+        with pytest.raises(NotSharedError):
+            writing.check_shared_before_start(REMOTE, {}, refused)
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(f"{writing.SHARED} true")
+    writing.check_shared_before_start(REMOTE, {}, "file:/groups")

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import eventually, is_alive
 from zkgroups.testing import ChildProcess
-
-from .waiting import eventually, is_alive
 
 SLEEP = ["sleep", "1000"]
 # Starts the process and other children, prints its pid, and ends or waits to be killed.
@@ -65,13 +64,6 @@ def test_a_process_dies_with_a_killed_parent_even_if_other_children_live_on(tmp_
         end_session(parent.pid)
 
 
-def test_a_process_dies_when_its_parent_ends(tmp_path: Path) -> None:
-    code = PARENT.format(beside="", then="")
-    parent = subprocess.run([sys.executable, "-c", code, str(tmp_path / "log")], stdout=subprocess.PIPE, check=True)
-
-    assert eventually(lambda: not is_alive(int(parent.stdout)))
-
-
 def test_a_process_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     started: list[ChildProcess] = []
     thread = threading.Thread(target=lambda: started.append(ChildProcess(SLEEP, log=tmp_path / "log")))
@@ -89,14 +81,6 @@ def test_a_process_outlives_a_forked_child_of_its_parent(sleeper: ChildProcess) 
     child.join()
 
     assert sleeper.wait(0.1) is None
-
-
-def test_ctrl_c_on_the_terminal_does_not_reach_a_process(sleeper: ChildProcess) -> None:
-    assert os.getpgid(sleeper.pid) != os.getpgid(0)
-
-
-def test_wait_returns_the_status(tmp_path: Path) -> None:
-    assert ChildProcess(["sh", "-c", "exit 7"], log=tmp_path / "log").wait(30) == 7
 
 
 def test_the_status_of_a_killed_process_is_the_signal(sleeper: ChildProcess) -> None:
@@ -124,14 +108,6 @@ def test_a_suspended_process_can_be_terminated(sleeper: ChildProcess) -> None:
     assert sleeper.wait(0) == 128 + signal.SIGTERM
 
 
-def test_suspend_stops_the_process_itself(sleeper: ChildProcess) -> None:
-    sleeper.suspend()
-    assert eventually(lambda: state(sleeper.pid) == "T")
-
-    sleeper.resume()
-    assert eventually(lambda: state(sleeper.pid) == "S")
-
-
 def test_signals_to_an_ended_process_reach_no_other(tmp_path: Path) -> None:
     process = ChildProcess(["true"], log=tmp_path / "log")
     assert process.wait(30) == 0
@@ -152,22 +128,11 @@ def test_the_output_of_a_process_is_in_its_log(tmp_path: Path) -> None:
     assert process.tail(1) == "last"
 
 
-def test_a_process_runs_in_the_given_directory(tmp_path: Path) -> None:
-    process = ChildProcess(["pwd"], log=tmp_path / "log", directory=tmp_path)
-    process.wait(30)
-
-    assert process.tail() == str(tmp_path)
-
-
 def test_a_missing_program_is_reported_in_the_log(tmp_path: Path) -> None:
     process = ChildProcess(["/no/such/program"], log=tmp_path / "log")
 
     assert process.wait(30) == 127
     assert "/no/such/program" in process.tail()
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def end_session(leader: int) -> None:

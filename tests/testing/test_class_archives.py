@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from zkgroups.testing import ZooKeeperServer, class_archives
 from zkgroups.testing.class_archives import archive_options
-from zkgroups.testing.java import find_java, server_jars
 
 STARTS = 3
 
@@ -71,34 +69,6 @@ def test_an_archive_is_made_once_after_some_starts(folder: Path, jars: list[Path
     assert sorted(path.suffix for path in folder.iterdir()) == [".jsa", ".lock"]
 
 
-def test_another_java_or_jar_has_an_archive_of_its_own(folder: Path, jars: list[Path]) -> None:
-    rehearsals = Rehearsals()
-    first = starts(jars, rehearsals)[-1]
-
-    jars[1].write_text("another release")
-    second = starts(jars, rehearsals)[-1]
-
-    jars[1].unlink()
-    third = starts(jars, rehearsals)[-1]
-
-    assert len({tuple(each) for each in (first, second, third)}) == 3
-
-
-def test_after_a_failed_rehearsal_the_next_comes_after_as_many_starts(folder: Path, jars: list[Path]) -> None:
-    failed = 0
-
-    def fail(_option: str) -> None:
-        nonlocal failed
-        failed += 1
-        raise RuntimeError("no port")
-
-    assert starts(jars, fail, 3 * (STARTS + 1)) == 3 * (STARTS + 1) * [[]]
-    assert failed == 3
-    assert not list(folder.glob("*part*"))
-
-    assert starts(jars, Rehearsals())[-1]
-
-
 def test_while_an_archive_is_made_other_starts_do_not_wait(folder: Path, jars: list[Path]) -> None:
     meanwhile: list[list[str]] = []
 
@@ -111,31 +81,6 @@ def test_while_an_archive_is_made_other_starts_do_not_wait(folder: Path, jars: l
     assert meanwhile == (STARTS + 1) * [[]]
 
 
-def test_without_a_folder_servers_start_without_archives(
-    tmp_path: Path, jars: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-
-    assert starts(jars, Rehearsals()) == (STARTS + 1) * [[]]
-
-
-def test_unused_archives_and_leftovers_are_deleted_when_another_is_made(folder: Path, jars: list[Path]) -> None:
-    folder.mkdir(parents=True)
-    old, used = folder / "old.jsa", folder / "used.jsa"
-    for path in (old, used):
-        path.touch()
-    os.utime(old, (0, 0))
-    made = starts(jars, Rehearsals())[-1][0].partition("=")[2]
-    (folder / f".{Path(made).stem}.part-1").mkdir()
-    Path(made).unlink()
-
-    starts(jars, Rehearsals())
-
-    assert sorted(path.name for path in folder.glob("*.jsa")) == sorted([Path(made).name, "used.jsa"])
-    assert not list(folder.glob("*part*"))
-
-
 @pytest.mark.zookeeper
 def test_a_server_uses_its_archive_and_ignores_another_file(folder: Path, at_once: None) -> None:
     with ZooKeeperServer() as server:
@@ -146,18 +91,6 @@ def test_a_server_uses_its_archive_and_ignores_another_file(folder: Path, at_onc
     archive.write_bytes(b"no archive")
     with ZooKeeperServer() as server:
         assert server.running
-
-
-@pytest.mark.zookeeper
-def test_java_says_nothing_about_an_archive_that_does_not_fit(folder: Path, tmp_path: Path, at_once: None) -> None:
-    with ZooKeeperServer():
-        options = archive_options(find_java(), server_jars(), Rehearsals())
-    assert options
-
-    done = subprocess.run([find_java(), *options, "-cp", tmp_path, "-version"], capture_output=True, text=True)
-
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "warning" not in done.stderr
 
 
 @pytest.mark.zookeeper

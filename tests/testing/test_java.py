@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from zkgroups.exceptions import MissingDependencyError
-from zkgroups.testing.java import find_java, server_jars
+from zkgroups.testing.java import find_java
 
 OLD = 'JAVA_VERSION="1.8.0_402"\n'
 NEW = 'JAVA_VERSION="21.0.2"\n'
@@ -59,35 +58,6 @@ def test_without_a_new_enough_java_the_error_names_the_package_to_install(
 
     with pytest.raises(MissingDependencyError, match=r"no Java 17 or newer .* install"):
         find_java()
-
-
-def test_without_pyspark_the_error_names_the_package_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
-
-    with pytest.raises(MissingDependencyError, match=r"pip install 'zkgroups\[testing\]'"):
-        server_jars()
-
-
-def test_a_pyspark_without_the_jars_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pyspark" / "jars").mkdir(parents=True)
-    (tmp_path / "pyspark" / "__init__.py").touch()
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
-
-    with pytest.raises(MissingDependencyError, match="has no zookeeper jar"):
-        server_jars()
-
-
-@pytest.mark.zookeeper
-def test_few_jars_are_used_and_all_exist() -> None:
-    plain, netty = server_jars(), server_jars(netty=True)
-
-    assert len(plain) == 7
-    assert set(plain) < set(netty)
-    assert all(jar.is_file() for jar in netty)
 
 
 def java(home: Path, release: str | None) -> Path:

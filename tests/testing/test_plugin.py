@@ -52,32 +52,6 @@ def test_a_missing_server_that_is_required_fails_the_test(
     result.stdout.fnmatch_lines("zookeeper is required by ZKGROUPS_REQUIRE and missing: no Java: install one")
 
 
-def test_missing_can_be_used_by_other_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ZKGROUPS_REQUIRE", "spark")
-    pytester.makepyfile("""
-        from zkgroups.testing import missing
-
-        def test_spark(): missing("spark", "no pyspark")
-        def test_kafka(): missing("kafka", "no brokers")
-    """)
-
-    pytester.runpytest(*PLUGIN).assert_outcomes(failed=1, skipped=1)
-
-
-def test_the_marks_are_registered(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import pytest
-
-        @pytest.mark.zookeeper
-        @pytest.mark.spark
-        @pytest.mark.kafka
-        @pytest.mark.docker
-        def test_it(): pass
-    """)
-
-    pytester.runpytest(*PLUGIN, "--strict-markers").assert_outcomes(passed=1)
-
-
 def test_the_plugin_loads_nothing_heavy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # anyio's plugin loads asyncio
     pytester.makepyfile("""
@@ -130,12 +104,3 @@ def test_every_worker_of_xdist_has_its_own_server(pytester: pytest.Pytester) -> 
     result.assert_outcomes(passed=2)
     addresses = {line for line in result.outlines if line.startswith("gw") and "127.0.0.1" in line}
     assert len({line.split()[-1] for line in addresses}) == 2
-
-
-def test_an_installation_alone_loads_no_plugin(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_it(zkgroups_registry): pass")
-
-    result = pytester.runpytest_subprocess()
-
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines("*fixture 'zkgroups_registry' not found")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from uuid import uuid4
 
@@ -15,11 +14,10 @@ from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
-from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, four_letter_words, ports
+from tests.waiting import eventually
+from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, local_server, zookeeper_server
 
-from ..lasting import through_restarts
 from .conftest import Clients
-from .waiting import eventually
 
 pytestmark = pytest.mark.zookeeper
 
@@ -48,15 +46,6 @@ def client(connect: Clients, proxy: TcpProxy) -> KazooClient:
 def path(direct: KazooClient) -> str:
     """A node for this test."""
     return str(direct.create(f"/{uuid4().hex}"))
-
-
-def test_without_faults_everything_passes(client: KazooClient, direct: KazooClient, path: str) -> None:
-    data = bytes(500_000)
-
-    client.set(path, data)
-
-    assert direct.get(path)[0] == data
-    assert client.get(path)[0] == data
 
 
 def test_cut_before_request_withholds_the_request(
@@ -150,18 +139,6 @@ def test_replies_to_requests_sent_before_arming_do_not_count(
     assert direct.exists(f"{path}/late")
 
 
-def test_several_faults_can_be_armed(proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str) -> None:
-    faults = [proxy.cut_before_reply(1), proxy.cut_before_request(2)]
-
-    for number in (1, 2):
-        with pytest.raises(ConnectionLoss):
-            client.create(f"{path}/{number}")
-        assert eventually(lambda: client.connected)
-
-    assert all(fault.fired for fault in faults)
-    assert direct.get_children(path) == ["1"]
-
-
 def test_a_fault_whose_connection_ends_first_takes_the_next_request(
     proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
 ) -> None:
@@ -181,36 +158,6 @@ def test_a_fault_whose_connection_ends_first_takes_the_next_request(
     assert direct.exists(f"{path}/2")
 
 
-def test_an_armed_fault_waits_for_its_request(proxy: TcpProxy, client: KazooClient) -> None:
-    fault = proxy.cut_before_request(2)
-
-    client.exists("/")
-
-    assert not fault.wait(0.05)
-    assert not fault.fired
-
-
-def test_faults_count_from_one(proxy: TcpProxy) -> None:
-    with pytest.raises(ValueError, match="counted from 1"):
-        proxy.cut_before_reply(0)
-
-
-def test_cut_ends_every_connection_and_clients_reconnect_with_their_session(
-    proxy: TcpProxy, connect: Clients, path: str
-) -> None:
-    clients = [connect(proxy.address) for _ in range(5)]
-    sessions = [client.client_id for client in clients]
-    cuts = [threading.Event() for _ in clients]
-    for client, event in zip(clients, cuts, strict=True):
-        client.add_listener(heard([], event))
-
-    proxy.cut()
-
-    assert all(event.wait(30) for event in cuts)
-    assert all(client.retry(client.exists, path) for client in clients)
-    assert [client.client_id for client in clients] == sessions
-
-
 def test_refuse_rejects_new_connections_and_keeps_existing_ones(
     proxy: TcpProxy, client: KazooClient, path: str
 ) -> None:
@@ -225,33 +172,6 @@ def test_refuse_rejects_new_connections_and_keeps_existing_ones(
     newcomer.start(timeout=30)
     newcomer.stop()
     newcomer.close()
-
-
-def test_delay_delays_a_reply_by_the_given_time(proxy: TcpProxy, client: KazooClient, path: str) -> None:
-    for direction, expected in (("requests", 0.1), ("replies", 0.1), (None, 0.2)):
-        proxy.delay(0.1, direction=direction)
-        assert expected <= seconds(lambda: client.exists(path)) < expected + 30
-        proxy.delay(0)
-
-
-def test_requests_are_delayed_concurrently(proxy: TcpProxy, client: KazooClient, path: str) -> None:
-    proxy.delay(0.5, direction="requests")
-
-    def hundred_in_flight() -> None:
-        for answer in [client.exists_async(path) for _ in range(100)]:
-            answer.get(timeout=60)
-
-    assert 0.5 <= seconds(hundred_in_flight) < 50 * 0.5
-
-
-def test_heal_delivers_delayed_data(proxy: TcpProxy, client: KazooClient, path: str) -> None:
-    proxy.delay(60)
-    answer = client.exists_async(path)
-    assert not answer.ready()
-
-    proxy.heal()
-
-    assert answer.get(timeout=30)
 
 
 def test_dropped_requests_never_reach_the_server_and_the_connection_stays(
@@ -283,21 +203,6 @@ def test_requests_whose_replies_are_dropped_are_carried_out(
     assert client.connected
 
 
-def test_a_client_behind_a_black_hole_notices_and_its_session_expires(
-    proxy: TcpProxy, connect: Clients, direct: KazooClient, path: str
-) -> None:
-    client = connect(proxy.address, timeout=2.0)
-    # A slow machine may let the session expire at once.
-    assert client.retry(client.create, f"{path}/mine", ephemeral=True)
-
-    proxy.drop()
-
-    assert eventually(lambda: direct.exists(f"{path}/mine") is None)
-    assert eventually(lambda: not client.connected)
-    proxy.heal()
-    assert eventually(lambda: client.connected)
-
-
 def test_swallowed_watch_events_never_arrive_and_everything_else_does(
     proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
 ) -> None:
@@ -314,15 +219,6 @@ def test_swallowed_watch_events_never_arrive_and_everything_else_does(
     direct.set(path, b"2")
 
     assert eventually(lambda: len(events) == 1)
-
-
-def test_heal_disarms_faults(proxy: TcpProxy, client: KazooClient, path: str) -> None:
-    faults = [proxy.cut_before_request(), proxy.cut_before_reply(), proxy.cut_after_reply()]
-
-    proxy.heal()
-
-    assert client.exists(path)
-    assert not any(fault.fired for fault in faults)
 
 
 def test_requests_are_counted_by_type_and_pings_are_not(
@@ -351,33 +247,6 @@ def test_requests_are_counted_by_type_and_pings_are_not(
     }
 
 
-def test_connections_are_counted(proxy: TcpProxy, connect: Clients) -> None:
-    for _ in range(3):
-        connect(proxy.address)
-
-    assert proxy.connections == 3
-
-
-def test_a_four_letter_word_passes(proxy: TcpProxy) -> None:
-    host, _, port = proxy.address.rpartition(":")
-
-    assert eventually(lambda: four_letter_words.mode(host, int(port)) == "standalone")
-
-
-def test_a_stopped_server_is_unreachable_through_the_proxy_until_it_restarts(connect: Clients) -> None:
-    with ZooKeeperServer() as server, TcpProxy(server.address) as proxy:
-        client = connect(through_restarts(proxy.address))
-        session = client.client_id
-
-        server.kill()
-        assert eventually(lambda: not client.connected)
-        server.start()
-
-        assert client.retry(client.exists, "/")
-        assert client.client_id == session
-        client.stop()
-
-
 def test_close_ends_its_thread_and_can_be_called_twice(server: ZooKeeperServer) -> None:
     before = set(threading.enumerate())  # other threads may end meanwhile
     proxy = TcpProxy(server.address).start()
@@ -388,8 +257,8 @@ def test_close_ends_its_thread_and_can_be_called_twice(server: ZooKeeperServer) 
     proxy.close()
 
     assert not own.is_alive()
-    assert not four_letter_words.accepts(host, int(port))
-    assert ports.is_free(int(port))
+    assert not zookeeper_server.accepts(host, int(port))
+    assert local_server.is_free(int(port))
 
 
 def test_a_client_that_connects_just_before_close_does_not_hang() -> None:
@@ -434,23 +303,6 @@ def test_other_protocols_are_passed_on_unchanged_and_held_until_heal(
             assert waiting.recv(9) == b"Zookeeper"
 
 
-def test_close_does_not_wait_for_delayed_data(server: ZooKeeperServer, connect: Clients) -> None:
-    with TcpProxy(server.address) as proxy:
-        client = connect(proxy.address)
-        proxy.delay(60)
-        requests = [client.exists_async("/") for _ in range(3)]
-        assert eventually(lambda: len(client._pending) == len(requests))
-
-        assert seconds(proxy.close) < 30
-
-    client.stop()
-
-
-def test_a_proxy_that_was_not_started_refuses_all_calls() -> None:
-    with pytest.raises(RuntimeError, match="start the proxy first"):
-        TcpProxy("127.0.0.1:1").cut()
-
-
 def pipelined_creates(proxy: TcpProxy, client: KazooClient, path: str, count: int) -> list[bool]:
     """Send that many creates before the first one arrives. Return which of them were answered."""
     proxy.delay(60, direction="requests")
@@ -460,18 +312,3 @@ def pipelined_creates(proxy: TcpProxy, client: KazooClient, path: str, count: in
     for answer in answers:
         answer.wait(30)
     return [answer.successful() for answer in answers]
-
-
-def heard(states: list[str], suspended: threading.Event) -> Callable[[str], None]:
-    def listener(state: str) -> None:
-        states.append(state)
-        if state == KazooState.SUSPENDED:
-            suspended.set()
-
-    return listener
-
-
-def seconds(action: Callable[[], object]) -> float:
-    began = time.monotonic()
-    action()
-    return time.monotonic() - began

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
+from tests.waiting import eventually
 from zkgroups.testing import Sasl, TcpProxy, ZooKeeperServer, expire_session
 
 from ..releases import needs_required_logins
 from .conftest import Clients
-from .waiting import eventually
 
 pytestmark = pytest.mark.zookeeper
 
@@ -40,17 +39,6 @@ def test_the_client_reports_suspended_then_lost_then_connected(server: ZooKeeper
     assert eventually(lambda: heard[-2:] == [KazooState.LOST, KazooState.CONNECTED])
     assert heard[0] == KazooState.SUSPENDED
     assert victim.client_id[0] != session
-
-
-@pytest.mark.filterwarnings("ignore:No chroot path exists")
-def test_a_session_with_a_missing_chroot_can_be_expired(server: ZooKeeperServer, connect: Clients) -> None:
-    victim = connect(f"{server.address}/no/such/chroot")
-    heard: list[str] = []
-    victim.add_listener(heard.append)
-
-    expire_session(victim)
-
-    assert eventually(lambda: KazooState.LOST in heard)
 
 
 def test_a_session_behind_a_closed_proxy_can_be_expired(server: ZooKeeperServer, connect: Clients) -> None:
@@ -82,29 +70,6 @@ def test_the_last_session_of_a_disconnected_client_can_be_expired(server: ZooKee
 
         assert other.exists(path) is None
         proxy.heal()
-
-
-def test_expiring_an_expired_session_is_not_an_error(server: ZooKeeperServer, connect: Clients) -> None:
-    victim = connect(server.address)
-    session = victim.client_id
-    expire_session(victim)
-
-    expire_session(victim, client_id=session)
-
-
-def test_a_client_that_reconnects_at_once_does_not_save_its_session(server: ZooKeeperServer, connect: Clients) -> None:
-    victims = [connect(server.address) for _ in range(10)]
-    sessions = [victim.client_id[0] for victim in victims]
-
-    for victim in victims:
-        expire_session(victim)
-
-    def is_new(victim: KazooClient) -> bool:
-        now = victim.client_id  # None while it is not connected
-        return now is not None and now[0] not in sessions
-
-    # A client may not have noticed the end of its session yet.
-    assert eventually(lambda: all(map(is_new, victims)))
 
 
 @needs_required_logins

@@ -8,13 +8,12 @@ import pytest
 from kazoo.exceptions import ConnectionLoss, UnimplementedError
 
 from tests import conftest
+from tests.waiting import eventually
 from zkgroups.exceptions import InvalidOptionError
-from zkgroups.testing import Sasl, Tls, ZooKeeperServer, four_letter_words, maven, ports
+from zkgroups.testing import Sasl, Tls, ZooKeeperServer, java, local_server, zookeeper_server
 
-from ..lasting import through_restarts
 from .conftest import Clients
 from .test_plugin import PLUGIN
-from .waiting import eventually, is_alive
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.zookeeper
@@ -36,21 +35,8 @@ class MultiRead:
 
 def test_an_old_server_reports_its_release(old_zookeeper: ZooKeeperServer) -> None:
     assert old_zookeeper.release in conftest.OLD_RELEASES
-    assert f"Zookeeper version: {old_zookeeper.release}-" in four_letter_words.ask(ports.HOST, old_zookeeper.port)
+    assert f"Zookeeper version: {old_zookeeper.release}-" in zookeeper_server.ask(local_server.HOST, old_zookeeper.port)
     assert eventually(lambda: old_zookeeper.mode() == "standalone")
-
-
-def test_a_client_writes_and_reads_in_its_own_chroot(
-    old_zookeeper: ZooKeeperServer, old_hosts: str, connect: Clients
-) -> None:
-    client = connect(old_hosts)
-    assert client.get_children("/") == []
-
-    client.create("/node", b"1")
-
-    assert client.get("/node")[0] == b"1"
-    chroot = old_hosts.removeprefix(old_zookeeper.address)
-    assert connect(old_zookeeper.address).exists(f"{chroot}/node")
 
 
 def test_an_old_server_answers_multiread_by_closing_the_connection_but_keeps_the_session(
@@ -70,46 +56,6 @@ def test_an_old_server_answers_multiread_by_closing_the_connection_but_keeps_the
     assert client.client_id == session
 
 
-def test_an_old_server_ends_and_leaves_nothing_behind(old_zookeeper: ZooKeeperServer) -> None:
-    with ZooKeeperServer(release=old_zookeeper.release) as server:
-        pid, data_dir, port = server.pid, server.data_dir, server.port
-        assert is_alive(pid)
-
-    assert not is_alive(pid)
-    assert not data_dir.exists()
-    assert eventually(lambda: ports.is_free(port))
-
-
-def test_a_restarted_old_server_has_its_data_and_sessions(old_zookeeper: ZooKeeperServer, connect: Clients) -> None:
-    with ZooKeeperServer(release=old_zookeeper.release) as server:
-        client = connect(through_restarts(server.address))
-        client.create("/mine", ephemeral=True)
-        session = client.client_id
-
-        server.restart()
-
-        assert client.retry(client.exists, "/mine")
-        assert client.client_id == session
-        client.stop()
-
-
-def test_an_old_server_supports_logins(old_zookeeper: ZooKeeperServer, connect: Clients) -> None:
-    login = {"mechanism": "DIGEST-MD5", "username": "alice", "password": "secret"}
-    with ZooKeeperServer(release=old_zookeeper.release, sasl=Sasl({"alice": "secret"})) as server:
-        client = connect(server.address, sasl_options=login)
-        assert client.exists("/")
-        client.stop()
-
-
-def test_a_test_with_an_old_server_has_time_for_the_download(
-    request: pytest.FixtureRequest, old_zookeeper: ZooKeeperServer
-) -> None:
-    mark = request.node.get_closest_marker("timeout")
-
-    assert mark is not None
-    assert mark.args == (conftest.DOWNLOAD_TIMEOUT,)
-
-
 @pytest.mark.parametrize(("required", "outcomes"), [("", {"skipped": 2}), ("zookeeper", {"errors": 2})])
 def test_without_an_old_server_tests_are_skipped_or_fail(
     pytester: pytest.Pytester,
@@ -121,7 +67,7 @@ def test_without_an_old_server_tests_are_skipped_or_fail(
     monkeypatch.setenv("ZKGROUPS_REQUIRE", required)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("ZKGROUPS_MAVEN_REPOSITORY", "http://127.0.0.1:1/")
-    monkeypatch.setattr(maven, "_ATTEMPTS", 1)
+    monkeypatch.setattr(java, "_ATTEMPTS", 1)
     pytester.makeconftest(Path(conftest.__file__).read_text())
     pytester.makepyfile("def test_it(old_hosts): pass")
 

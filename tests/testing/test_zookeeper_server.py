@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import subprocess
 import sys
@@ -12,12 +11,12 @@ from pathlib import Path
 import pytest
 from kazoo.protocol.serialization import Connect
 
+from tests.waiting import eventually, is_alive
 from zkgroups.exceptions import ServerStartError
-from zkgroups.testing import TcpProxy, ZooKeeperServer, four_letter_words, ports
+from zkgroups.testing import ZooKeeperServer, local_server, zookeeper_server
 
 from ..lasting import through_restarts
 from .conftest import Clients
-from .waiting import eventually, is_alive
 
 End = Callable[[ZooKeeperServer], None]
 
@@ -28,15 +27,6 @@ pytestmark = pytest.mark.zookeeper
 def breakable() -> Iterator[ZooKeeperServer]:
     with ZooKeeperServer() as server:
         yield server
-
-
-def test_nothing_happens_before_start() -> None:
-    server = ZooKeeperServer()
-
-    assert not server.running
-    with pytest.raises(RuntimeError, match="start the server first"):
-        _ = server.port
-    server.close()
 
 
 def test_leaving_the_block_ends_the_process_and_removes_the_data() -> None:
@@ -58,12 +48,12 @@ def test_the_server_dies_when_the_process_that_started_it_is_killed(tmp_path: Pa
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid, port = map(int, parent.stdout.readline().split())
-        assert eventually(lambda: four_letter_words.mode(ports.HOST, port) == "standalone")
+        assert eventually(lambda: zookeeper_server.mode(local_server.HOST, port) == "standalone")
 
         parent.kill()
 
         assert eventually(lambda: not is_alive(pid))
-        assert eventually(lambda: ports.is_free(port))
+        assert eventually(lambda: local_server.is_free(port))
 
 
 def test_a_given_data_dir_is_kept_and_can_be_served_again(tmp_path: Path, connect: Clients) -> None:
@@ -96,24 +86,6 @@ def test_a_server_started_again_has_its_port_data_and_sessions(
     assert client.client_id == session
 
 
-def test_restart_gives_another_process_on_the_same_port(breakable: ZooKeeperServer) -> None:
-    pid, port = breakable.pid, breakable.port
-
-    breakable.restart()
-
-    assert breakable.pid != pid
-    assert breakable.port == port
-    assert eventually(lambda: breakable.mode() == "standalone")
-
-
-def test_start_of_a_running_server_changes_nothing(breakable: ZooKeeperServer) -> None:
-    pid = breakable.pid
-
-    breakable.start()
-
-    assert breakable.pid == pid
-
-
 def test_a_suspended_server_answers_nothing_until_it_is_resumed(breakable: ZooKeeperServer, connect: Clients) -> None:
     client = connect(breakable.address)
 
@@ -127,37 +99,8 @@ def test_a_suspended_server_answers_nothing_until_it_is_resumed(breakable: ZooKe
     assert answer.get(timeout=30) is not None
 
 
-@pytest.mark.parametrize("end", [ZooKeeperServer.stop, ZooKeeperServer.kill])
-def test_a_suspended_server_can_be_ended(breakable: ZooKeeperServer, end: End) -> None:
-    breakable.suspend()
-
-    end(breakable)
-
-    assert not breakable.running
-    breakable.start()
-
-
 def test_sessions_may_last_from_two_ticks_to_five_minutes(breakable: ZooKeeperServer) -> None:
     assert [granted_timeout(breakable, asked) for asked in (0.1, 3.0, 1000.0)] == [0.4, 3.0, 300.0]
-
-
-def test_a_short_session_expires_by_itself(breakable: ZooKeeperServer, connect: Clients) -> None:
-    watcher = connect(breakable.address)
-    with TcpProxy(breakable.address) as proxy:
-        client = connect(proxy.address, timeout=1.5)
-        # A slow machine may let the session expire at once.
-        path = client.retry(client.create, "/short-", ephemeral=True, sequence=True)
-        proxy.refuse()
-        proxy.cut()
-
-        assert eventually(lambda: watcher.exists(path) is None)
-        proxy.accept()
-
-
-def test_additional_configuration_overrides_the_defaults() -> None:
-    config = {"4lw.commands.whitelist": "srvr,conf", "maxClientCnxns": "7"}
-    with ZooKeeperServer(config=config, jvm_options=["-Xmx64m"]) as server:
-        assert "maxClientCnxns=7" in four_letter_words.ask(ports.HOST, server.port, "conf")
 
 
 def test_an_invalid_configuration_is_an_error_with_the_log() -> None:
@@ -167,30 +110,8 @@ def test_an_invalid_configuration_is_an_error_with_the_log() -> None:
     assert 'NumberFormatException: For input string: "abc"' in str(caught.value)
 
 
-def test_a_corrupt_data_directory_is_an_error_with_the_log(tmp_path: Path) -> None:
-    (tmp_path / "version-2").mkdir()
-    (tmp_path / "version-2" / "log.1").write_bytes(random.Random(1).randbytes(100))
-
-    with pytest.raises(ServerStartError, match="FileTxnLog"):
-        ZooKeeperServer(data_dir=tmp_path).start()
-
-
-def test_invalid_jvm_options_are_an_error() -> None:
-    with pytest.raises(ServerStartError, match="Unrecognized option: -nonsense"):
-        ZooKeeperServer(jvm_options=["-nonsense"]).start()
-
-
-def test_a_server_that_starts_too_slowly_is_an_error_and_is_ended() -> None:
-    server = ZooKeeperServer()
-
-    with pytest.raises(ServerStartError, match=r"did not serve within 0\.01 s"):
-        server.start(timeout=0.01)
-
-    assert not server.running
-
-
 def test_a_given_port_in_use_is_an_error() -> None:
-    with socket.create_server((ports.HOST, 0)) as taken:
+    with socket.create_server((local_server.HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ServerStartError, match=f"port {port} is taken"):
             ZooKeeperServer(port=port).start()
@@ -199,16 +120,16 @@ def test_a_given_port_in_use_is_an_error() -> None:
 def test_another_port_is_chosen_if_the_first_is_taken_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
     intruders: list[socket.socket] = []
-    is_free = ports.is_free
+    is_free = local_server.is_free
 
     def take_it_after_the_last_look(number: int) -> bool:
         free = is_free(number)
         looked_at.append(number)
         if looked_at.count(number) == 2 and not intruders:  # once when reserved, once before the start
-            intruders.append(socket.create_server((ports.HOST, number)))
+            intruders.append(socket.create_server((local_server.HOST, number)))
         return free
 
-    monkeypatch.setattr(ports, "is_free", take_it_after_the_last_look)
+    monkeypatch.setattr(local_server, "is_free", take_it_after_the_last_look)
     with ZooKeeperServer() as server:
         assert eventually(lambda: server.mode() == "standalone")
         [taken] = intruders
@@ -220,7 +141,7 @@ def test_another_port_is_chosen_if_the_first_is_taken_meanwhile(monkeypatch: pyt
 def granted_timeout(server: ZooKeeperServer, asked: float) -> float:
     """The answer of the server to a connect request. kazoo only keeps the requested timeout."""
     request = Connect(0, 0, round(asked * 1000), 0, bytes(16), False).serialize()
-    with socket.create_connection((ports.HOST, server.port)) as connection:
+    with socket.create_connection((local_server.HOST, server.port)) as connection:
         connection.sendall(len(request).to_bytes(4) + request)
         answer, _ = Connect.deserialize(connection.recv(4096), 4)
     return float(answer.time_out / 1000)

@@ -36,17 +36,6 @@ def test_a_client_with_a_certificate_is_served_and_expired_over_tls(tmp_path: Pa
             through.stop()
 
 
-def test_without_client_auth_a_client_needs_no_certificate(tmp_path: Path, connect: Clients) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    key_store = Path(certificate(authority, "127.0.0.1", tmp_path / "server.pem"))
-
-    with ZooKeeperServer(tls=Tls(key_store, tmp_path / "ca.pem", client_auth="none")) as server:
-        client = connect(server.secure_address, use_ssl=True, ca=str(tmp_path / "ca.pem"))
-
-        assert client.exists("/")
-
-
 def test_a_login_works_with_any_password(connect: Clients) -> None:
     password = 'with "quotes" and \\backslash'
     login = {"mechanism": "DIGEST-MD5", "username": "alice", "password": password}

@@ -21,12 +21,10 @@ from zkgroups import (
     Watched,
 )
 from zkgroups.testing import TcpProxy, ZooKeeperServer
-from zkgroups.zookeeper.requests import multiread_support
+from zkgroups.zookeeper.requests import multiread
 
-from .access import SECRET
-from .late_answers import Late, LateAnswer
+from .helpers import SECRET, told, told_many
 from .sick import Tree
-from .watching import told, told_many
 
 Connect = Callable[..., Registry]
 
@@ -40,8 +38,8 @@ GIVES_UP = 6.0
 @pytest.fixture(autouse=True)
 def patient_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the answer of a server that stands still. Otherwise other requests are sent, which tests count."""
-    monkeypatch.setattr(multiread_support, "VERSION_TIMEOUT", 30.0)
-    monkeypatch.setattr(multiread_support, "PROBE_TIMEOUT", 30.0)
+    monkeypatch.setattr(multiread, "VERSION_TIMEOUT", 30.0)
+    monkeypatch.setattr(multiread, "PROBE_TIMEOUT", 30.0)
 
 
 @pytest.fixture
@@ -114,19 +112,6 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def tree(raw: KazooClient) -> Tree:
     return Tree(raw)
-
-
-@pytest.fixture
-def states(proxied: Registry) -> list[str]:
-    """The states of the connection of the proxied registry."""
-    seen: list[str] = []
-    proxied.client.add_listener(lambda state: seen.append(str(state)))
-    return seen
-
-
-@pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> Late:
-    return lambda registry, is_meant: LateAnswer(registry, is_meant, monkeypatch)
 
 
 @pytest.fixture

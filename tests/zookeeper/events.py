@@ -1,18 +1,15 @@
-"""Wait for changes of a session, and act between two requests."""
+"""Wait for changes of a session."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
+from tests.waiting import LONGEST
 from zkgroups import Registry
 from zkgroups.testing import expire_session
-from zkgroups.zookeeper.requests import bulk_read
-from zkgroups.zookeeper.session.registry_context import RegistryContext
 
 
 @contextmanager
@@ -30,7 +27,7 @@ def new_session(registry: Registry) -> Iterator[None]:
     client.add_listener(listen)
     try:
         yield
-        assert back.wait(40), "the session was not lost"
+        assert back.wait(LONGEST), "the session was not lost"
     finally:
         client.remove_listener(listen)
 
@@ -47,17 +44,3 @@ def attempt(call: Any) -> object:
         return call()
     except Exception as error:
         return error
-
-
-def after_the_next_read(act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Act once, after the next read of several nodes, before the caller gets the result."""
-    read = bulk_read.nodes
-
-    def nodes(context: RegistryContext, paths: Iterable[str]) -> Any:
-        found = list(read(context, paths))
-        if found:
-            monkeypatch.setattr(bulk_read, "nodes", read)
-            act()
-        return found
-
-    monkeypatch.setattr(bulk_read, "nodes", nodes)

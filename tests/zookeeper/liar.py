@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Self
 
-from zkgroups.testing.proxy.frames import Op, Xid
+from zkgroups.testing.proxy import Op, Xid
 
 CONNECT = 0
 """Instead of an operation: the first request of a connection."""

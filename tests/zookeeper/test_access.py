@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
+from kazoo.security import make_digest_acl
 
 from zkgroups import (
     Acl,
@@ -17,27 +17,31 @@ from zkgroups import (
     GroupState,
     Registry,
     TopicPartition,
-    Watched,
 )
 from zkgroups.exceptions import (
     AccessError,
-    GroupInUseError,
     InvalidOptionError,
     NoPermissionError,
 )
 from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 
-from .access import ALICE, SECRET, may_world, only_alice
 from .conftest import Connect
+from .helpers import (
+    ALICE,
+    GROUP,
+    IDS,
+    OFFSETS,
+    OWNERS,
+    P0,
+    P1,
+    P2,
+    SECRET,
+    may_world,
+    only_alice,
+)
 from .tree import dump
-from .watching import told_many
 
 pytestmark = pytest.mark.zookeeper
-
-
-P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
-GROUP = "/consumers/billing"
-IDS, OWNERS, OFFSETS = f"{GROUP}/ids", f"{GROUP}/owners", f"{GROUP}/offsets"
 
 
 # The policy
@@ -82,17 +86,6 @@ def test_each_kind_of_node_carries_its_own_list_and_the_parents_the_list_of_dire
     assert alice.exists(f"{OWNERS}/orders/1")
 
 
-def test_without_a_policy_nodes_are_open_to_all_clients(registry: Registry, raw: Any) -> None:
-    registry.group("billing").offsets.set(P0, 1)
-    assert {tuple(raw.get_acls(path)[0]) for path in dump(raw)} == {tuple(OPEN_ACL_UNSAFE)}
-
-
-@pytest.mark.parametrize("permissions", ["", "x", "rwx", "RW"])
-def test_permissions_are_letters_of_cdrwa(permissions: str) -> None:
-    with pytest.raises(InvalidOptionError, match="permissions"):
-        Acl("world", "anyone", permissions)
-
-
 @pytest.mark.parametrize("acl", [Acl("digest", "no-colon"), Acl("no-such-scheme", "x"), Acl("ip", "not an address")])
 def test_an_acl_that_the_server_rejects_is_named_and_nothing_is_created(connect: Connect, raw: Any, acl: Acl) -> None:
     registry = connect(acl=AclPolicy(directories=[acl]))
@@ -104,7 +97,7 @@ def test_an_acl_that_the_server_rejects_is_named_and_nothing_is_created(connect:
 # No permission
 
 
-def seed(alice: Any) -> None:
+def three_offsets(alice: Any) -> None:
     """Three offsets. All clients may read all of them, but write only the first."""
     alice.create(f"{OFFSETS}/orders/0", b"1", makepath=True)
     alice.create(f"{OFFSETS}/orders/1", b"1", acl=may_world(read=True))
@@ -114,7 +107,7 @@ def seed(alice: Any) -> None:
 def test_failure_16_a_commit_of_many_offsets_with_a_forbidden_one_changes_nothing(
     registry: Registry, alice: Any
 ) -> None:
-    seed(alice)
+    three_offsets(alice)
     before = dump(alice)
     with pytest.raises(NoPermissionError) as caught:
         registry.group("billing").offsets.set_many({P0: 5, P1: 5, P2: 5})
@@ -127,7 +120,7 @@ def test_failure_16_a_commit_of_many_offsets_with_a_forbidden_one_changes_nothin
 def test_failure_16_a_fenced_commit_of_many_offsets_with_a_forbidden_one_changes_nothing(
     registry: Registry, alice: Any
 ) -> None:
-    seed(alice)
+    three_offsets(alice)
     me = registry.group("billing").instance("me")
     me.register(["orders"])
     claims = me.claim_many([P0, P1, P2])
@@ -143,7 +136,7 @@ def test_failure_16_a_copy_a_claim_and_a_registration_without_permission_are_all
     registry: Registry, alice: Any
 ) -> None:
     group = registry.group("billing")
-    seed(alice)
+    three_offsets(alice)
     alice.create(OWNERS)
     alice.create(f"{OWNERS}/orders")
     alice.create(f"{OWNERS}/refunds", acl=may_world(read=True))
@@ -271,57 +264,6 @@ def test_failure_16_forbidden_nodes_are_marked_and_all_others_are_read(registry:
     assert description.unowned == (P2,)
 
 
-def test_failure_16_a_forbidden_directory_is_marked_and_the_rest_of_the_group_is_described(
-    registry: Registry, alice: Any
-) -> None:
-    alice.ensure_path("/brokers/topics")
-    alice.create(
-        f"{IDS}/me", b'{"version":1,"subscription":{".*":1},"pattern":"white_list"}', ephemeral=True, makepath=True
-    )
-    alice.create(f"{OFFSETS}/orders/0", b"5", makepath=True)
-    alice.create(f"{OWNERS}/orders/0", b"me", ephemeral=True, makepath=True)
-    for denied in ("/brokers/topics", IDS, OWNERS, OFFSETS):
-        alice.set_acls(denied, only_alice())
-        description = registry.group("billing").describe()
-        assert [node.path for node in description.unreadable] == [denied]
-        assert [partition.at for partition in description.partitions] == [P0]
-        alice.set_acls(denied, OPEN_ACL_UNSAFE)
-
-
-def test_a_group_with_forbidden_owners_is_not_deleted(registry: Registry, alice: Any) -> None:
-    alice.create(f"{OWNERS}/orders/0", b"x", ephemeral=True, makepath=True)
-    for denied in (f"{OWNERS}/orders/0", f"{OWNERS}/orders", OWNERS):
-        alice.set_acls(denied, [*only_alice(), *may_world(delete=True)])
-        with pytest.raises(NoPermissionError) as caught:
-            registry.group("billing").delete()
-        assert caught.value.path == denied
-        assert alice.exists(f"{OWNERS}/orders/0")
-        alice.set_acls(denied, OPEN_ACL_UNSAFE)
-
-
-@pytest.mark.parametrize("denied", [f"{OFFSETS}/orders", f"{OWNERS}/orders/0", f"{GROUP}/notes"])
-def test_a_group_with_a_forbidden_directory_is_not_deleted(registry: Registry, alice: Any, denied: str) -> None:
-    alice.create(f"{OFFSETS}/orders/0", b"7", makepath=True)
-    alice.create(f"{denied}/below", makepath=True)
-    if denied.startswith(OWNERS):
-        alice.set(denied, b"of no session")
-        denied = f"{denied}/below"
-        alice.create(f"{denied}/deep")
-    alice.set_acls(denied, only_alice())
-    before = dump(alice)
-    with pytest.raises(NoPermissionError) as caught:
-        registry.group("billing").delete()
-    assert caught.value.path == denied
-    assert dump(alice) == before
-
-
-def test_a_group_with_a_forbidden_offset_is_deleted(registry: Registry, alice: Any) -> None:
-    alice.create(f"{OFFSETS}/orders/0", b"7", makepath=True)
-    alice.set_acls(f"{OFFSETS}/orders/0", only_alice())
-    registry.group("billing").delete()
-    assert registry.groups() == []
-
-
 def test_asserting_that_nobody_is_registered_leaves_the_list_of_ids_as_it_was(
     connect: Connect, alice: Any, registry: Registry
 ) -> None:
@@ -358,19 +300,3 @@ def test_a_forbidden_node_counts_as_existing(connect: Connect, registry: Registr
     registry.group("other").create()
     assert sorted(alice.get_children(GROUP)) == ["ids", "offsets", "owners"]
     assert sorted(alice.get_children("/consumers")) == ["billing", "other"]
-
-
-def test_a_client_without_all_permissions_can_watch_the_description_of_a_group(registry: Registry, alice: Any) -> None:
-    alice.create(f"{OFFSETS}/orders/0", b"5", makepath=True)
-    alice.create(f"{OFFSETS}/orders/1", b"6", acl=only_alice())
-    with registry.group("billing").watch(Watched.OFFSETS) as watch:
-        changes = told_many(watch, 2)
-    assert changes[-1].path == f"{OFFSETS}/orders/0"
-
-
-def test_a_group_with_a_forbidden_registration_is_in_use(registry: Registry, alice: Any) -> None:
-    alice.ensure_path(IDS)
-    alice.create(f"{IDS}/me", b"x", ephemeral=True, acl=only_alice())
-    with pytest.raises(GroupInUseError) as caught:
-        registry.group("billing").delete()
-    assert caught.value.instances == ("me",)

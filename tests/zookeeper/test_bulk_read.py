@@ -1,7 +1,8 @@
-"""Bulk reads: order, names, sizes and number of requests."""
+"""Bulk reads: order, names, sizes, number of requests, outages and the pace."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,17 +11,25 @@ from hypothesis import strategies as st
 from kazoo.security import make_digest_acl
 
 from zkgroups import ForbiddenNode, Registry
+from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import Op, TcpProxy
 from zkgroups.zookeeper.requests import bulk_read
-from zkgroups.zookeeper.requests.bulk_read import Siblings
-from zkgroups.zookeeper.requests.bulk_read_pace import MAX_READ_REQUEST_BYTES
-from zkgroups.zookeeper.requests.multiread_format import Kind, MultiRead, operations
+from zkgroups.zookeeper.requests.bulk_read import (
+    ANSWER_BYTES,
+    MAX_READ_REQUEST_BYTES,
+    MOST,
+    MOST_SINGLE,
+    REQUESTS,
+    BulkReadPace,
+    Siblings,
+)
+from zkgroups.zookeeper.requests.multiread import Kind, MultiRead, operations
 from zkgroups.zookeeper.requests.node import Node
 
 from ..core.strategies import NAMES
 from ..releases import needs_multiread
-from .bulk_reads import ODD, data, each, plant
 from .conftest import Connect
+from .helpers import ODD, data, each, plant, plant_offsets, shown
 
 pytestmark = pytest.mark.zookeeper
 
@@ -124,7 +133,7 @@ def test_a_node_with_any_name_is_found_by_that_name(registry: Registry, raw: Any
 
 
 def test_long_names_are_spread_over_requests_that_the_server_accepts(
-    proxied: Registry, proxy: TcpProxy, raw: Any, states: list[str]
+    proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
     """One request for all would have 3 MB, on which the server drops the connection."""
     names = [f"{n}".ljust(10_000, "x") for n in range(300)]
@@ -134,39 +143,12 @@ def test_long_names_are_spread_over_requests_that_the_server_accepts(
     assert all(siblings.key == "key" for block in blocks for siblings in block.parts)
     assert all(not isinstance(record, int) for block in blocks for record in block.records())
     assert 200_000 < max(block.length for block in blocks) <= MAX_READ_REQUEST_BYTES
-    assert states == []
-
-
-def test_a_single_path_of_almost_a_megabyte_is_read_among_others(
-    proxied: Registry, proxy: TcpProxy, raw: Any, states: list[str]
-) -> None:
-    longest = "/t/" + "x" * (MAX_READ_REQUEST_BYTES * 4 - 200)  # the longest path that a server creates
-    paths = plant(raw, [*(f"/t/{n}" for n in range(20)), longest, *(f"/t/{n}" for n in range(20, 40))])
-    assert [node.path for node in bulk_read.nodes(proxied._context, paths) if isinstance(node, Node)] == paths
-    assert states == []
-
-
-@needs_multiread
-def test_requests_become_smaller_after_huge_values_and_larger_again_after_small_ones(
-    proxied: Registry, proxy: TcpProxy, raw: Any
-) -> None:
-    huge = plant(raw, [f"/huge/{n}" for n in range(100)])
-    each(raw.set_async(path, path.encode() * 4_000) for path in huge)
-    small = plant(raw, [f"/small/{n}" for n in range(3_000)])
-    before = proxy.requests_by_type
-    found = data(bulk_read.nodes(proxied._context, [*huge, *small]))
-    assert found == [*(path.encode() * 4_000 for path in huge), *[b"7"] * 3_000]
-    spent = proxy.requests_by_type - before
-    assert spent[Op.MULTI_READ] < 20
-    assert 0 < spent[Op.GET_DATA] < 100 + 50
 
 
 # Servers without MultiRead
 
 
-def test_a_withheld_request_reaches_no_server_and_is_marked(
-    proxied: Registry, proxy: TcpProxy, states: list[str]
-) -> None:
+def test_a_withheld_request_reaches_no_server_and_is_marked(proxied: Registry, proxy: TcpProxy) -> None:
     client = proxied.client
     request = MultiRead(operations(Kind.NODE, b"", ["zookeeper"]), lambda: False)
     answer = client.handler.async_result()
@@ -175,4 +157,67 @@ def test_a_withheld_request_reaches_no_server_and_is_marked(
     answer.get(timeout=30)
     assert request.withheld
     assert proxy.requests_by_type - before == {Op.EXISTS: 1}
-    assert states == []
+
+
+@pytest.fixture
+def many(raw: Any) -> list[str]:
+    return plant_offsets(raw, 12, 3, 10)
+
+
+@pytest.mark.parametrize(
+    "arm",
+    [
+        pytest.param(lambda proxy, n: proxy.cut_before_reply(n), id="answer lost"),
+        pytest.param(lambda proxy, n: proxy.cut_before_request(n), id="request lost"),
+        pytest.param(lambda proxy, n: proxy.cut_after_reply(n), id="connection lost in between"),
+    ],
+)
+def test_a_connection_lost_at_any_point_does_not_change_the_result(
+    arm: Callable[[TcpProxy, int], Any], proxied: Registry, proxy: TcpProxy, many: list[str]
+) -> None:
+    """After each cut a second connection probes the server, through the proxy, too."""
+    assert shown(proxied.offsets()) == many
+    before = proxy.requests
+    assert shown(proxied.offsets()) == many
+    requests = proxy.requests - before
+    assert requests > 6
+    for n in range(1, requests + 1, 1 + requests // 40):  # an old server answers hundreds of requests
+        fault = arm(proxy, n)
+        assert shown(proxied.offsets()) == many, f"cut at request {n}"
+        assert fault.fired, f"request {n} of {requests} was never made"
+
+
+def test_closing_the_registry_ends_reads_at_once(connect: Connect, raw: Any) -> None:
+    plant_offsets(raw, 12, 5, 100)
+    registry = connect()
+    reading = registry.offsets()
+    next(reading)
+    registry.close()
+    with pytest.raises(NotConnectedError, match="closed"):
+        list(reading)
+
+
+LENGTHS = st.integers(0, 2**31) | st.integers(0, 300)
+
+
+@given(st.lists(st.tuples(st.integers(0, MOST), LENGTHS), max_size=20), st.booleans())
+def test_a_request_always_reads_between_one_and_the_maximum_number_of_nodes(
+    answers: list[tuple[int, int]], one_by_one: bool
+) -> None:
+    pace = BulkReadPace()
+    pace.set_together(not one_by_one)
+    for reads, answer_bytes in answers:
+        before = pace.size
+        pace.answered(reads, answer_bytes)
+        assert 1 <= pace.size <= min(2 * before, MOST_SINGLE if one_by_one else MOST)
+        if reads:
+            assert pace.requests == REQUESTS
+            assert pace.size == 1 or pace.size * answer_bytes <= ANSWER_BYTES * reads
+
+
+@given(st.integers(1, ANSWER_BYTES // MOST))
+def test_short_answers_soon_lead_to_the_largest_requests(each: int) -> None:
+    pace = BulkReadPace()
+    for _ in range(3):
+        pace.answered(pace.size, pace.size * each)
+    assert pace.size == MOST

@@ -1,21 +1,16 @@
-"""Groups: create, delete, copy and list their instances, with members of all clients."""
+"""Groups: create, delete, prune and copy them, also in pieces, and while other clients act."""
 
 from __future__ import annotations
 
-import socket
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from kazoo.security import make_acl
 
-from zkgroups import (
-    Consumergroup,
-    MalformedNode,
-    Registry,
-    TopicPartition,
-)
-from zkgroups.core.times import to_ms
+from tests.waiting import eventually
+from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
+from zkgroups.core.times import from_ms, to_ms
 from zkgroups.exceptions import (
     ConflictError,
     GroupExistsError,
@@ -27,40 +22,42 @@ from zkgroups.exceptions import (
     OffsetConflictError,
 )
 from zkgroups.testing import Op, TcpProxy
-from zkgroups.zookeeper.admin import copy_group
-from zkgroups.zookeeper.admin.delete_group import Deletion
-from zkgroups.zookeeper.admin.delete_unchanged import UnchangedDeletion
-from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
+from zkgroups.zookeeper.admin import groups
+from zkgroups.zookeeper.admin.groups import Deletion, UnchangedDeletion, _Pruning
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered, server_time_ms
 from zkgroups.zookeeper.requests.transaction import Operation
 
-from .conftest import Connect
+from .helpers import GROUP, IDS, OFFSETS, OWNERS, P0, P1
 from .tree import dump, offsets
 
 pytestmark = pytest.mark.zookeeper
 
 
-P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
-GROUP = "/consumers/billing"
-IDS, OWNERS, OFFSETS = f"{GROUP}/ids", f"{GROUP}/owners", f"{GROUP}/offsets"
+def read(group: Consumergroup) -> list[CommittedOffset]:
+    return [found for found in group.offsets if isinstance(found, CommittedOffset)]
+
+
+@pytest.fixture
+def idle(group: Consumergroup, raw: Any) -> Consumergroup:
+    """Two offsets, and the directory of a topic that had an owner once."""
+    group.create()
+    group.offsets.set_many({P0: 5, P1: 6})
+    raw.create(f"{OWNERS}/orders")
+    return group
 
 
 # Create
 
 
-def test_create_makes_the_directories_and_may_be_called_again(group: Consumergroup, raw: Any) -> None:
+def test_create_makes_or_completes_the_directories_and_keeps_offsets(group: Consumergroup, raw: Any) -> None:
     assert not group.exists()
     group.create()
-    group.offsets.set(P0, 5)
-    before = dump(raw)
-    group.create()
-    assert group.exists()
-    assert dump(raw) == before
-    assert sorted(raw.get_children(GROUP)) == ["ids", "offsets", "owners"]
-
-
-def test_create_completes_a_group_that_has_offsets_only(group: Consumergroup, raw: Any) -> None:
+    raw.delete(GROUP, recursive=True)
     raw.create(f"{OFFSETS}/orders/0", b"5", makepath=True)
     group.create()
+    before = dump(raw)
+    group.create()
+    assert dump(raw) == before
     assert sorted(raw.get_children(GROUP)) == ["ids", "offsets", "owners"]
     assert offsets(raw, "billing") == {"orders/0": b"5"}
 
@@ -72,17 +69,12 @@ def test_delete_removes_all_nodes_in_one_transaction(proxy: TcpProxy, proxied: R
     group = proxied.group("billing")
     group.create()
     group.offsets.set_many({P0: 1, P1: 2, TopicPartition("refunds", 0): 3})
-    raw.create(f"{OWNERS}/orders", makepath=True)
-    raw.create(f"{OFFSETS}/orders/0/below", b"x")
-    raw.create(f"{GROUP}/stray/a/b", b"x", makepath=True)
-    raw.create("/consumers/billing-2/offsets/orders/0", b"5", makepath=True)
+    for path in (f"{OWNERS}/orders", f"{OFFSETS}/orders/0/below", f"{GROUP}/stray/a/b", "/consumers/billing-2/offsets"):
+        raw.create(path, b"x", makepath=True)
     before = proxy.requests_by_type[Op.MULTI]
     group.delete()
     assert proxy.requests_by_type[Op.MULTI] - before == 1
-    assert sorted(dump(raw)) == [
-        "/consumers",
-        *(f"/consumers/billing-2{p}" for p in ("", "/offsets", "/offsets/orders", "/offsets/orders/0")),
-    ]
+    assert sorted(dump(raw)) == ["/consumers", "/consumers/billing-2", "/consumers/billing-2/offsets"]
     with pytest.raises(GroupNotFoundError, match="billing") as caught:
         group.delete()
     assert caught.value.group == "billing"
@@ -113,50 +105,6 @@ def test_delete_is_refused_while_a_live_session_owns_a_partition_without_a_regis
     assert not group.exists()
 
 
-def test_a_group_is_deleted_only_with_the_offsets_that_were_read(group: Consumergroup, raw: Any) -> None:
-    group.offsets.set_many({P0: 5, P1: 6})
-    raw.create(f"{OFFSETS}/orders/x", b"")
-    for change, error in (
-        (lambda: group.offsets.set(P0, 5), OffsetConflictError),
-        (lambda: group.offsets.set(TopicPartition("refunds", 0), 1), OffsetConflictError),
-        (lambda: raw.set(f"{OFFSETS}/orders/x", b"y"), GuardFailedError),
-    ):
-        read = list(group.offsets)
-        change()
-        before = dump(raw)
-        with pytest.raises(error):
-            group.delete(read)
-        assert dump(raw) == before
-    group.delete(list(group.offsets))
-    assert not group.exists()
-
-
-class LateCommit(UnchangedDeletion):
-    """A deletion during which another client commits, after the offsets were compared."""
-
-    def __init__(self, group: Consumergroup, act: Callable[[], object]) -> None:
-        super().__init__(group.paths, group._context, list(group.offsets))
-        self._acts = [act]
-
-    def _check_unchanged(self) -> None:
-        super()._check_unchanged()
-        while self._acts:
-            self._acts.pop()()
-
-
-@pytest.mark.parametrize(
-    ("partition", "error"), [(0, OffsetConflictError), (1, GuardFailedError)], ids=["changed", "created"]
-)
-def test_an_offset_that_is_committed_after_the_comparison_is_not_deleted(
-    group: Consumergroup, partition: int, error: type[Exception]
-) -> None:
-    group.offsets.set(P0, 5)
-    at = TopicPartition("orders", partition)
-    with pytest.raises(error):
-        LateCommit(group, lambda: group.offsets.set(at, 6)).carry_out()
-    assert group.offsets.fetch_many([P0, at]).keys() == {P0, at}
-
-
 class Interrupted(Deletion):
     """A deletion during which another client acts, between the read and the first transaction."""
 
@@ -177,11 +125,9 @@ def test_delete_is_refused_when_an_instance_registers_after_the_read(group: Cons
         raw.create(IDS)
     late = Interrupted(group, lambda: raw.create(f"{IDS}/late", b"{}", ephemeral=True, makepath=True))
     assert not late.attempt()
-    before = dump(raw)
-    assert offsets(raw, "billing") == {"orders/0": b"5"}
     with pytest.raises(GroupInUseError, match="late"):
         late.attempt()
-    assert dump(raw) == before
+    assert offsets(raw, "billing") == {"orders/0": b"5"}
 
 
 def test_nodes_written_or_deleted_after_the_read_do_not_stop_a_delete(group: Consumergroup, raw: Any) -> None:
@@ -197,21 +143,128 @@ def test_nodes_written_or_deleted_after_the_read_do_not_stop_a_delete(group: Con
         assert not group.exists()
 
 
-# Delete a group larger than one request
+# Delete only what was read
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "commit": lambda raw: raw.set(f"{OFFSETS}/orders/0", b"9"),
+    "the same again": lambda raw: raw.set(f"{OFFSETS}/orders/0", b"5"),
+    "first commit": lambda raw: raw.create(f"{OFFSETS}/orders/2", b"1"),
+    "of another topic": lambda raw: raw.create(f"{OFFSETS}/refunds/0", b"1", makepath=True),
+    "recreated": lambda raw: (raw.delete(f"{OFFSETS}/orders/0"), raw.create(f"{OFFSETS}/orders/0", b"5")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("act", [Consumergroup.delete, Consumergroup.prune])
+def test_a_group_is_deleted_only_with_the_offsets_that_were_read(
+    idle: Consumergroup, raw: Any, act: Callable[..., object], change: Callable[[Any], object]
+) -> None:
+    known = read(idle)
+    change(raw)
+    before = dump(raw)
+    with pytest.raises(OffsetConflictError):
+        act(idle, known)
+    assert dump(raw) == before
+    act(idle, read(idle))
+    assert not idle.exists()
+
+
+@pytest.mark.parametrize(("partition", "error"), [(0, OffsetConflictError), (1, GuardFailedError)])
+def test_an_offset_that_is_committed_after_the_comparison_is_not_deleted(
+    group: Consumergroup, partition: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group.offsets.set(P0, 5)
+    at = TopicPartition("orders", partition)
+    deletion = UnchangedDeletion(group.paths, group._context, list(group.offsets))
+    compare = deletion._check_unchanged
+
+    def compare_and_commit() -> None:
+        compare()
+        monkeypatch.undo()
+        group.offsets.set(at, 6)
+
+    monkeypatch.setattr(deletion, "_check_unchanged", compare_and_commit)
+    with pytest.raises(error):
+        deletion.carry_out()
+    assert group.offsets.fetch_many([P0, at]).keys() == {P0, at}
+
+
+@pytest.mark.parametrize("what", ["commit", "first commit", "of another topic", "registration"])
+def test_what_happens_just_before_the_transaction_keeps_a_group_from_being_pruned(
+    idle: Consumergroup, raw: Any, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pruning, after = _Pruning(idle.paths, idle._context, read(idle)), list[object]()
+    transact = pruning._transact
+    change = CHANGES.get(what, lambda raw: raw.create(f"{IDS}/late", b"{}", ephemeral=True, makepath=True))
+
+    def change_and_transact(*arguments: Any) -> bool:
+        if not after:
+            change(raw)
+            after.append(offsets(raw, "billing"))
+        return transact(*arguments)
+
+    monkeypatch.setattr(pruning, "_transact", change_and_transact)
+    with pytest.raises((OffsetConflictError, GroupInUseError)):
+        eventually(pruning.attempt)
+    assert [offsets(raw, "billing")] == after
+
+
+def test_a_group_that_was_used_too_recently_by_the_clock_of_the_server_is_not_pruned(
+    idle: Consumergroup, registry: Registry, raw: Any
+) -> None:
+    registry.group("empty").create()
+    assert registry.created_at(["billing", "gone"]) == {"billing": from_ms(raw.get(GROUP)[1].ctime)}
+    for group in (idle, registry.group("empty")):
+        with pytest.raises(GuardFailedError, match=r"was used [0-9]+ s ago by the server's clock"):
+            group.prune(read(group), unused_for=3600.0)
+    last_ms = max(to_ms(found.committed_at) for found in read(idle))
+    assert eventually(lambda: server_time_ms(registry._context, GROUP) > last_ms + 1000)
+    idle.prune(read(idle), unused_for=1.0)
+    assert registry.groups() == ["empty"]
+    for unused_for in (0.0, 60.0):
+        with pytest.raises(GroupNotFoundError):
+            idle.prune([], unused_for=unused_for)
+
+
+def test_a_group_with_an_owner_or_a_registration_is_not_pruned(idle: Consumergroup, raw: Any) -> None:
+    for path in (f"{IDS}/anna", f"{OWNERS}/orders/0"):
+        raw.create(path, b"anna", ephemeral=True)
+        with pytest.raises(GroupInUseError):
+            idle.prune(read(idle))
+        raw.delete(path)
+    assert idle.exists()
+
+
+@pytest.mark.parametrize("path", ["notes", "offsets/orders/many", "offsets/orders/0/below", "owners/orders/0"])
+def test_a_group_with_other_nodes_is_not_pruned_because_they_were_not_exported(
+    idle: Consumergroup, raw: Any, path: str
+) -> None:
+    raw.create(f"{GROUP}/{path}", b"precious", makepath=True)
+    before = dump(raw)
+    with pytest.raises(GuardFailedError, match=path):
+        idle.prune(read(idle))
+    assert dump(raw) == before
+
+
+def test_forbidden_offsets_keep_the_group(idle: Consumergroup, raw: Any) -> None:
+    raw.set_acls(f"{OFFSETS}/orders/0", [make_acl("world", "anyone", admin=True)])
+    with pytest.raises(GuardFailedError, match="no permission"):
+        idle.prune([found for found in read(idle) if found.at == P1])
+    assert idle.exists()
+
+
+# Groups larger than one request
 
 TOPICS, PARTITIONS, NAME = 24, 60, "t" * 900
-
-
-def topic(number: int) -> str:
-    return f"{NAME}-{number:02}"
+LARGE = [TopicPartition(f"{NAME}-{t:02}", p) for t in range(TOPICS) for p in range(PARTITIONS)]
 
 
 @pytest.fixture
 def large(group: Consumergroup, raw: Any) -> Consumergroup:
     """A group whose paths alone (1.3 MB) exceed the limit of one request."""
     group.create()
-    group.offsets.set_many({TopicPartition(topic(t), p): p for t in range(TOPICS) for p in range(PARTITIONS)})
-    raw.create(f"{OWNERS}/{topic(3)}")
+    group.offsets.set_many(dict.fromkeys(LARGE, 7))
+    raw.create(f"{OWNERS}/{LARGE[200].topic}")
     return group
 
 
@@ -222,41 +275,41 @@ def test_a_group_larger_than_one_request_is_deleted_with_one_transaction_per_top
     proxied.group("billing").delete()
     assert proxy.requests_by_type[Op.MULTI] - before == TOPICS + 1
     assert raw.get_children("/consumers") == []
+    large.offsets.set_many({TopicPartition("t" * 12_000, number): 1 for number in range(100)})  # one topic is too large
+    large.delete()
     assert not large.exists()
 
 
-def test_an_instance_that_registers_while_a_large_group_is_deleted_stops_it_between_topics(
-    large: Consumergroup, proxy: TcpProxy, proxied: Registry, raw: Any, connect: Connect
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_an_instance_that_registers_or_commits_during_the_deletion_of_a_large_group_stops_it_between_topics(
+    large: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch, is_pruned: bool
 ) -> None:
-    member = connect().client
+    known, transact = read(large), Deletion._transact
+
+    def transact_and_meddle(*arguments: Any, **options: Any) -> bool:
+        done = transact(*arguments, **options)
+        if raw.exists(large.paths.offset_topic(LARGE[0].topic)) is None:
+            monkeypatch.undo()
+            if is_pruned:
+                raw.set(large.paths.offset(LARGE[-1]), b"8")
+            else:
+                raw.create(f"{IDS}/late", b"{}", ephemeral=True)
+        return done
+
+    monkeypatch.setattr(Deletion, "_transact", transact_and_meddle)
     raw.set(IDS, b"data of ids")
-
-    def register(_event: object) -> None:
-        member.create_async(f"{IDS}/late", b"{}", ephemeral=True)
-
-    member.exists(f"{OFFSETS}/{topic(2)}", watch=register)
-    proxy.delay(0.2, direction="requests")  # the registration is faster than the deletion of all other topics
-    with pytest.raises(InterruptedDeleteError, match="in use by late") as caught:
-        proxied.group("billing").delete()
+    with pytest.raises(InterruptedDeleteError, match="is now 8" if is_pruned else "in use by late") as caught:
+        large.prune(known) if is_pruned else large.delete()
     left = raw.get_children(OFFSETS)
-    assert 0 < len(left) < TOPICS - 2
     assert caught.value.left == tuple(sorted(left))
-    assert isinstance(caught.value.__cause__, GroupInUseError)
+    assert LARGE[0].topic not in left
+    assert LARGE[-1].topic in left
     assert {len(raw.get_children(f"{OFFSETS}/{name}")) for name in left} == {PARTITIONS}
-    assert raw.get(IDS)[0] == b"data of ids"
-    assert raw.get_children(IDS) == ["late"]
-    assert not raw.exists(f"{OWNERS}/{topic(3)}") or topic(3) in left
-    member.delete(f"{IDS}/late")
-    large.delete()
+    if not is_pruned:
+        assert raw.get(IDS)[0] == b"data of ids"
+        raw.delete(f"{IDS}/late")
+    large.prune(read(large)) if is_pruned else large.delete()
     assert not raw.exists(GROUP)
-
-
-def test_a_topic_larger_than_one_request_is_deleted_in_several_transactions(
-    group: Consumergroup, registry: Registry
-) -> None:
-    group.offsets.set_many({TopicPartition("t" * 12_000, number): 1 for number in range(100)})
-    group.delete()
-    assert registry.groups() == []
 
 
 # Copy
@@ -265,6 +318,9 @@ def test_a_topic_larger_than_one_request_is_deleted_in_several_transactions(
 def test_a_copy_has_the_offsets_without_members_and_returns_the_malformed_nodes(
     group: Consumergroup, registry: Registry, raw: Any
 ) -> None:
+    with pytest.raises(GroupNotFoundError):
+        group.copy("copy")
+    assert raw.get_children("/") == []
     group.offsets.set_many({P0: 5, TopicPartition("refunds", 3): 0})
     for path, data in (("orders/1", b"what"), ("orders/x", b"6"), ("orders/2", b"+7"), ("orders/3", b"")):
         raw.create(f"{OFFSETS}/{path}", data)
@@ -278,15 +334,8 @@ def test_a_copy_has_the_offsets_without_members_and_returns_the_malformed_nodes(
     copy = registry.group("copy")
     assert (copy.instances(), list(copy.owners())) == ([], [])
     assert sorted(raw.get_children("/consumers/copy")) == ["ids", "offsets", "owners"]
+    assert len({raw.exists(f"/consumers/copy/{path}").czxid for path in ("ids", "offsets/orders/0")}) == 1, "at once"
     assert dump(raw, GROUP) == before
-
-
-def test_a_group_that_fits_into_one_transaction_is_copied_at_once(group: Consumergroup, raw: Any) -> None:
-    """A member that joins the new group finds all offsets."""
-    group.offsets.set_many({TopicPartition("orders", number): 5 for number in range(50)})
-    group.copy("copy")
-    paths = ["", "/ids", "/owners", "/offsets/orders", "/offsets/orders/0", "/offsets/orders/49"]
-    assert len({raw.exists(f"/consumers/copy{path}").czxid for path in paths}) == 1
 
 
 def test_an_instance_that_joins_before_all_offsets_are_copied_is_reported(
@@ -298,7 +347,7 @@ def test_an_instance_that_joins_before_all_offsets_are_copied_is_reported(
             if not registry.group("copy").instances():
                 raw.create("/consumers/copy/ids/early", b"{}", ephemeral=True, makepath=True)
 
-    monkeypatch.setattr(copy_group, "in_batches", one_by_one)
+    monkeypatch.setattr(groups, "in_batches", one_by_one)
     group.offsets.set_many({P0: 5, P1: 6})
     with pytest.raises(ConflictError, match="an instance joined group 'copy' before all offsets were copied"):
         group.copy("copy")
@@ -312,16 +361,9 @@ def test_a_copy_to_an_existing_group_is_refused_even_if_it_is_empty(group: Consu
         with pytest.raises(GroupExistsError) as caught:
             group.copy(name)
         assert caught.value.group == name
-    for bad in ("a/b", ""):
-        with pytest.raises(InvalidNameError):
-            group.copy(bad)
+    with pytest.raises(InvalidNameError):
+        group.copy("a/b")
     assert dump(raw) == before
-
-
-def test_copying_a_missing_group_is_an_error(group: Consumergroup, raw: Any) -> None:
-    with pytest.raises(GroupNotFoundError):
-        group.copy("copy")
-    assert raw.get_children("/") == []
 
 
 def test_an_empty_group_and_a_group_larger_than_one_batch_are_copied(group: Consumergroup, registry: Registry) -> None:
@@ -331,35 +373,3 @@ def test_an_empty_group_and_a_group_larger_than_one_batch_are_copied(group: Cons
     group.offsets.set_many({TopicPartition("orders", number): number for number in range(2_050)})
     assert group.copy("full").offsets == 2_050
     assert sum(1 for _ in registry.group("full").offsets) == 2_050
-
-
-# Instances
-
-
-def test_an_instance_without_an_id_gets_a_new_one_of_the_form_host_uuid4(group: Consumergroup) -> None:
-    ids = [group.instance().id for _ in range(3)]
-    assert len(set(ids)) == 3
-    for id in ids:
-        host, _, unique = id.rpartition(":")
-        assert host == socket.gethostname()
-        assert uuid.UUID(unique).version == 4
-        assert str(uuid.UUID(unique)) == unique
-    assert group.instance("mine").id == "mine"
-    for bad in ("a/b", "", ".."):
-        with pytest.raises(InvalidNameError, match="instance"):
-            group.instance(bad)
-
-
-def test_instances_are_sorted_by_id_and_carry_session_time_and_registration(
-    group: Consumergroup, registry: Registry, raw: Any
-) -> None:
-    assert group.instances() == []
-    raw.create(f"{IDS}/z", b"what is this", ephemeral=True, makepath=True)
-    me = group.instance("a")
-    registration = me.register({"orders": 2})
-    a, z = group.instances()
-    assert (a.id, a.session, a.registration) == ("a", registry.session_id, me.registration())
-    assert a.registration.streams == registration.streams  # type: ignore[union-attr]
-    assert to_ms(a.registered_at) == raw.get(f"{IDS}/a")[1].ctime
-    assert (z.id, z.session) == ("z", raw.client_id[0])
-    assert isinstance(z.registration, MalformedNode)

@@ -1,7 +1,4 @@
-"""A server that lags behind its leader. What must not be missed is read after a `sync`.
-
-The server is cut off for a shorter time than it takes to notice that, so that it answers reads from its old state.
-"""
+"""Servers that lag behind their leader, and sessions that have moved to another server."""
 
 from __future__ import annotations
 
@@ -11,21 +8,28 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pytest
+from kazoo.client import KazooClient
 
-from tests.cutting import FOLLOWER, cut_off, victim
-from tests.testing.waiting import eventually
-from zkgroups import Registry
+from tests.cutting import FOLLOWER, cut_off, victim, whole
+from tests.waiting import eventually
+from zkgroups import Instance, Registry
+from zkgroups.deadline import uptime
 from zkgroups.migration.current_state import read_sources
 from zkgroups.testing import TcpProxy, ZooKeeperEnsemble, ZooKeeperServer
-from zkgroups.testing.proxy.frames import Op
-from zkgroups.zookeeper.admin.migration_target_locks import MigrationTargetLocks
-from zkgroups.zookeeper.session.registry_context import context_of
+from zkgroups.testing.proxy import Op
+from zkgroups.testing.zookeeper_server import RELEASE_OPTIONS, release_jars
+from zkgroups.zookeeper.admin.migration_marks import MigrationTargetLocks
+from zkgroups.zookeeper.kazoo_compat.closing import disconnect_client
+from zkgroups.zookeeper.session.session import context_of
 
-from .rules import member
+from .helpers import P0, member
 
 pytestmark = pytest.mark.zookeeper
 
+
 T = TypeVar("T")
+
+
 SYNC_LIMIT = 20.0
 
 
@@ -89,3 +93,37 @@ def test_sync_waits_until_the_server_has_all_earlier_changes(lag: Lag) -> None:
 
     found = lag.read(groups_after_sync, after=lag.ahead.group("refunds").create)
     assert "refunds" in found
+
+
+TIMEOUT = 8.0
+
+
+@pytest.fixture(scope="module")
+def old_ensemble() -> Iterator[ZooKeeperEnsemble]:
+    with ZooKeeperEnsemble(jars=release_jars("3.4.14"), jvm_options=RELEASE_OPTIONS) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture
+def me(old_ensemble: ZooKeeperEnsemble) -> Iterator[Instance]:
+    """An instance whose session the leader takes for one of another server than the one that it is connected to."""
+    assert eventually(lambda: whole(old_ensemble))
+    here, there = old_ensemble.followers()
+    with Registry.connect(here.address, session_timeout=TIMEOUT) as registry, member(registry) as me:
+        me.claim(P0)
+        late = KazooClient(there.address, timeout=TIMEOUT, client_id=registry.client.client_id)
+        late.start()
+        disconnect_client(late)
+        yield me
+
+
+def test_a_commit_succeeds_although_the_session_has_moved_to_another_server(me: Instance) -> None:
+    me.claims[P0].commit(7)
+    assert eventually(lambda: me.claims[P0].held)
+
+
+def test_a_session_is_proved_although_it_has_moved_to_another_server(me: Instance) -> None:
+    moved = uptime()
+    session = me._ownership.session
+    assert eventually(lambda: session.certain_until(me.session_id or 0) > moved + 2 * TIMEOUT)
+    assert eventually(lambda: me.claims[P0].held)

@@ -9,10 +9,10 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from zkgroups import CommittedOffset, ForbiddenNode, MalformedNode, Registry, TopicPartition
+from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition
 from zkgroups.core.layouts.layout import OneOffsetPerNode
 from zkgroups.core.layouts.legacy import LEGACY
-from zkgroups.core.layouts.parse_layout import parse_layout
+from zkgroups.core.layouts.template import parse_layout
 from zkgroups.exceptions import (
     ConflictError,
     GroupInUseError,
@@ -24,22 +24,29 @@ from zkgroups.exceptions import (
     NotFoundError,
 )
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper.layout_writer import advance_offsets
-from zkgroups.zookeeper.reading import layout_reader
-from zkgroups.zookeeper.session.registry_context import context_of
+from zkgroups.zookeeper.offsets import advance_offsets
+from zkgroups.zookeeper.reading import layouts
+from zkgroups.zookeeper.reading.layouts import Detection, detect_layouts
+from zkgroups.zookeeper.session.session import context_of
 
-from ..core.layouts.written import WRITERS, Tree, storm_of_one_topic, trident_batch
+from ..core.layouts.written import WRITERS, Tree, trident_batch
 from ..releases import needs_multiread
-from .bulk_reads import plant as plant_nodes
+from .helpers import plant as plant_nodes
 from .sick import Tree as SickTree
 from .sick import plant
 
 pytestmark = pytest.mark.zookeeper
 
+
 ALICE = [make_digest_acl("alice", "secret", all=True)]
+
+
 TEMPLATE = "/x/{group}/{topic}/{partition}"
 
+
 ORDERS = {TopicPartition("orders", number): 40 + number for number in (0, 2, 10)}
+
+
 REFUNDS = {TopicPartition("refunds", 7): 1}
 
 
@@ -75,16 +82,6 @@ def test_all_offsets_are_read_group_by_group_in_order(text: str, registry: Regis
     assert {name: each.offsets for name, each in described.items()} == {name: len(o) for name, o in groups.items()}
 
 
-def test_an_offset_has_the_time_and_the_transaction_of_its_node(registry: Registry, raw: Any) -> None:
-    put(raw, WRITERS["storm:/kafkastorm"]("a", REFUNDS))
-    put(raw, WRITERS["storm:/kafkastorm"]("a", REFUNDS))
-    [offset] = registry.offsets(layout="storm:/kafkastorm")
-    _data, stat = raw.get("/kafkastorm/a/refunds/partition_7")
-    assert isinstance(offset, CommittedOffset)
-    assert offset.committed_at is not None
-    assert (offset.version, offset.zxid, offset.committed_at.timestamp()) == (1, stat.mzxid, stat.mtime / 1000)
-
-
 def test_an_offset_of_trident_that_changes_while_it_is_read_has_a_later_zxid_afterwards(
     registry: Registry, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,15 +89,15 @@ def test_an_offset_of_trident_that_changes_while_it_is_read_has_a_later_zxid_aft
     at, directory = TopicPartition("orders", 0), "/t/a/user/partition_0"
     batch = {number: trident_batch(at, 10 * number, 10 * number + 10) for number in range(6, 9)}
     put(raw, {f"{directory}/{number}": batch[number] for number in (6, 7)} | {"/t/a/coordinator/currtx": b"7"})
-    read = layout_reader._nodes
+    read = layouts._nodes
 
     def commit_two_transactions(*arguments: Any) -> Iterator[Any]:
         found = list(read(*arguments))
-        monkeypatch.setattr(layout_reader, "_nodes", read)
+        monkeypatch.setattr(layouts, "_nodes", read)
         put(raw, {f"{directory}/8": batch[8], "/t/a/coordinator/currtx": b"9"})
         return iter(found)
 
-    monkeypatch.setattr(layout_reader, "_nodes", commit_two_transactions)
+    monkeypatch.setattr(layouts, "_nodes", commit_two_transactions)
     meanwhile, afterwards = (list(registry.offsets(layout="trident:/t")) for _ in range(2))
     [before], [after] = meanwhile, afterwards
     assert isinstance(before, CommittedOffset)
@@ -109,48 +106,15 @@ def test_an_offset_of_trident_that_changes_while_it_is_read_has_a_later_zxid_aft
     assert before.zxid < after.zxid
 
 
-def test_a_layout_without_groups_has_one_named_after_its_root(registry: Registry, raw: Any) -> None:
-    raw.create("/jobs/orders", b"orders:0:5", makepath=True)
-    raw.create("/jobs/orders/refunds", b"7:1")
-    text = "spark:/jobs/orders --stored from"
-    assert registry.groups(text) == ["orders"]
-    assert found(registry, text) == [("orders", TopicPartition("orders", 0), 5), *rows("orders", REFUNDS)]
-    assert found(registry, text, "other") == []
-    assert registry.groups("spark:/nowhere --stored from") == []
-
-
-def test_names_that_do_not_match_are_not_read(registry: Registry, raw: Any) -> None:
-    put(raw, storm_of_one_topic("spout", ORDERS))
-    put(raw, {"/kafkastorm/spout/lock": b"x", "/kafkastorm/README": b"", "/kafkastorm/spout/partition_x": b""})
-    assert registry.groups("storm:/kafkastorm") == ["README", "spout"]
-    assert found(registry, "storm:/kafkastorm") == rows("spout", ORDERS)
-
-
-def test_a_misnamed_partition_is_malformed_like_in_a_legacy_group(registry: Registry, raw: Any) -> None:
-    put(raw, {"/consumers/a/offset/orders/01": b"5", "/consumers/a/offset/orders/1": b"6"})
-    bad, good = registry.offsets(layout="kafka-1.1.0")
-    assert (bad, isinstance(good, CommittedOffset)) == (
-        MalformedNode("/consumers/a/offset/orders/01", b"5", "its name is not a partition"),
-        True,
-    )
-
-
-def test_only_groups_with_the_directory_of_a_layout_are_its_groups(registry: Registry, raw: Any) -> None:
-    put(raw, {"/consumers/a/offset": b"", "/consumers/b/offsets/orders/0": b"5", "/t/a/user": b"", "/t/b/other": b""})
-    assert registry.groups("kafka-1.1.0") == ["a"]
-    assert registry.groups("trident:/t") == ["a"]
-    assert registry.groups() == ["a", "b"]
-
-
 # As fast and as careful as the reader of legacy groups
 
 
 def test_both_readers_read_the_same_from_damaged_legacy_groups(registry: Registry, raw: Any) -> None:
     plant(SickTree(raw))
     names = registry.groups()
-    read = layout_reader.read_offsets(registry._context, LEGACY, names)
+    read = layouts.read_offsets(registry._context, LEGACY, names)
     assert {repr(each.found) for _group, some in read for each in some} == {*map(repr, registry.offsets())}
-    assert sum(len(some) for _group, some in layout_reader.read_offsets(registry._context, LEGACY, names)) > 20
+    assert sum(len(some) for _group, some in layouts.read_offsets(registry._context, LEGACY, names)) > 20
 
 
 @needs_multiread
@@ -177,13 +141,6 @@ def test_a_forbidden_node_does_not_hide_others(registry: Registry, raw: Any) -> 
     found = list(registry.offsets(layout=TEMPLATE))
     assert [each.path for each in found if isinstance(each, ForbiddenNode)] == ["/x/a/orders/1", "/x/a/secret"]
     assert [each.offset for each in found if isinstance(each, CommittedOffset)] == [5]
-
-
-def test_a_forbidden_group_does_not_hide_others(registry: Registry, raw: Any) -> None:
-    put(raw, {"/x/a/orders/0": b"5", "/x/b/orders/0": b"6"})
-    raw.set_acls("/x/a", ALICE)
-    hidden, good = registry.offsets(layout=TEMPLATE)
-    assert (hidden, isinstance(good, CommittedOffset)) == (ForbiddenNode("/x/a"), True)
 
 
 @pytest.mark.parametrize("text", [TEMPLATE, "/x/{topic}/{group}/{partition}"])
@@ -221,13 +178,13 @@ def test_an_offset_that_another_client_changes_meanwhile_is_not_overwritten(
     layout = parse_layout(f"{TEMPLATE} --value regex:at=([0-9]+)")
     assert isinstance(layout, OneOffsetPerNode)
     put(raw, {f"/x/a/orders/{number}": b"at=40" for number in range(2)})
-    read = layout_reader.read_offsets
+    read = layouts.read_offsets
 
     def change_after_the_read(*arguments: Any) -> Iterator[Any]:
         yield from list(read(*arguments))
         raw.delete("/x/a/orders/0") if meanwhile is None else raw.set("/x/a/orders/0", meanwhile)
 
-    monkeypatch.setattr(layout_reader, "read_offsets", change_after_the_read)
+    monkeypatch.setattr(layouts, "read_offsets", change_after_the_read)
     wanted = {TopicPartition("orders", number): 50 for number in range(2)}
     answered = advance_offsets(context_of(registry), layout, "a", wanted)
     assert [type(error) for error in answered.values()] == [ConflictError, type(None)]
@@ -271,3 +228,25 @@ def test_offsets_of_kafka_1_1_0_are_not_written_while_an_instance_is_registered(
 
 def numbers_of(registry: Registry, text: str) -> list[int]:
     return [offset for _group, _at, offset in found(registry, text)]
+
+
+def detected(registry: Registry, *paths: str, most_nodes: int = 1000) -> Detection:
+    """Look at a tree with these nodes, which hold numbers."""
+    for path in paths:
+        registry.client.ensure_path(path)
+        registry.client.set(path, b"7")
+    return detect_layouts(context_of(registry), "/", most_nodes=most_nodes)
+
+
+@pytest.mark.parametrize(("children", "is_complete"), [(24, True), (25, False)])
+def test_of_more_than_24_children_only_some_are_looked_at(registry: Registry, children: int, is_complete: bool) -> None:
+    found = detected(registry, *(f"/consumers/g/offsets/t/{number}" for number in range(children)))
+    above = len(["/", "/consumers", "/consumers/g", "/consumers/g/offsets", "/consumers/g/offsets/t"])
+    assert (found.is_complete, found.nodes) == (is_complete, above + 24)
+    [layout] = found.layouts
+    assert (layout.groups, layout.offsets, layout.is_complete) == (1, children, True)
+
+
+@pytest.mark.parametrize(("depth", "is_complete"), [(9, True), (10, False)])
+def test_a_tree_is_looked_at_to_a_depth_of_nine_names(registry: Registry, depth: int, is_complete: bool) -> None:
+    assert detected(registry, "/deep" + "/d" * (depth - 1)).is_complete == is_complete

@@ -8,33 +8,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.serialization import Transaction
+from kazoo.security import OPEN_ACL_UNSAFE
 
-from tests.testing.waiting import eventually
-from zkgroups import Instance, Registry, TopicPartition
+from zkgroups import Acl, AclPolicy, Instance, Registry, TopicPartition
 from zkgroups.deadline import Deadline
-from zkgroups.exceptions import ClaimedByOtherError, NotConnectedError, OutcomeUnknownError
+from zkgroups.exceptions import (
+    NoPermissionError,
+    OutcomeUnknownError,
+)
 from zkgroups.testing import TcpProxy
-from zkgroups.zookeeper.kazoo_compat.request_queue import LONGEST_QUEUE
-from zkgroups.zookeeper.member_instance import MemberInstance
-from zkgroups.zookeeper.ownership import claim_partitions, release_partitions
-from zkgroups.zookeeper.requests import request_size, run_transaction
-from zkgroups.zookeeper.requests.transaction import Create, Delete
+from zkgroups.zookeeper.requests import run_transaction
+from zkgroups.zookeeper.requests.node import Node
+from zkgroups.zookeeper.requests.pinned_request import (
+    FinalChange,
+    TransactionOutcome,
+    final_changes,
+    outcome_of,
+    outcome_of_all,
+)
+from zkgroups.zookeeper.requests.transaction import Check, Create, Delete, Operation, Set
 
-from ..releases import needs_multiread
-from .conftest import GIVES_UP, Connect
-from .events import expire
+from .conftest import LONG_SESSION, Connect
+from .helpers import ME, OWNER, P0, P1, P2, left_behind, member, prepare
 from .tree import Tree, dump
 
 pytestmark = pytest.mark.zookeeper
-
-P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))
 
 
 def steps(registry: Registry) -> Iterator[str]:
@@ -109,6 +112,7 @@ def model(proxied: Registry, proxy: TcpProxy, raw: Any, still: None) -> list[Ste
 
 Arm = Callable[[TcpProxy, int], Any]
 
+
 WAYS = [
     pytest.param(lambda proxy, n: proxy.cut_before_reply(n), id="answer lost"),
     pytest.param(lambda proxy, n: proxy.cut_before_request(n), id="request lost"),
@@ -171,53 +175,6 @@ def test_rule_3_a_request_that_never_arrived_is_sent_again_once(proxied: Registr
     assert proxy.requests_by_type[Transaction.type] - before == 2  # the lost one, and one more
 
 
-def test_rule_3_a_deletion_lost_as_the_first_request_of_a_session_is_not_taken_for_done(
-    proxied: Registry, proxy: TcpProxy, raw: Any
-) -> None:
-    """After an expiry, the client does not know yet which transactions the server had done before."""
-    raw.create("/node")
-    expire(proxied)
-    session = proxied._context.session
-    assert eventually(lambda: session.connected and session.id is not None)
-    assert not proxied.client.last_zxid
-    proxy.cut_before_request(1)
-    with suppress(NotConnectedError):
-        session.transact([Delete("/node", 0)], deadline=Deadline(30))
-        assert raw.exists("/node") is None
-
-
-def test_rule_3_an_unknown_outcome_is_reported_in_a_lasting_outage(
-    impatient: Registry, proxy: TcpProxy, raw: Any
-) -> None:
-    me = impatient.group("billing").instance("me")
-    me.register(["orders"])
-    claim = me.claim(P0)
-    claim.commit(1)
-    proxy.cut_before_reply(1)
-    proxy.refuse()
-    with pytest.raises(OutcomeUnknownError, match="orders/0"):
-        claim.commit(2)
-    proxy.heal()
-    assert raw.get("/consumers/billing/offsets/orders/0")[0] == b"2"
-
-
-def test_rule_3_a_request_that_timed_out_before_it_was_sent_is_not_sent_later(
-    impatient: Registry, proxy: TcpProxy, raw: Any
-) -> None:
-    me = impatient.group("billing").instance("me")
-    me.register(["orders"])
-    claim = me.claim(P0)
-    claim.commit(1)
-    proxy.refuse()
-    proxy.cut()
-    assert eventually(lambda: not impatient.client.connected)
-    with pytest.raises(NotConnectedError, match="orders/0 was not changed"):
-        claim.commit(2)
-    proxy.heal()
-    claim.commit(3)  # kazoo sends in the order of the calls, so an earlier commit would have changed the version
-    assert raw.get("/consumers/billing/offsets/orders/0")[1].version == 2  # the first commit created and wrote it
-
-
 def test_a_request_that_cannot_be_split_is_not_too_large_because_the_connection_was_lost_twice(
     proxied: Registry, proxy: TcpProxy, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,121 +196,179 @@ def test_a_request_that_cannot_be_split_is_not_too_large_because_the_connection_
     assert session.request_limit == before
 
 
-def test_calls_do_not_block_in_a_long_outage_and_few_requests_are_sent_afterwards(
-    proxied: Registry, proxy: TcpProxy
+UNREADABLE = [Acl("world", "anyone", "wa")]
+
+
+@pytest.fixture
+def blind(zookeeper_hosts: str, proxy: TcpProxy, connect: Connect, registry: Registry) -> Registry:
+    """A registry through the proxy, which may read none of its own nodes except directories."""
+    prepare(registry)
+    hosts = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
+    acl = AclPolicy(ephemerals=UNREADABLE, offsets=UNREADABLE)
+    return connect(hosts, acl=acl, session_timeout=LONG_SESSION)
+
+
+def blind_member(blind: Registry, raw: Any) -> Instance:
+    """The registry may read its own registration, which claims require."""
+    me = member(blind)
+    raw.set_acls(ME, OPEN_ACL_UNSAFE)
+    return me
+
+
+def test_a_forbidden_claim_with_a_lost_answer_is_not_left_behind_silently(
+    blind: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
-    """Without corrections, kazoo blocks the caller of the 279th request until the outage is over."""
-    client = proxied.client
-    proxy.refuse()
-    proxy.cut()
-    assert eventually(lambda: not client.connected)
-    asked = [client.exists_async("/") for _ in range(1000)]
-    assert sum(not each.ready() for each in asked) == LONGEST_QUEUE
-    refused = [each.exception for each in asked if each.ready()]
-    assert all(isinstance(error, ConnectionLoss) for error in refused)
-    proxy.heal()
-    assert all(each.get(timeout=60) for each in asked if not isinstance(each.exception, ConnectionLoss))
+    me = blind_member(blind, raw)
+    fault = proxy.cut_before_reply(1)
+    with pytest.raises(OutcomeUnknownError, match="you have no permission to read the node"):
+        me.claim(P0)
+    assert fault.fired
+    assert me.claims == {}
+    with pytest.raises(NoPermissionError):
+        me.claim(P0)
+    told_of_and_taken_away(me, OWNER, raw, left=[ME, OWNER])
 
 
-def test_calls_in_a_long_outage_take_their_timeout_and_no_longer(impatient: Registry, proxy: TcpProxy) -> None:
-    me = impatient.group("billing").instance("me")
-    me.register(["orders"])
-    claim = me.claim(P0)
-    claim.commit(0)
-    proxy.refuse()
-    proxy.cut()
-    assert eventually(lambda: not impatient.client.connected)
-    for _ in range(1000):
-        impatient.client.exists_async("/")
-    with pytest.raises(
-        NotConnectedError, match=f"within {GIVES_UP:g} s; /consumers/billing/offsets/orders/0 was not changed"
-    ):
-        claim.commit(1)
-    with pytest.raises(NotConnectedError, match=f"within {GIVES_UP:g} s"):
-        impatient.sync()
-    impatient.close()
-    assert impatient.client._connection.connection_stopped.is_set()
+def told_of_and_taken_away(me: Instance, path: str, raw: Any, *, left: list[str]) -> None:
+    """Leaving raises an error for a node that cannot be deleted, and deletes it as soon as that is possible.
 
-
-def test_a_claim_with_an_unknown_outcome_can_be_claimed_again_and_is_not_left_behind(
-    impatient: Registry, proxy: TcpProxy, raw: Any
-) -> None:
-    me = impatient.group("billing").instance("me")
-    me.register(["orders"])
-    me.claim(P0).release()
-    for again in (True, False):
-        proxy.cut_before_reply(1)
-        proxy.refuse()
-        with pytest.raises(OutcomeUnknownError):
-            me.claim(P0)
-        proxy.heal()
-        assert raw.exists("/consumers/billing/owners/orders/0")
-        if again:
-            with me.claim(P0, timeout=30) as claim:
-                assert claim.verify()
+    Owner nodes are deleted before the registration, so it stays with them.
+    """
+    with pytest.raises(NoPermissionError) as caught:
+        me.deregister()
+    assert caught.value.path == path
+    assert left_behind(raw) == left
+    raw.set_acls(path, OPEN_ACL_UNSAFE)
     me.deregister()
-    assert raw.get_children("/consumers/billing/owners/orders") == []
-    assert raw.get_children("/consumers/billing/ids") == []
+    assert left_behind(raw) == []
 
 
-@needs_multiread
-def test_claims_with_unknown_outcomes_are_cleaned_up_together(impatient: Registry, proxy: TcpProxy, raw: Any) -> None:
-    me = impatient.group("billing").instance("me")
-    me.register(["orders"])
-    me.claim(P0).release()
-    many = [TopicPartition("orders", n) for n in range(100)]
-    proxy.cut_before_reply(1)
-    proxy.refuse()
-    with pytest.raises(OutcomeUnknownError):
-        me.claim_many(many)
-    proxy.heal()
-    assert eventually(lambda: impatient.client.connected)
-    before = proxy.requests
-    claims = me.claim_many(many)
-    assert proxy.requests - before < len(many)
-    assert claims.verify() == many
-
-
-@pytest.mark.parametrize("release", ["claim", "release", "deregister", "hold"])
-def test_partitions_whose_release_failed_are_not_held_and_can_be_claimed_again(
-    impatient: Registry,
-    proxy: TcpProxy,
-    connect: Connect,
-    raw: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    release: str,
+def test_rule_3_a_release_of_a_forbidden_claim_that_never_arrived_is_unknown_and_repeated(
+    blind: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
-    """There are two transactions. Another instance has claimed the partition of the second one."""
-    monkeypatch.setattr(request_size, "MAX_BATCH_OPERATIONS", 2)
-    other = connect().group("billing").instance("other")
-    other.register(["orders"])
-    other.claim(P2)
-    me = MemberInstance(impatient.group("billing").paths, impatient._context, "me")
-    me.register(["orders"])
+    me = blind_member(blind, raw)
+    claim = me.claim(P0)
+    fault = proxy.cut_before_request(1)
+    with pytest.raises(OutcomeUnknownError, match="you have no permission to read the node"):
+        claim.release()
+    assert fault.fired
+    assert not claim.held
+    assert left_behind(raw) == [ME, OWNER]
+    raw.set_acls(OWNER, OPEN_ACL_UNSAFE)
+    me.deregister()
+    assert left_behind(raw) == []
 
-    def lose_the_connection(*arguments: Any) -> None:
-        proxy.refuse()
-        proxy.cut()
-        assert eventually(lambda: not impatient.client.connected)
-        release_partitions.release_partitions(*arguments)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(claim_partitions, "release_partitions", lose_the_connection)
-        with pytest.raises(ClaimedByOtherError) as caught:
-            me.claim_many([P0, P1, P2])
-    assert not me.claims
-    assert any("2 of 2 partitions" in note for note in caught.value.__notes__)
-    assert sorted(raw.get_children("/consumers/billing/owners/orders")) == ["0", "1", "2"]
-    proxy.heal()
-    assert eventually(lambda: impatient.client.connected)
-    other.release_all()
-    if release == "claim":
-        assert me.claim_many([P0, P1, P2]).verify() == [P0, P1, P2]
-        return
-    if release == "hold":  # as a member does, which reads its own partitions
-        assert set(me.find_owners([P0, P1], {"me", "other"})[0]) == {P0, P1}
-        assert me.claim(P2).verify()
-        assert len(me.claims_on(list(me.claims)).verify()) == 3
-        return
-    me.release_all() if release == "release" else me.deregister()
-    assert raw.get_children("/consumers/billing/owners/orders") == []
+SESSION, BEFORE = 7, 100
+
+
+CARRIED_OUT, NOT_CARRIED_OUT, UNKNOWN = TransactionOutcome
+
+
+EPHEMERAL, PERSISTENT = Create("/x", b"mine", ephemeral=True), Create("/x", b"mine")
+
+
+SET, DELETE = Set("/x", b"mine", 3), Delete("/x", 3)
+
+
+CREATED_AND_SET = FinalChange(PERSISTENT, 1)
+
+
+def node(
+    data: bytes = b"mine", *, czxid: int = BEFORE, mzxid: int = BEFORE, version: int = 3, session: int = 0
+) -> Node:
+    """A node that existed before the request, and was not changed since."""
+    return Node("/x", data, czxid, mzxid, 0, 0, version, session)
+
+
+@pytest.mark.parametrize(
+    ("operation", "found", "outcome"),
+    [
+        (EPHEMERAL, node(czxid=BEFORE + 1, session=SESSION), CARRIED_OUT),
+        (EPHEMERAL, None, NOT_CARRIED_OUT),
+        (EPHEMERAL, node(czxid=BEFORE, session=SESSION), NOT_CARRIED_OUT),
+        (EPHEMERAL, node(czxid=BEFORE + 1, session=SESSION + 1), NOT_CARRIED_OUT),
+        (EPHEMERAL, node(b"other", czxid=BEFORE + 1, session=SESSION), NOT_CARRIED_OUT),
+        (PERSISTENT, node(czxid=BEFORE + 1), CARRIED_OUT),
+        (PERSISTENT, None, NOT_CARRIED_OUT),
+        (PERSISTENT, node(czxid=BEFORE), NOT_CARRIED_OUT),
+        (PERSISTENT, node(b"other", czxid=BEFORE + 1), NOT_CARRIED_OUT),
+        (DELETE, None, CARRIED_OUT),
+        (DELETE, node(czxid=BEFORE + 1), CARRIED_OUT),
+        (DELETE, node(czxid=BEFORE), NOT_CARRIED_OUT),
+        (SET, node(mzxid=BEFORE + 1, version=4), CARRIED_OUT),
+        # another client has created an ephemeral node instead, or has created the node and not written it
+        (PERSISTENT, node(czxid=BEFORE + 1, session=SESSION + 1), NOT_CARRIED_OUT),
+        (CREATED_AND_SET, node(czxid=BEFORE + 1, version=0), NOT_CARRIED_OUT),
+        (CREATED_AND_SET, node(czxid=BEFORE + 1, version=1), CARRIED_OUT),
+        (SET, node(), NOT_CARRIED_OUT),
+        (SET, None, UNKNOWN),
+        (SET, node(czxid=BEFORE + 1, mzxid=BEFORE + 1, version=4), UNKNOWN),
+        # another client has written the node before the request, seen by this client or not
+        (SET, node(mzxid=BEFORE, version=4), NOT_CARRIED_OUT),
+        (SET, node(b"other", mzxid=BEFORE, version=9), NOT_CARRIED_OUT),
+        (SET, node(b"other", mzxid=BEFORE + 1, version=4), NOT_CARRIED_OUT),
+        (SET, node(b"other", mzxid=BEFORE + 1, version=3), NOT_CARRIED_OUT),
+        # perhaps before the request, perhaps after it
+        (SET, node(mzxid=BEFORE + 1, version=5), UNKNOWN),
+        (SET, node(b"other", mzxid=BEFORE + 1, version=5), UNKNOWN),
+    ],
+)
+def test_one_operation_is_judged_by_its_node(
+    operation: FinalChange | Operation, found: Node | None, outcome: TransactionOutcome
+) -> None:
+    change = operation if isinstance(operation, FinalChange) else final_changes([operation])["/x"]
+    assert outcome_of(change, found, session_id=SESSION, zxid_before=BEFORE) is outcome
+
+
+NEW, WRITTEN, UNCHANGED = node(czxid=BEFORE + 1), node(mzxid=BEFORE + 1, version=4), node()
+
+
+LATER = node(mzxid=BEFORE + 2, version=4)
+
+
+EXISTED, WRITTEN_SINCE = node(b"other"), node(b"other", mzxid=BEFORE + 2, version=5)
+
+
+@pytest.mark.parametrize(
+    ("operations", "found", "outcome"),
+    [
+        ([PERSISTENT, SET, DELETE], [NEW, WRITTEN, None], CARRIED_OUT),
+        ([PERSISTENT, PERSISTENT], [None, None], NOT_CARRIED_OUT),
+        ([PERSISTENT, SET], [NEW, UNCHANGED], NOT_CARRIED_OUT),
+        ([PERSISTENT, DELETE], [NEW, UNCHANGED], NOT_CARRIED_OUT),
+        ([SET, SET], [WRITTEN, UNCHANGED], NOT_CARRIED_OUT),
+        ([PERSISTENT, SET], [None, WRITTEN], UNKNOWN),
+        ([PERSISTENT, PERSISTENT], [NEW, None], UNKNOWN),
+        ([SET, SET], [WRITTEN, None], UNKNOWN),
+        ([SET, SET], [WRITTEN, WRITTEN_SINCE], UNKNOWN),
+        # a node shows that the request was refused, whatever the others show
+        ([SET, SET], [WRITTEN_SINCE, EXISTED], NOT_CARRIED_OUT),
+        ([PERSISTENT, SET], [EXISTED, WRITTEN_SINCE], NOT_CARRIED_OUT),
+        # one transaction has one zxid: another client has written the same data to one of them
+        ([SET, SET], [WRITTEN, LATER], UNKNOWN),
+    ],
+)
+def test_a_transaction_counts_as_carried_out_only_if_all_its_nodes_show_it(
+    operations: list[Operation], found: list[Node | None], outcome: TransactionOutcome
+) -> None:
+    changes = [final_changes([operation])["/x"] for operation in operations]
+    assert outcome_of_all(changes, found, session_id=SESSION, zxid_before=BEFORE) is outcome
+
+
+def test_the_last_change_of_each_path_is_judged() -> None:
+    operations = [
+        Check("/fence", 1),
+        Create("/created and written", b"1"),
+        Set("/created and written", b"2", 0),
+        Create("/created and deleted"),
+        Delete("/created and deleted"),
+        Delete("/replaced", 1),
+        Create("/replaced", b"3"),
+        Set("/written", b"4", 7),
+    ]
+    assert final_changes(operations) == {
+        "/created and written": (Create("/created and written", b"2"), 1),
+        "/replaced": (Create("/replaced", b"3"), 0),
+        "/written": (Set("/written", b"4", 7), 8),
+    }

@@ -13,23 +13,21 @@ from zkgroups import (
     Consumergroup,
     GroupState,
     InstanceState,
-    MalformedNode,
     Owner,
     Registration,
     Registry,
     TopicPartition,
 )
-from zkgroups.core.znodes.names import check_name
+from zkgroups.core.znodes.topic_partition import check_name
 from zkgroups.exceptions import InvalidNameError, MalformedNodeError
 from zkgroups.testing import TcpProxy
 
 from ..releases import has
+from .helpers import GROUP, P0
 from .tree import dump
 
 pytestmark = pytest.mark.zookeeper
 
-GROUP = "/consumers/billing"
-P0 = TopicPartition("orders", 0)
 
 POISON = {
     "empty": b"",
@@ -78,13 +76,6 @@ def test_failure_14_unreadable_members_are_marked_and_the_rest_of_the_group_beco
     assert [(p.at, p.instance, p.offset and p.offset.offset) for p in found.partitions] == [(P0, "me", 5)]
 
 
-def test_failure_14_a_subscription_to_a_topic_with_a_slash_is_readable(group: Consumergroup, raw: Any) -> None:
-    """Scala members ignore such a topic."""
-    subscription = b'{"subscription":{"a/b":1},"pattern":"static"}'
-    raw.create(f"{GROUP}/ids/scala", subscription, ephemeral=True, makepath=True)
-    assert not group.describe().unreadable
-
-
 def test_failure_14_reading_a_single_malformed_node_raises_an_error_with_its_path(
     registry: Registry, group: Consumergroup, raw: Any
 ) -> None:
@@ -95,36 +86,6 @@ def test_failure_14_reading_a_single_malformed_node_raises_an_error_with_its_pat
     with pytest.raises(MalformedNodeError, match="/consumers/billing/offsets/orders/0 is malformed") as caught:
         group.offsets.fetch(P0)
     assert caught.value.data == b"abc"
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.one_of(st.binary(max_size=200), st.integers().map(lambda n: str(n).encode())))
-def test_failure_14_any_bytes_of_an_offset_are_decoded_or_marked(group: Consumergroup, raw: Any, data: bytes) -> None:
-    raw.ensure_path(f"{GROUP}/offsets/orders/0")
-    raw.set(f"{GROUP}/offsets/orders/0", data)
-    [found] = group.offsets
-    match found:
-        case CommittedOffset():
-            assert found.offset == int(data)
-        case MalformedNode():
-            assert (found.path, found.data) == (f"{GROUP}/offsets/orders/0", data)
-
-
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.binary(max_size=100))
-def test_failure_14_any_bytes_of_an_owner_are_decoded_or_marked(group: Consumergroup, raw: Any, data: bytes) -> None:
-    path = f"{GROUP}/owners/orders/0"
-    if raw.exists(path):
-        raw.delete(path)
-    raw.create(path, data, ephemeral=True, makepath=True)
-    match group.owner(P0):
-        case Owner(id=id):
-            assert id.encode() == data
-        case MalformedNode() as found:
-            assert (found.path, found.data) == (path, data)
-        case nothing:
-            pytest.fail(f"{nothing} for {data!r}")
-    group.describe()
 
 
 BAD_NAMES = [
@@ -175,12 +136,6 @@ def test_failure_17_a_bad_name_is_refused_before_any_request(
     assert proxy.requests == before
     assert dump(raw, "/") == tree
     assert claim.held
-
-
-@pytest.mark.parametrize("partition", [-1, 2**31, "0", "x", 1.0, None, True], ids=repr)
-def test_failure_17_a_partition_that_is_not_a_number_is_refused_and_named(partition: Any) -> None:
-    with pytest.raises(InvalidNameError, match="partition"):
-        TopicPartition("orders", partition)
 
 
 GOOD_NAMES = [

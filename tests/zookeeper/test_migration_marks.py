@@ -1,30 +1,44 @@
-"""Marks of migrations: written and removed for many groups at once, and obeyed by new members."""
+"""Marks, routes and target locks of migrations: written by their own plan only, and obeyed by new members."""
 
 from __future__ import annotations
 
-import threading
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kazoo.security import make_acl, make_digest_acl
 
-from tests.testing.waiting import eventually
-from zkgroups import Consumergroup, Digest, Registry, TopicPartition
-from zkgroups.core.znodes.migration_mark import Mark, MarkState
+from tests.waiting import eventually
+from zkgroups import Consumergroup, Digest, Registry
+from zkgroups.core.znodes.own_nodes import GroupRoute, Mark, MarkState, RouteState
 from zkgroups.core.znodes.values import MalformedNode
-from zkgroups.exceptions import ConflictError, GroupMigratedError, GroupNotFoundError, NoPermissionError
-from zkgroups.testing import TcpProxy
+from zkgroups.exceptions import (
+    ConflictError,
+    GroupMigratedError,
+    GroupNotFoundError,
+    NoPermissionError,
+    OutcomeUnknownError,
+)
+from zkgroups.testing import TcpProxy, expire_session
 from zkgroups.zookeeper.admin import migration_marks as marks
-from zkgroups.zookeeper.requests import bulk_read
-from zkgroups.zookeeper.requests.node import Node
+from zkgroups.zookeeper.admin.migration_marks import (
+    FoundRoute,
+    MigrationTargetLocks,
+    change_route,
+    permit_holders,
+    read_route,
+)
+from zkgroups.zookeeper.requests.transaction import Create, Delete, Operation
+from zkgroups.zookeeper.session.session import Session
 
 from .conftest import Connect
+from .helpers import P0
 from .tree import dump
 
 pytestmark = pytest.mark.zookeeper
 
-P0 = TopicPartition("orders", 0)
+
 MARK = "/consumers/billing/migration"
 
 
@@ -53,45 +67,6 @@ def test_a_mark_is_written_changed_and_removed_only_by_its_own_plan(registry: Re
     assert put(registry, "billing", state=MarkState.MOVED) == {"billing": None}
     assert "was moved" in marks.read(registry._context, ["billing"])["billing"].shown
     assert remove(registry, "billing") == remove(registry, "billing") == {"billing": None}
-    assert marks.read(registry._context, ["billing"]) == {}
-
-
-def test_a_mark_that_was_not_expected_is_read_and_changes_only_the_outcome_of_its_group(registry: Registry) -> None:
-    for name in ("taken", "own", "free"):
-        registry.group(name).create()
-    put(registry, "taken", plan="p2")
-    put(registry, "own")
-    targets = {name: f"new-{name}" for name in ("taken", "own", "free", "nobody")}
-
-    found = marks.put(registry._context, targets, plan="p1", state=MarkState.MOVED, unmarked=True)
-
-    assert isinstance(found["taken"], GroupMigratedError)
-    assert isinstance(found["nobody"], GroupNotFoundError)
-    assert (found["own"], found["free"]) == (None, None)
-    now = marks.read(registry._context, targets)
-    assert {name: (mark.plan, mark.state) for name, mark in now.items() if isinstance(mark, Mark)} == {
-        "taken": ("p2", MarkState.MOVING),
-        "own": ("p1", MarkState.MOVED),
-        "free": ("p1", MarkState.MOVED),
-    }
-
-
-def test_a_mark_is_only_replaced_or_only_removed_in_one_state_on_request(
-    registry: Registry, group: Consumergroup
-) -> None:
-    group.create()
-    target: dict[str, str] = {"billing": "accounts"}
-    options: dict[str, Any] = {"plan": "p1", "state": MarkState.MOVED}
-    refused = marks.put(registry._context, target, replace=True, **options)
-    assert isinstance(refused["billing"], ConflictError)
-    assert marks.read(registry._context, ["billing"]) == {}
-
-    put(registry, "billing")
-    assert marks.put(registry._context, target, replace=True, **options) == {"billing": None}
-    kept = marks.remove(registry._context, ["billing"], plan="p1", state=MarkState.MOVING)
-    assert kept == {"billing": None}
-    assert "was moved" in marks.read(registry._context, ["billing"])["billing"].shown
-    assert marks.remove(registry._context, ["billing"], **options) == {"billing": None}
     assert marks.read(registry._context, ["billing"]) == {}
 
 
@@ -170,8 +145,8 @@ def test_rule_6_an_unreadable_mark_prevents_registrations_until_it_is_removed_by
 # Obeying marks
 
 
-def obeys(registry: Registry, raw: Any) -> None:
-    """The behaviour of registrations on all releases."""
+@pytest.mark.oldest
+def test_a_mark_prevents_new_registrations_and_existing_instances_continue(registry: Registry, raw: Any) -> None:
     group = registry.group("billing")
     before = registry.group("other").instance("me")
     before.register(["orders"])  # the directories did not exist
@@ -196,62 +171,6 @@ def obeys(registry: Registry, raw: Any) -> None:
     assert sorted(raw.get_children("/consumers/billing")) == ["ids", "offsets", "owners"]
 
 
-def test_a_mark_prevents_new_registrations_and_existing_instances_continue(registry: Registry, raw: Any) -> None:
-    obeys(registry, raw)
-
-
-def test_on_old_releases_a_mark_prevents_new_registrations_and_existing_instances_continue(
-    connect: Connect, old_hosts: str
-) -> None:
-    registry = connect(old_hosts)
-    obeys(registry, registry.client)
-
-
-def test_many_instances_that_try_cannot_register_under_a_mark(connect: Connect, zookeeper_hosts: str) -> None:
-    nobody_comes(connect, zookeeper_hosts)
-
-
-def test_on_old_releases_many_instances_that_try_cannot_register_under_a_mark(connect: Connect, old_hosts: str) -> None:
-    nobody_comes(connect, old_hosts)
-
-
-def nobody_comes(connect: Connect, hosts: str) -> None:
-    """Members join and leave all the time. Every registration that exists beside a mark is older than the mark."""
-    registry, over = connect(hosts), threading.Event()
-    registry.group("billing").create()
-    refused = [0] * 6
-    registries = [connect(hosts) for _ in refused]
-
-    def come_and_go(number: int) -> None:
-        me = registries[number].group("billing").instance(f"m{number}")
-        while not over.is_set():
-            try:
-                me.register(["orders"])
-                me.deregister()
-            except GroupMigratedError:
-                refused[number] += 1
-
-    threads = [threading.Thread(target=come_and_go, args=[number]) for number in range(len(refused))]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(40):
-            assert put(registry, "billing") == {"billing": None}
-            made = registry.client.get(MARK)[1].czxid
-            for _ in range(3):
-                nodes = bulk_read.nodes(
-                    registry._context, [f"/consumers/billing/ids/m{n}" for n in range(len(refused))]
-                )
-                assert all(node.czxid < made for node in nodes if isinstance(node, Node))
-            assert remove(registry, "billing") == {"billing": None}
-        assert put(registry, "billing") == {"billing": None}
-        assert eventually(lambda: all(refused))
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-
-
 def test_a_mark_is_checked_in_the_transaction_that_registers(
     registry: Registry, group: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,14 +187,6 @@ def test_a_mark_is_checked_in_the_transaction_that_registers(
     with pytest.raises(GroupMigratedError):
         group.instance("me").register(["orders"])
     assert raw.get_children("/consumers/billing/ids") == []
-
-
-def test_checking_for_a_mark_takes_no_additional_request(proxied: Registry, proxy: TcpProxy) -> None:
-    group = proxied.group("billing")
-    group.create()
-    before = proxy.requests
-    group.instance("me").register(["orders"])
-    assert proxy.requests - before == 1
 
 
 @pytest.mark.parametrize("arm", [TcpProxy.cut_before_reply, TcpProxy.cut_before_request])
@@ -355,25 +266,6 @@ def test_a_mark_is_deleted_with_its_group_not_copied_and_not_reported_as_damage(
     assert raw.get_children("/consumers") == ["copy"]
 
 
-def test_a_description_has_the_mark_of_its_group(registry: Registry, group: Consumergroup, raw: Any) -> None:
-    group.create()
-    registry.group("other").create()
-    assert group.describe().mark is None
-    put(registry, "billing")
-    [billing, other] = registry.describe(["billing", "other"])
-    assert isinstance(billing.mark, Mark)
-    assert (billing.mark.target, other.mark) == ("new-billing", None)
-    raw.set(MARK, b"x")
-    assert isinstance(group.describe().mark, MalformedNode)
-
-
-def test_a_group_with_only_a_mark_is_not_an_empty_group(registry: Registry, group: Consumergroup) -> None:
-    group.create()
-    put(registry, "billing")
-    [found] = registry.check(["billing"])
-    assert "empty-group" not in [finding.code for finding in found.findings]
-
-
 def test_pruning_removes_the_mark_of_a_moved_group_but_not_of_a_group_that_is_being_moved(
     registry: Registry, group: Consumergroup, raw: Any
 ) -> None:
@@ -387,3 +279,156 @@ def test_pruning_removes_the_mark_of_a_moved_group_but_not_of_a_group_that_is_be
     put(registry, "billing", state=MarkState.MOVED)
     group.prune([offset])
     assert not group.exists()
+
+
+ROUTE = "/zkgroups/routes/billing"
+
+
+def change(registry: Registry, state: RouteState | None, found: FoundRoute | None = None, *, since_ms: int = 7) -> None:
+    context = registry._context
+    change_route(context, found or read_route(context, "billing"), state, plan="p1", since_ms=since_ms)
+
+
+def test_a_route_changes_together_with_its_mark(registry: Registry, raw: Any) -> None:
+    group = registry.group("billing")
+    group.create()
+    for state, mark in (
+        (RouteState.MOVING_TO_KAFKA, MarkState.MOVING),
+        (RouteState.KAFKA, MarkState.MOVED),
+        (RouteState.MOVING_TO_ZOOKEEPER, MarkState.MOVED),
+    ):
+        before = raw.exists("/zkgroups/routes")
+        change(registry, state)
+        found = read_route(registry._context, "billing")
+        assert (found.state, found.route) == (state, GroupRoute("p1", state, 7))
+        assert isinstance(found.mark, Mark)
+        assert (found.mark.plan, found.mark.target, found.mark.state) == ("p1", "billing", mark)
+        assert before is None or raw.exists("/zkgroups/routes").version == before.version + 1, "gateways watch it"
+        with pytest.raises(GroupMigratedError):
+            group.instance("me").register(["orders"])
+    change(registry, None)
+    assert read_route(registry._context, "billing") == FoundRoute("billing")
+    group.instance("me").register(["orders"])
+
+
+def test_a_route_that_was_changed_meanwhile_is_not_overwritten(registry: Registry, raw: Any) -> None:
+    registry.group("billing").create()
+    stale = read_route(registry._context, "billing")
+    change(registry, RouteState.MOVING_TO_KAFKA)
+    for state in (RouteState.KAFKA, RouteState.MOVING_TO_KAFKA):
+        with pytest.raises(ConflictError):
+            change(registry, state, stale)
+    stale = read_route(registry._context, "billing")
+    change(registry, RouteState.KAFKA)
+    for new in (RouteState.MOVING_TO_ZOOKEEPER, None):
+        with pytest.raises(ConflictError):
+            change(registry, new, stale)
+    assert read_route(registry._context, "billing").state is RouteState.KAFKA
+
+
+def test_a_route_stays_while_gateways_forward_requests(registry: Registry, raw: Any) -> None:
+    registry.group("billing").create()
+    assert permit_holders(registry._context, "billing") == []
+    change(registry, RouteState.KAFKA)
+    for name, host in (("g1", b"host-b"), ("g2", b"host-a"), ("g3", b"")):
+        raw.create(f"{ROUTE}/{name}", host, ephemeral=True)
+    assert permit_holders(registry._context, "billing") == ["?", "host-a", "host-b"]
+    change(registry, RouteState.MOVING_TO_ZOOKEEPER)
+    with pytest.raises(ConflictError, match="gateways or consumers still use"):
+        change(registry, None)
+    for name in ("g1", "g2", "g3"):
+        raw.delete(f"{ROUTE}/{name}")
+    change(registry, None)
+    assert raw.exists(ROUTE) is None
+
+
+TARGETS = "/zkgroups/targets"
+
+
+def take(registry: Registry, *targets: str, plan: str = "p1", cluster: str | None = "c") -> dict[str, Any]:
+    return MigrationTargetLocks(registry._context, cluster=cluster, plan=plan).take(targets)
+
+
+def test_a_target_is_locked_by_one_plan_until_the_plan_releases_it(registry: Registry, raw: Any) -> None:
+    assert take(registry, "a", "b", "größe") == {"a": None, "b": None, "größe": None}
+    assert take(registry, "a") == {"a": None}, "its own"
+    refused = take(registry, "a", "c", plan="p2")
+    assert isinstance(refused["a"], ConflictError)
+    assert str(refused["a"]) == "plan p1 is writing to 'a': try again later"
+    assert refused["c"] is None
+    assert take(registry, "a", plan="p2", cluster="other") == {"a": None}
+    MigrationTargetLocks(registry._context, cluster="c", plan="p1").release(["a", "c"])
+    assert sorted(raw.get_children(TARGETS)) == ["c:b", "c:c", "c:größe", "other:a"]
+    assert take(registry, "a", plan="p2") == {"a": None}
+
+
+def test_a_lock_is_deleted_with_the_session_of_its_holder_and_only_the_holder_releases_it(
+    registry: Registry, connect: Connect, raw: Any
+) -> None:
+    with connect() as other:
+        assert take(other, "a") == {"a": None}
+        MigrationTargetLocks(registry._context, cluster="c", plan="p1").release(["a"])
+        assert raw.get_children(TARGETS) == ["c:a"]
+        expire_session(other.client)
+        assert eventually(lambda: take(registry, "a", plan="p2") == {"a": None})
+
+
+@pytest.mark.parametrize("lost", [Create, Delete])
+def test_a_lock_that_could_not_be_released_does_not_stop_the_next_run_in_the_same_session(
+    registry: Registry, connect: Connect, raw: Any, monkeypatch: pytest.MonkeyPatch, lost: type[Operation]
+) -> None:
+    """The connection was lost while the lock was taken, or before it was released."""
+    transact = Session.transact
+
+    def fail(self: Session, operations: Any, **options: Any) -> Any:
+        if not isinstance(operations[0], lost):
+            return transact(self, operations, **options)
+        if lost is Create:
+            transact(self, operations, **options)
+        raise OutcomeUnknownError("the connection was lost")
+
+    apply = MigrationTargetLocks(registry._context, cluster="c", plan="p1")
+    take(registry, "other")  # creates the directory
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "transact", fail)
+        if lost is Delete:
+            apply.take(["a"])
+        with pytest.raises(OutcomeUnknownError):
+            (apply.take if lost is Create else apply.release)(["a"])
+    assert "c:a" in raw.get_children(TARGETS)
+    rollback = MigrationTargetLocks(registry._context, cluster="c", plan="p1", rollback=True)
+    with connect() as other:
+        assert isinstance(take(other, "a", plan="p2")["a"], ConflictError)
+    assert rollback.take(["a"]) == {"a": None}
+    assert (rollback.lost(["a"]), isinstance(take(registry, "a")["a"], ConflictError)) == ([], True)
+    rollback.release(["a"])
+    assert take(registry, "a") == {"a": None}
+    assert isinstance(rollback.take(["a"])["a"], ConflictError)
+
+
+def test_without_permission_to_create_locks_a_plan_continues_without_them_and_logs_it(
+    registry: Registry, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw.create("/zkgroups", acl=[make_acl("world", "anyone", read=True)])
+
+    with caplog.at_level(logging.WARNING, "zkgroups"):
+        assert take(registry, "a") == {"a": None}
+
+    assert "targets a are not locked (no permission on /zkgroups/targets: log in" in caplog.text
+    assert "run no other plan that writes to them" in caplog.text
+
+
+def test_a_lock_of_an_earlier_session_of_the_plan_is_replaced_and_survives_that_session(
+    registry: Registry, connect: Connect, raw: Any
+) -> None:
+    with connect() as first:
+        of_first = MigrationTargetLocks(first._context, cluster="c", plan="p1")
+        assert of_first.take(["a", "b"]) == {"a": None, "b": None}
+        of_registry = MigrationTargetLocks(registry._context, cluster="c", plan="p1")
+        assert of_registry.take(["a"]) == {"a": None}
+        assert (of_first.lost(["a", "b", "never"]), of_registry.lost(["a", "b"])) == (["a"], [])
+        of_first.release(["a"])
+    assert eventually(lambda: raw.get_children(TARGETS) == ["c:a"])
+    assert isinstance(take(registry, "a", plan="p2")["a"], ConflictError)
+    assert of_registry.take(["a"]) == {"a": None}
+    assert of_registry.lost(["a"]) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from zkgroups import CommittedOffset, Consumergroup, GroupState, InstanceState, Registry, TopicPartition
@@ -19,8 +18,13 @@ from .tree import dump
 
 pytestmark = pytest.mark.zookeeper
 
+
 AT, LAST = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
 GONE = "/consumers/billing/ids/gone"
+
+
 SCALA = b'{"version":1,"subscription":{"orders":1},"pattern":"static","timestamp":"1795255170109"}'
 
 
@@ -50,38 +54,6 @@ def test_offsets_are_reset_and_deleted_and_the_registration_stays_as_it_was(bill
     assert [(each.at, each.offset) for each in billing.offsets if isinstance(each, CommittedOffset)] == [(AT, 3)]
     data, stat = raw.get(GONE)
     assert (data, stat.ephemeralOwner, raw.get_acls(GONE)[0]) == (SCALA, 0, acl)
-
-
-def test_the_group_is_deleted_with_the_registration(billing: Consumergroup, raw: Any) -> None:
-    raw.set(GONE, SCALA)
-    billing.delete()
-    assert raw.get_children("/consumers") == []
-
-
-def test_the_group_is_deleted_with_the_registration_on_old_servers(old_hosts: str) -> None:
-    with Registry.connect(old_hosts) as registry:
-        group = registry.group("billing")
-        group.create()
-        group.offsets.set(AT, 100)
-        registry.client.create(GONE, SCALA)
-        group.offsets.reset({AT: 5})
-        group.delete()
-        assert registry.groups() == []
-
-
-def test_a_large_group_is_deleted_in_pieces_with_the_registration(
-    billing: Consumergroup, raw: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raw.set(GONE, SCALA)
-    billing.offsets.set(TopicPartition("refunds", 0), 1)
-    monkeypatch.setattr("zkgroups.zookeeper.admin.delete_group.fits", lambda operations, **_: len(operations) < 8)
-    billing.delete()
-    assert raw.get_children("/consumers") == []
-
-
-def test_the_group_is_pruned_with_the_registration(billing: Consumergroup, raw: Any) -> None:
-    billing.prune([each for each in billing.offsets if isinstance(each, CommittedOffset)])
-    assert raw.get_children("/consumers") == []
 
 
 def test_beside_a_live_member_nothing_is_changed_and_only_that_member_is_named(
@@ -117,17 +89,6 @@ def test_nodes_below_the_registration_keep_it_in_use(billing: Consumergroup, raw
     assert dump(raw) == before
 
 
-def test_persistent_nodes_below_the_registration_are_dead_too(billing: Consumergroup, raw: Any) -> None:
-    raw.create(f"{GONE}/below/deeper", b"anything", makepath=True)
-    before = dump(raw)
-    billing.offsets.reset({AT: 5})
-    assert {path: node for path, node in dump(raw).items() if path.startswith(GONE)} == {
-        path: node for path, node in before.items() if path.startswith(GONE)
-    }
-    billing.delete()
-    assert raw.get_children("/consumers") == []
-
-
 def test_an_instance_that_registers_below_the_registration_meanwhile_is_never_deleted(
     billing: Consumergroup, registry: Registry, raw: Any
 ) -> None:
@@ -141,26 +102,6 @@ def test_an_instance_that_registers_below_the_registration_meanwhile_is_never_de
     with pytest.raises(GroupInUseError, match="gone/really"):
         guard.handle_failure(failed.value)
     assert dump(raw) == before
-
-
-def test_an_instance_that_registers_with_the_same_id_meanwhile_is_never_deleted(
-    billing: Consumergroup, registry: Registry, raw: KazooClient
-) -> None:
-    guard = NobodyRegistered(billing.paths, registry._context)
-    raw.delete(GONE)
-    raw.create(GONE, SCALA, ephemeral=True)
-    before = dump(raw)
-    with pytest.raises(TransactionFailed) as failed:
-        registry._context.session.transact(guard.operations(), deadline=registry._context.deadline())
-    with pytest.raises(GroupInUseError):
-        guard.handle_failure(failed.value)
-    assert dump(raw) == before
-
-
-def test_a_migration_ignores_a_persistent_registration(billing: Consumergroup, registry: Registry, raw: Any) -> None:
-    assert read_sources(registry, ["billing"])["billing"].instances == ()
-    raw.create("/consumers/billing/ids/anna", SCALA, ephemeral=True)
-    assert read_sources(registry, ["billing"])["billing"].instances == ("anna",)
 
 
 def test_the_doctor_removes_only_the_persistent_registration_beside_live_members(
@@ -238,17 +179,6 @@ def test_a_forbidden_registration_that_may_be_alive_keeps_the_group_in_use(old_h
         assert read_sources(registry, ["billing"])["billing"].instances == ("gone",)
         with pytest.raises(GroupInUseError):
             group.delete()
-
-
-def test_the_session_of_a_forbidden_registration_identifies_its_owner_nodes(old_hosts: str) -> None:
-    with Registry.connect(old_hosts) as registry:
-        group = registry.group("billing")
-        group.create()
-        registry.client.create(GONE, SCALA, acl=ALICE, ephemeral=True)
-        registry.client.create(f"{group.paths.owners}/orders/0", b"gone", ephemeral=True, makepath=True)
-        description = group.describe()
-        assert description.orphans == ()
-        assert [each.session for each in description.instances] == [registry.client.client_id[0]]
 
 
 @since(HIDDEN_NODES, "hidden nodes")

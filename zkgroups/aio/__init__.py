@@ -39,7 +39,6 @@ Modules:
 """
 
 from .consumer import Consumer
-from .generation import Generation, Work
-from .member import Member
+from .member import Generation, Member, Work
 
 __all__ = ["Consumer", "Generation", "Member", "Work"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -18,7 +19,7 @@ from ..deadline import Deadline
 from ..exceptions import MemberClosedError
 from ..messages import consumer
 from ..messages.loop_delivery import Batch, Pace
-from ..messages.stats import ConsumerStats
+from ..messages.reading import ConsumerStats
 from .event_loop import Home, finished_in, options_of
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class Consumer:
             async for message in consumer:
                 await process(message.topic(), message.partition(), message.value())
 
-    Delivery is at least once, as with `zkgroups.Consumer`: a message is finished when the task that reads asks for the
-    next one, and only what is finished is committed. If the task is cancelled, its message is not finished.
+    Delivery is at least once, with the rules of `zkgroups.Consumer`. Only the task that received a message can finish
+    it. If the task is cancelled or fails, or another task reads, the message comes again.
 
     One task at a time may read. A cancelled `poll` or `consume` loses no message. To call a coroutine function for
     several messages at the same time, use `zkgroups.Consumer.run`.
@@ -78,8 +79,10 @@ class Consumer:
 
         If it is cancelled, the consumer still leaves.
         """
-        if self._has_in_hand():
-            self._inner._abandon()
+        if self._home.forked:
+            return
+        if self._task is None or self._task.done() or self._task is asyncio.current_task():
+            self._inner._put_back()
         self._inner.stop(leave=leave)  # ends a call that reads
         if self._home.in_callback or self._closed:
             return  # the consumer waits for its callbacks
@@ -107,33 +110,39 @@ class Consumer:
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """Iterate over messages until the consumer has left: see `zkgroups.Consumer.__iter__`."""
-        return self._messages()
+        loop = consumer.Loop()
+        messages = self._messages(loop)
+        loop.iterator = weakref.ref(messages)  # cleared at once, while the generator is closed later
+        return messages
 
-    async def _messages(self) -> AsyncGenerator[Message, None]:
+    async def _messages(self, loop: consumer.Loop) -> AsyncGenerator[Message, None]:
         pace = Pace(_LARGEST_PART)
         while True:
             try:
-                batch = await self._load(Deadline(consumer.FOREVER))
+                batch = await self._load(Deadline(consumer.FOREVER), loop)
             except MemberClosedError:
                 return
             pace.begin()
-            while batch is not None and self._inner._reading.alive and (part := batch.give(pace.size)) is not None:
+            while batch is not None and self._may_give(loop) and (part := batch.give(pace.size)) is not None:
                 for message in part:
                     yield message
+                    if asyncio.current_task() is not self._task:
+                        break  # it has not received this message
                 await asyncio.sleep(0)  # a body that never waits would keep the loop
                 pace.end()
             batch = part = None  # free its messages before others are fetched
 
+    def _may_give(self, loop: consumer.Loop) -> bool:
+        """True while this loop, in the task that asks now, has the messages in hand, and the claims are certain."""
+        return asyncio.current_task() is self._task and self._inner._may_give(loop)
+
     async def poll(self, timeout: float | None = None) -> Message | None:
-        """Return the next message, or None after the timeout. The messages received before are finished."""
+        """Return the next message, or None after the timeout: see `zkgroups.Consumer.poll`."""
         found = await self.consume(1, timeout)
         return found[0] if found else None
 
     async def consume(self, count: int = consumer.MOST_FETCHED, timeout: float | None = None) -> list[Message]:
-        """Return up to `count` messages, as soon as there is one. Return an empty list after the timeout.
-
-        The messages received before are finished.
-        """
+        """Return up to `count` messages, as soon as there is one: see `zkgroups.Consumer.consume`."""
         consumer.check_count(count)
         deadline = consumer.read_deadline(timeout)
         while (batch := await self._load(deadline)) is not None:
@@ -145,14 +154,15 @@ class Consumer:
         """Give back the last `count` of the messages received: see `zkgroups.Consumer.give_back`."""
         self._inner.give_back(count)
 
-    async def _load(self, deadline: Deadline) -> Batch | None:
+    async def _load(self, deadline: Deadline, loop: consumer.Loop | None = None) -> Batch | None:
         """Finish what was handed out. Return a batch that has messages, or None after the deadline."""
         await self.start()
         if self._reads:
             raise RuntimeError("another task reads from this consumer: one task at a time may do that")
+        same_task = self._task is None or self._has_in_hand(asyncio.current_task())
         self._reads, self._task = True, asyncio.current_task()
         try:
-            return await self._fetch(deadline, left=self._inner._ask())
+            return await self._fetch(deadline, left=self._inner._ask(loop, same_task=same_task))
         finally:
             self._reads = False
 
@@ -186,12 +196,16 @@ class Consumer:
             waits=not called_back,
         )
 
-    def _has_in_hand(self, task: asyncio.Task[Any] | None = None) -> bool:
-        """True if the messages in hand are those of this task, by default the current one.
+    def _has_in_hand(self, task: asyncio.Task[Any] | None) -> bool:
+        """True if the messages in hand are those of this task.
 
-        A task may read in other tasks that have ended, for example in `asyncio.wait_for`.
+        A task may read in other tasks, for example in `asyncio.wait_for`. These have ended, and not by an error.
         """
-        return self._task is not None and (self._task.done() or self._task is (task or asyncio.current_task()))
+        last = self._task
+        if last is None or not last.done():
+            return last is not None and last is task
+        # `exception()` would hide an error that nobody has retrieved.
+        return not last.cancelled() and last._exception is None
 
     def position(self, at: TopicPartition) -> int | None:
         """Return the offset of the next message that is handed out: see `zkgroups.Consumer.position`."""

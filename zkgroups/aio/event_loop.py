@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
@@ -12,6 +13,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ..consumer import member as consumer
 from ..deadline import Deadline
+from ..exceptions import MemberClosedError
 
 log = logging.getLogger("zkgroups.member")
 
@@ -93,8 +95,18 @@ class Home:
         """True in a callback."""
         return asyncio.current_task() in self.callers
 
+    @property
+    def forked(self) -> bool:
+        """True in a fork, which has neither the member nor the threads."""
+        return self.member._pid != os.getpid()
+
+    def _check_process(self) -> None:
+        if self.forked:
+            raise MemberClosedError(self.member._membership.group_name, self.member.id)
+
     async def settle(self) -> None:
         """Use the running loop from now on."""
+        self._check_process()
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._sentry = self._stand_sentry()
@@ -134,6 +146,7 @@ class Home:
 
     async def in_thread(self, act: Callable[P, None], *arguments: P.args, **options: P.kwargs) -> None:
         """Run a commit in a thread. A cancelled caller waits for its end."""
+        self._check_process()
         threads = self._threads_of_callbacks if self.in_callback else self._threads
         await finished_in(threads, act, *arguments, **options)
 

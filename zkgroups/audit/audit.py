@@ -27,14 +27,11 @@ from typing import Protocol
 
 from ..core.ensemble_position import EnsemblePosition
 from ..exceptions import InvalidOptionError, RefusedError, UnavailableError, ZkgroupsException
-from ..tables.log_ends import check_brokers
 from ..tables.source_options import SourceOptions
-from ..zookeeper.reading.ensemble_position import ensemble_position
+from ..tables.table_reader import check_brokers
 from ..zookeeper.registry import Registry
-from .followed_ensemble import FollowedEnsemble
-from .journal import LOCK, Journal
-from .pieces import MERGE_FACTOR, Piece
-from .state import AuditDescription, FinishedBatch
+from ..zookeeper.zookeeper_source import ensemble_position
+from .journal import LOCK, MERGE_FACTOR, AuditDescription, FinishedBatch, FollowedEnsemble, Journal, Piece
 
 
 @dataclass(frozen=True, slots=True)

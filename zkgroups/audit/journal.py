@@ -4,7 +4,7 @@
     DEST/_position.json                  the last finished batch: see `FinishedBatch`
     DEST/_lock                           locked by the running audit
     DEST/batches/<batch>                 created by the run that records this batch
-    DEST/commits/<level>-<first>-<last>/ commits, from one batch to another: see `pieces.py`
+    DEST/commits/<level>-<first>-<last>/ commits, from one batch to another: see `journal.py`
     DEST/standing/<batch>/               the last commit of each partition, after a batch
 
 The folders below `commits` and `standing` appear completely or not at all: see `zkgroups/storage/atomic_folder.py`.
@@ -21,17 +21,223 @@ everything again, and records the same.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final, TypeGuard
 
+from ..core.ensemble_position import EnsemblePosition
+from ..core.layouts.legacy import LEGACY
+from ..core.times import utc
+from ..core.znodes.topic_partition import is_group
 from ..exceptions import ConflictError, DamagedFileError, NotFoundError, RefusedError
 from ..storage.atomic_folder import UNFINISHED, AtomicFolder
-from .followed_ensemble import FollowedEnsemble
-from .pieces import Piece, outermost
-from .state import AuditDescription, FinishedBatch
+from ..storage.snapshot_folder import FIELDS, decode_position, encode_position
+
+# The ZooKeeper ensemble that an audit follows.
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedEnsemble:
+    """The name of the ensemble, and its position when the audit began.
+
+    >>> followed = FollowedEnsemble("zk1:2181", EnsemblePosition(zxid=100, created_zxid=7, created_ms=1_000))
+    >>> now = EnsemblePosition(zxid=200, created_zxid=7, created_ms=1_000)
+    >>> followed.is_same("zk1:2181", now), followed.is_same("zk1:2181,zk2:2181", now), followed.is_same("zk9:2181", now)
+    (True, True, True)
+    >>> another = EnsemblePosition(zxid=200, created_zxid=150, created_ms=2_000)
+    >>> followed.is_same("zk1:2181", another), followed.is_same("zk9:2181", another)
+    (True, False)
+    """
+
+    cluster: str
+    position: EnsemblePosition
+
+    def is_same(self, cluster: str | None, now: EnsemblePosition) -> bool:
+        """Return whether a ZooKeeper with this name and position is the followed ensemble.
+
+        The creation of the `/consumers` node identifies an ensemble. If that node was missing or has been recreated,
+        the names must be equal, too.
+        """
+        made = (now.created_zxid, now.created_ms)
+        if now.created_zxid and made == (self.position.created_zxid, self.position.created_ms):
+            return True
+        return cluster == self.cluster and self.position.may_precede(now)
+
+    def updated(self, now: EnsemblePosition) -> FollowedEnsemble:
+        """Identify the ensemble by the current `/consumers` node."""
+        if not now.created_zxid:
+            return self
+        return replace(self, position=replace(self.position, created_zxid=now.created_zxid, created_ms=now.created_ms))
+
+
+# The folders of an audit's commits, and which of them count.
+
+
+MERGE_FACTOR: Final = 16
+"""The number of pieces to merge. A million batches then make at most 60 pieces."""
+
+_NAME: Final = re.compile("([0-9]+)-([0-9]{12})-([0-9]{12})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Piece:
+    """The commits of some batches, from the first to the last."""
+
+    first: int
+    last: int
+    level: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the folder that holds the piece: its level, its first and its last batch.
+
+        >>> Piece(0, 15, level=1).name
+        '1-000000000000-000000000015'
+        """
+        return f"{self.level}-{self.first:012d}-{self.last:012d}"
+
+    @classmethod
+    def named(cls, name: str) -> Piece | None:
+        """Return the piece of this name; None for other names."""
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(int(match[2]), int(match[3]), int(match[1]))
+
+    def has(self, other: Piece) -> bool:
+        """Return whether another piece was merged into this one."""
+        return self.level > other.level and self.first <= other.first and other.last <= self.last
+
+
+def outermost(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return the pieces that no other piece contains, sorted.
+
+    >>> outermost([Piece(0, 3, level=1), Piece(0, 0), Piece(2, 2), Piece(4, 4)])
+    [Piece(first=0, last=3, level=1), Piece(first=4, last=4, level=0)]
+    """
+    found = sorted(pieces)
+    return [piece for piece in found if not any(other.has(piece) for other in found)]
+
+
+# The two small files of an audit: its description, and its last finished batch.
+
+
+_BATCHES: Final = 10**12
+"""The limit of the numbers of batches, which have twelve digits in names of files."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditDescription:
+    """What an audit records.
+
+    - `groups`, `topics`: the expressions that select them; None for all.
+    - `ensemble`: the ZooKeeper that it follows; None if it was killed before it connected.
+    - `first_batch`: the first batch of this ZooKeeper. Earlier ones are of the ZooKeeper before.
+    - `layout`: where the offsets are, as text.
+    """
+
+    groups: str | None
+    topics: str | None
+    ensemble: FollowedEnsemble | None = None
+    first_batch: int = 0
+    layout: str = LEGACY.text
+
+    @property
+    def selection(self) -> str:
+        """The groups, topics and layout, for messages."""
+        layout = "" if self.layout == LEGACY.text else f", layout {self.layout}"
+        return f"groups {self.groups or '.*'}, topics {self.topics or '.*'}{layout}"
+
+    def following(self, ensemble: FollowedEnsemble, *, first_batch: int | None = None) -> AuditDescription:
+        """Return the description with another ensemble."""
+        return replace(self, ensemble=ensemble, first_batch=self.first_batch if first_batch is None else first_batch)
+
+    def to_json(self) -> str:
+        fields: dict[str, Any] = {"groups": self.groups, "topics": self.topics, "layout": self.layout}
+        fields["first_batch"] = self.first_batch
+        if self.ensemble is not None:
+            fields |= {"cluster": self.ensemble.cluster} | encode_position(self.ensemble.position)
+        return json.dumps(fields)
+
+    @classmethod
+    def from_json(cls, text: str) -> AuditDescription | None:
+        """Decode a description; return None for another text.
+
+        >>> AuditDescription.from_json(AuditDescription("bill.*", None).to_json())
+        AuditDescription(groups='bill.*', topics=None, ensemble=None, first_batch=0, layout='legacy')
+        """
+        fields = _object(text)
+        groups, topics, first = fields.get("groups", 0), fields.get("topics", 0), fields.get("first_batch")
+        layout = fields.get("layout", LEGACY.text)
+        if not (isinstance(groups, str | None) and isinstance(topics, str | None) and isinstance(layout, str)):
+            return None
+        if not _is_number(first, _BATCHES):
+            return None
+        if "cluster" not in fields:
+            return cls(groups, topics, first_batch=first, layout=layout)
+        cluster, position = fields["cluster"], _position(fields)
+        if not isinstance(cluster, str) or position is None:
+            return None
+        return cls(groups, topics, FollowedEnsemble(cluster, position), first, layout)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedBatch:
+    """A batch that is recorded completely.
+
+    - `number`: its number.
+    - `position`: the position of ZooKeeper when the batch began. The next batch starts there.
+    - `read_ms`: the time when it began, by the clock of the reader. Later commits are unknown.
+    - `forbidden`: the groups with forbidden nodes. The next batch reads all of their offsets.
+    """
+
+    number: int
+    position: EnsemblePosition
+    read_ms: int
+    forbidden: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        fields = {"batch": self.number, "read_ms": self.read_ms, "forbidden": self.forbidden}
+        return json.dumps(fields | encode_position(self.position))
+
+    @classmethod
+    def from_json(cls, text: str) -> FinishedBatch | None:
+        """Decode a batch; return None for another text.
+
+        >>> batch = FinishedBatch(3, EnsemblePosition(100, 7, 1_000), 1_700_000_000_000, ("billing",))
+        >>> FinishedBatch.from_json(batch.to_json()) == batch, FinishedBatch.from_json("{}")
+        (True, None)
+        """
+        fields = _object(text)
+        number, read_ms, forbidden = (fields.get(name) for name in ("batch", "read_ms", "forbidden"))
+        position = _position(fields)
+        if position is None or not (_is_number(number, _BATCHES) and _is_number(read_ms) and _are_groups(forbidden)):
+            return None
+        return cls(number, position, read_ms, tuple(forbidden))
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Decode a JSON object; return an empty one for another text."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _position(fields: dict[str, Any]) -> EnsemblePosition | None:
+    return decode_position(fields) if all(_is_number(fields.get(name)) for name in FIELDS) else None
+
+
+def _is_number(value: object, limit: int = 2**63) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < limit
+
+
+def _are_groups(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(group, str) and is_group(group) for group in value)
+
 
 COMMITS: Final = "commits"
 STANDING: Final = "standing"
@@ -146,6 +352,17 @@ class Journal(AtomicFolder):
         """Record that a batch is finished."""
         with self.translated(f"{self} cannot be written to"):
             self.replace_text(finished.to_json(), POSITION)
+
+    def check_has_read(self, at: datetime) -> None:
+        """Raise RefusedError if the audit does not know all commits until this time."""
+        finished = self.finished_batch()
+        if finished is None:
+            raise RefusedError(f"the audit in {self} has no finished batch yet: try again later")
+        if at.timestamp() * 1000 > finished.read_ms:
+            raise RefusedError(
+                f"the audit in {self} last read offsets at {utc(finished.read_ms)} and does not know later commits: "
+                "choose an earlier time"
+            )
 
     # The audit
 

@@ -29,7 +29,7 @@ class EventKind(StrEnum):
     differ      the committed offsets in ZooKeeper and on the brokers differ; `detail` has both numbers. Or other
                 members of the group commit theirs elsewhere; `detail` names them
     reset       a committed offset was outside of the log; `detail` has it and the start that `out_of_range` chose
-    idle        nothing was marked for longer than `max_idle`; the member releases everything
+    idle        no progress for longer than `max_idle`; the member releases everything
     failed      a step failed and will be retried
     moved       the group is in another place now, in ZooKeeper or on the brokers. A `Consumer` joins it there. A
                 `Member` stays out until the group is back; `detail` says whether it was moved, or is being moved

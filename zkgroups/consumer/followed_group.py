@@ -1,4 +1,4 @@
-"""Follows a group that is moved live between ZooKeeper and the brokers (`core/znodes/group_route.py`).
+"""Follows a group that is moved live between ZooKeeper and the brokers (`core/znodes/own_nodes.py`).
 
 A consumer joins it on the brokers. A member stays out until it is back: it does not fetch, so it cannot join there.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..core.znodes.group_route import RouteState
+from ..core.znodes.own_nodes import RouteState
 from ..exceptions import GroupMovedError
-from ..zookeeper.ownership.followed_routes import GroupRoutes
-from .any_membership import AnyMembership
+from ..zookeeper.ownership.routes import GroupRoutes
+from .membership import AnyMembership
 
 
 class FollowedGroup:

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
 from ..core.kafka_values import OffsetRange
-from ..core.offsets.start_offset import PastEnd, start_offset
-from ..core.znodes.offset_codec import check_offset
+from ..core.offsets.reset import PastEnd, start_offset
+from ..core.znodes.codecs import check_offset
 from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..core.znodes.values import StartAt, UnreadableNode
 from ..deadline import Deadline, uptime
@@ -26,7 +26,7 @@ from ..exceptions import (
     OffsetWouldGoBackError,
     PastLogEndError,
 )
-from ..zookeeper.session.reentrant_locks import not_held
+from ..zookeeper.session.errors import not_held
 
 log = logging.getLogger("zkgroups.member")
 
@@ -118,6 +118,7 @@ class Generation:
         self._at_end: list[Callable[[], object]] = []  # called at the end
         self._finished: Callable[[], Offsets] | None = None  # see `_mark_from`
         self._last_activity = uptime()
+        self._asked_at: Callable[[], float] | None = None  # when the loop of a consumer last asked for messages
         _ALL.add(self)
 
     def after_fork(self) -> None:
@@ -147,17 +148,17 @@ class Generation:
         """Run `work(generation)` on a new thread. When it returns or raises, the generation ends.
 
         Several workers may be started. `Member.generations` raises their errors again. If the generation has already
-        ended, nothing is started.
+        ended, `work` is called all the same, because its caller may wait for it: check `generation.active` first. The
+        member does not wait for such a worker.
         """
         if not callable(work) or inspect.iscoroutinefunction(work):
             raise InvalidOptionError("work", work, "it must be a function; `zkgroups.aio` has members for coroutines")
         name = f"zkgroups-work-{self.group}-{self.number:x}"
         thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
         with self._condition:
-            if self._over.is_set():
-                return
             thread.start()
-            self._workers.append(thread.ident or 0)
+            if not self._over.is_set():
+                self._workers.append(thread.ident or 0)
 
     def _run(self, work: Callable[[Generation], object]) -> None:
         error: BaseException | None = None
@@ -269,9 +270,9 @@ class Generation:
             self._marked[at] = max(offset, self._marked.get(at, 0))
         self._last_activity = uptime()
 
-    def _mark_from(self, finished: Callable[[], Offsets]) -> None:
+    def _mark_from(self, finished: Callable[[], Offsets], asked_at: Callable[[], float] | None = None) -> None:
         """Call `finished` before each commit, on the thread that commits, and mark the offsets that it returns."""
-        self._finished = finished
+        self._finished, self._asked_at = finished, asked_at
 
     def _write_nothing(self) -> None:
         """Let commits write nothing: the consumer only looks. Marks count as usual."""
@@ -363,10 +364,14 @@ class Generation:
                 self._workers.remove(worker)
             self._condition.notify_all()
 
-    @property
-    def _at_work(self) -> bool:
-        """True while workers have not ended."""
-        return bool(self._workers)
+    def _is_idle(self, limit: float) -> bool:
+        """True if nothing was marked, committed or asked for within the last `limit` seconds."""
+        last = self._asked_at() if self._asked_at is not None else 0.0
+        return uptime() - max(self._last_activity, last) > limit
+
+    def _hangs(self, limit: float) -> bool:
+        """True while workers have not ended. A consumer hangs until its loop asks again."""
+        return bool(self._workers) if self._asked_at is None else self._is_idle(limit)
 
     def _wait_for_workers(self, deadline: Deadline) -> bool:
         """Wait until all workers have ended. Return False if the deadline passes first."""

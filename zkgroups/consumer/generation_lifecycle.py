@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..core.offsets.start_offset import PastEnd
-from ..core.rebalance.actions import StartGeneration
+from ..core.offsets.reset import PastEnd
+from ..core.rebalance.state_machine import StartGeneration
 from ..core.znodes.paths import GroupPaths
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, CurrentOffset, StartAt, UnreadableNode
@@ -20,16 +20,50 @@ from ..exceptions import (
     UnavailableError,
     ZkgroupsException,
 )
-from .any_membership import AnyMembership
-from .callbacks import Callbacks
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets, Reset
-from .options import Options
-from .seen_offsets import SeenOffsets
+from .group_plan import few
+from .membership import AnyMembership
+from .options import Callbacks, Options
+
+# Detect that a committed offset went back: somebody moved it, or ZooKeeper was restored from a backup.
+
+
+Partitions = frozenset[TopicPartition]
+
+
+class SeenOffsets:
+    """The last committed offset that a member has read or written, for each partition that it had.
+
+    `topic_zxid` returns the zxid that created a topic: a recreated topic has no earlier offsets.
+    """
+
+    def __init__(self, topic_zxid: Callable[[str], int | None]) -> None:
+        self._topic_zxid = topic_zxid
+        self._seen: dict[TopicPartition, tuple[int | None, int]] = {}
+
+    def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Record offsets that this member has committed. May be called on any thread."""
+        for at, offset in offsets.items():
+            self._seen[at] = self._topic_zxid(at.topic), offset
+
+    def read(self, found: Mapping[TopicPartition, CurrentOffset]) -> tuple[Partitions, str]:
+        """Record offsets that were read. Return the partitions whose offset went back, and how far, as text."""
+        back: dict[TopicPartition, str] = {}
+        for at, value in found.items():
+            if isinstance(value, UnreadableNode):
+                continue
+            zxid, seen = self._seen.pop(at, (None, None))
+            now = value.offset if isinstance(value, CommittedOffset) else None
+            if seen is not None and zxid == self._topic_zxid(at.topic) and (now is None or now < seen):
+                back[at] = f"{at} from {seen} to {'nothing' if now is None else now}"
+            if now is not None:
+                self.committed({at: now})
+        return frozenset(back), few(back.values())
+
 
 log = logging.getLogger("zkgroups.member")
 
-Partitions = frozenset[TopicPartition]
 
 _LAST_ATTEMPTS: Final = 2
 """How often to commit before partitions are released. The timeouts of members leave time for two attempts."""
@@ -100,7 +134,7 @@ class GenerationLifecycle:
         unreadable = {at: value for at, value in found.items() if isinstance(value, UnreadableNode)}
         for node in unreadable.values():
             log.error(
-                "member %s ignores a partition: %s is unreadable: %s",
+                "member %s ignores the partition of %s, whose offset cannot be read (%s)",
                 self._name,
                 node.path,
                 node.reason,

@@ -2,20 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, cast
 
 from ..core.rebalance.assignors import ASSIGNORS, COMPUTED_BY_EACH, share_of
 from ..core.rebalance.members import Assignor, Stream, assigned_to
-from ..core.rebalance.planner_election import AwaitedPlan, PlannerElection
-from ..core.rebalance.roster import Roster
-from ..core.rebalance.shared_plan import SharedPlan, agreed_strategy, decode_plan, invalid_reason
+from ..core.rebalance.shared_plan import (
+    AwaitedPlan,
+    PlannerElection,
+    Roster,
+    SharedPlan,
+    agreed_strategy,
+    decode_plan,
+    invalid_reason,
+)
+from ..core.znodes.paths import BROKER_TOPICS, broker_topic
+from ..core.znodes.registrations import subscribed_topics
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import Owner
+from ..core.znodes.values import Dialect, OffsetSides, Owner, Registration, Side, UnreadableNode
 from ..exceptions import InvalidOptionError
 from ..zookeeper.group import Consumergroup
-from ..zookeeper.member_instance import MemberInstance
-from ..zookeeper.reading.group_observer import GroupObserver
+from ..zookeeper.instance import MemberInstance
+from ..zookeeper.reading.observers import GroupObserver
+from .events import EventKind
+
+# Notes on oddities of a group: missing topics, unreadable nodes, and members of other clients.
+
+
+_NAMED: Final = 5
+"""How many nodes, ids or topics a note lists."""
+
+
+def few(names: Iterable[str], separator: str = ", ") -> str:
+    """Return the first names, and how many more there are."""
+    found = sorted(names)
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return separator.join(found[:_NAMED]) + more
+
+
+def unreadable_nodes(nodes: Iterable[UnreadableNode]) -> str:
+    """Return the text of a note about these nodes."""
+    return few((f"{node.path}: {node.reason}" for node in nodes), "; ")
+
+
+def missing_topics(
+    registration: Registration, existing: Collection[str], unreadable: Iterable[UnreadableNode]
+) -> dict[EventKind, str]:
+    """Note the topics that do not exist. There may be none at all if the address lacks Kafka's chroot."""
+    hidden = {node.path for node in unreadable}
+    wanted = subscribed_topics(registration, existing)
+    missing = [t for t in sorted(wanted) if t not in existing and broker_topic(t) not in hidden]
+    if wanted and not missing:
+        return {}
+    names = few(missing) or f"topic that matches {', '.join(registration.streams)}"
+    advice = "is the chroot right? Brokers in KRaft mode register no topics there: see Registry.read_topics_from"
+    return {EventKind.MISSING: f"{names} not found in {BROKER_TOPICS}; waiting ({advice})"}
+
+
+def oddities(roster: Roster) -> dict[EventKind, str]:
+    """Note unreadable nodes and members of other clients."""
+    notes: dict[EventKind, str] = {}
+    if unreadable := [*roster.unreadable_registrations, *roster.unreadable_topics]:
+        notes[EventKind.MALFORMED] = unreadable_nodes(unreadable)
+    foreign = {dialect: ids for dialect, ids in roster.dialects.items() if not dialect.is_of_zkgroups}
+    if foreign:
+        notes[EventKind.FOREIGN] = "; ".join(f"{dialect}: {few(ids)}" for dialect, ids in sorted(foreign.items()))
+    return notes
+
+
+def offsets_elsewhere(own: OffsetSides, roster: Roster) -> dict[EventKind, str]:
+    """Note members that do not find the offsets of this one, or whose offsets this one does not find.
+
+    Where Scala members commit is not visible in ZooKeeper.
+    """
+    sides = {id: _sides(registration) for id, registration in roster.participants.items()}
+    others = [f"{id} ({found})" for id, found in sides.items() if found is not None and not found.suits(own)]
+    if not others:
+        return {}
+    return {EventKind.DIFFER: f"this member commits to {own}, others elsewhere: {few(others)}"}
+
+
+def _sides(registration: Registration) -> OffsetSides | None:
+    match registration.dialect:
+        case Dialect.SCALA:
+            return None
+        case Dialect.PYKAFKA:
+            return OffsetSides(Side.KAFKA)
+    return registration.offsets
+
 
 _PlanKey = tuple[int, str, str]
 """The zxid of a plan, and the fingerprint and the strategy that it must have."""

@@ -2,16 +2,149 @@
 
 from __future__ import annotations
 
+import socket
+import uuid
 from collections.abc import Callable, Iterable
 
-from ..core.znodes.values import StartAt
-from ..exceptions import InvalidOptionError
+from ..core.rebalance.shared_plan import AwaitedPlan
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, CurrentOffset, Registration, StartAt
+from ..exceptions import InvalidOptionError, NoGroupError
+from ..zookeeper.reading.observers import TopicObserver
 from ..zookeeper.registry import Registry
-from ..zookeeper.session.registry_context import context_of
-from .events import MemberStats
-from .lone_membership import LoneMembership
+from ..zookeeper.session.session import RegistryContext, context_of
+from .events import EventKind, MemberStats
+from .generation import Generation, Offsets
+from .group_plan import missing_topics, unreadable_nodes
 from .member import BaseMember
+from .membership import GroupLook, Holder, Partitions, RecreatedTopics, is_cut_off, with_short_timeout
 from .options import LONGEST_DURATION, OnEvent, OnPartitions, Options, subscription
+
+# The membership of a member without a group: it works on all partitions of its topics and writes nothing.
+
+
+class LoneMembership:
+    """Has the methods of `Membership`, for a member that shares partitions with no other member."""
+
+    group_name = ""
+    alive = True
+    """No claim depends on a session, so an expired session takes nothing away."""
+    awaited: AwaitedPlan | None = None
+    connected = True
+    """Work goes on without a connection."""
+
+    def __init__(
+        self,
+        context: RegistryContext,
+        registration: Registration,
+        *,
+        partitions: Callable[[str], Iterable[int]] | None,
+        tell: Callable[[Partitions | None], object],
+        stats: MemberStats,
+    ) -> None:
+        context = with_short_timeout(context)
+        self.id = f"{socket.gethostname()}:{uuid.uuid4()}"
+        self.timeout = context.timeout
+        self._session = context.session
+        self.holders: dict[TopicPartition, Holder] = {}
+        self._registration = registration
+        self._stats = stats
+        self._tell = tell
+        self._observer = TopicObserver(context, lambda _at: tell(None), partitions)
+        self._topics = RecreatedTopics()
+        self._held: Partitions = frozenset()
+        self._positions: dict[TopicPartition, tuple[int | None, int]] = {}  # the zxid of the topic, and the offset
+        self._number = 0
+        self._wanted: Partitions = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.id!r} of no group"
+
+    def register(self) -> None:
+        """Do nothing: a lone member has no registration."""
+
+    def deregister(self) -> None:
+        """Give up all partitions."""
+        self._held = frozenset()
+
+    @property
+    def cut_off(self) -> bool:
+        """True if the connection was closed for good."""
+        return is_cut_off(self._session)
+
+    def wait_connected(self) -> None:
+        """Do nothing: a lone member sends no requests that need a connection."""
+
+    def close(self) -> None:
+        """Stop watching the topics."""
+        self._observer.close()
+
+    def look(self) -> GroupLook:
+        """Read the topics, and return all their partitions as wanted. The plan number counts the changes."""
+        self._stats.looks += 1
+        found = self._observer.topics(self._registration)
+        outlived = self._topics.outlived_by(self._held, found.created, found.unreadable)
+        existing = (TopicPartition(t, n) for t, numbers in found.partitions.items() for n in numbers)
+        wanted = frozenset(filter(self._topics.is_claimable, existing))
+        if outlived:
+            self._tell(None)  # the recreated topic can be claimed once these are given up
+        if wanted != self._wanted:
+            self._number, self._wanted = self._number + 1, wanted
+        notes = missing_topics(self._registration, found.partitions, found.unreadable)
+        notes[EventKind.MALFORMED] = unreadable_nodes(found.unreadable)
+        return GroupLook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
+
+    def skip(self, _awaited: AwaitedPlan) -> list[str]:
+        """Return nothing: a lone member waits for no plan."""
+        return []
+
+    def claim(self, partitions: Partitions) -> Partitions:
+        """Grant everything."""
+        self._held |= partitions
+        return partitions
+
+    def release(self, partitions: Partitions) -> None:
+        """Stop working on these partitions."""
+        self._held -= partitions
+
+    def await_free(self, partitions: Partitions) -> None:
+        """Do nothing: no other instance holds partitions."""
+
+    def writer(self, _partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
+        """Return a function that refuses to commit."""
+
+        def write(_offsets: Offsets, _back_from: Offsets) -> None:
+            raise NoGroupError
+
+        return write
+
+    def commit_marked(self, generation: Generation, among: Partitions) -> None:
+        """Remember the marked offsets of these partitions: the next generation begins there."""
+        kept = among - self._topics.outlived
+        for at, offset in generation.marked.items():
+            if at in kept:
+                self._positions[at] = self._topics.made(at.topic), offset
+
+    def forget_offsets(self, partitions: Partitions) -> None:
+        """Do nothing: nothing is committed."""
+
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
+        """Return the remembered offsets of these partitions."""
+        return {at: self._position(at) for at in partitions}
+
+    def _position(self, at: TopicPartition) -> CommittedOffset | None:
+        made, offset = self._positions.get(at, (None, None))
+        if offset is None or made != self._topics.made(at.topic):
+            return None
+        return CommittedOffset(self.group_name, at, offset)
+
+    def topic_zxid(self, topic: str) -> int | None:
+        """Return the zxid that created the topic; None if it is not known."""
+        return self._topics.made(topic)
+
+    def stream(self, _at: TopicPartition) -> int:
+        """Return 0, the only stream."""
+        return 0
 
 
 class LoneMember(BaseMember):

@@ -13,28 +13,23 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ..core.rebalance.events import CloseRequested
 from ..core.rebalance.members import Assignor
-from ..core.rebalance.state_machine import RebalanceState
-from ..core.znodes.names import check_instance
-from ..core.znodes.offset_sides import ONLY_ZOOKEEPER
+from ..core.rebalance.state_machine import CloseRequested, RebalanceState
 from ..core.znodes.states import InstanceState
-from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import Registration, StartAt
+from ..core.znodes.topic_partition import TopicPartition, check_instance
+from ..core.znodes.values import ONLY_ZOOKEEPER, Registration, StartAt
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
-from ..zookeeper.ownership.followed_routes import GroupRoutes
-from ..zookeeper.session.registry_context import context_of
-from .any_membership import AnyMembership, GroupPlace
+from ..zookeeper.ownership.routes import GroupRoutes
+from ..zookeeper.session.session import context_of
 from .events import MemberStats
 from .followed_group import FollowedGroup
 from .generation import Generation
-from .member_offsets import MemberOffsets, OffsetsInZooKeeper
-from .membership import Membership, with_short_timeout
+from .membership import AnyMembership, GroupPlace, MemberOffsets, Membership, OffsetsInZooKeeper, with_short_timeout
 from .options import OnEvent, OnPartitions, Options, Topics, subscription
 from .rebalance_loop import Handed, RebalanceLoop
-from .step_failures import StepFailure
+from .waiting import StepFailure
 
 log = logging.getLogger("zkgroups.member")
 
@@ -181,13 +176,16 @@ class BaseMember:
     def generations(self) -> Iterator[Generation]:
         """Iterate over the generations as they begin, until the member is closed. Start it if it is not started.
 
+        After `close`, there are no more generations: the loop ends at once.
+
         Errors of workers and of the member are raised here. The member goes on, unless it is closed: call this again to
         receive its next generation. The body of the loop must end when its generation ends, for example with
         `generation.wait()`. The member waits for the body as it does for a worker.
         """
         if self._asked_to_stop:
             return  # `stop` was called before the first iteration
-        self.start()
+        if self._pid != os.getpid():
+            self._check_open()
         while True:
             try:
                 generation = self.next_generation()
@@ -262,7 +260,7 @@ class BaseMember:
             return InstanceState.JOINING
         if machine.state in (RebalanceState.LEAVING, RebalanceState.CLOSED, RebalanceState.OUT):
             return InstanceState.LEAVING
-        if machine.settled and self._membership.awaited is None:
+        if machine.stable and self._membership.awaited is None:
             return InstanceState.STABLE
         return InstanceState.AWAITING_SYNC if machine.held else InstanceState.JOINING
 
@@ -307,7 +305,7 @@ class Member(BaseMember):
     - `streams`: the number of streams of each topic. A stream counts as one reader: a member with two streams gets two
       shares of the partitions. `Generation.streams` says which stream reads each partition.
     - `pattern`: a regular expression that chooses topics, instead of `topics`. It leaves out Kafka's own topics unless
-      `include_internal` is true. `zkgroups.core.java_regex.topic_filter` lists the syntax; other expressions are
+      `include_internal` is true. `zkgroups.core.topic_filter` lists the syntax; other expressions are
       refused.
     - `id`: the id to register, by default `host:uuid4`; also an attribute. With a `session_file` (see
       `Registry.connect`), use the same id after each restart. A process that restarts within the session timeout then

@@ -5,34 +5,185 @@ Every call may raise an error, and waits no longer than its timeout.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 from ..core.rebalance.members import Assignor
-from ..core.rebalance.planner_election import AwaitedPlan
-from ..core.rebalance.release_signals import ReleaseSignals
-from ..core.rebalance.roster import Roster
+from ..core.rebalance.shared_plan import AwaitedPlan, ReleaseSignals, Roster
 from ..core.session_lifetime import PROOF_LIFETIME
+from ..core.znodes.group_description import RegisteredInstance
+from ..core.znodes.paths import broker_topic
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CurrentOffset, Dialect, Owner, Registration, UnreadableNode
-from ..deadline import Deadline
-from ..exceptions import ClaimedByOtherError, MalformedNodeError, NotClaimedError, NotRegisteredError, ZkgroupsException
-from ..zookeeper.group import Consumergroup
-from ..zookeeper.member_instance import MemberInstance
-from ..zookeeper.owners_elsewhere import owners_elsewhere
-from ..zookeeper.reading.group_observer import GroupObserver
-from ..zookeeper.session.registry_context import RegistryContext, context_of
-from ..zookeeper.session.session import Session
+from ..deadline import Deadline, uptime
+from ..exceptions import (
+    AlreadyRegisteredError,
+    ClaimedByOtherError,
+    GroupMovedError,
+    MalformedNodeError,
+    NotClaimedError,
+    NotRegisteredError,
+    ZkgroupsException,
+)
+from ..zookeeper.claim import Claims
+from ..zookeeper.group import Consumergroup, owners_elsewhere
+from ..zookeeper.instance import MemberInstance
+from ..zookeeper.ownership.ownership import is_in_use
+from ..zookeeper.reading.observers import GroupObserver
+from ..zookeeper.session.session import RegistryContext, Session, context_of
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
-from .group_notes import missing_topics, oddities, offsets_elsewhere
-from .group_plan import GroupPlan
-from .member_offsets import MemberOffsets, OffsetsInZooKeeper, Write
-from .recreated_topics import RecreatedTopics
-from .unused_registrations import UnusedRegistrations
+from .group_plan import GroupPlan, missing_topics, oddities, offsets_elsewhere
+
+# Registrations that a resumed session has brought along, and that this process does not use.
+#
+# The process before this one may have had other ids, for example the name of a container that was replaced. The
+# resumed session keeps their registrations and claims alive, so that no member can have their partitions. A member
+# deregisters them in its group. It waits for one session timeout first: other members of this process may still be
+# about to start.
+
+
+log = logging.getLogger("zkgroups.member")
+
+
+class UnusedRegistrations:
+    """The unused registrations of one group, with the time since when each is known to be unused."""
+
+    def __init__(self, group: Consumergroup) -> None:
+        self._group = group
+        self._session = context_of(group).session
+        self._since: dict[str, float] = {}
+
+    def deregister(self, registered: Iterable[RegisteredInstance]) -> None:
+        """Deregister the instances that were unused for a session timeout. Errors are logged: the next call retries."""
+        resumed = self._session.resumed
+        if resumed is None:
+            return
+        now, known = uptime(), self._since
+        mine = (each.id for each in registered if each.session == resumed)
+        unused = [id for id in mine if not is_in_use(self._session, self._group.paths.instance(id))]
+        self._since = {id: known.get(id, now) for id in unused}
+        limit = self._session.granted_timeout or context_of(self._group).timeout
+        for id, since in self._since.items():
+            if now - since >= limit:
+                self._deregister(id, limit)
+
+    def _deregister(self, id: str, limit: float) -> None:
+        instance, name = MemberInstance(self._group.paths, context_of(self._group), id), self._group.name
+        try:
+            if instance.resume():
+                instance.deregister()
+                log.warning(
+                    "deregistered instance %r of group %r: the process that resumed its session has not used it "
+                    "for %g s",
+                    id,
+                    name,
+                    limit,
+                )
+        except AlreadyRegisteredError:
+            return  # another member of this process has just started with this id
+        except ZkgroupsException as error:
+            log.warning("could not deregister %r of group %r, retrying: %s", id, name, error)
+        instance.free_id()
+
+
+# Topics that were deleted or recreated while a member held partitions of them.
+
 
 Partitions = frozenset[TopicPartition]
+
+
+class RecreatedTopics:
+    """Detects topics that were deleted, or recreated under the same name, while the member held partitions of them.
+
+    Such partitions have outlived their topic. The member releases them, and claims them again if the topic was
+    recreated. Until then it commits nothing for them: the offsets would be taken for those of the new topic. It also
+    claims no other partition of that topic: all partitions that it holds belong to one creation of their topic.
+    """
+
+    def __init__(self) -> None:
+        self.outlived: Partitions = frozenset()
+        self._made: dict[str, int] = {}
+        self._gone: set[str] = set()
+
+    def made(self, topic: str) -> int | None:
+        """Return the zxid that created the topic the member holds partitions of; None if it is not known."""
+        return self._made.get(topic)
+
+    def is_claimable(self, at: TopicPartition) -> bool:
+        """Return False if the member must first release the partitions that have outlived this topic."""
+        return at.topic not in self._gone
+
+    def outlived_by(
+        self, held: Iterable[TopicPartition], made: Mapping[str, int], unreadable: Iterable[UnreadableNode]
+    ) -> Partitions:
+        """Return the held partitions that have outlived their topic. `made` has the zxids of the current topics."""
+        held, hidden = frozenset(held), {node.path for node in unreadable}
+        known = {at.topic: self._made[at.topic] for at in held if at.topic in self._made}
+        self._made = {**made, **known}
+        self._gone = {
+            topic for topic, zxid in known.items() if made.get(topic) != zxid and broker_topic(topic) not in hidden
+        }
+        self.outlived = frozenset(at for at in held if at.topic in self._gone)
+        return self.outlived
+
+
+# Where the offsets of a member are committed and read, while its group is in ZooKeeper.
+
+
+Write: TypeAlias = Callable[[Offsets, Offsets], None]
+"""Commits offsets. The second argument has the committed offsets that may go back."""
+
+
+class MemberOffsets(Protocol):
+    """The committed offsets of one member. Called by the member's thread, and writers by all threads that commit."""
+
+    def writer(self, claims: Claims) -> Write:
+        """Return a function that commits through these claims, as long as all of them are held."""
+
+    def read(self, partitions: Partitions) -> Mapping[TopicPartition, CurrentOffset]:
+        """Read the committed offsets of these partitions, which the member has just claimed, or holds."""
+
+    def look(self) -> None:
+        """Do what is due from time to time. Called whenever the member reads its group."""
+
+    def leave(self, partitions: Partitions) -> None:
+        """Finish what is under way for these partitions, which are about to be released."""
+
+    def close(self) -> None:
+        """Close connections. They are opened again when they are needed."""
+
+
+class OffsetsInZooKeeper:
+    """The offsets in the group's own nodes. Implements `MemberOffsets`."""
+
+    def __init__(self, group: Consumergroup) -> None:
+        self._group = group
+
+    def writer(self, claims: Claims) -> Write:
+        """Return a function that commits through these claims."""
+
+        def write(offsets: Offsets, back_from: Offsets) -> None:
+            claims.commit(offsets, backward=back_from)
+
+        return write
+
+    def read(self, partitions: Partitions) -> Mapping[TopicPartition, CurrentOffset]:
+        """Read the committed offsets of these partitions."""
+        return self._group.offsets.fetch_many(sorted(partitions))
+
+    def look(self) -> None:
+        """Do nothing."""
+
+    def leave(self, partitions: Partitions) -> None:
+        """Do nothing: each commit was answered."""
+
+    def close(self) -> None:
+        """Do nothing: the registry has the connection."""
+
+
 Holder = Owner | UnreadableNode
 SLICE: Final = 1.0
 """How long to wait at a time, in seconds, for an id that another session has registered."""
@@ -178,7 +329,7 @@ class Membership:
         self.holders = {at: holder for at, holder in others.items() if at in wanted}
         self.await_free(self._signals.without_signal(self.holders))
         notes = {
-            **missing_topics(self._registration, roster),
+            **missing_topics(self._registration, roster.partitions, roster.unreadable_topics),
             **offsets_elsewhere(self._registration.offsets, roster),
             **oddities(roster),
         }
@@ -330,3 +481,59 @@ def with_short_timeout(context: RegistryContext) -> RegistryContext:
 def _same_subscription(found: Registration, own: Registration) -> bool:
     """Return whether two registrations differ only in the time when they were written."""
     return replace(found, timestamp=own.timestamp) == own
+
+
+# What the rebalance of a member needs from its place: in a group in ZooKeeper, in one on the brokers, or in none.
+
+
+class AnyMembership(Protocol):
+    """The methods of `Membership`, `LoneMembership` and `NativeMembership`."""
+
+    id: str
+    holders: dict[TopicPartition, Holder]
+
+    @property
+    def group_name(self) -> str: ...
+    @property
+    def timeout(self) -> float: ...
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def connected(self) -> bool: ...
+    @property
+    def cut_off(self) -> bool: ...
+    @property
+    def awaited(self) -> AwaitedPlan | None: ...
+
+    def register(self) -> None: ...
+    def deregister(self) -> None: ...
+    def wait_connected(self) -> None: ...
+    def close(self) -> None: ...
+    def look(self) -> GroupLook: ...
+    def skip(self, _awaited: AwaitedPlan, /) -> list[str]: ...
+    def claim(self, partitions: Partitions) -> Partitions: ...
+    def release(self, partitions: Partitions) -> None: ...
+    def await_free(self, partitions: Partitions) -> None: ...
+    def writer(self, _partitions: Partitions, /) -> Callable[[Offsets, Offsets], None]: ...
+    def commit_marked(self, generation: Generation, among: Partitions) -> None: ...
+    def forget_offsets(self, partitions: Partitions) -> None: ...
+    def committed(self, partitions: Partitions) -> Mapping[TopicPartition, CurrentOffset]: ...
+    def topic_zxid(self, topic: str) -> int | None: ...
+    def stream(self, _at: TopicPartition, /) -> int: ...
+
+
+class GroupPlace(Protocol):
+    """Follows a group that is moved live between ZooKeeper and the brokers (`core/znodes/own_nodes.py`)."""
+
+    def find(self, *, anew: bool = False) -> AnyMembership | None:
+        """Return the membership where the group is now. None while the member must stay out. For the member's thread.
+
+        With `anew`, ask ZooKeeper even if no change was reported.
+        """
+
+    @property
+    def away(self) -> GroupMovedError | None:
+        """The error to raise while the member must stay out. None if it just waits."""
+
+    def close(self) -> None:
+        """Follow the group no more."""

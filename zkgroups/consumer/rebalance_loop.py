@@ -15,24 +15,16 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias
 
-from ..core.rebalance.actions import (
+from ..core.rebalance.shared_plan import AwaitedPlan
+from ..core.rebalance.state_machine import (
     Action,
     AnyRequest,
     AwaitRelease,
+    Claimed,
     ClaimPartitions,
+    CloseRequested,
     DeregisterInstance,
     DropPartitions,
-    ReadGroup,
-    RebalanceRequest,
-    RegisterInstance,
-    ReleasePartitions,
-    StartGeneration,
-    StartLinger,
-    StopGeneration,
-)
-from ..core.rebalance.events import (
-    Claimed,
-    CloseRequested,
     Event,
     GenerationStopped,
     GroupChanged,
@@ -40,15 +32,22 @@ from ..core.rebalance.events import (
     LingerElapsed,
     PartitionsFreed,
     Planned,
+    ReadGroup,
+    Rebalance,
+    RebalanceRequest,
+    RebalanceState,
     Registered,
+    RegisterInstance,
     Released,
+    ReleasePartitions,
     RequestFailed,
     SessionLost,
+    StartGeneration,
+    StartLinger,
+    StopGeneration,
     WithdrawRequested,
     WorkerFinished,
 )
-from ..core.rebalance.planner_election import AwaitedPlan
-from ..core.rebalance.state_machine import Rebalance, RebalanceState
 from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline, uptime
 from ..exceptions import (
@@ -60,16 +59,21 @@ from ..exceptions import (
     OffsetWouldGoBackError,
     ZkgroupsException,
 )
-from .any_membership import AnyMembership, GroupPlace
-from .callbacks import Callbacks
 from .events import EventKind, MemberStats
 from .generation import Generation, Reset
 from .generation_lifecycle import GenerationLifecycle
-from .options import Options
-from .pending_changes import PendingChanges
-from .step_failures import FIRST_BACKOFF, MENDED_BY_LOOKING, StepFailure, StepFailures, is_retriable
-from .stuck_alarm import StuckAlarm
-from .timers import Timers
+from .membership import AnyMembership, GroupPlace
+from .options import Callbacks, Options
+from .waiting import (
+    FIRST_BACKOFF,
+    MENDED_BY_LOOKING,
+    PendingChanges,
+    StepFailure,
+    StepFailures,
+    StuckAlarm,
+    Timers,
+    is_retriable,
+)
 
 log = logging.getLogger("zkgroups.member")
 
@@ -345,20 +349,20 @@ class RebalanceLoop:
 
     def _check_idle(self) -> None:
         limit, generation = self._options.max_idle, self.generation
+        if limit is None:
+            return
         if self._withdrawn is not None:
             if self.machine.state is RebalanceState.OUT:
                 self._stay_out(self._withdrawn)
-        elif limit is not None and generation is not None and uptime() - generation._last_activity > limit:
+        elif generation is not None and generation._is_idle(limit):
             self._withdrawn = generation
-            self._callbacks.event(
-                EventKind.IDLE, frozenset(generation.partitions), f"nothing was marked for {limit:g} s"
-            )
+            self._callbacks.event(EventKind.IDLE, frozenset(generation.partitions), f"no progress for {limit:g} s")
             self._receive(WithdrawRequested())
 
     def _stay_out(self, withdrawn: Generation) -> None:
-        """Stay out of the group until the idle workers have ended."""
+        """Stay out of the group until the idle workers have ended, or the loop of a consumer asks for messages."""
         self._leave_again()
-        if not withdrawn._at_work:
+        if not withdrawn._hangs(self._options.max_idle or 0.0):
             self._withdrawn = None
             self._receive(JoinRequested())
 

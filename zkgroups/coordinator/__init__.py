@@ -6,14 +6,14 @@ It follows Kafka's own coordinator for classic groups, from 1.1 to 3.x, state by
    must wait is parked: its id is stored with its member. A parked request is answered even if the member leaves or
    expires, the group moves, or the coordinator closes.
 2. The first request for a group loads it from the storage. Until the group is loaded, requests for it wait.
-3. The request is checked against the group (`rules/admission.py`). Requests of unknown or fenced members, and of
+3. The request is checked against the group (`join_rules.py`). Requests of unknown or fenced members, and of
    another generation, are refused. The order of the checks is Kafka's. All other requests become events of the group
-   (`group/events.py`).
-4. The table in `rules/transitions.py` has the rules: a function for each event in each state of the group.
-5. Deadlines are data (`deadlines.py`): sessions, unused member ids, the initial delay, the time to join and to sync,
+   (`group_events.py`).
+4. The table in `transitions.py` has the rules: a function for each event in each state of the group.
+5. Deadlines are data (`outbox.py`): sessions, unused member ids, the initial delay, the time to join and to sync,
    stuck rebalances, clean-up, storage work. The caller reads `next_deadline`, and passes the current time with each
    event.
-6. Reads and writes are work for the storage (`storage/work.py`): an action starts it, and a later event has its result.
+6. Reads and writes are work for the storage (`storage.py`): an action starts it, and a later event has its result.
    Members get assignments, and commits get answers, only after the storage has stored them. If the work takes too long,
    the client gets an error after which it retries, and a late result is ignored.
 
@@ -33,6 +33,7 @@ Differences from Kafka 3, all on purpose:
 - Offsets of an empty group are kept for the whole retention time after their commit.
 - Offsets cannot be deleted while the first members join.
 - Deleting the last offset does not delete the group.
+- If the coordinator assigns the partitions, consumers that offer only unknown strategies are refused.
 - If two protocols get the same number of votes, the member that joined first decides.
 """
 
@@ -53,59 +54,54 @@ from .actions import (
     TimePassed,
     WorkFinished,
 )
-from .commit_log import commit_lines
 from .config import AssignmentBy, CoordinatorConfig
-from .coordinator import GroupCoordinator
-from .group.group import GroupState
-from .group.members import MemberState
-from .group.metadata import GroupMetadata, MemberMetadata
-from .state_machine import CoordinatorMachine
-from .storage.memory_storage import MemoryStorage
-from .storage.storage import Storage
-from .values.answers import (
-    Answer,
-    CommitAnswer,
-    DeleteGroupsAnswer,
-    DeleteOffsetsAnswer,
-    DescribeAnswer,
-    DescribedGroup,
-    DescribedMember,
-    FetchAnswer,
-    FetchedOffsets,
-    HeartbeatAnswer,
-    JoinAnswer,
-    JoinedMember,
-    LeaveAnswer,
-    ListAnswer,
-    ListedGroup,
-    LocateAnswer,
-    SyncAnswer,
-    refusal,
-)
-from .values.consumer_protocol import (
+from .consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from .values.kafka_errors import KafkaError
-from .values.offset_values import CommittedValue
-from .values.requests import (
+from .coordinator import GroupCoordinator
+from .group import GroupMetadata, GroupState, MemberMetadata, MemberState
+from .memory_storage import MemoryStorage, commit_lines
+from .state_machine import CoordinatorMachine
+from .storage import Storage
+from .values import (
+    Answer,
+    CommitAnswer,
     CommitRequest,
+    CommittedValue,
+    DeleteGroupsAnswer,
     DeleteGroupsRequest,
+    DeleteOffsetsAnswer,
     DeleteOffsetsRequest,
+    DescribeAnswer,
+    DescribedGroup,
+    DescribedMember,
     DescribeRequest,
+    FetchAnswer,
+    FetchedOffsets,
     FetchRequest,
     GroupProtocol,
+    HeartbeatAnswer,
     HeartbeatRequest,
+    JoinAnswer,
+    JoinedMember,
     JoinRequest,
+    KafkaError,
+    LeaveAnswer,
     LeaveRequest,
+    ListAnswer,
+    ListedGroup,
     ListRequest,
+    LocateAnswer,
     LocateRequest,
     MemberIdentity,
     Request,
+    SyncAnswer,
     SyncRequest,
+    refusal,
 )
 
 __all__ = [

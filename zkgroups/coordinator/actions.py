@@ -8,10 +8,8 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from ..core.znodes.topic_partition import TopicPartition
-from .storage.work import Result, Work
-from .values.answers import Answer
-from .values.offset_values import CommittedValue
-from .values.requests import Request
+from .storage import Result, Work
+from .values import Answer, CommittedValue, Request
 
 # Actions
 

@@ -24,10 +24,11 @@ class CoordinatorConfig:
     - `assignment_by`: whether the coordinator or a member assigns the partitions of consumers.
     - `preferred_protocols`: the first of these protocols that all members support is used. If they support none of
       them, the members vote.
+    - `only_consumers`: refuse members of other kinds, such as the workers of Kafka Connect.
     - `leader_name`: the leader that clients see if the coordinator assigns. It must not be the id of a member.
     - `min_session_timeout`, `max_session_timeout`: the bounds of the session timeouts of members.
     - `initial_rebalance_delay`: how long the first generation of an empty group waits for more members.
-    - `max_members`: the largest number of members of a group.
+    - `max_members`: the largest number of members of a group, and of member ids that are not in use yet.
     - `new_member_join_timeout`: if the join request of a new member is parked for longer, the member is removed,
       because its client may be gone.
     - `stuck_rebalance_timeout`: if a group rebalances for longer than this, and for longer than two rebalance timeouts,
@@ -42,6 +43,7 @@ class CoordinatorConfig:
 
     assignment_by: AssignmentBy = AssignmentBy.LEADER
     preferred_protocols: tuple[str, ...] = ()
+    only_consumers: bool = False
     leader_name: str = "zkgroups"
     min_session_timeout: float = 6.0
     max_session_timeout: float = 300.0

@@ -19,10 +19,10 @@ from .actions import (
     WorkFinished,
 )
 from .config import CoordinatorConfig
-from .group.metadata import GroupMetadata
+from .group import GroupMetadata
 from .state_machine import CoordinatorMachine
-from .storage.storage import Storage
-from .values.requests import Request
+from .storage import Storage
+from .values import Request
 
 Outcome: TypeAlias = SendAnswer | ReportIncident | ReportCommit
 

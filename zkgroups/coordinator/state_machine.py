@@ -16,10 +16,10 @@ from .actions import (
     TimePassed,
     WorkFinished,
 )
-from .admin_requests import AdminRequests
 from .config import CoordinatorConfig
-from .deadlines import DeadlineKey, DeadlineKind
-from .group.events import (
+from .generation_rules import expired_offsets, is_unused, report_expiry, schedule_cleanup
+from .group import Group, GroupMetadata, metadata_of
+from .group_events import (
     GroupEvent,
     InitialDelayElapsed,
     JoinTimedOut,
@@ -30,16 +30,10 @@ from .group.events import (
     RebalanceStuck,
     SyncTimedOut,
 )
-from .group.group import Group
-from .group.metadata import GroupMetadata, metadata_of
-from .groups_in_memory import GroupsInMemory
-from .member_requests import MemberRequests
-from .outbox import Outbox
-from .rules.expiry import expired_offsets, is_unused, report_expiry, schedule_cleanup
-from .storage.work import LoadGroup, OffsetsExpired, Result, WorkFailed
-from .values.answers import refusal
-from .values.kafka_errors import KafkaError
-from .values.requests import (
+from .outbox import DeadlineKey, DeadlineKind, Outbox
+from .requests import AdminRequests, GroupsInMemory, MemberRequests
+from .storage import LoadGroup, OffsetsExpired, Result, WorkFailed
+from .values import (
     CommitRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
@@ -48,10 +42,12 @@ from .values.requests import (
     GroupRequest,
     HeartbeatRequest,
     JoinRequest,
+    KafkaError,
     LeaveRequest,
     ListRequest,
     LocateRequest,
     SyncRequest,
+    refusal,
 )
 
 

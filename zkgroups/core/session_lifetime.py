@@ -1,41 +1,55 @@
-"""How long a ZooKeeper session is certain to live, worked out from what its client has sent.
-
-T is the smallest timeout that servers granted to the session. All times are of the client's clock.
-
-A follower that is cut off from its leader keeps answering pings and reads for `syncLimit` ticks. Meanwhile the leader
-hears nothing about the sessions of that follower, and expires them. So these answers prove nothing. A *proof* is the
-answer to a transaction: it needs the leader, and the leader needs a majority. It counts from the moment when the
-transaction was sent, because the answer may have been delayed.
-
-A proof shows that the leader had not expired the session at that moment. It does not prolong the session. The leader
-prolongs a session when a follower reports it, in the answer to the leader's ping every half tick. So the last request
-that the leader knows of may be an older one:
-
-    request sent         answered      reported             proof sent      proof answered
-    |-- follower hears it --|--- half a tick at most ---|---------|---------------|
-    T counts from here at the earliest
-
-A request that was answered at least `REPORT_DELAY` before the proof was sent has been reported by then, because a
-session lasts at least two ticks. The leader keeps the session for T after that request was sent, or longer.
-`SAFETY_MARGIN` is reserved for clocks that run at different speeds, and for late pings of the leader. With a proof
-every `PROOF_PERIOD`, a session is certain for `PROOF_LIFETIME` after each proof:
-
-    PROOF_LIFETIME = 1 - REPORT_DELAY - PROOF_PERIOD - SAFETY_MARGIN = 0.6 T
-
-A new leader, or a server that restarts, gives every session a full timeout, and it gets its majority only after the old
-leader's last proof. So the rule also holds if a leader is cut off.
-
-This full timeout is the one granted at the creation of the session, because ZooKeeper stores no other. At each
-reconnect a server grants a timeout again, which holds until there is a new leader. It may differ, if the server's
-limits have changed, or if another process has resumed the session and requested another timeout. So T is the smallest
-of them, and a longer timeout needs a new session.
-"""
+"""How long a ZooKeeper session is certain to live, worked out from what its client has sent."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from typing import Final
+
+# Session ids as text. Connecting needs this, but not the values, which take much longer to import.
+
+
+def session_hex(session: int) -> str:
+    """Format a session id like ZooKeeper's own tools. As a Java long it may be negative.
+
+    >>> session_hex(-1)
+    '0xffffffffffffffff'
+    """
+    return f"{session & 0xFFFF_FFFF_FFFF_FFFF:#x}"
+
+
+# How long a ZooKeeper session is certain to live, worked out from what its client has sent.
+#
+# T is the smallest timeout that servers granted to the session. All times are of the client's clock.
+#
+# A follower that is cut off from its leader keeps answering pings and reads for `syncLimit` ticks. Meanwhile the
+# leader hears nothing about the sessions of that follower, and expires them. So these answers prove nothing. A
+# *proof* is the answer to a transaction: it needs the leader, and the leader needs a majority. It counts from the
+# moment when the transaction was sent, because the answer may have been delayed.
+#
+# A proof shows that the leader had not expired the session at that moment. It does not prolong the session. The
+# leader prolongs a session when a follower reports it, in the answer to the leader's ping every half tick. So the
+# last request that the leader knows of may be an older one:
+#
+#     request sent         answered      reported             proof sent      proof answered
+#     |-- follower hears it --|--- half a tick at most ---|---------|---------------|
+#     T counts from here at the earliest
+#
+# A request that was answered at least `REPORT_DELAY` before the proof was sent has been reported by then, because a
+# session lasts at least two ticks. The leader keeps the session for T after that request was sent, or longer.
+# `SAFETY_MARGIN` is reserved for clocks that run at different speeds, and for late pings of the leader. With a proof
+# every `PROOF_PERIOD`, a session is certain for `PROOF_LIFETIME` after each proof:
+#
+#     PROOF_LIFETIME = 1 - REPORT_DELAY - PROOF_PERIOD - SAFETY_MARGIN = 0.6 T
+#
+# A new leader, or a server that restarts, gives every session a full timeout, and it gets its majority only after the
+# old leader's last proof. So the rule also holds if a leader is cut off.
+#
+# This full timeout is the one granted at the creation of the session, because ZooKeeper stores no other. At each
+# reconnect a server grants a timeout again, which holds until there is a new leader. It may differ, if the server's
+# limits have changed, or if another process has resumed the session and requested another timeout. So T is the
+# smallest of them, and a longer timeout needs a new session.
+
 
 PROOF_PERIOD: Final = 0.1
 """A fraction of the session timeout: how often a session in use is proved."""

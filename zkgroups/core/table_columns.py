@@ -1,8 +1,4 @@
-"""The columns of the tables offsets, owners and members, with their types and meanings.
-
-Columns are nullable unless marked otherwise. A malformed node has its bytes in `raw` and the reason in `problem`; the
-columns that it would have filled are null. A forbidden node has a `problem` but no `raw`.
-"""
+"""The columns of all tables, with their types and meanings: offsets, owners, members, audits and histories."""
 
 from __future__ import annotations
 
@@ -12,7 +8,30 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from .tables import Table
+# The tables that hold the groups of a ZooKeeper: in Spark, and in snapshots.
+
+
+class Table(StrEnum):
+    """The tables that the data source can read, and that a snapshot has.
+
+    offsets  cluster, group, topic, partition, offset, commit_count, committed_at, created_at, zxid, owner, layout,
+             log_start, log_end
+    owners   cluster, group, topic, partition, owner, session, claimed_at, zxid
+    members  cluster, group, instance, session, registered_at, subscription, pattern, dialect, client_id, client_host
+
+    All end with the columns `raw` and `problem`, which are null unless the node is unreadable, and `read_at`. The
+    columns have comments: `df.schema["owner"].metadata["comment"]`.
+    """
+
+    OFFSETS = "offsets"
+    OWNERS = "owners"
+    MEMBERS = "members"
+
+
+# The columns of the tables offsets, owners and members, with their types and meanings.
+#
+# Columns are nullable unless marked otherwise. A malformed node has its bytes in `raw` and the reason in `problem`;
+# the columns that it would have filled are null. A forbidden node has a `problem` but no `raw`.
 
 
 class ColumnType(StrEnum):
@@ -137,3 +156,109 @@ def _shown_type(kind: Any) -> str:
     if isinstance(kind, dict):
         return f"map<{_shown_type(kind['keyType'])},{_shown_type(kind['valueType'])}>"
     return {"integer": "int", "long": "bigint"}.get(kind, str(kind))
+
+
+# The columns of an audit: its commits, and the last commit of each partition.
+
+
+KEY: Final = ("group", "topic", "partition")
+"""The columns that identify a partition of a group."""
+
+_OFFSET: Final = TableColumn("offset", ColumnType.LONG, "the next message to read; null if malformed, see `problem`")
+_COMMITTED_AT: Final = TableColumn("committed_at", ColumnType.TIMESTAMP, "when it was written, by the server's clock")
+_ZXID: Final = TableColumn("zxid", ColumnType.LONG, "the transaction that wrote it")
+_BATCH: Final = TableColumn("batch", ColumnType.LONG, "the batch in which it was read")
+_KEY: Final = (
+    TableColumn("group", ColumnType.STRING, "the group"),
+    TableColumn("topic", ColumnType.STRING, "the topic"),
+    TableColumn("partition", ColumnType.INTEGER, "the partition"),
+)
+
+COMMITS: Final[Sequence[TableColumn]] = (
+    *_KEY,
+    TableColumn("before", ColumnType.LONG, "the previous offset in the audit; null if this is the first"),
+    _OFFSET,
+    TableColumn("commit_count", ColumnType.INTEGER, "how often the node was written since its creation"),
+    _COMMITTED_AT,
+    _ZXID,
+    LAYOUT_COLUMN,
+    *LOG_COLUMNS,
+    TableColumn("problem", ColumnType.STRING, "the reason why the offset is malformed; null if it is not"),
+    TableColumn("read_at", ColumnType.TIMESTAMP, "when it was read, by the clock of the reader"),
+    _BATCH,
+)
+"""The columns of a recorded commit."""
+
+STANDING: Final[Sequence[TableColumn]] = (*_KEY, _OFFSET, _COMMITTED_AT, _ZXID, _BATCH)
+"""The columns of the last recorded commit of a partition."""
+
+READ: Final[Sequence[str]] = tuple(each.name for each in COMMITS if each.name not in {"before", "batch"})
+"""The columns of a commit that the table of offsets has, too."""
+
+
+# The tables of a history, and their columns with types and meanings.
+
+
+class HistoryTable(StrEnum):
+    """The tables that the data source reads from the transaction logs of a ZooKeeper server.
+
+    commits    cluster, group, topic, partition, event, before, offset, commit_count, committed_at, zxid, session,
+               instance, host, dialect, owner, owner_session, owned, registered, went_back, gap, problem
+    ownership  cluster, group, topic, partition, event, owner, owner_session, claimed_at, claimed_zxid, changed_at,
+               zxid, session, instance, host, dialect, by
+
+    The columns have comments: `df.schema["owner"].metadata["comment"]`.
+    """
+
+    COMMITS = "commits"
+    OWNERSHIP = "ownership"
+
+
+_PLACE: Final = (
+    _text("cluster", "the data directory with the chroot, or the name given", nullable=False),
+    _text("group", "the group", nullable=False),
+    _text("topic", "the topic", nullable=False),
+    TableColumn("partition", ColumnType.INTEGER, "the partition", nullable=False),
+)
+_SESSION: Final = _text("session", "the session that made the change, in hexadecimal; null for the server")
+_HOST: Final = _text("host", "the host of that instance, as far as its id or its registration shows it")
+_DIALECT: Final = _text("dialect", "the client of that instance: zkgroups, gateway, scala, kazoo-go or pykafka")
+_OWNER_SESSION: Final = _text("owner_session", "the session of the owner node, in hexadecimal")
+
+HISTORY_COLUMNS: Final[Mapping[HistoryTable, Sequence[TableColumn]]] = {
+    HistoryTable.COMMITS: (
+        *_PLACE,
+        _text("event", "created, committed or deleted", nullable=False),
+        TableColumn("before", ColumnType.LONG, "the previous offset; null if there was none, or after a `gap`"),
+        TableColumn("offset", ColumnType.LONG, "the next message to read; null if deleted or malformed: `problem`"),
+        TableColumn("commit_count", ColumnType.INTEGER, "how often the node was written since its creation"),
+        TableColumn("committed_at", ColumnType.TIMESTAMP, "when it was written, by the server's clock"),
+        TableColumn("zxid", ColumnType.LONG, "the transaction", nullable=False),
+        _SESSION,
+        _text("instance", "the instance that the session had registered in the group then"),
+        _HOST,
+        _DIALECT,
+        _text("owner", "the data of the owner node of the partition then"),
+        _OWNER_SESSION,
+        TableColumn("owned", ColumnType.BOOLEAN, "true if the session owned the partition; null if it is unknown"),
+        TableColumn("registered", ColumnType.BOOLEAN, "true if the session was registered; null if it is unknown"),
+        TableColumn("went_back", ColumnType.BOOLEAN, "true if the offset is lower than before", nullable=False),
+        TableColumn("gap", ColumnType.BOOLEAN, "true if the logs lack the previous commit", nullable=False),
+        _text("problem", "the reason why the offset is malformed; null if it is not"),
+    ),
+    HistoryTable.OWNERSHIP: (
+        *_PLACE,
+        _text("event", "claimed, changed, released, taken, closed, expired or deleted", nullable=False),
+        _text("owner", "the data of the owner node; null if it is unknown"),
+        _OWNER_SESSION,
+        TableColumn("claimed_at", ColumnType.TIMESTAMP, "when the partition was claimed; null if it is unknown"),
+        TableColumn("claimed_zxid", ColumnType.LONG, "the transaction that claimed it; null if it is unknown"),
+        TableColumn("changed_at", ColumnType.TIMESTAMP, "when the event happened, by the server's clock"),
+        TableColumn("zxid", ColumnType.LONG, "the transaction", nullable=False),
+        _SESSION,
+        _text("instance", "the instance that the owner's session had registered in the group then"),
+        _HOST,
+        _DIALECT,
+        _text("by", "the instance of the session that made the change"),
+    ),
+}

@@ -22,12 +22,21 @@ from ..core.znodes.paths import CONSUMERS, Part
 from ..exceptions import DamagedDataError, InvalidOptionError, NotFoundError
 from ..zookeeper.reading.tree_walk import PartDirectory, TopicFilter, all_topics
 from ..zookeeper.requests.bulk_read import Block
-from .files import COUNTER, DataFile, DataFiles, data_files, is_first, readable
-from .groups import GroupScanner
-from .layouts import LayoutScanner, scanned_root
-from .replayed_changes import STAT, ReplayedChanges
-from .scan import SnapshotScan
-from .snapshot_file import END_OF_NODES, HEADER, IntactSnapshot, check_snapshot, read_chunks
+from .files import (
+    COUNTER,
+    END_OF_NODES,
+    HEADER,
+    DataFile,
+    DataFiles,
+    IntactSnapshot,
+    check_snapshot,
+    data_files,
+    is_first,
+    read_chunks,
+    readable,
+)
+from .nodes import GroupScanner, LayoutScanner, scanned_root
+from .scan import STAT, ReplayedChanges, SnapshotScan
 from .transaction_log import TransactionLog
 
 _CHROOT: Final = re.compile("(/[^/]+)*")

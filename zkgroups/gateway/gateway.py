@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Self, TypeAlias
 
 from ..coordinator.config import CoordinatorConfig
-from ..coordinator.storage.storage import Storage
+from ..coordinator.storage import Storage
 from ..exceptions import NotConnectedError
-from ..kafka.wire.address import Address, addresses
 from ..kafka.wire.cluster import Cluster
-from ..kafka.wire.errors import WireError
-from .connections.broker_addresses import BrokerAddresses
+from ..kafka.wire.errors import Address, WireError, addresses
 from .connections.client_connection import ClientConnection
-from .connections.client_stream import ClientStream, listen
-from .connections.large_messages import RequestDecoder
-from .connections.upstream import Upstream
-from .groups.coordinator_host import CoordinatorHost, Report
-from .groups.group_service import GroupService
-from .groups.memory_group_storage import PartitionCounts
-from .groups.moved_groups import LAST_COMMITS, Routes
+from .connections.streams import ClientStream, GroupCodec, listen
+from .connections.upstream import BrokerAddresses, Upstream
+from .groups.coordinator_host import BrokerTopics, CoordinatorHost, Report
+from .groups.group_service import LAST_COMMITS, GroupService, Routes
 from .settings import GatewaySettings
 
 _log = logging.getLogger("zkgroups.gateway")
@@ -30,8 +25,8 @@ _log = logging.getLogger("zkgroups.gateway")
 _LAST_ANSWERS: Final = 0.2
 """In seconds: how long connections stay open after the coordinator has answered everything."""
 
-StorageFactory: TypeAlias = Callable[[PartitionCounts, Report], Storage]
-"""Opens a storage. Its arguments: a function that counts partitions, and a receiver of events for the coordinator."""
+StorageFactory: TypeAlias = Callable[[BrokerTopics, Report], Storage]
+"""Opens a storage. Its arguments: the topics of the brokers, and a receiver of events for the coordinator."""
 
 
 class Gateway:
@@ -71,13 +66,20 @@ class Gateway:
         settings = self._settings
         self._cluster = Cluster(settings.bootstrap, settings.security, client_id="zkgroups-gateway")
         self._addresses = BrokerAddresses(settings.ports, settings.advertised_host, self._listen_for)
+        topics = BrokerTopics(self._cluster)
         self._host = CoordinatorHost(
-            lambda report: self._storage(self._partition_counts, report),
+            lambda report: self._storage(topics, report),
             self._config,
             most_groups=settings.limits.groups,
         )
-        self._groups = GroupService(self._host, settings.routing, read_only=settings.read_only, routes=self._routes)
-        self._decoder = RequestDecoder()
+        self._groups = GroupService(
+            self._host,
+            settings.routing,
+            read_only=settings.read_only,
+            routes=self._routes,
+            most_entries=settings.limits.group_request_entries,
+        )
+        self._codec = GroupCodec()
         try:
             await self._find_brokers()
             self._server = await self._listen(settings.listen, None)
@@ -103,10 +105,6 @@ class Gateway:
             reason = f"{error}; check the address, and the gateway's own TLS and login (--command-config)"
             raise NotConnectedError(f"no broker answered at {self._settings.bootstrap}: {reason}") from error
         await self._addresses.replace(found.brokers, self._settings.listen.host)
-
-    async def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        found = await self._cluster.metadata(topics)
-        return {name: len(topic.leaders) for name, topic in found.topics.items() if topic.leaders}
 
     # Clients
 
@@ -134,7 +132,7 @@ class Gateway:
             client.abort()
             return
         upstream = Upstream(lambda: self._upstream_of(node), self._settings.security.tls)
-        connection = ClientConnection(client, upstream, self._addresses, self._groups, self._decoder, limits, node=node)
+        connection = ClientConnection(client, upstream, self._addresses, self._groups, self._codec, limits, node=node)
         task = asyncio.create_task(connection.serve())
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)

@@ -12,8 +12,7 @@ Needs the extra `zkgroups[kafka]`. The lag of a legacy group is the log end minu
 from __future__ import annotations
 
 from ..core.kafka_values import NativeGroup, NativeMember, NativeOffset, NativeState
-from .brokers import Brokers
-from .settings.options import BrokerOptions
-from .settings.properties import read_properties
+from .brokers import BrokerOptions, Brokers
+from .properties import read_properties
 
 __all__ = ["BrokerOptions", "Brokers", "NativeGroup", "NativeMember", "NativeOffset", "NativeState", "read_properties"]

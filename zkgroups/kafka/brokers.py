@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -11,19 +12,16 @@ from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..deadline import Deadline
 from ..exceptions import BrokersTooOldError, UnknownPartitionError
 from ..input_errors import ZkgroupsException
+from .client_settings import client_settings
+from .errors import check_native_groups, check_offsets, check_partitions, check_time
+from .properties import read_properties
 from .requests.commit_offsets import Outcomes, commit
-from .requests.coordinators import Coordinators
 from .requests.fetch_offsets import Before, fetch
+from .requests.group_requests import Coordinators, hidden_topics, metadata, topic_ids, versions
 from .requests.log_offsets import log_ranges, message_times, offsets_at
-from .requests.metadata import hidden_topics, metadata, topic_ids, versions
-from .requests.native_groups import delete, describe
-from .requests.offset_deletes import can_delete_offsets, delete_offsets
-from .requests.retention import offsets_retention
-from .sendable import check_native_groups, check_offsets, check_partitions, check_time
-from .settings.client_settings import client_settings
+from .requests.native_groups import can_delete_offsets, delete, delete_offsets, describe, offsets_retention
 from .wire import codec
-from .wire.cluster import Cluster
-from .wire.runner import Runner
+from .wire.cluster import Cluster, Runner
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -76,6 +74,8 @@ class Brokers:
     def partitions(self, topics: Iterable[str] | None = None) -> dict[str, tuple[int, ...]]:
         """Return the partitions of these topics, or of all. Unknown topics are left out."""
         wanted = None if topics is None else list(dict.fromkeys(topics))
+        if wanted == []:
+            return {}
         known = self._run(lambda deadline: metadata(self._cluster, wanted, deadline)).topics
         names = sorted(known) if wanted is None else [name for name in wanted if name in known]
         return {name: tuple(sorted(known[name].leaders)) for name in names if known[name].leaders}
@@ -277,3 +277,34 @@ def _places(wanted: Iterable[NativeOffset | PlainOffsets]) -> set[TopicPartition
 def _without(each: NativeOffset | PlainOffsets, unknown: Container[TopicPartition]) -> Iterable[NativeOffset]:
     rows = each.rows() if isinstance(each, PlainOffsets) else [each]
     return (row for row in rows if row.at not in unknown)
+
+
+# How to connect to brokers, as a value without secrets that can be sent to Spark workers.
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """
+    How to connect to brokers, as a value that can be sent to Spark workers.
+
+    - `bootstrap`: the addresses, e.g. "kafka1:9092,kafka2:9092".
+    - `properties`: the path of a Kafka client's properties file, for example with TLS and SASL settings. The file is
+      read by `connect`, on the machine that connects. So its secrets are never in this value.
+    - `timeout`: how long each call may take, in seconds.
+    - `unreachable_timeout`: a shorter time for brokers that refuse connections: see `Brokers`.
+    """
+
+    bootstrap: str
+    properties: str | None = None
+    timeout: float = 15.0
+    unreachable_timeout: float | None = None
+
+    def connect(self) -> Brokers:
+        """Return the brokers. Sends nothing yet."""
+        settings = {} if self.properties is None else read_properties(self.properties)
+        return Brokers.connect(
+            self.bootstrap,
+            properties=settings,
+            timeout=self.timeout,
+            unreachable_timeout=self.unreachable_timeout,
+        )

@@ -10,17 +10,161 @@ failed assertion. Instead, the client is discarded when the time is over. Then i
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
 
+from ..consumer.group_plan import few
+from ..core.offsets.changes import TwoOffsets
 from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import OffsetSides, Side
 from ..deadline import Deadline
-from ..exceptions import InvalidOptionError, NotConnectedError, OutcomeUnknownError
-from ..zookeeper.session.reentrant_locks import not_held
-from .client_log import unserved
-from .client_settings import confluent, reason
-from .commit_errors import not_read, refused_to_simple_consumer
+from ..exceptions import (
+    InvalidOptionError,
+    NoPermissionError,
+    NotClaimedError,
+    NotConnectedError,
+    OutcomeUnknownError,
+    RefusedError,
+    ZkgroupsException,
+)
+from ..zookeeper.session.errors import not_held
+from .deliverer import Partitions
+from .fetcher import confluent, reason, unserved
+
+# The errors of committed offsets on the brokers, as typed errors.
+
+
+TAKEN: Final = "was given to another member on the brokers: stop working on it"
+
+_LOG_IN: Final = "log in as a user whom the ACLs of the brokers allow, with settings in `kafka`"
+
+
+def not_read(error: Any, at: TopicPartition) -> ZkgroupsException:
+    """Return the error of a request for committed offsets."""
+    if _is_forbidden(error):
+        return NoPermissionError(f"the committed offset of {at} on the brokers", cure=_LOG_IN)
+    return NotConnectedError(f"the brokers have not returned the committed offset of {at}: {error.str()}")
+
+
+def refused_to_member(error: Any, partitions: Sequence[TopicPartition]) -> ZkgroupsException:
+    """Return the error of a commit that a member of a group on the brokers has sent."""
+    first, *others = partitions
+    if _is_of_members(error):
+        return NotClaimedError(first, TAKEN, also=others)
+    return _not_committed(error, first)
+
+
+def refused_to_simple_consumer(error: Any, group: str, at: TopicPartition) -> ZkgroupsException:
+    """Return the error of a commit that came from outside of the group on the brokers."""
+    if _is_of_members(error):
+        return RefusedError(
+            f"group {group!r} has members on the brokers, so these accept no commits of consumers in ZooKeeper: stop "
+            "those members, or give one of the two groups another name"
+        )
+    return _not_committed(error, at)
+
+
+def _not_committed(error: Any, at: TopicPartition) -> ZkgroupsException:
+    if _is_forbidden(error):
+        return NoPermissionError(f"the committed offset of {at} on the brokers", cure=_LOG_IN)
+    kinds = confluent().KafkaError
+    may_be_carried_out = (kinds.REQUEST_TIMED_OUT, kinds._TIMED_OUT, kinds._TRANSPORT, kinds._IN_PROGRESS)
+    text = f"{at}: the brokers did not accept a commit: {error.str()}"
+    return OutcomeUnknownError(text) if error.code() in may_be_carried_out else NotConnectedError(text)
+
+
+def _is_forbidden(error: Any) -> bool:
+    kinds = confluent().KafkaError
+    return error.code() in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED)
+
+
+def _is_of_members(error: Any) -> bool:
+    """True if the group has members, or other members than this one. These may have the partitions."""
+    kinds = confluent().KafkaError
+    return error.code() in (
+        kinds.ILLEGAL_GENERATION,
+        kinds.UNKNOWN_MEMBER_ID,
+        kinds.REBALANCE_IN_PROGRESS,
+        kinds.FENCED_INSTANCE_ID,
+        kinds._ASSIGNMENT_LOST,
+    )
+
+
+# The options of a consumer that say where its offsets are.
+
+
+OffsetsIn: TypeAlias = Literal["zookeeper", "kafka", "both"]
+SideName: TypeAlias = Literal["zookeeper", "kafka"]
+
+_BOTH: Final = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetOptions:
+    """Where offsets are committed and read. `initial`: begin at those in ZooKeeper where the brokers have none."""
+
+    sides: OffsetSides
+    initial: bool
+
+
+def offset_options(offsets: object, truth: object, initial: object) -> OffsetOptions:
+    """Check the options of a user.
+
+    >>> str(offset_options("both", "kafka", None).sides)
+    'both, kafka is the truth'
+    """
+    if offsets not in (*Side, _BOTH):
+        raise InvalidOptionError("offsets", offsets, "it must be one of " + ", ".join((*Side, _BOTH)))
+    if offsets == _BOTH and truth not in list(Side):
+        raise InvalidOptionError("truth", truth, 'with offsets="both" it must be the side to read: zookeeper or kafka')
+    if offsets != _BOTH and truth is not None:
+        raise InvalidOptionError("truth", truth, 'it is only for offsets="both"')
+    sides = OffsetSides(Side(str(truth if offsets == _BOTH else offsets)), both=offsets == _BOTH)
+    if initial not in (None, Side.ZOOKEEPER):
+        raise InvalidOptionError("initial", initial, "it must be zookeeper, or left out")
+    if initial is not None and sides.truth is not Side.KAFKA:
+        raise InvalidOptionError("initial", initial, "it is only for offsets that are read from the brokers")
+    return OffsetOptions(sides, initial is not None)
+
+
+# Reports of a consumer that keeps its offsets on two sides.
+
+
+class SideReports:
+    """Reports differences between the sides, and copies that fail. `truth` is the side that is read.
+
+    - `differ`: called with partitions, and with the numbers of both sides as text.
+    - `cannot`: called with an error, and with the partitions whose copies could not be written.
+    - `can`: called when copies can be written again.
+    """
+
+    def __init__(
+        self,
+        truth: Side,
+        *,
+        differ: Callable[[Partitions, str], object],
+        cannot: Callable[[Exception, Partitions], object],
+        can: Callable[[], object],
+    ) -> None:
+        self.cannot = cannot
+        self.can = can
+        self._truth = truth
+        self._differ = differ
+        self._known: dict[TopicPartition, TwoOffsets] = {}
+
+    def compared(self, found: Mapping[TopicPartition, TwoOffsets]) -> None:
+        """Report the differences. The same numbers are reported once."""
+        different = {at: each for at, each in found.items() if each.is_different}
+        new = {at: each for at, each in different.items() if self._known.get(at) != each}
+        for at in found:
+            self._known.pop(at, None)
+        self._known |= different
+        if new:
+            texts = (f"{at}: {each.shown(self._truth)}" for at, each in new.items())
+            self._differ(frozenset(new), f"{few(texts, '; ')}; reading those of {self._truth.shown}")
+
 
 _NEVER: Final = 3600.0
 """In seconds: the longest timeout that the client accepts."""

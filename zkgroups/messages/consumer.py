@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from ..consumer.options import OnEvent, OnPartitions, Topics
-from ..core.delivery.order import Order
+from ..core.delivery import Order
 from ..core.rebalance.members import Assignor
-from ..core.znodes.offset_codec import check_offset
+from ..core.znodes.codecs import check_offset
 from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..core.znodes.values import StartAt
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
-from .client_settings import client_settings, confluent
-from .fetch_errors import place
-from .fetcher import Pause
-from .handler_loop import run_handler
-from .handler_options import DeadLetter, Handler, HandlerOptions
+from .broker_offsets import OffsetsIn, SideName, offset_options
+from .fetcher import Pause, client_settings, confluent
+from .followed_member import place
+from .handlers import run_handler
 from .loop_delivery import LARGEST_PART, Batch, LoopDelivery, Pace
-from .offset_options import OffsetsIn, SideName, offset_options
-from .reading import SLICE, Reading
-from .stats import ConsumerStats, PartitionStats
+from .reading import SLICE, ConsumerStats, PartitionStats, Reading
+from .runs import DeadLetter, Handler, HandlerOptions
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -34,6 +33,13 @@ MOST_FETCHED: Final = 500
 """The most messages that `consume` returns by default."""
 
 FOREVER: Final = float(threading.TIMEOUT_MAX)
+
+
+class Loop:
+    """One iteration over the messages."""
+
+    iterator: Callable[[], object]
+    """A weak reference. An iterator vanishes when its loop is left."""
 
 
 class Consumer:
@@ -47,15 +53,19 @@ class Consumer:
 
     Messages are `confluent_kafka.Message` objects without an error. The order in a partition is kept.
 
-    Delivery is at least once. A message is *finished* when the loop asks for the next one. Every `auto_commit_every`
-    seconds, and before partitions are released, the consumer commits up to the last finished message of each partition,
-    never further. So a message that was only fetched, or whose handling raised an error, is read again. `commit` says
-    that the messages received so far are finished. With `auto_commit_every=None`, only `commit` commits.
+    Delivery is at least once. A message is *finished* when the loop that received it asks for the next one. A loop that
+    is left, by an exception or by `break`, has not finished its message: the next loop receives it again. The messages
+    that `poll` or `consume` returned are finished by the next `poll` or `consume`. In the body of a loop, they are
+    finished together with its message.
+
+    Every `auto_commit_every` seconds, and before partitions are released, the consumer commits up to the last finished
+    message of each partition, never further. `commit` says that the messages received so far are finished. With
+    `auto_commit_every=None`, only `commit` commits.
 
     If a rebalance takes partitions away, their fetched messages are dropped. The consumer waits for `release_timeout`
     until the body of the loop has finished its message, commits and releases. A later commit of a slower body is
     refused. The consumer goes on with the partitions that it keeps. A body may take as long as it likes: the session
-    lives on another thread.
+    lives on another thread. `max_idle` sets a limit.
 
     One thread at a time may read. `stop` is safe in a signal handler; a program that wants to drain at SIGTERM needs
     the line above. `poll` and `consume` raise `MemberClosedError` after that; the loop ends.
@@ -76,7 +86,11 @@ class Consumer:
       were deleted unread: "earliest", "latest" or "error". With "error", the partition stands still.
     - A partition that cannot be read, for this or another reason, does not stop the others. The consumer tries again,
       with pauses up to 30 s. It reports the error with `on_event` (`EventKind.FAILED`), in the log and in `stats`.
-    - All other options are those of `Member`. `on_revoked` is called when the messages under way have finished.
+    - `max_idle`: release everything and leave if the loop does not ask for messages for this long, because its body
+      hangs. The message in hand is not committed. The consumer joins again when the loop asks. With `run`, the limit is
+      for the time in which no handler returns. None means no limit.
+    - All other options are those of `Member`, but not `leaves_on_move`: a consumer moves with its group. `on_revoked`
+      is called when the messages under way have finished.
     """
 
     def __init__(
@@ -103,6 +117,7 @@ class Consumer:
         rebalance_timeout: float = 30.0,
         join_backoff: float = 5.0,
         reconcile_every: float = 5.0,
+        max_idle: float | None = None,
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
@@ -135,6 +150,7 @@ class Consumer:
             rebalance_timeout=rebalance_timeout,
             join_backoff=join_backoff,
             reconcile_every=reconcile_every,
+            max_idle=max_idle,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_lost=on_lost,
@@ -144,6 +160,7 @@ class Consumer:
         self.group = group
         self.id = self._reading.member.id
         self._reader = 0  # the thread that reads
+        self._receiver: Loop | None = None  # the loop that has the messages in hand; None after a call
         self._stopping = False
 
     _await_callback: Callable[[Any], object] | None = None
@@ -172,13 +189,13 @@ class Consumer:
         A message in hand is not finished: call `commit` first if it is. With `leave=False` the registration and the
         claims stay, for a process that resumes the session: see `Registry.close`.
         """
-        if self._reads_here:
-            self._abandon()
+        if self._reads_here and not self._reading.forked:
+            self._put_back()
         self._reading.close(leave=leave)
 
-    def _abandon(self) -> None:
+    def _put_back(self) -> None:
         with self._reading.changed:
-            self._delivery.abandon()
+            self._delivery.put_back()
             self._reading.changed.notify_all()
 
     def __enter__(self) -> Self:
@@ -194,33 +211,42 @@ class Consumer:
     def __iter__(self) -> Iterator[Message]:
         """Iterate over messages until the consumer has left. Errors of the member are raised: iterate again to go on.
 
-        If the loop is left early, the message in hand is not finished until the next call that reads.
+        A new loop begins with the messages that are not finished.
         """
-        return chain.from_iterable(self._parts())
+        loop = Loop()
+        parts = self._parts(loop)
+        loop.iterator = weakref.ref(parts)
+        return chain.from_iterable(parts)
 
-    def _parts(self) -> Iterator[Iterator[Message]]:
+    def _parts(self, loop: Loop) -> Iterator[Iterator[Message]]:
         """Yield parts of batches."""
+        self._reading.check_process()
         pace = Pace()
         while True:
             try:
-                batch = self._load(Deadline(FOREVER), LARGEST_PART)
+                batch = self._load(Deadline(FOREVER), LARGEST_PART, loop)
             except MemberClosedError:
                 return
             pace.begin()
-            while batch is not None and self._reading.alive and (part := batch.give(pace.size)) is not None:
+            while batch is not None and self._may_give(loop) and (part := batch.give(pace.size)) is not None:
                 yield part
                 pace.end()
             batch = part = None  # free its messages before others are fetched
 
+    def _may_give(self, loop: Loop) -> bool:
+        """True while this loop, and no other code, has the messages in hand, and the claims are certain."""
+        return self._receiver is loop and self._reading.alive
+
     def poll(self, timeout: float | None = None) -> Message | None:
-        """Return the next message, or None after the timeout. The messages received before are finished."""
+        """Return the next message, or None after the timeout. The messages that calls have returned are finished."""
         found = self.consume(1, timeout)
         return found[0] if found else None
 
     def consume(self, count: int = MOST_FETCHED, timeout: float | None = None) -> list[Message]:
         """Return up to `count` messages, as soon as there is one. Return an empty list after the timeout.
 
-        The messages received before are finished.
+        The messages that earlier calls have returned are finished, but not in the body of a loop. After an error, call
+        `give_back` first.
         """
         check_count(count)
         deadline = read_deadline(timeout)
@@ -238,6 +264,7 @@ class Consumer:
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise InvalidOptionError("count", count, "it must be a whole number, 0 or more")
+        self._reading.check_process()
         with self._reading.changed:
             if not self._delivery.give_back(count):
                 raise InvalidOptionError("count", count, "fewer messages are in hand")
@@ -247,21 +274,34 @@ class Consumer:
     def _hand_out(self, batch: Batch, count: int) -> list[Message]:
         """Return up to `count` messages; none if the batch was cut."""
         with self._reading.changed:
+            kept = batch.in_hand
             found = list(batch.give(count) or ())
-            batch.in_hand = len(found)
+            batch.in_hand = kept + len(found)
             return found
 
-    def _load(self, deadline: Deadline, most: int = MOST_FETCHED) -> Batch | None:
+    def _load(self, deadline: Deadline, most: int = MOST_FETCHED, loop: Loop | None = None) -> Batch | None:
         """Finish what was handed out. Return a batch that has messages, or None after the deadline."""
         self._reader = threading.get_ident()
-        return self._fetch(deadline, left=self._ask(), most=most)
+        return self._fetch(deadline, left=self._ask(loop), most=most)
 
-    def _ask(self) -> bool:
-        """Note that the loop asks for more: what it has received is finished. True if there are fetched messages."""
+    def _ask(self, loop: Loop | None, *, same_task: bool = True) -> bool:
+        """Note that a loop, or a call, asks for more. Only the receiver of messages can finish them.
+
+        Return True if there are fetched messages.
+        """
+        self._reading.check_process()
         if not self._reading.delivers_to(self._delivery):
             self._reading.deliver_to(self._delivery, automatic=self._automatic)  # after a `run` that has raised
         with self._reading.lock:
-            self._delivery.finish()
+            receiver = self._receiver
+            if same_task and loop is None and receiver is not None and receiver.iterator() is not None:
+                self._delivery.keep()  # a call in the body of the loop
+            else:
+                if same_task and receiver is loop:
+                    self._delivery.finish()
+                else:
+                    self._delivery.put_back()
+                self._receiver = loop
             left = self._delivery.next_batch() is not None
             if self._reading.is_revoking:
                 self._reading.changed.notify_all()
@@ -273,6 +313,7 @@ class Consumer:
         if left:
             reading.follow()  # it may have been revoked, or a seek may have made it void
         while True:
+            reading.asked()
             with reading.lock:  # also if nothing was fetched: messages that were put aside may have come back
                 batch = delivery.next_batch() if not self._stopping and reading.alive else None
             if batch is not None:
@@ -326,7 +367,9 @@ class Consumer:
             longest_delay=longest_delay,
             then=then,
         )
+        self._reading.check_process()
         self._reader = threading.get_ident()
+        self._put_back()
         run_handler(self._reading, handler, options)
 
     # Offsets
@@ -347,6 +390,7 @@ class Consumer:
 
     def _commit(self, message: Message | None, in_hand: Callable[[], bool], *, waits: bool = True) -> None:
         """Commit. If `in_hand` returns True, commit the messages in hand, too."""
+        self._reading.check_process()
         if not self._reading.delivers_to(self._delivery):
             if message is not None:
                 reason = (
@@ -356,12 +400,16 @@ class Consumer:
             self._reading.commit(self._reading.finished, waits=waits)
             return
         if message is None:
-            self._reading.commit(lambda: self._received(in_hand()), waits=waits)
+            self._note_committed(self._reading.commit(lambda: self._received(in_hand()), waits=waits))
             return
         at, offset = place(message), message.offset()
         if at is None or offset is None:
             raise InvalidOptionError("message", message, "it must be a message of this consumer")
-        self._reading.commit(lambda: {at: offset + 1}, strict=True, waits=waits)
+        self._note_committed(self._reading.commit(lambda: {at: offset + 1}, strict=True, waits=waits))
+
+    def _note_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        with self._reading.changed:
+            self._delivery.committed(offsets)
 
     def _received(self, in_hand: bool) -> Mapping[TopicPartition, int]:
         known = self._delivery.handed_out if in_hand else self._delivery.positions
@@ -379,16 +427,18 @@ class Consumer:
 
     def _position(self, at: TopicPartition) -> int | None:
         with self._reading.changed:
-            sought = self._reading.sought(at)
+            if (sought := self._reading.sought(at)) is not None:
+                return sought
             if not self._reading.delivers_to(self._delivery):
-                return self._reading.positions().get(at) if sought is None else sought
-            return self._delivery.handed_out(frozenset({at})).get(at) if sought is None else sought
+                return self._reading.positions().get(at)
+            return self._reading.past_controls(at, self._delivery.handed_out(frozenset({at})).get(at))
 
     def seek(self, at: TopicPartition, offset: int) -> None:
         """Go on at another offset in a partition.
 
-        It does not move the committed offset back: a commit waits until the loop has passed it again. To move a whole
-        group, stop its members and use `group.offsets.set`.
+        It does not move the committed offset back: a commit waits until the loop has passed it again. What was finished
+        before is committed, up to `offset`: messages from there on come again. To move a whole group, stop its members
+        and use `group.offsets.set`.
         """
         self._reading.seek(check_at(at), check_offset(offset))
         self._cut()
@@ -442,6 +492,7 @@ class Consumer:
 
     def stats(self) -> ConsumerStats:
         """Return what this consumer is doing now. Sends no request."""
+        self._reading.check_process()
         held, errors, paused = self._reading.held, self._reading.errors, self._reading.paused(Pause.USER)
         with self._reading.changed:
             count = self._delivery.count

@@ -24,8 +24,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .client_log import CLIENT_LOG, Outage
-from .client_settings import confluent
+from .fetcher import CLIENT_LOG, Outage, confluent
 from .runs import Letter
 
 if TYPE_CHECKING:

@@ -21,6 +21,10 @@ _SHARE: Final = 0.5
 class Deliverer(Protocol):
     """Knows which messages are finished. The lock of `Reading` is held during each call."""
 
+    @property
+    def count(self) -> int:
+        """A number that changes when messages are handed out or finished."""
+
     def assign(self, at: TopicPartition, position: int) -> None:
         """Begin a partition, or begin it again elsewhere. Its earlier messages no longer count. By the reader."""
 

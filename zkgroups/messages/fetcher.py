@@ -2,21 +2,167 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum, auto
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import Broker
 from ..deadline import uptime
-from ..exceptions import InvalidOptionError
-from ..zookeeper.session.reentrant_locks import not_held
-from .client_log import CLIENT_LOG
-from .client_settings import confluent, reason
+from ..exceptions import InvalidOptionError, MissingDependencyError
+from ..zookeeper.session.errors import not_held
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
+
+
+# What confluent-kafka says while brokers are down: many times a second that it cannot connect.
+#
+# Its log goes to `zkgroups.librdkafka` at level DEBUG. Callers report its errors, each kind only now and then.
+
+
+_AGAIN: Final = 30.0
+"""In seconds: when an error of the same kind is reported again."""
+
+_SILENCE: Final = 60.0
+"""In seconds: without an error for so long, the brokers can be reached again. The client connects more often."""
+
+_SERVED: Final = frozenset({"error_cb", "logger", "stats_cb", "statistics.interval.ms", "throttle_cb"})
+"""Settings that queue something for calls of `poll`."""
+
+_CRITICAL: Final = 2
+"""The level of syslog."""
+
+
+class _ClientLog(logging.LoggerAdapter[logging.Logger]):
+    """Demotes what is not critical to DEBUG: confluent-kafka logs each failed connection as an error."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        super().log(level if level >= logging.CRITICAL else logging.DEBUG, msg, *args, **kwargs)
+
+
+CLIENT_LOG: Final = _ClientLog(logging.getLogger("zkgroups.librdkafka"), None)
+"""The `logger` of clients that are polled. The user's settings may have another one."""
+
+
+def unserved(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a client that nobody polls: errors and log lines in its queue would fill the memory.
+
+    It writes its log to stderr, from `log_level` 2 (critical) on.
+    """
+    return {"log_level": _CRITICAL, **{name: value for name, value in settings.items() if name not in _SERVED}}
+
+
+class Outage:
+    """Whether a client cannot reach brokers, and which of its errors are worth a report."""
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._due: dict[int, float] = {}  # by the codes of errors
+
+    @property
+    def begun(self) -> bool:
+        """True while brokers cannot be reached, as far as known."""
+        return self._last is not None
+
+    def failed(self, error: KafkaError) -> bool:
+        """Note an error. Return whether to report it: the first of its kind, or the first for some time."""
+        self._last = now = uptime()
+        if now < self._due.get(error.code(), now):
+            return False
+        self._due[error.code()] = now + _AGAIN
+        return True
+
+    def ended(self, *, answered: bool) -> bool:
+        """Return True once when brokers can be reached again: one has answered, or errors have stopped for long."""
+        if self._last is None or not (answered or uptime() > self._last + _SILENCE):
+            return False
+        self._last = None
+        self._due.clear()
+        return True
+
+
+# The settings of the Kafka client. confluent-kafka is imported here, when the first consumer is created.
+
+
+_ADDRESS: Final = "bootstrap.servers"
+_ASKS: Final = "api.version.request"
+FALLBACK: Final = "broker.version.fallback"
+
+_RESERVED: Final = {
+    "auto.commit.enable": "use auto_commit_every: offsets are committed to ZooKeeper",
+    "auto.commit.interval.ms": "use auto_commit_every: offsets are committed to ZooKeeper",
+    "auto.offset.reset": "use start_at and out_of_range",
+    "enable.auto.commit": "use auto_commit_every: offsets are committed to ZooKeeper",
+    "enable.auto.offset.store": "use auto_commit_every: offsets are committed to ZooKeeper",
+    "group.instance.id": "use id and a session_file",
+    "partition.assignment.strategy": "use assignors",
+}
+"""Settings that have another meaning here, and the option to use instead."""
+
+_QUEUE_PAUSE: Final = 20
+"""In milliseconds. A client that has fetched enough in advance looks so often whether it should fetch more. The default
+of librdkafka, a second, lets a partition stand still for almost as long after a pause: measured in `Consumer.run`."""
+
+
+def confluent() -> ModuleType:
+    """Import confluent-kafka. Raise `MissingDependencyError` if it is not installed."""
+    try:
+        import confluent_kafka
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            "a Consumer reads with confluent-kafka; from the checkout: pip install '.[consumer]'"
+        ) from error
+    return confluent_kafka
+
+
+def client_settings(kafka: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the user's settings as a dictionary. Raise `InvalidOptionError` for a reserved setting.
+
+    >>> client_settings("kafka1:9092,kafka2:9092")
+    {'bootstrap.servers': 'kafka1:9092,kafka2:9092'}
+    """
+    given = {_ADDRESS: kafka} if isinstance(kafka, str) else kafka
+    if not isinstance(given, Mapping):
+        raise InvalidOptionError("kafka", kafka, "it must be an address of brokers, or settings of confluent-kafka")
+    settings = dict(given)
+    if not settings.get(_ADDRESS) and not settings.get("metadata.broker.list"):
+        raise InvalidOptionError("kafka", ..., f"give the addresses of brokers as {_ADDRESS!r}")
+    for name in sorted(_RESERVED.keys() & settings.keys()):
+        raise InvalidOptionError("kafka", ..., f"leave out {name!r}: {_RESERVED[name]}")
+    return settings
+
+
+def old_release_settings(settings: Mapping[str, Any], brokers: Iterable[object]) -> dict[str, Any]:
+    """Return the settings for brokers before 0.10, which do not answer when they are asked for their release.
+
+    They are empty if all live brokers are newer, or if the user has set the release.
+
+    >>> old_release_settings({}, [Broker(1, "kafka1", 9092, (), "0.9.0"), Broker(2, "kafka2", 9092, (), "0.8.2")])
+    {'api.version.request': False, 'broker.version.fallback': '0.8.2'}
+    """
+    releases = [found.old_release for found in brokers if isinstance(found, Broker) and found.old_release]
+    if not releases or not settings.keys().isdisjoint((_ASKS, FALLBACK)):
+        return {}
+    return {_ASKS: False, FALLBACK: min(releases)}
+
+
+def fetching_settings(settings: Mapping[str, Any], group: str) -> dict[str, Any]:
+    """Return the settings of the client that fetches: it commits nothing, and reports a position outside of the log."""
+    default = {"group.id": group, "fetch.queue.backoff.ms": _QUEUE_PAUSE, "enable.partition.eof": True}
+    fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False, "auto.offset.reset": "error"}
+    return {**default, **settings, **fixed}
+
+
+def reason(error: Exception) -> str:
+    """Return the text of an error of confluent-kafka."""
+    inner = error.args[0] if error.args else error
+    return str(inner.str()) if hasattr(inner, "str") else str(error)
+
 
 _LOOK: Final = 1.0
 """In seconds: how often to note the log ends that came with fetches."""

@@ -5,30 +5,31 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..consumer.any_membership import GroupPlace
 from ..consumer.events import EventKind, MemberStats
 from ..consumer.followed_group import FollowedGroup
 from ..consumer.generation import Generation
 from ..consumer.member import Member
-from ..consumer.member_offsets import MemberOffsets
-from ..consumer.membership import Membership, with_short_timeout
+from ..consumer.membership import GroupPlace, MemberOffsets, Membership, with_short_timeout
 from ..consumer.options import Options
 from ..consumer.rebalance_loop import Handed
-from ..core.znodes.offset_sides import ONLY_ZOOKEEPER, Side
-from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import Registration
+from ..core.znodes.topic_partition import TopicPartition, known_partition
+from ..core.znodes.values import ONLY_ZOOKEEPER, Registration, Side
+from ..exceptions import UnreachableError, ZkgroupsException
 from ..zookeeper.group import Consumergroup
-from ..zookeeper.ownership.followed_routes import GroupRoutes
-from ..zookeeper.session.registry_context import context_of
-from .broker_copy import BrokerCopy
-from .broker_offsets import BrokerOffsets
+from ..zookeeper.ownership.routes import GroupRoutes
+from ..zookeeper.session.session import context_of
+from .broker_offsets import BrokerOffsets, OffsetOptions, SideReports
+from .deliverer import Partitions
+from .fetcher import Outage, confluent
 from .native_membership import NativeMembership
-from .offset_options import OffsetOptions
-from .offsets_on_brokers import OffsetsOnBrokers, OffsetsWithCopy
-from .side_reports import SideReports
-from .zookeeper_copy import ZooKeeperCopy
+from .offsets_on_brokers import BrokerCopy, OffsetsOnBrokers, OffsetsWithCopy, ZooKeeperCopy
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
 
 _COPY: Final = "copy offsets to the brokers"
 
@@ -138,3 +139,95 @@ class FollowedMember(Member):
     def can(self, what: str) -> None:
         """Report that a step works again."""
         self._loop._callbacks.worked(what)
+
+
+# Errors that arrive with messages: they stop a partition, or concern all brokers. Reported without any lock.
+
+
+_REACH: Final = "reach the brokers"
+
+
+@dataclass(slots=True)
+class Fetched:
+    """The result of one fetch: the messages of each partition up to its first error."""
+
+    messages: list[Message] = field(default_factory=list)
+    failed: dict[TopicPartition, KafkaError] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    """The log end of each partition that has no more messages. Control records may come before the end."""
+    of_client: list[KafkaError] = field(default_factory=list)
+    """Errors that concern no partition."""
+
+
+def sorted_out(found: list[Message]) -> Fetched:
+    """Separate messages from errors."""
+    result, end = Fetched(), confluent().KafkaError._PARTITION_EOF
+    for message in found:
+        error, at = message.error(), place(message)
+        if error is None:
+            if at not in result.failed:
+                result.messages.append(message)
+                result.ends.pop(known(message), None)
+        elif at is None:
+            result.of_client.append(error)
+        elif error.code() == end:
+            result.ends[at] = message.offset() or 0
+        else:
+            result.failed.setdefault(at, error)
+    return result
+
+
+def place(message: Message) -> TopicPartition | None:
+    """Return the partition of a message; None for an error that concerns no partition."""
+    return known_partition(message.topic(), message.partition())
+
+
+def known(message: Message) -> TopicPartition:
+    """Return the partition of a message without an error."""
+    at = place(message)
+    assert at is not None, "a message without an error has a partition"
+    return at
+
+
+class _Report(NamedTuple):
+    what: str
+    error: ZkgroupsException
+    partitions: Partitions
+
+
+class ErrorReports:
+    """Collects errors, and reports them as those of the member: reporting runs callbacks, so no lock may be held."""
+
+    def __init__(self, member: FollowedMember) -> None:
+        self._member = member
+        self._waiting: list[_Report] = []
+        self._outage = Outage()
+        self.pending = False
+        """True if something is to be reported, perhaps the end of an outage."""
+
+    def client_failed(self, error: KafkaError) -> None:
+        """Note an error that concerns no partition. The client tries again by itself, many times a second."""
+        self.pending = True
+        if self._outage.failed(error):
+            self._waiting.append(_Report(_REACH, UnreachableError(error.str()), frozenset()))
+
+    def partition_failed(self, at: TopicPartition, error: ZkgroupsException) -> None:
+        """Note an error of a partition."""
+        self.pending = True
+        self._waiting.append(_Report(f"read {at}", error, frozenset({at})))
+
+    def report(self) -> None:
+        """Report new errors."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self._member.cannot(*each)
+
+    def recovered(self, at: TopicPartition) -> None:
+        """Report that a partition can be read again."""
+        self._member.can(f"read {at}")
+
+    def fetched(self, *, answered: bool) -> None:
+        """Note a fetch, and whether brokers have answered it. Report the end of an outage."""
+        if self._outage.ended(answered=answered):
+            self._member.can(_REACH)
+        self.pending = self._outage.begun

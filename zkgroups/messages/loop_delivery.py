@@ -1,18 +1,20 @@
 """The messages that the caller's loop has received, and how far each partition is finished.
 
-A message is finished when the caller asks for the next one. Counting must cost next to nothing for each message: a
-batch only knows how many of its messages were handed out. Offsets are worked out when they are needed.
+`Consumer` says who finishes a message. Counting must cost next to nothing for each message: a batch only knows how many
+of its messages were handed out. Offsets are worked out when they are needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter, length_hint, methodcaller
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from ..core.znodes.topic_partition import TopicPartition, known_partition
+from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import uptime
+from .followed_member import known
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -41,6 +43,7 @@ Ends: TypeAlias = "tuple[Sequence[TopicPartition], Sequence[Position]]"
 _topic_of: Final = methodcaller("topic")
 _partition_of: Final = methodcaller("partition")
 _offset_of: Final = attrgetter("offset")
+_message_offset: Final = methodcaller("offset")
 
 
 @dataclass(slots=True, eq=False)
@@ -129,6 +132,7 @@ class LoopDelivery:
         self._revoked: set[TopicPartition] = set()  # the rest of these is not handed out
         self._restarted: set[TopicPartition] = set()  # the current batch does not count for these
         self._aside: dict[TopicPartition, list[Message]] = {}  # fetched messages of paused partitions
+        self._committed: dict[TopicPartition, int] = {}  # how far the caller has committed by itself
         self._count = 0
 
     # For `Reading`
@@ -153,7 +157,7 @@ class LoopDelivery:
     def is_busy(self, partitions: Partitions) -> bool:
         """True while the loop has messages of these partitions in hand."""
         batch = self._batch
-        under_way = map(_place, batch.messages[max(batch.handed - batch.in_hand, 0) : batch.given])
+        under_way = map(known, batch.messages[max(batch.handed - batch.in_hand, 0) : batch.given])
         return any(at in partitions and at not in self._restarted for at in under_way)
 
     def positions(self, partitions: Partitions) -> Mapping[TopicPartition, int]:
@@ -176,14 +180,39 @@ class LoopDelivery:
         for at in gone:
             self._finished.pop(at, None)
             self._aside.pop(at, None)
+            self._committed.pop(at, None)
         self._batch.cut, self._total = True, None
 
     # For the loop
 
     def finish(self) -> None:
-        """Note that the caller asks for the next message: everything that was handed out is finished."""
+        """Note that everything that was handed out is finished."""
         self._batch.withdraw()
         self._batch.in_hand = 0
+
+    def keep(self) -> None:
+        """Note that the caller asks for more messages, but has not finished those in hand."""
+        self._batch.withdraw()
+
+    def put_back(self) -> None:
+        """Note that the messages in hand are not finished. They come again, except those that the caller committed."""
+        batch = self._batch
+        batch.withdraw()
+        begin = max(batch.given - batch.in_hand, 0)
+        hand = batch.messages[begin : batch.given]
+        again = [message for message in hand if not self._is_committed(message)]
+        if len(again) < len(hand):
+            batch.messages[begin : batch.given] = [*filter(self._is_committed, hand), *again]
+        batch.in_hand = len(again)
+        self.give_back(len(again))
+
+    def _is_committed(self, message: Message) -> bool:
+        return (message.offset() or 0) < self._committed.get(known(message), 0)
+
+    def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Note that the caller has committed these offsets: it has finished the messages before them."""
+        handed = self.handed_out(frozenset(offsets))
+        self._committed |= {at: min(offset, offsets[at]) for at, offset in handed.items()}
 
     def give_back(self, count: int) -> bool:
         """Note that the last messages in hand were not processed. They are handed out again, before all others.
@@ -196,15 +225,8 @@ class LoopDelivery:
             return False
         batch.given -= count
         batch.in_hand -= count
+        batch.cut = batch.cut or self.has_paused or bool(self._revoked)  # then some do not come again now
         return True
-
-    def abandon(self) -> None:
-        """Note that the caller does not ask again. The messages in hand are not finished."""
-        batch = self._batch
-        batch.withdraw()
-        batch.given = max(batch.given - batch.in_hand, 0)
-        self._settle(batch)
-        self._batch, self._total = Batch([]), None
 
     def put(self, messages: list[Message]) -> None:
         """Add messages, in the order of the log for each partition."""
@@ -219,13 +241,9 @@ class LoopDelivery:
         batch = self._batch
         if batch.cut:
             self._renew(self._sorted_out(self._rest()))
-        elif batch.given < len(batch.messages):
-            return batch
-        elif batch.messages:  # free them before others are fetched
-            self._settle(batch)
-            self._batch = Batch([])
-            return None
-        return self._batch if self._batch.messages else None
+        elif batch.messages and batch.given >= len(batch.messages):  # free them before others are fetched
+            self._begin(self._settle(batch), [])
+        return self._batch if self._batch.given < len(self._batch.messages) else None
 
     def handed_out(self, partitions: Partitions) -> Mapping[TopicPartition, int]:
         """Return the offset after the last message of each partition that was handed out, finished or not."""
@@ -284,16 +302,22 @@ class LoopDelivery:
                 found[at] = offset
         return found
 
-    def _settle(self, batch: Batch) -> None:
-        """Count what was handed out from a batch that is replaced."""
-        if batch.ends is not None and batch.given == len(batch.messages) and not self._restarted:
+    def _settle(self, batch: Batch) -> list[Message]:
+        """Count what is finished of a batch that is replaced. Return the messages in hand."""
+        done = max(batch.given - batch.in_hand, 0)
+        if batch.ends is not None and done == len(batch.messages) and not self._restarted:
             self._newer = batch.ends
-        elif batch.given:
+        elif done:
             finished = self._finished
-            for at, offset in _ends(batch.messages[: batch.given]):
+            for at, offset in _ends(batch.messages[:done]):
                 if at in finished and at not in self._restarted:
                     finished[at] = offset
-        self._count += batch.given
+        self._count += done
+        return batch.messages[done : batch.given]
+
+    def _begin(self, hand: list[Message], messages: list[Message]) -> None:
+        """Begin a batch with these messages, of which the first ones are in hand."""
+        self._batch = Batch(hand + messages, len(hand), len(hand))
 
     def _rest(self) -> list[Message]:
         return self._batch.messages[self._batch.given :]
@@ -301,36 +325,30 @@ class LoopDelivery:
     def _sorted_out(self, rest: list[Message]) -> list[Message]:
         """Leave out the fetched messages of partitions that were revoked or have begun again."""
         without = self._revoked | self._restarted
-        return [message for message in rest if _place(message) not in without] if without else rest
+        return [message for message in rest if known(message) not in without] if without else rest
 
     def _renew(self, messages: list[Message]) -> None:
         """Replace the batch. Messages of paused partitions are put aside, and come back after the pause."""
-        self._settle(self._batch)
-        self._revoked.clear()
+        hand = [message for message in self._settle(self._batch) if known(message) not in self._restarted]
+        self._revoked &= set(map(known, hand))  # the loop may give them back
         self._restarted.clear()
         paused = self._paused()
         if paused or self._aside:
             self._total = None
-            free = [at for at in self._aside if at not in paused]
-            messages = [message for at in free for message in self._aside.pop(at)] + messages
+            messages = sorted(chain(*self._aside.values(), messages), key=_message_offset)  # some were put back
+            self._aside.clear()
             messages = [message for message in messages if not self._put_aside(message, paused)]
-        self._batch = Batch(messages)
+        self._begin(hand, messages)
 
     def _put_aside(self, message: Message, paused: Partitions) -> bool:
-        at = _place(message)
+        at = known(message)
         if at in paused:
             self._aside.setdefault(at, []).append(message)
         return at in paused
-
-
-def _place(message: Message) -> TopicPartition:
-    at = known_partition(message.topic(), message.partition())
-    assert at is not None, "a message without an error has a partition"
-    return at
 
 
 def _ends(messages: list[Message]) -> Iterable[tuple[TopicPartition, int]]:
     """Return the offset after the last message of each partition. Runs in C: a batch is long."""
     places = zip(map(_topic_of, messages), map(_partition_of, messages), strict=True)
     last = dict(zip(places, messages, strict=True))
-    return [(_place(message), (message.offset() or 0) + 1) for message in last.values()]
+    return [(known(message), (message.offset() or 0) + 1) for message in last.values()]

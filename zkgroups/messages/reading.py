@@ -15,12 +15,16 @@ import math
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ..consumer.events import MemberStats
 from ..consumer.generation import Generation
 from ..consumer.options import OnPartitions, check_callback
+from ..core.znodes.states import InstanceState
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import UnreadableNode
+from ..core.znodes.values import CommittedOffset, UnreadableNode
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     GenerationEndedError,
@@ -29,18 +33,59 @@ from ..exceptions import (
     OffsetWouldGoBackError,
     ZkgroupsException,
 )
-from .client_settings import confluent, fetching_settings
+from ..zookeeper.reading.group_reader import read_brokers
+from ..zookeeper.session.session import context_of
 from .deliverer import Deliverer, Partitions, wind_down
-from .fetch_errors import ErrorReports, Fetched, place, sorted_out
-from .fetched_partitions import FetchedPartitions
-from .fetcher import Fetcher, Pause
-from .followed_member import FollowedMember
-from .held_partitions import HeldPartitions
-from .log_ranges import LogRanges
+from .fetched_partitions import FetchedPartitions, HeldPartitions, LogRanges
+from .fetcher import FALLBACK, Fetcher, Pause, confluent, fetching_settings, old_release_settings
+from .followed_member import ErrorReports, Fetched, FollowedMember, known, place, sorted_out
 from .runs import HandlerStats
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+
+# What a consumer is doing, for health checks and metrics.
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """One partition that a consumer holds.
+
+    - `position`: the offset of the next message that the consumer hands out; None before it has begun.
+    - `lag`: the messages after `position`, as of the last fetch; None if that is not known.
+    - `at_end`: True if the log has no message after `position`, as of the last fetch. The control records of
+      transactions are not messages.
+    - `paused`: True after `Consumer.pause`.
+    - `error`: why it cannot be read now. The consumer tries again, and reads its other partitions.
+    """
+
+    position: int | None
+    lag: int | None
+    at_end: bool
+    paused: bool
+    error: ZkgroupsException | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStats:
+    """A consumer at one moment. `Consumer.stats` returns it.
+
+    - `state`: the state of its member, as other clients see it.
+    - `messages`: messages handed out since the consumer was created.
+    - `partitions`: the partitions that it holds.
+    - `unreadable`: partitions that it has claimed, but leaves alone until somebody repairs their committed offsets.
+    - `member`: the totals of its member.
+    - `handlers`: the totals of `Consumer.run`; None before it was called.
+    """
+
+    state: InstanceState
+    messages: int
+    partitions: Mapping[TopicPartition, PartitionStats]
+    member: MemberStats
+    handlers: HandlerStats | None = None
+    unreadable: Mapping[TopicPartition, UnreadableNode] = field(default_factory=dict)
+
 
 log = logging.getLogger("zkgroups.consumer")
 
@@ -94,12 +139,13 @@ class Reading:
         self.release_timeout = self.member._options.release_timeout
         self._reports = ErrorReports(self.member)
         self._clients: _Clients | None = None
-        self._current: Generation | None = None  # the last that has begun
+        self._current: Generation | None = None  # the latest generation that has begun
         self._followed: Generation | None = None  # the client has its partitions
         self._error_of = confluent().Message.error
         self._torn = False  # True after an exception, such as Ctrl-C, in the middle of a step
         self._pid = os.getpid()
         self._alive_at = -math.inf  # when the claims were last found to be certain
+        self._asked_at = (0, uptime())  # the count of the deliverer, and when the loop last asked or made progress
         self._is_up_to_date = False  # True while `follow` has nothing to do; other threads take it back
 
     # Life
@@ -108,14 +154,26 @@ class Reading:
         """Create the client, and join the group. A second call does nothing."""
         if self._clients is None:
             self.member._check_open()
+            self._adapt_to_release()
             settings = fetching_settings(self.client_settings, self.member.group.name)
-            self._clients = _Clients(settings, self._held, self._reports, self.lock)
+            self._clients = _Clients(settings, self._held, self._reports, self.lock, self._has_offsets)
         self.member.start()
+
+    def _has_offsets(self) -> bool:
+        return any(isinstance(found, CommittedOffset) for found in self.member.group.offsets)
+
+    def _adapt_to_release(self) -> None:
+        """Let all clients speak with brokers before 0.10. The member has the same settings."""
+        with suppress(ZkgroupsException):
+            brokers = read_brokers(context_of(self.member.group))
+            if old := old_release_settings(self.client_settings, brokers):
+                log.info("the brokers of group %r have release %s", self.member.group.name, old[FALLBACK])
+                self.client_settings |= old
 
     def close(self, *, leave: bool = True) -> None:
         """Leave the group, then close the client. In a fork do nothing: it does not have the client's threads."""
         self.member.close(leave=leave)
-        if self._clients is not None and self._pid == os.getpid():
+        if self._clients is not None and not self.forked:
             self._clients.close()
             self._clients = None
 
@@ -142,6 +200,16 @@ class Reading:
         return True
 
     @property
+    def forked(self) -> bool:
+        """True in a fork. It has no member, and another thread may have held a lock."""
+        return self._pid != os.getpid()
+
+    def check_process(self) -> None:
+        """Raise `MemberClosedError` in a fork."""
+        if self.forked:
+            raise MemberClosedError(self.member.group.name, self.member.id)
+
+    @property
     def _open(self) -> _Clients:
         if self._clients is None:
             raise MemberClosedError(self.member.group.name, self.member.id)
@@ -155,7 +223,7 @@ class Reading:
             self._held.replace(frozenset(generation.partitions))
             self._current = generation
             self._is_up_to_date = False
-            generation._mark_from(self.finished)
+            generation._mark_from(self.finished, self.asked_at)
             if not self._commits:
                 generation._write_nothing()
             self.changed.notify_all()
@@ -164,6 +232,17 @@ class Reading:
         """Return the offsets to commit without being asked. Also called by other threads that commit."""
         with self.changed:
             return self._held.finished()
+
+    def asked_at(self) -> float:
+        """Return when the loop last asked for messages or received one, or a handler returned."""
+        with self.changed:
+            if (count := self._held.deliverer.count) != self._asked_at[0]:
+                self._asked_at = count, uptime()
+            return self._asked_at[1]
+
+    def asked(self) -> None:
+        """Note that the loop asks for messages, so that `max_idle` begins again."""
+        self._asked_at = self._asked_at[0], uptime()
 
     def _revoked(self, partitions: Partitions) -> Awaitable[None] | None:
         """Wait until the messages of these partitions that are under way have finished. They are still held."""
@@ -241,6 +320,7 @@ class Reading:
                 fetched.take_over(generation)
                 self._followed = generation
             if self._held.seeks:
+                generation._mark_finished()
                 fetched.move()
             fetched.try_again()
         fetched.begin_answered(generation)
@@ -272,11 +352,10 @@ class Reading:
         with self.lock:
             if fetched is not None:
                 messages = fetched.messages
-            if gone := self._held.gone:
+            if gone := self._held.gone | self._held.seeks.keys():  # a seek waits for the end of a rebalance
                 messages = [message for message in messages if place(message) not in gone]
             if messages:
-                if self._held.ends:
-                    self._held.ends.difference_update(map(place, messages))
+                self._held.go_on(map(known, messages))
                 take(messages)
             if fetched is not None:
                 self._note_errors(fetched)
@@ -288,7 +367,7 @@ class Reading:
 
     def _note_errors(self, fetched: Fetched) -> None:
         """Note ends of logs, and stop partitions with errors. The caller holds the lock."""
-        self._held.ends.update(fetched.ends)
+        self._held.end(fetched.ends)
         for at in fetched.failed.keys() - self._held.gone:
             self._open.partitions.stop(at, fetched.failed[at])
             self._is_up_to_date = False
@@ -303,10 +382,11 @@ class Reading:
 
     def commit(
         self, offsets: Callable[[], Mapping[TopicPartition, int]], *, strict: bool = False, waits: bool = True
-    ) -> None:
-        """Commit these offsets. During a rebalance, wait for the next generation: kept partitions can be committed.
+    ) -> Mapping[TopicPartition, int]:
+        """Commit these offsets, and return them.
 
-        A callback must not wait (`waits=False`): the next generation waits for it.
+        During a rebalance, wait for the next generation: kept partitions can be committed. A callback must not wait
+        (`waits=False`): the next generation waits for it.
 
         `offsets` is called with `changed` held. If `strict`, raise an error for a partition that is not held any more,
         and for an offset below the committed one. Otherwise leave them out.
@@ -316,11 +396,10 @@ class Reading:
             with self.changed:
                 generation, chosen = self._current, offsets()
                 if not strict:
-                    chosen = self._held.moved(chosen)
+                    chosen = self._held.moved(self._held.past_controls(chosen))
             try:
                 if generation is not None:
-                    _commit_through(generation, chosen, strict=strict)
-                    return
+                    return _commit_through(generation, chosen, strict=strict)
             except GenerationEndedError:
                 if self.member.closed or self._keeps_any(chosen):
                     if waits and self._await_other(generation, deadline):
@@ -328,7 +407,7 @@ class Reading:
                     raise
             if strict:
                 raise NotClaimedError(next(iter(chosen)), "is not held by this consumer: stop working on it")
-            return
+            return {}
 
     def _keeps_any(self, partitions: Iterable[TopicPartition]) -> bool:
         with self.changed:
@@ -367,11 +446,12 @@ class Reading:
             return self._held.positions()
 
     def has_received_all(self, at: TopicPartition, position: int) -> bool:
-        """True if everything before `position` was received, and the log has no more messages, as of the last fetch.
+        """True if the log has no message from `position` on, as of the last fetch."""
+        return self._held.has_received_all(at, position)
 
-        It is known only with the setting `enable.partition.eof`.
-        """
-        return at in self._held.ends and self._held.deliverer.received(at) == position
+    def past_controls(self, at: TopicPartition, position: int | None) -> int | None:
+        """Return the position, or the log end if only control records follow. The caller holds `changed`."""
+        return position if position is None else self._held.past_controls({at: position})[at]
 
     @property
     def committable(self) -> Partitions:
@@ -381,6 +461,8 @@ class Reading:
     @property
     def held(self) -> Partitions:
         """The partitions of the last generation that have not been revoked or lost since."""
+        if self.forked:
+            return frozenset()
         with self.changed:
             return self._held.kept if self.alive else frozenset()
 
@@ -392,6 +474,7 @@ class Reading:
 
     def check_held(self, at: TopicPartition) -> None:
         """Raise `NotClaimedError` if a partition is not held now."""
+        self.check_process()
         if at not in self.held:
             raise NotClaimedError(at, "is not held by this consumer now: use consumer.assignment")
 
@@ -410,26 +493,36 @@ class Reading:
             return self._clients.partitions.errors if self._clients is not None else {}
 
 
-def _commit_through(generation: Generation, offsets: Mapping[TopicPartition, int], *, strict: bool) -> None:
+def _commit_through(
+    generation: Generation, offsets: Mapping[TopicPartition, int], *, strict: bool
+) -> Mapping[TopicPartition, int]:
+    done = {}
     for at, offset in offsets.items():
         if strict or at in generation.partitions:
+            done[at] = offset
             try:
                 generation.mark(at, offset)
             except OffsetWouldGoBackError:  # after a seek: it is committed again when it has passed the committed one
                 if strict:
                     raise
     generation.commit()
+    return done
 
 
 class _Clients:
     """The client that fetches, the one that asks where logs begin and end, and the partitions that they are to read."""
 
     def __init__(
-        self, settings: Mapping[str, Any], held: HeldPartitions, reports: ErrorReports, lock: threading.RLock
+        self,
+        settings: Mapping[str, Any],
+        held: HeldPartitions,
+        reports: ErrorReports,
+        lock: threading.RLock,
+        has_offsets: Callable[[], bool],
     ) -> None:
         self.fetcher = Fetcher(settings, reports.client_failed)
         self._ranges = LogRanges(settings)
-        self.partitions = FetchedPartitions(held, self.fetcher, self._ranges, reports, lock)
+        self.partitions = FetchedPartitions(held, self.fetcher, self._ranges, reports, lock, has_offsets)
 
     def close(self) -> None:
         """Wait for requests under way, and close the connections."""

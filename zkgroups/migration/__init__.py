@@ -12,11 +12,10 @@ All functions take the rows of a plan, `zkgroups.core.migration.plan_rows.PlanRo
 
 from __future__ import annotations
 
-from .apply import apply_groups
-from .following.follow import follow
+from .apply import apply_groups, status_of_groups, verify_groups
+from .follow import follow
 from .plan import Planner, PlanSettings, SourceNode
 from .rollback import rollback_groups
-from .verify import status_of_groups, verify_groups
 
 __all__ = [
     "PlanSettings",

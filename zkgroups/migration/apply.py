@@ -6,35 +6,223 @@ again: offsets that are as planned count as done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
-from ..core.columns import column
-from ..core.migration.apply_rules import is_begun, needs_mark, offsets_to_write
+from ..core.columns import Columns, column
+from ..core.kafka_values import NativeOffset
+from ..core.layouts.layout import Layout
+from ..core.layouts.legacy import LEGACY
+from ..core.layouts.template import parse_layout
 from ..core.migration.changes_since_plan import (
+    GroupStatus,
     PlanRows,
+    SourceState,
+    TargetState,
+    by_group,
     by_target,
+    group_status,
+    is_begun,
     log_obstacles,
+    needs_mark,
+    offsets_to_write,
     overwritten,
     recreated_obstacles,
     recreated_partitions,
     source_obstacles,
     target_obstacles,
 )
+from ..core.migration.comparison import compare_rows
 from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
-from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow, commit_rows, places
-from ..core.migration.source_and_target_state import SourceState, TargetState
-from ..core.znodes.migration_mark import Mark, MarkState
+from ..core.migration.offset_decision import name_error
+from ..core.migration.plan_rows import MatchRow, MigrationStep, Outcome, PlanRow, ReportRow, commit_rows, places
+from ..core.znodes.own_nodes import Mark, MarkState
 from ..core.znodes.topic_partition import TopicPartition
-from ..exceptions import OutcomeUnknownError
+from ..exceptions import GuardFailedError, OutcomeUnknownError
 from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
+from ..zookeeper.admin.migration_marks import MigrationTargetLocks
 from ..zookeeper.registry import Registry
-from ..zookeeper.session.registry_context import context_of
-from .current_state import mark_obstacles, read_sources, read_targets, read_topic_ids
-from .log_ranges import LogRanges, topic_creation_zxids
-from .report import Answers, check_made_with_brokers, offset_or_none
-from .run_context import RunContext
+from ..zookeeper.session.session import context_of
+from .current_state import LogRanges, mark_obstacles, read_sources, read_targets, read_topic_ids, topic_creation_zxids
+
+# Reports: the result of a step for each row of a plan. Also the checks of a plan before it is used.
+
+
+MADE_WITHOUT_BROKERS: Final = "was made without brokers, and can only be shown and exported: plan again with brokers"
+
+Answers = Mapping[TopicPartition, ZkgroupsException | None]
+"""The answers of the brokers for the partitions of one target; None for success."""
+
+
+class Report:
+    """The rows of one call."""
+
+    def __init__(self) -> None:
+        self._parts: list[Sequence[ReportRow]] = []
+        self._now_ms = time.time_ns() // 1_000_000
+
+    @property
+    def rows(self) -> Sequence[ReportRow]:
+        """All rows."""
+        return Columns.joined(ReportRow, self._parts)
+
+    def add(
+        self,
+        step: MigrationStep,
+        row: PlanRow,
+        outcome: Outcome,
+        *,
+        found: int | None = None,
+        written: int | None = None,
+        detail: str = "",
+    ) -> None:
+        """Add the result for one row of the plan."""
+        columns = {name: getattr(row, name) for name in _OF_THE_ROW}
+        result = ReportRow(
+            **columns,
+            step=step,
+            reported_ms=self._now_ms,
+            found=found,
+            written=written,
+            outcome=outcome,
+            detail=detail,
+        )
+        self._parts.append([result])
+
+    def add_all(
+        self,
+        step: MigrationStep,
+        rows: Sequence[PlanRow],
+        outcomes: Sequence[Outcome],
+        *,
+        found: Sequence[int | None],
+        written: Sequence[int | None],
+        details: Sequence[str],
+    ) -> None:
+        """Add the results for some rows of the plan."""
+        columns: dict[str, Sequence[Any]] = {name: column(rows, name) for name in _OF_THE_ROW}
+        columns |= {"step": [step] * len(rows), "reported_ms": [self._now_ms] * len(rows)}
+        columns |= {"outcome": outcomes, "found": found, "written": written, "detail": details}
+        self._parts.append(Columns(ReportRow, len(rows), columns.__getitem__))
+
+
+_OF_THE_ROW: Final = ("plan", "group", "topic", "partition", "target")
+"""The fields of a report that are those of the plan."""
+
+
+def offset_or_none(found: NativeOffset | None) -> int | None:
+    """Return the number of a committed offset."""
+    return None if found is None else found.offset
+
+
+def check_made_with_brokers(rows: Sequence[PlanRow]) -> None:
+    """Raise an error for a plan that was made without brokers: the earlier offsets of its targets are unknown."""
+    if None in column(rows, "brokers"):
+        raise GuardFailedError(f"plan {column(rows, 'plan')[0]} {MADE_WITHOUT_BROKERS}")
+
+
+def check_cluster(planned: str | None, brokers: Brokers) -> None:
+    """Raise an error if the plan was made for another Kafka cluster.
+
+    Other checks may not detect this: a staging cluster may have the topics of production, and targets without offsets
+    look alike.
+    """
+    found = brokers.cluster_id()
+    if planned is not None and found != planned:
+        raise GuardFailedError(
+            f"the plan was made for Kafka cluster {planned}, but these brokers belong to {found}: "
+            f"connect to {planned}, or plan again"
+        )
+
+
+# The base of `apply` and `rollback`: the groups of one call, the reasons to leave some unchanged, and their locks.
+
+
+class RunContext:
+    """One call for whole groups of one plan. `plans` maps each target to its rows."""
+
+    def __init__(
+        self,
+        plans: Mapping[str, PlanRows],
+        brokers: Brokers,
+        registry: Registry | None,
+        *,
+        execute: bool,
+        writers_stopped: bool,
+    ) -> None:
+        self._first = next(iter(plans.values()))[0]
+        self._plan = self._first.plan
+        self._layout = parse_layout(self._first.layout)
+        self._plans = plans
+        self._brokers = brokers
+        self._registry = registry
+        self._execute = execute
+        self._writers_stopped = writers_stopped
+        self._report = Report()
+        self._left: dict[str, list[Obstacle]] = {}
+        """Why targets are left unchanged."""
+        self._locks: MigrationTargetLocks | None = None
+        self._unlocked: set[str] = set()
+        """Targets that are left because their locks were lost: another run may be working on them."""
+
+    def leave(self, target: str, obstacles: Sequence[Obstacle]) -> None:
+        """Leave this target unchanged if there are any obstacles."""
+        if obstacles:
+            self._left.setdefault(target, []).extend(obstacles)
+
+    def writers_unknown(self) -> list[Obstacle]:
+        """Return an obstacle if jobs may still write the offsets in ZooKeeper. For a dry run, it does not matter."""
+        if not self._execute or self._writers_stopped or self._registry is None or self._layout.has_registrations:
+            return []
+        return [Obstacle(ObstacleKind.WRITERS_UNKNOWN, detail=self._layout.location)]
+
+    def leave_invalid_names(self) -> None:
+        """Leave groups with invalid names, as in a plan that was edited."""
+        for target, rows in self._plans.items():
+            for name in (column(rows, "group")[0], target):
+                if (error := name_error(name)) is not None:
+                    self.leave(target, [invalid_name(name, error)])
+
+    @contextmanager
+    def locked(self, targets: Iterable[str], *, rollback: bool = False) -> Iterator[None]:
+        """Lock these targets. A target that another plan has locked is left unchanged.
+
+        Pass `rollback` for a rollback: it and the other steps of a plan leave the targets of each other unchanged.
+        """
+        if self._registry is None or not self._execute:
+            yield
+            return
+        self._locks = MigrationTargetLocks(
+            context_of(self._registry), cluster=self._first.cluster, plan=self._plan, rollback=rollback
+        )
+        taken = self._locks.take(targets)
+        for target, error in taken.items():
+            self.leave(target, [] if error is None else [Obstacle(ObstacleKind.LOCKED, detail=str(error))])
+        try:
+            yield
+        finally:
+            with suppress(ZkgroupsException):  # they end with the session at the latest
+                self._locks.release(target for target, error in taken.items() if error is None)
+
+    def lost_locks(self, targets: Iterable[str]) -> list[str]:
+        """Return the targets whose locks were lost, as after a pause that was longer than the session timeout."""
+        return [] if self._locks is None else self._locks.lost(targets)
+
+    def leave_unlocked(self, targets: Iterable[str]) -> None:
+        """Leave targets whose locks were lost. Call this right before they are written."""
+        for target in self.lost_locks(targets):
+            self._unlocked.add(target)
+            self.leave(target, [Obstacle(ObstacleKind.LOCK_LOST)])
+
+
+def invalid_name(name: str, error: str) -> Obstacle:
+    """Return the obstacle for a name that no group can have."""
+    return Obstacle(ObstacleKind.INVALID_NAME, (name,), 1, detail=error)
+
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -293,3 +481,59 @@ class _Apply(RunContext):
 def _was_not_written(error: ZkgroupsException | None) -> bool:
     """Return whether the offset was certainly not written."""
     return error is not None and not isinstance(error, OutcomeUnknownError)
+
+
+# Verifying groups: read both sides again, and compare every row with the plan.
+
+
+def verify_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None) -> Sequence[MatchRow]:
+    """Compare all rows of these groups with both sides. Without a registry, compare only the target."""
+    check_made_with_brokers(rows)
+    plans = by_target(rows)
+    layout = parse_layout(rows[0].layout) if rows else LEGACY
+    sources = {} if registry is None else read_sources(registry, column(rows, "group"), layout)
+    targets = read_targets(brokers, plans, members=False)
+    ids = read_topic_ids(brokers, plans)
+    groups = zip(column(rows, "group"), column(rows, "obstacles"), strict=True)
+    found = _read_marks((group for group, obstacles in groups if obstacles), registry, layout)
+    # If several groups have the same target, each is compared by itself.
+    parts = ((target, *each) for target, of_target in plans.items() for each in by_group(of_target).items())
+    matches = [
+        compare_rows(rows, sources.get(group), targets[target], ids, moved=_is_moved(rows[0], found))
+        for target, group, rows in parts
+    ]
+    return Columns.joined(MatchRow, matches)
+
+
+def status_of_groups(rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None) -> list[GroupStatus]:
+    """Return the progress of each of these groups, by its target and its mark."""
+    check_made_with_brokers(rows)
+    plans = by_target(rows)
+    targets = read_targets(brokers, plans, members=False)
+    found = _read_marks(column(rows, "group"), registry, parse_layout(rows[0].layout) if rows else LEGACY)
+
+    def shown(group: str) -> str:
+        mark = found.get(group)
+        if mark is None:
+            return ""
+        return mark.shown if isinstance(mark, Mark) else f"cannot be read: {mark.reason}"
+
+    return [
+        group_status(
+            of_target,
+            targets[target],
+            shown(of_target[0].group),
+            moved=None if registry is None else _is_moved(of_target[0], found),
+        )
+        for target, of_target in plans.items()
+    ]
+
+
+def _read_marks(groups: Iterable[str], registry: Registry | None, layout: Layout) -> dict[str, marks.ReadMark]:
+    return {} if registry is None else marks.read(context_of(registry), groups, layout)
+
+
+def _is_moved(row: PlanRow, found: Mapping[str, marks.ReadMark]) -> bool:
+    """Return whether the mark of the group says that this plan has moved it."""
+    mark = found.get(row.group)
+    return isinstance(mark, Mark) and (mark.plan, mark.state) == (row.plan, MarkState.MOVED)

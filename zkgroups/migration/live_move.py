@@ -2,7 +2,7 @@
 
     move_live("billing", Side.KAFKA, brokers, registry, execute=True)
 
-The state of the move is the route of the group in ZooKeeper (`core/znodes/group_route.py`), and nowhere else. Each step
+The state of the move is the route of the group in ZooKeeper (`core/znodes/own_nodes.py`), and nowhere else. Each step
 is repeated safely, so a move that was killed continues when it is started again, or is undone by a move in the other
 direction:
 
@@ -26,7 +26,7 @@ from typing import Final
 
 from ..core.kafka_values import NativeOffset
 from ..core.migration.changes_since_plan import member_obstacles
-from ..core.migration.live_move_rules import (
+from ..core.migration.follow_rules import (
     apply_problem,
     members_that_stay_out,
     offsets_to_return,
@@ -39,24 +39,22 @@ from ..core.migration.live_move_rules import (
     verify_problem,
 )
 from ..core.migration.obstacles import texts
+from ..core.migration.offset_decision import Rule
 from ..core.migration.plan_rows import PlanRow
-from ..core.znodes.group_route import RouteState
-from ..core.znodes.offset_sides import Side as Side
+from ..core.znodes.own_nodes import RouteState
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CurrentOffset
+from ..core.znodes.values import Side as Side
 from ..exceptions import ConflictError, GroupNotFoundError, RefusedError, UnavailableError
 from ..kafka import Brokers
-from ..zookeeper.admin.group_routes import FoundRoute, change_route, permit_holders, read_route
-from ..zookeeper.admin.migration_marks import migrated
+from ..zookeeper.admin.migration_marks import FoundRoute, change_route, migrated, permit_holders, read_route
 from ..zookeeper.reading.group_reader import read_groups
 from ..zookeeper.registry import Registry
-from ..zookeeper.session.registry_context import context_of
-from .apply import apply_groups
-from .current_state import read_targets
-from .log_ranges import topic_creation_zxids
+from ..zookeeper.session.session import context_of
+from .apply import apply_groups, verify_groups
+from .current_state import read_targets, topic_creation_zxids
 from .plan import Planner, PlanSettings
 from .source_nodes import NamedGroup, source_chunks
-from .verify import verify_groups
 
 PATIENCE: Final = 90.0
 """In seconds: longer than the usual session timeouts of clients and gateways."""
@@ -105,15 +103,17 @@ def move_live(
     registry: Registry,
     *,
     execute: bool,
+    rule: Rule | None = None,
     patience: float = PATIENCE,
     on_step: Callable[[MoveStep], object] = lambda _step: None,
 ) -> MoveResult:
     """Move a group of consumers and clients of gateways; without `execute`, only check whether it can be moved.
 
-    `patience` is how many seconds to wait for the members to leave. Raise `RefusedError` if the group cannot be moved:
-    then it is where it was. After any other error the move may be unfinished.
+    `rule` decides about offsets in ZooKeeper that cannot be copied unchanged. `patience` is how many seconds to wait
+    for the members to leave. Raise `RefusedError` if the group cannot be moved: then it is where it was. After any
+    other error the move may be unfinished.
     """
-    return _LiveMove(group, brokers, registry, patience, on_step).run(to, execute=execute)
+    return _LiveMove(group, brokers, registry, rule or Rule(), patience, on_step).run(to, execute=execute)
 
 
 class _LiveMove:
@@ -124,6 +124,7 @@ class _LiveMove:
         group: str,
         brokers: Brokers,
         registry: Registry,
+        rule: Rule,
         patience: float,
         on_step: Callable[[MoveStep], object],
     ) -> None:
@@ -131,6 +132,7 @@ class _LiveMove:
         self._brokers = brokers
         self._registry = registry
         self._context = context_of(registry)
+        self._rule = rule
         self._patience = patience
         self._on_step = on_step
         self._found = read_route(self._context, group)
@@ -224,6 +226,7 @@ class _LiveMove:
             planned_ms=_now_ms(),
             brokers=str(self._brokers),
             cluster=self._brokers.cluster_id(),
+            rule=self._rule,
             topics_created=topic_creation_zxids(self._registry, {node.topic for node in nodes if node.topic}),
         )
         return Planner(settings, self._brokers).plan(nodes)

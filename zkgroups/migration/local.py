@@ -18,11 +18,11 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ..zookeeper.zookeeper_source import ZooKeeperSource
 from . import planning, steps, summaries
-from .engines.engine import Engine, signature_of
-from .engines.local_engine import LocalEngine
+from .local_engine import LocalEngine
 from .planning import PlanSummary
 from .snapshot_source import SnapshotSource
 from .steps import ExecutionResult
+from .tasks import Engine, signature_of
 
 __all__ = [
     "ExecutionResult",

@@ -12,17 +12,25 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from ..core.columns import Columns, column, grouped
-from ..core.kafka_values import NativeGroup, NativeOffset
+from ..core.kafka_values import NativeGroup, NativeOffset, OffsetRange
 from ..core.layouts.legacy import LEGACY
 from ..core.migration.obstacles import GroupFacts, obstacles
-from ..core.migration.offset_decision import Action, Decision, NoOffset, Reason, Rule, Unknown, decide
-from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow, places
-from ..core.migration.target_names import conflicts, name_error
+from ..core.migration.offset_decision import (
+    Action,
+    Decision,
+    NoOffset,
+    Reason,
+    Rule,
+    Unknown,
+    conflicts,
+    decide,
+    name_error,
+)
+from ..core.migration.plan_rows import OF_THE_PLAN, Places, PlanRow, places
 from ..core.znodes.topic_partition import TopicPartition
 from ..input_errors import ZkgroupsException
 from ..kafka import Brokers
-from .current_state import active_members
-from .log_ranges import LogRanges
+from .current_state import LogRanges, active_members
 
 
 class SourceNode(NamedTuple):
@@ -97,6 +105,7 @@ class Planner:
         self._fields = settings.row_fields()
         self._brokers = brokers
         self._logs = LogRanges(brokers, settings.topics_created)
+        self._missing: dict[Places, tuple[TopicPartition, ...]] = {}
 
     def plan(self, nodes: Sequence[SourceNode]) -> Sequence[PlanRow]:
         """Return the rows of these groups. All groups with the same target must be passed together."""
@@ -106,6 +115,9 @@ class Planner:
         for group in groups:
             group.native = answers.committed.get(group.target, {})
         self._logs.read(_partitions(groups))
+        for group in groups:
+            group.uncommitted = self._uncommitted(group)
+        self._logs.read(chain.from_iterable(group.uncommitted for group in groups))
         rivals = conflicts(targets)
         facts = (answers.facts(group, rivals.get(group.target, [group.name])) for group in groups)
         parts = [*map(self._columns, groups, facts)]
@@ -116,6 +128,16 @@ class Planner:
             return [self._fields[name]] * count if same else [*chain.from_iterable(part[name] for part in parts)]
 
         return Columns(PlanRow, count, load)
+
+    def _uncommitted(self, group: _Group) -> tuple[TopicPartition, ...]:
+        """Return the partitions of the group's topics without an offset on either side, if both are known."""
+        native = group.native
+        if isinstance(native, ZkgroupsException):
+            return ()
+        if group.ats not in self._missing:  # most groups have the same partitions
+            topics = dict.fromkeys(at.topic for at in group.ats if at is not None)
+            self._missing[group.ats] = tuple(sorted({*self._logs.partitions(topics)} - {*group.ats}))
+        return tuple(at for at in self._missing[group.ats] if at not in native)
 
     def _columns(self, group: _Group, facts: GroupFacts) -> dict[str, Sequence[Any]]:
         nodes = group.offsets()
@@ -136,7 +158,12 @@ class Planner:
         This is the usual case. Otherwise return None.
         """
         offsets, nothing = column(nodes, "offset"), [None] * len(nodes)
-        if group.native or any(stale) or any(column(nodes, name) != nothing for name in ("problem", "no_offset")):
+        if (
+            group.native
+            or group.uncommitted
+            or any(stale)
+            or any(column(nodes, name) != nothing for name in ("problem", "no_offset"))
+        ):
             return None
         logs = self._logs.columns(places(nodes), column(nodes, "zxid"))
         if logs is None or not logs.contain(offsets):
@@ -159,8 +186,8 @@ class Planner:
         """Decide on each offset. Return the decisions as columns and as objects."""
         ats = places(nodes)
         before = group.before(ats)
-        decisions = self._decisions(nodes, ats, before, stale)
         logs = self._logs.ranges(ats)
+        decisions = self._decisions(nodes, ats, before, stale, logs)
         there = [each if isinstance(each, NativeOffset) else None for each in before]
         columns: dict[str, Sequence[Any]] = {
             "log_start": [None if log is None else log.start for log in logs],
@@ -181,13 +208,17 @@ class Planner:
         ats: Sequence[TopicPartition | None],
         before: Sequence[NativeOffset | Unknown | None],
         stale: Sequence[bool],
+        ranges: Sequence[OffsetRange | None],
     ) -> list[Decision]:
         unreadable, rule = NoOffset.UNREADABLE, self._settings.rule
         sources = (node.no_offset or (node.offset if node.problem is None else unreadable) for node in nodes)
         logs = map(self._logs.log, ats, column(nodes, "zxid"))
         targets = (each.offset if isinstance(each, NativeOffset) else each for each in before)
-        known = zip(sources, logs, targets, stale, strict=True)
-        return [decide(source, log, target, rule, stale=is_stale) for source, log, target, is_stale in known]
+        known = zip(sources, logs, targets, stale, ranges, strict=True)
+        return [
+            decide(source, log, target, rule, stale=is_stale, newer=newer)
+            for source, log, target, is_stale, newer in known
+        ]
 
 
 _OF_THE_NODE: Final = ("topic", "partition", "offset", "zxid", "committed_ms", "problem")
@@ -202,6 +233,7 @@ class _Group:
         self.nodes = nodes
         self.target = column(nodes, "target")[0]
         self.native: Mapping[TopicPartition, NativeOffset] | ZkgroupsException = {}
+        self.uncommitted: Sequence[TopicPartition] = ()
         members = [node for node in nodes if node.member] if any(column(nodes, "member")) else []
         self.instances = tuple(sorted(node.instance for node in members if node.instance is not None))
         self._offsets = [node for node in nodes if not node.member] if members else nodes
@@ -219,10 +251,10 @@ class _Group:
         return next(node.problem for node in self.nodes if node.forbidden)
 
     def offsets(self) -> Sequence[SourceNode]:
-        """Return the offsets of both sides in order. Offsets that only the target has get an empty node."""
+        """Return the offsets of both sides in order. Partitions without an offset in ZooKeeper get an empty node."""
         known = set(self.ats)
         native = () if isinstance(self.native, ZkgroupsException) else self.native
-        only = [self._empty_node(at) for at in native if at not in known]
+        only = [self._empty_node(at) for at in (*native, *self.uncommitted) if at not in known]
         if not only and None not in known and [*self.ats] == sorted(filter(None, self.ats)):
             return self._offsets
         return sorted([*self._offsets, *only], key=_sort_key)

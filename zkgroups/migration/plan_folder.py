@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from ..core.migration.plan_rows import OF_THE_PLAN, PLAN_VERSION, MatchRow, MigrationStep, ReportRow
+from ..core.migration.plan_rows import OF_THE_PLAN, PLAN_VERSION, READABLE_VERSIONS, MatchRow, MigrationStep, ReportRow
 from ..exceptions import DamagedFileError, NotFoundError, RefusedError
 from ..input_errors import ZkgroupsException
-from ..storage.atomic_folder import AtomicFolder
-from ..storage.publish_lock import publishing
-from ..storage.timestamps import TIMESTAMP, timestamp_text
+from ..storage.atomic_folder import AtomicFolder, publishing
+from ..storage.files import TIMESTAMP, timestamp_text
 
 PLAN: Final = "plan"
 REPORTS: Final = "reports"
@@ -67,9 +66,10 @@ class PlanFolder(AtomicFolder):
         """Raise RefusedError if the plan has another format."""
         with self.translated(f"the plan in {self} cannot be read"):
             found = self.read_text(PLAN, _VERSION).strip() if self.exists(PLAN, _VERSION) else "1"
-        if found != str(PLAN_VERSION):
+        if found not in map(str, READABLE_VERSIONS):
+            readable = " and ".join(map(str, READABLE_VERSIONS))
             raise RefusedError(
-                f"the plan in {self} has format {found}, but this version of zkgroups reads format {PLAN_VERSION}: "
+                f"the plan in {self} has format {found}, but this version of zkgroups reads formats {readable}: "
                 f"{_NEW_PLAN}"
             )
 

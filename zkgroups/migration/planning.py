@@ -12,23 +12,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from ..core.migration.offset_decision import Rule
+from ..core.migration.offset_decision import Renaming, Rule
 from ..core.migration.plan_rows import PlanRow
-from ..core.migration.target_names import Renaming
 from ..exceptions import NotFoundError
 from ..input_errors import InvalidOptionError
 from ..kafka import BrokerOptions
-from ..storage.timestamps import timestamp_text
+from ..storage.files import timestamp_text
 from ..zookeeper.zookeeper_source import ZooKeeperSource
-from .engines.engine import Engine, OnProgress, Rows
-from .engines.tallies import TallySum
-from .engines.tasks import PlanGroups, PlanNodes
-from .log_ranges import topic_creation_zxids
+from .arrow_rows import TallySum
+from .current_state import topic_creation_zxids
 from .plan import PlanSettings
 from .plan_folder import PlanFolder
 from .snapshot_source import SnapshotSource
 from .source_nodes import NamedGroup
 from .summaries import first_row, groups, plan_totals
+from .tasks import Engine, OnProgress, PlanGroups, PlanNodes, Rows
 
 STEPS: Final = 2
 """The calls of `on_progress`: planning, and moving the plan into place."""
@@ -88,7 +86,7 @@ def plan(
     - `source`: the groups.
     - `brokers`: the target. Without brokers, logs and targets are unknown, and the plan can only be shown and exported.
     - `rule`: a `zkgroups.core.migration.offset_decision.Rule`, for offsets outside of the log and targets ahead.
-    - `renaming`: a `zkgroups.core.migration.target_names.Renaming`, for other names on the brokers.
+    - `renaming`: a `zkgroups.core.migration.offset_decision.Renaming`, for other names on the brokers.
     - `stale_after`: an offset is stale if it was not committed for this many seconds.
     - `instead_of`: the id of an existing plan that may be replaced. It must not have written anything, because it can
       no longer be rolled back.

@@ -1,44 +1,295 @@
 """Rolling back: restoring the offsets, metadata and leader epochs that targets had when the plan was made.
 
-`restore_targets.py` writes the offsets, `copy_back.py` first copies progress to ZooKeeper, and `rollback_report.py` has
+`rollback.py` writes the offsets, `rollback.py` first copies progress to ZooKeeper, and `rollback.py` has
 the result of each row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import TypeAlias
 
 from ..core.layouts.layout import OneOffsetPerNode
-from ..core.layouts.parse_layout import parse_layout
-from ..core.migration.changes_since_plan import PlanRows, by_target, member_obstacles, recreated_obstacles
-from ..core.migration.obstacles import Obstacle, ObstacleKind
-from ..core.migration.plan_rows import PlanRow, ReportRow
-from ..core.migration.rollback_rules import (
+from ..core.layouts.legacy import LEGACY
+from ..core.layouts.template import parse_layout
+from ..core.migration.changes_since_plan import (
+    OffsetKey,
+    OffsetNode,
+    PlanRows,
+    SourceState,
+    TargetState,
+    by_target,
+    instance_obstacles,
+    is_begun,
+    member_obstacles,
+    recreated_obstacles,
+)
+from ..core.migration.comparison import (
+    ALL_RESTORABLE,
     Restoration,
     UnrestorableOffsets,
     changed_obstacles,
+    changed_partitions,
     committed_since_obstacles,
+    forward_only,
     moved_back_obstacles,
+    newer_obstacle,
+    newer_offsets,
     not_moved,
+    progress,
     restoration,
     unrestorable_offsets,
 )
-from ..core.migration.source_and_target_state import SourceState, TargetState
-from ..core.migration.target_names import name_error
-from ..core.znodes.migration_mark import Mark
-from ..core.znodes.values import UnreadableNode
+from ..core.migration.obstacles import Obstacle, ObstacleKind, texts
+from ..core.migration.offset_decision import name_error
+from ..core.migration.plan_rows import MigrationStep, Outcome, PlanRow, ReportRow
+from ..core.znodes.own_nodes import Mark
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import CommittedOffset, UnreadableNode
+from ..exceptions import GroupNotFoundError, GuardFailedError, UnavailableError
 from ..input_errors import InvalidOptionError, ZkgroupsException
 from ..kafka import Brokers
 from ..zookeeper.admin import migration_marks as marks
+from ..zookeeper.offsets import advance_offsets
 from ..zookeeper.registry import Registry
-from ..zookeeper.session.registry_context import context_of
-from .copy_back import CopyBack
-from .current_state import mark_obstacles, read_sources, read_targets, read_topic_ids
-from .log_ranges import topic_creation_zxids
-from .report import Answers, check_made_with_brokers
-from .restore_targets import TargetRestorer
-from .rollback_report import RollbackReport
-from .run_context import RunContext
+from ..zookeeper.session.session import context_of
+from .apply import Answers, Report, RunContext, check_made_with_brokers, offset_or_none
+from .current_state import mark_obstacles, read_sources, read_targets, read_topic_ids, topic_creation_zxids
+
+# Copying progress from the brokers back to ZooKeeper: forward only, and only while no instance is registered there.
+
+
+class CopyBack:
+    """Copies the progress of groups that this plan has moved."""
+
+    def __init__(self, registry: Registry, layout: OneOffsetPerNode, report: Report, *, execute: bool) -> None:
+        self._registry = registry
+        self._layout = layout
+        self._report = report
+        self._execute = execute
+
+    def copy(
+        self, plans: Mapping[str, PlanRows], sources: Mapping[str, SourceState], states: Mapping[str, TargetState]
+    ) -> dict[str, list[Obstacle]]:
+        """Copy the progress of these targets. Return the obstacles of targets that could not be copied completely."""
+        left = {}
+        for target, rows in plans.items():
+            source = sources[target]
+            if obstacles := instance_obstacles(source) or self._copy_group(rows, source, states[target]):
+                left[target] = obstacles
+        return left
+
+    def _copy_group(self, rows: PlanRows, source: SourceState, state: TargetState) -> list[Obstacle]:
+        wanted = forward_only(progress(rows, state.committed), source.offsets)
+        if not wanted:
+            return []
+        if not self._execute:
+            for at, offset in wanted.items():
+                self._add(rows, at, source, Outcome.WOULD_WRITE, detail=f"{offset} would be written")
+            return []
+        answers = self._write(rows[0].group, wanted)
+        for at, error in answers.items():
+            if error is None:
+                self._add(rows, at, source, Outcome.WRITTEN, written=wanted[at])
+            else:
+                self._add(rows, at, source, Outcome.FAILED, detail=str(error))
+        errors = [error for error in answers.values() if error is not None]
+        return [Obstacle(ObstacleKind.COPY_BACK_FAILED, detail=str(error)) for error in errors[:1]]
+
+    def _write(self, group: str, wanted: Mapping[TopicPartition, int]) -> Answers:
+        """Write these offsets, unless ZooKeeper has higher ones by now."""
+        offsets = self._registry.group(group).offsets
+        try:
+            if self._layout != LEGACY:
+                return advance_offsets(context_of(self._registry), self._layout, group, wanted)
+            found = offsets.fetch_many(wanted)
+            nodes: dict[OffsetKey, OffsetNode] = {
+                (at.topic, at.partition): OffsetNode(None, it.offset if isinstance(it, CommittedOffset) else None)
+                for at, it in found.items()
+            }
+            behind = forward_only(wanted, nodes)
+            return dict.fromkeys(behind) | offsets.replace(behind, expected=found)
+        except UnavailableError:
+            raise
+        except ZkgroupsException as error:
+            return dict.fromkeys(wanted, error)
+
+    def _add(
+        self,
+        rows: PlanRows,
+        at: TopicPartition,
+        source: SourceState,
+        outcome: Outcome,
+        *,
+        written: int | None = None,
+        detail: str = "",
+    ) -> None:
+        row = rows[0]._replace(topic=at.topic, partition=at.partition)
+        node = source.offsets.get((at.topic, at.partition))
+        found = None if node is None else node.offset
+        self._report.add(MigrationStep.TO_ZOOKEEPER, row, outcome, found=found, written=written, detail=detail)
+
+
+# Writing a rollback: commit the earlier offsets of targets, and delete the offsets that they did not have before.
+#
+# Additional offsets are deleted after the earlier ones are restored. Brokers before 2.4 cannot delete single offsets,
+# so there the group is deleted, and its earlier offsets are committed again. They are also committed before the
+# deletion, to see that the brokers accept them. If a run is killed in between, the target lacks offsets that the plan
+# knows, and the next run restores them.
+
+
+Check: TypeAlias = Callable[[Iterable[str]], Mapping[str, Sequence[Obstacle]]]
+"""Returns why offsets of these targets must not be deleted any more, by target."""
+
+
+class TargetRestorer:
+    """Restores targets to their earlier offsets. `states` has the offsets that they have now."""
+
+    def __init__(self, brokers: Brokers, states: Mapping[str, TargetState], check: Check) -> None:
+        self._brokers = brokers
+        self._states = states
+        self._check = check
+
+    def restore(self, todo: Mapping[str, Restoration]) -> dict[str, Answers]:
+        """Restore these targets. Return the answers for all partitions that change, by target.
+
+        If the additional offsets of a group must not be deleted, their answers are errors with the reason.
+        """
+        answers: dict[str, Answers] = {
+            **self._brokers.commit(
+                {target: it.commits for target, it in todo.items()},
+                before={target: self._states[target].committed for target in todo},
+            )
+        }
+        delete = {target: it for target, it in todo.items() if it.removed}
+        kept: dict[str, Answers] = {
+            target: dict.fromkeys(it.removed, _not_deleted(it, "not all of its earlier offsets can be restored"))
+            for target, it in delete.items()
+            if any(answers[target].values())
+        }
+        kept |= self._check_again({target: it for target, it in delete.items() if target not in kept})
+        left = {target: it for target, it in delete.items() if target not in kept}
+        before = {target: {**self._states[target].committed, **it.commits} for target, it in left.items()}
+        kept |= self._brokers.delete_offsets(
+            {target: it.removed for target, it in left.items() if not it.deletes_group}, before=before
+        )
+        deleted = self._brokers.delete_groups(
+            (target for target, it in left.items() if it.deletes_group), before=before
+        )
+        kept |= {
+            target: dict.fromkeys(todo[target].removed, error)
+            for target, error in deleted.items()
+            if error is not None and not isinstance(error, GroupNotFoundError)
+        }
+        again = {target: todo[target].commits for target in deleted if target not in kept}
+        answers |= self._brokers.commit(again, before={})
+        return answers | {target: {**answers[target], **of_target} for target, of_target in kept.items()}
+
+    def _check_again(self, todo: Mapping[str, Restoration]) -> dict[str, Answers]:
+        """Read the targets again before anything is deleted. Return the errors of groups that must not be deleted."""
+        if not todo:
+            return {}
+        found: dict[str, Answers] = {}
+        now = read_targets(self._brokers, todo, members=False)
+        others = self._check(todo)
+        for target, it in todo.items():
+            expected = TargetState(committed={**self._states[target].committed, **it.commits})
+            if obstacles := [*changed_obstacles(expected, now[target]), *others[target]]:
+                error = _not_deleted(it, texts(obstacles))
+                found[target] = dict.fromkeys([*it.removed, *changed_partitions(expected, now[target])], error)
+        return found
+
+
+def _not_deleted(todo: Restoration, reason: str) -> GuardFailedError:
+    what = "the group was" if todo.deletes_group else "offsets that are new since the plan were"
+    return GuardFailedError(f"{what} not deleted: {reason}")
+
+
+# The report of a rollback: the result for each offset of a target, and newer offsets of its group in ZooKeeper.
+
+
+class RollbackReport:
+    """Reports the targets of one call.
+
+    `overtaken` are the targets that were written without a lock, and `mark_errors` those whose marks could not be
+    removed.
+    """
+
+    def __init__(
+        self,
+        report: Report,
+        unrestorable: Mapping[str, UnrestorableOffsets],
+        overtaken: Set[str],
+        mark_errors: Mapping[str, ZkgroupsException],
+        *,
+        execute: bool,
+    ) -> None:
+        self._report = report
+        self._unrestorable = unrestorable
+        self._overtaken = overtaken
+        self._mark_errors = mark_errors
+        self._execute = execute
+
+    def add(
+        self, rows: PlanRows, state: TargetState, todo: Restoration, answers: Answers, left: Sequence[Obstacle]
+    ) -> None:
+        """Add all rows of a target. `left` has the reasons why it was left unchanged."""
+        left_as = Outcome.LEFT
+        if (never := not_moved(rows)) and not is_begun(rows, state.committed):
+            left, left_as = never, Outcome.SKIPPED  # nothing of the plan is there to roll back
+        known = {row.at for row in rows}
+        added = [rows[0]._replace(topic=at.topic, partition=at.partition) for at in todo.removed if at not in known]
+        unrestorable = self._unrestorable.get(rows[0].target, ALL_RESTORABLE)
+        for row in [*rows, *([] if left else added)]:
+            at = row.at
+            found = None if at is None else offset_or_none(state.committed.get(at))
+            if left:
+                self._add(row, left_as, found=found, detail=texts(left))
+            elif at is None:
+                self._add(row, Outcome.SKIPPED, detail=row.reason)
+            elif at in todo.touched:
+                self._add_touched(row, at, found, todo, answers)
+            elif (why := unrestorable.reason(at)) and (row.prior is not None or at in state.committed):
+                self._add(row, Outcome.SKIPPED, found=found, detail=why)
+            else:
+                self._add(row, Outcome.THERE, found=found)
+
+    def _add_touched(
+        self, row: PlanRow, at: TopicPartition, found: int | None, todo: Restoration, answers: Answers
+    ) -> None:
+        change = "deleted" if at in todo.removed else self._unrestorable[row.target].reason(at) or ""
+        error = answers.get(at)
+        if not self._execute:
+            self._add(row, Outcome.WOULD_WRITE, found=found, detail=change)
+        elif error is not None:
+            self._add(row, Outcome.FAILED, found=found, detail=str(error))
+        else:
+            written = offset_or_none(todo.commits.get(at))
+            outcome, detail = Outcome.WRITTEN, change
+            if row.target in self._overtaken:
+                outcome, detail = Outcome.OVERTAKEN, str(Obstacle(ObstacleKind.LOCK_LOST_AFTER_WRITE))
+            self._add(row, outcome, found=found, written=written, detail=detail)
+
+    def _add(
+        self,
+        row: PlanRow,
+        outcome: Outcome,
+        *,
+        found: int | None = None,
+        written: int | None = None,
+        detail: str = "",
+    ) -> None:
+        if (error := self._mark_errors.get(row.target)) is not None:
+            outcome, detail = Outcome.FAILED, str(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
+        self._report.add(MigrationStep.ROLLBACK, row, outcome, found=found, written=written, detail=detail)
+
+    def add_newer(self, rows: PlanRows, source: SourceState, state: TargetState) -> None:
+        """Add the offsets of a group in ZooKeeper that are newer than the plan. The rollback keeps them."""
+        newer = newer_offsets(rows, source, state.committed)
+        detail = str(newer_obstacle(newer)) if newer else ""
+        for at, found in newer.items():
+            row = rows[0]._replace(topic=at.topic, partition=at.partition)
+            self._report.add(MigrationStep.ROLLBACK, row, Outcome.NEWER, found=found, detail=detail)
 
 
 def rollback_groups(
@@ -150,7 +401,7 @@ class _Rollback(RunContext):
         ids = read_topic_ids(self._brokers, {target: self._plans[target] for target in states})
         restored = [row for target in states for row in self._plans[target] if row.prior is not None]
         topics = {row.topic: row.topic_id for row in restored if row.topic}
-        partitions = self._brokers.partitions(topics) if topics else {}
+        partitions = self._brokers.partitions(topics)
         created = self._creation_zxids([topic for topic, id in topics.items() if id is None])
         return {
             target: unrestorable_offsets(

@@ -11,15 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.layouts.legacy import LEGACY
-from ..core.migration.offset_decision import NoOffset
-from ..core.migration.target_names import Renaming
+from ..core.migration.offset_decision import NoOffset, Renaming
 from ..core.selection import Selection, check_expression
-from ..core.tables import Table
-from ..storage.choose_snapshot import LATEST
-from ..storage.snapshot_folder import SnapshotFolder
-from .engines.arrow_rows import arrow_schema
-from .engines.engine import Engine, Rows
+from ..core.table_columns import Table
+from ..core.znodes.codecs import MISNAMED
+from ..storage.snapshot_folder import LATEST, SnapshotFolder
+from .arrow_rows import arrow_schema
 from .plan import SourceNode
+from .tasks import Engine, Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,4 +170,6 @@ def _no_offset(problem: Any, raw: Any) -> Any:
     """Return why nodes with a problem have no offset."""
     negative = pc.fill_null(pc.match_substring_regex(raw, _NEGATIVE), False)
     found = pc.if_else(negative, NoOffset.NEGATIVE.value, NoOffset.UNREADABLE.value)
+    misnamed = pc.fill_null(pc.ends_with(problem, f": {MISNAMED}"), False)
+    found = pc.if_else(misnamed, NoOffset.NOT_A_PARTITION.value, found)
     return pc.if_else(pc.is_valid(problem), found, pa.scalar(None, pa.string()))

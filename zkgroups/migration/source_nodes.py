@@ -13,15 +13,15 @@ from ..core.layouts.legacy import LEGACY
 from ..core.migration.offset_decision import NoOffset
 from ..core.selection import Selection
 from ..core.times import LATEST_MS
-from ..core.znodes.names import parse_partition
 from ..core.znodes.paths import Part
+from ..core.znodes.topic_partition import parse_partition
 from ..core.znodes.values import CommittedOffset, ForbiddenNode, UnreadableNode
-from ..zookeeper.reading import group_reader, layout_reader, tree_walk
+from ..zookeeper.reading import group_reader, layouts, tree_walk
 from ..zookeeper.reading.tree_walk import PartDirectory, PlainOffsets, TopicFilter
 from ..zookeeper.registry import Registry
 from ..zookeeper.requests.bulk_read import Block
 from ..zookeeper.requests.node import Node
-from ..zookeeper.session.registry_context import RegistryContext, context_of
+from ..zookeeper.session.session import RegistryContext, context_of
 from .plan import SourceNode
 
 
@@ -82,7 +82,7 @@ def _all_offsets(
         for block in tree_walk.leaves(context, targets, Part.OFFSETS, wanted):
             yield from _offsets(block, targets)
         return
-    for group, found in layout_reader.read_offsets(context, layout, targets, wanted):
+    for group, found in layouts.read_offsets(context, layout, targets, wanted):
         if found:
             yield group, [_offset_of_layout(targets[group], each) for each in found]
 

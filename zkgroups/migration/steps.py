@@ -13,26 +13,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ..core.migration.group_status import GroupStatus, MigrationStage
+from ..core.migration.changes_since_plan import GroupStatus, MigrationStage
 from ..core.migration.plan_rows import OF_THE_PLAN, MigrationStep, PlanRow
 from ..exceptions import GuardFailedError, NotSharedError
 from ..input_errors import InvalidOptionError
 from ..kafka import BrokerOptions
-from ..zookeeper.connection_options import ConnectionOptions
-from .engines.arrow_rows import rows
-from .engines.engine import Engine, OnProgress, Rows
-from .engines.tasks import (
+from ..zookeeper.zookeeper_source import ConnectionOptions
+from .apply import MADE_WITHOUT_BROKERS
+from .arrow_rows import rows
+from .plan_folder import PlanFolder
+from .summaries import first_row, last_steps
+from .tasks import (
     ApplyOperation,
     ChunkOperation,
     ChunkTask,
+    Engine,
     MigrationConnections,
+    OnProgress,
     RollbackOperation,
+    Rows,
     StatusOperation,
     VerifyOperation,
 )
-from .plan_folder import PlanFolder
-from .report import MADE_WITHOUT_BROKERS
-from .summaries import first_row, last_steps
 
 STEPS: Final = 2
 """The calls of `on_progress`: the work itself, and moving the report into place."""

@@ -10,4 +10,6 @@ from ..exceptions import MissingDependencyError
 def check_installed() -> None:
     """Raise MissingDependencyError if the packages of the server are missing."""
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise MissingDependencyError("this command needs starlette and uvicorn: pip install 'zkgroups[serve]'")
+        raise MissingDependencyError(
+            "this command needs starlette and uvicorn; from the checkout: pip install '.[serve]'"
+        )

@@ -1,6 +1,6 @@
 """Compare the offsets of two snapshots in a folder of this machine, without Spark.
 
-The rows are those of `zkgroups/spark/snapshots/diff.py`, which explains the states.
+The rows are those of `zkgroups/spark/diff.py`, which explains the states.
 """
 
 from __future__ import annotations
@@ -12,22 +12,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.offsets.snapshot_changes import (
-    CHANGE_FILTERS,
-    STALLED,
-    UNCHANGED_HELD,
-    SnapshotChange,
-    SummaryLevel,
-    count_column,
-)
+from ..core.offsets.changes import CHANGE_FILTERS, STALLED, UNCHANGED_HELD, SnapshotChange, SummaryLevel, count_column
 from ..core.selection import Selection
-from ..core.tables import Table
+from ..core.table_columns import Table
 from ..exceptions import InvalidOptionError
-from ..storage.choose_snapshot import LATEST, PREVIOUS
-from ..tables.log_ends import lags
+from ..storage.snapshot_folder import LATEST, PREVIOUS
 from ..tables.parquet_files import arrow_errors
-from .arrow_layout import ArrowLayout
-from .clusters import ChosenSnapshot, SnapshotPair
+from ..tables.table_reader import lags
+from .layout import ChosenSnapshot, SnapshotPair
+from .local_snapshot import ArrowLayout
 
 KEY: Final = ("group", "topic", "partition")
 _BATCH_ROWS: Final = 10_000

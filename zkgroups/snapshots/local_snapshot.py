@@ -5,26 +5,82 @@ See `layout.py` for the files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..core.selection import Selection
-from ..core.table_columns import COLUMNS, columns_json
-from ..core.tables import Table
+from ..core.table_columns import COLUMNS, ColumnType, Table, TableColumn, columns_json
 from ..storage.files import LocalFiles, join
 from ..storage.snapshot_folder import IN_ORDER
 from ..tables import data_dir_reader
-from ..tables.log_ends import with_log_ends
-from ..tables.parquet_files import FILE_NAME, parquet_writer
+from ..tables.parquet_files import FILE_NAME, arrow_errors, parquet_writer, read_parquet, read_row_groups, to_columns
 from ..tables.source_options import SourceOptions
-from ..tables.table_reader import TableReader
-from .layout import SnapshotLayout, UnfinishedSnapshot
-from .snapshot import Snapshot, WrittenTable, as_options, begin, begin_connected, write_snapshot
-from .table_counts import TableCounts
+from ..tables.table_reader import TableReader, with_log_ends
+from .layout import ChosenSnapshot, SnapshotLayout, SnapshotReader, UnfinishedSnapshot
+from .snapshot import Snapshot, TableCounts, WrittenTable, as_options, begin, begin_connected, write_snapshot
+
+# The snapshots of a folder of this machine as Arrow tables.
+
+
+_SNAPSHOT: Final = TableColumn("snapshot", ColumnType.STRING, "the name of the snapshot", nullable=False)
+
+
+class ArrowLayout(SnapshotReader):
+    """The snapshots of one destination, as Arrow tables."""
+
+    @classmethod
+    def at(cls, destination: str) -> Self:
+        """Return the layout of a folder. Raise NotFoundError if it does not exist."""
+        layout = cls(LocalFiles(), destination)
+        layout.check_exists()
+        return layout
+
+    def offsets(self, names: Sequence[str], columns: Sequence[str], groups: Collection[str] | None = None) -> Any:
+        wanted = [each for each in COLUMNS[Table.OFFSETS] if each.name in columns]
+        found = [to_columns(pa.table({"snapshot": pa.array([], pa.string())}), (*wanted, _SNAPSHOT), "nothing")]
+        for name in names:
+            folder = self.table(Table.OFFSETS, name)
+            with arrow_errors(f"snapshot {name} cannot be read"):
+                for file in sorted(self.files(Table.OFFSETS, name)):
+                    for rows in read_row_groups(join(folder, file), wanted, groups=groups):
+                        found.append(rows.append_column("snapshot", pa.repeat(name, len(rows))))
+        return pa.concat_tables(found)
+
+    def read_chosen(self, table: Table, at: str | None, cluster: str | None) -> Any:
+        """Return a table of the snapshot for `at`, of this cluster if one is named."""
+        if cluster is None:
+            return self.read_intact(table, self.choose(at))
+        return self.rows(table, self.choose_in_cluster(at, cluster=cluster))
+
+    def rows(self, table: Table, choice: ChosenSnapshot) -> Any:
+        """Return the rows of the chosen cluster."""
+        found = self.read_intact(table, choice.name)
+        if choice.cluster is not None:
+            found = found.filter(pc.equal(found.column("cluster"), choice.cluster))
+        return found
+
+    def read_intact(self, table: Table, name: str) -> Any:
+        """Check the files of a table, and return its rows in the columns of this version."""
+        self.check_intact(table, name, self.summary(name))
+        return to_columns(self.read_as_written(table, name), COLUMNS[table], f"snapshot {name} in {self}")
+
+    def count_rows(self, table: Table, name: str) -> dict[str, Any]:
+        """Return the cluster, the number of rows, and the number of problems of a table of any version."""
+        found = to_columns(self.read_as_written(table, name), COLUMNS[table], f"snapshot {name} in {self}")
+        problems = len(found) - found.column("problem").null_count
+        return {"cluster": pc.max(found.column("cluster")).as_py(), "rows": len(found), "problems": problems}
+
+    def read_as_written(self, table: Table, name: str) -> Any:
+        """Return the rows of a table with the columns that it was written with."""
+        folder = self.table(table, name)
+        with arrow_errors(f"snapshot {name} cannot be read"):
+            return pa.concat_tables(read_parquet(join(folder, file)) for file in sorted(self.files(table, name)))
+
 
 _ROWS: Final = 250_000
 """The rows of a row group, which are in memory together."""

@@ -8,11 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.table_columns import COLUMNS
-from ..core.tables import Table
+from ..core.table_columns import COLUMNS, Table
 from ..tables.parquet_files import to_columns
-from .arrow_layout import ArrowLayout
 from .digest import digest
+from .local_snapshot import ArrowLayout
 from .verify import KEY, VerifiedSnapshot
 from .verify import verify as verify_with
 

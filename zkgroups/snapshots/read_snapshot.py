@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.tables import Table
+from ..core.table_columns import Table
 from ..exceptions import InvalidOptionError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def read_snapshot(
     if table not in set(Table):
         raise InvalidOptionError("table", table, f"it must be one of {', '.join(Table)}")
     try:
-        from .arrow_layout import ArrowLayout
+        from .local_snapshot import ArrowLayout
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise
-        needed = "reading a snapshot needs pyarrow: pip install 'zkgroups[snapshots]'"
+        needed = "reading a snapshot needs pyarrow; from the checkout: pip install '.[snapshots]'"
         raise MissingDependencyError(needed) from error
     layout = ArrowLayout.at(destination)
     return layout.read_chosen(Table(table), at, cluster)

@@ -6,31 +6,121 @@ See `layout.py` for the files.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..core.ensemble_position import EnsemblePosition
 from ..core.layouts.legacy import LEGACY
 from ..core.selection import Selection
-from ..core.tables import Table
+from ..core.table_columns import Table
 from ..core.znodes.paths import Part
 from ..core.znodes.values import ForbiddenNode
+from ..datadir.data_dir import DataDirState
 from ..exceptions import ZkgroupsException
-from ..storage.snapshot_summary import LagSummary, Summary, TableSummary
+from ..storage.snapshot_folder import LagSummary, Summary, TableSummary
 from ..tables import data_dir_reader
-from ..tables.log_ends import check_brokers
+from ..tables.share_reader import read_share
 from ..tables.source_options import SourceOptions
+from ..tables.table_reader import check_brokers, lags
 from ..zookeeper.reading import tree_walk
-from ..zookeeper.reading.ensemble_position import ensemble_position
-from ..zookeeper.reading.layout_reader import read_offsets
+from ..zookeeper.reading.layouts import read_offsets
 from ..zookeeper.registry import Registry
-from ..zookeeper.session.registry_context import context_of
+from ..zookeeper.session.session import context_of
+from ..zookeeper.zookeeper_source import ensemble_position
+from .digest import digest
 from .layout import SnapshotLayout, UnfinishedSnapshot
-from .table_counts import TableCounts
+
+# The counts of a table, and the digest of its rows, added up batch by batch while it is written.
+#
+# Spark adds up the counts of its tasks with an accumulator: see `CountAddition`.
+
+
+@dataclass(frozen=True, slots=True)
+class TableCounts:
+    """The counts of some rows, and the xor of their hashes. Lags count only if the rows have log ends."""
+
+    rows: int = 0
+    problems: int = 0
+    """The number of rows with a problem."""
+    forbidden: int = 0
+    """The number of rows of forbidden nodes."""
+    hashes: int = 0
+    known_lags: int = 0
+    total_lag: int = 0
+    unknown_lags: int = 0
+
+    @classmethod
+    def of(cls, rows: Any) -> TableCounts:
+        """Count the rows of an Arrow table or batch."""
+        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        problem, raw = rows.column("problem"), rows.column("raw")
+        problems = len(rows) - problem.null_count
+        forbidden = pc.sum(pc.and_(pc.is_valid(problem), pc.is_null(raw))).as_py() if problems else 0
+        counts = cls(len(rows), problems, forbidden, int(digest(batches), 16))
+        return counts + _lag_counts(rows) if "log_end" in rows.schema.names else counts
+
+    def __add__(self, other: TableCounts) -> TableCounts:
+        return TableCounts(
+            self.rows + other.rows,
+            self.problems + other.problems,
+            self.forbidden + other.forbidden,
+            self.hashes ^ other.hashes,
+            self.known_lags + other.known_lags,
+            self.total_lag + other.total_lag,
+            self.unknown_lags + other.unknown_lags,
+        )
+
+    @property
+    def digest(self) -> str:
+        """The digest of all rows."""
+        return f"{self.hashes:X}"
+
+    @property
+    def lag(self) -> LagSummary:
+        """The lag of all offsets."""
+        fits = self.known_lags > 0 and self.total_lag < 2**63
+        return LagSummary(self.total_lag if fits else None, self.unknown_lags)
+
+
+def _lag_counts(rows: Any) -> TableCounts:
+    offsets, ends = rows.column("offset"), rows.column("log_end")
+    if ends.null_count == len(rows):
+        return TableCounts(unknown_lags=len(rows) - offsets.null_count)
+    found = lags(offsets, ends)
+    known = len(found) - found.null_count
+    total = pc.sum(found.cast(pa.decimal128(38))).as_py() or 0
+    return TableCounts(known_lags=known, total_lag=int(total), unknown_lags=len(rows) - offsets.null_count - known)
+
+
+class CountSum(Protocol):
+    """A sum of counts, which can be sent to workers. The counts of a failed task do not count."""
+
+    def add(self, counts: TableCounts, /) -> None:
+        """Add the counts of some rows."""
+
+    @property
+    def value(self) -> TableCounts:
+        """The sum."""
+
+
+class CountAddition:
+    """How Spark adds counts: its `AccumulatorParam`. It is here because workers do not import `zkgroups.spark`."""
+
+    def zero(self, _value: TableCounts) -> TableCounts:
+        """Return the neutral element."""
+        return TableCounts()
+
+    def addInPlace(self, one: TableCounts, other: TableCounts) -> TableCounts:
+        """Return the sum."""
+        return one + other
+
 
 _MOST_CLUSTERS: Final = 20
 """How many of the latest snapshots to look at for the previous one of the same cluster."""
@@ -237,3 +327,33 @@ def survey(source: SourceOptions | str) -> Survey:
 def as_options(source: SourceOptions | str) -> SourceOptions:
     """Return the options for a source, which may be an address."""
     return SourceOptions(zookeeper=source) if isinstance(source, str) else source
+
+
+# Reads the shares of a table in the tasks of Spark.
+
+
+@dataclass(frozen=True, slots=True)
+class TableShares:
+    """A function from batches with the numbers of shares to the rows of these shares.
+
+    - `options`, `shares`: what to read, and in how many shares.
+    - `state`: the state of a data directory, which the driver has found.
+    - `counted`: adds up the rows.
+    """
+
+    options: SourceOptions
+    shares: int
+    state: DataDirState | None = None
+    counted: CountSum | None = None
+
+    def __call__(self, numbers: Iterator[Any]) -> Iterator[Any]:
+        for some in numbers:
+            for number in some.column(0).to_pylist():
+                yield from self._share(number)
+
+    def _share(self, number: int) -> Iterator[Any]:
+        selection = Selection(self.options.groups, self.options.topics, number, self.shares)
+        for batch in read_share(self.options, selection, self.state):
+            if self.counted is not None:
+                self.counted.add(TableCounts.of(batch))
+            yield batch

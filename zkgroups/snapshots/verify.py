@@ -12,12 +12,10 @@ from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias
 
 from ..core.doctor.findings import Severity
-from ..core.table_columns import COLUMNS, column_types, columns_json
-from ..core.tables import Table
+from ..core.table_columns import COLUMNS, Table, column_types, columns_json
 from ..exceptions import DamagedFileError, SparkJobError, StorageError
 from ..storage.atomic_folder import MARK
-from ..storage.snapshot_folder import SnapshotFolder
-from ..storage.snapshot_summary import Summary, TableSummary
+from ..storage.snapshot_folder import SnapshotFolder, Summary, TableSummary
 
 KEY: Final = ("cluster", "group", "topic", "partition")
 

@@ -14,18 +14,13 @@ Needs the extra `zkgroups[spark]`.
 """
 
 from ..audit.audit import AuditResult, AuditStep
-from ..core.history_columns import HistoryTable
-from ..core.tables import Table
+from ..core.table_columns import HistoryTable, Table
 from ..snapshots.snapshot import Snapshot, Survey, survey
-from ..tables.history_options import HistoryOptions
-from ..tables.source_options import SourceOptions
-from .audit.audit import run_audit
-from .audit.read_audit import offsets_at, read_audit
-from .snapshots.diff import diff_snapshots
-from .snapshots.listing import list_snapshots
-from .snapshots.snapshot import read_snapshot, snapshot_names, take_snapshot
-from .snapshots.verify import verify_snapshots
-from .source.data_source import register
+from ..tables.source_options import HistoryOptions, SourceOptions
+from .audit import offsets_at, read_audit, run_audit
+from .data_source import register
+from .diff import diff_snapshots
+from .snapshots import list_snapshots, read_snapshot, snapshot_names, take_snapshot, verify_snapshots
 
 __all__ = [
     "AuditResult",

@@ -66,9 +66,9 @@ def _zkgroups_error(failure: str, text: str) -> ZkgroupsException:
 
 _PYTHON_CURE: Final = (
     "each worker needs Python {}.{} with zkgroups {} and the same extras as here "
-    "(pip install 'zkgroups[spark]=={}'); set PYSPARK_PYTHON or spark.pyspark.python to that Python. To workers with "
-    "pyarrow, Spark can ship the file that `zkgroups spark-package` writes"
-).format(*sys.version_info[:2], VERSION, VERSION)
+    "(from the checkout: pip install '.[spark]'); set PYSPARK_PYTHON or spark.pyspark.python to that Python. To "
+    "workers with pyarrow, Spark can ship the file that `zkgroups spark-package` writes"
+).format(*sys.version_info[:2], VERSION)
 _STOPPED_CURE: Final = (
     "if this program did not stop Spark, the cluster did, for example because no executor could start: see the logs of "
     "the workers. A worker started without sbin/start-worker.sh needs the variable SPARK_SCALA_VERSION"

@@ -1,18 +1,23 @@
-"""The operations of a file system that folders of files need. Paths are texts, as their file system shows them."""
+"""Files and folders on any file system, their lists, and names made of a time."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ..exceptions import StorageError
 from ..input_errors import InvalidOptionError
+
+# The operations of a file system that folders of files need. Paths are texts, as their file system shows them.
 
 
 class Files(Protocol):
@@ -76,11 +81,33 @@ _LONGEST_TEXT: Final = 2**28
 """In bytes. A list of a million files is shorter."""
 _SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?")
 CONFIGURATION: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS")
+_INCLUDES: Final = ("xi:include", "HADOOP_CONF_DIR=", "YARN_CONF_DIR=", "--properties-file")
+"""Text with which a configuration names other files."""
 
 
-def may_have_hadoop_settings() -> bool:
-    """Return whether a configuration of Spark may set another file system for names without a scheme."""
-    return any(map(os.environ.get, CONFIGURATION))
+def configured(*settings: str) -> str | None:
+    """Return a file or variable of Spark's configuration that has one of these settings, or may have; None if none."""
+    words = (*settings, *_INCLUDES)
+    if any(word in os.environ.get("PYSPARK_SUBMIT_ARGS", "") for word in words):
+        return "PYSPARK_SUBMIT_ARGS"
+    folders = {name: Path(os.environ[name]) for name in CONFIGURATION[:3] if os.environ.get(name)}
+    if "SPARK_CONF_DIR" not in folders and (home := os.environ.get("SPARK_HOME")):
+        folders["SPARK_HOME"] = Path(home, "conf")
+    for name, folder in folders.items():
+        try:
+            for file in sorted(folder.iterdir()) if folder.exists() else ():
+                if file.suffix in {".xml", ".conf", ".sh"}:
+                    lines = file.read_text(errors="replace").splitlines()
+                    if any(word in line for line in lines if not line.lstrip().startswith("#") for word in words):
+                        return str(file)
+        except OSError:  # it may have them
+            return name
+    return None
+
+
+def other_file_system() -> str | None:
+    """Return the file or variable of Spark's configuration that may set a file system for names without a scheme."""
+    return configured("fs.default")
 
 
 def local_path(destination: str) -> Path | None:
@@ -171,3 +198,82 @@ def _checksum(file: Path) -> Path:
 
 def _path(path: str) -> Path:
     return Path(path.removeprefix(_FILE))
+
+
+# The list of files in a folder, by which readers detect missing, truncated and added files.
+
+
+_MAX_SHOWN: Final = 5
+"""The number of files to name in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileList:
+    """The number of rows in a folder, and its files with their lengths."""
+
+    rows: int
+    files: Mapping[str, int]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> FileList:
+        """Decode a list. Raise ValueError if the text is not a list of files."""
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            return cls(int(fields["rows"]), {str(name): int(length) for name, length in fields["files"].items()})
+        except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a list of files: {error!r}") from error
+
+
+def missing_files(found: Mapping[str, int], expected: Mapping[str, int], of: str = "") -> list[str]:
+    """Describe the expected files that are missing or have another length."""
+    missing = [f"{file}{of} is missing" for file in expected if file not in found]
+    wrong = [
+        f"{file}{of} has {found[file]} bytes, not {length}"
+        for file, length in expected.items()
+        if found.get(file, length) != length
+    ]
+    return missing + wrong
+
+
+def added_files(found: Mapping[str, int], expected: Mapping[str, int]) -> list[str]:
+    """Describe the files that are not expected."""
+    return [f"{file} is not in the list of files" for file in found if file not in expected]
+
+
+def join_problems(problems: list[str]) -> str:
+    """Join descriptions for an error message, and name only the first few files."""
+    more = len(problems) - _MAX_SHOWN
+    return "; ".join(problems[:_MAX_SHOWN] + [f"and {more} more"] * (more > 0))
+
+
+# Names made of a time: UTC with milliseconds, sortable, without colons, and never mistaken for a number.
+
+
+TIMESTAMP: Final = r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z"
+"""The regular expression for such a name."""
+
+_FORMAT: Final = "%Y%m%dT%H%M%S.%fZ"
+
+
+def timestamp_text(at: datetime) -> str:
+    """Format a time.
+
+    >>> timestamp_text(datetime(2026, 1, 31, 12, 0, 7, 5000, UTC))
+    '20260131T120007.005Z'
+    >>> timestamp_text(datetime(206, 1, 31, tzinfo=UTC))
+    '02060131T000000.000Z'
+    """
+    utc = at.astimezone(UTC)
+    return f"{utc.year:04d}{utc:%m%dT%H%M%S}.{utc.microsecond // 1000:03d}Z"  # %Y does not pad with zeros
+
+
+def parse_timestamp(text: str) -> datetime:
+    """Parse a formatted time. Raise ValueError if the text is invalid.
+
+    >>> parse_timestamp("20260131T120007.005Z").isoformat()
+    '2026-01-31T12:00:07.005000+00:00'
+    """
+    return datetime.strptime(text, _FORMAT).replace(tzinfo=UTC)

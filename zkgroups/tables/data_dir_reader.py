@@ -13,20 +13,19 @@ from typing import Any, Final
 from ..core.layouts.layout import LayoutOffset
 from ..core.layouts.legacy import LEGACY
 from ..core.selection import Selection
-from ..core.tables import Table
-from ..core.znodes.names import parse_partition
-from ..core.znodes.owner_codec import decode_owned_topic
+from ..core.table_columns import Table
+from ..core.znodes.codecs import decode_owned_topic
 from ..core.znodes.paths import Part
+from ..core.znodes.topic_partition import parse_partition
 from ..core.znodes.values import Owner
 from ..datadir.data_dir import DataDir, DataDirState
 from ..zookeeper.reading import group_reader, tree_walk
-from ..zookeeper.reading.layout_reader import offsets_of
+from ..zookeeper.reading.layouts import offsets_of
 from ..zookeeper.reading.tree_walk import PartDirectory
 from ..zookeeper.requests.bulk_read import Block
 from ..zookeeper.requests.node import Node
-from .layout_rows import layout_batches
 from .source_options import SourceOptions
-from .table_reader import member_batches, offset_batches, owner_batches
+from .table_reader import layout_batches, member_batches, offset_batches, owner_batches
 
 log = logging.getLogger("zkgroups.spark")
 

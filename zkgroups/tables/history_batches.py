@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.history.events import Commit, HistoryEvent, OwnerChange, PastInstance, PastOwner
-from ..core.history_columns import HISTORY_COLUMNS, HistoryTable
+from ..core.session_lifetime import session_hex
+from ..core.table_columns import HISTORY_COLUMNS, HistoryTable
 from ..core.times import LATEST_MS
-from ..core.znodes.session_ids import session_hex
 from ..rare_collections import rare_collections
-from .arrow_schema import TIMESTAMP, arrow_schema
+from .arrow import TIMESTAMP, arrow_schema
 
 ROWS: Final = 10_000
 """The number of rows per batch."""

@@ -7,12 +7,13 @@ from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
 from ..core.table_columns import TableColumn, columns_json
 from ..exceptions import DamagedFileError, StorageError
 from ..storage.files import local_path
-from .arrow_schema import arrow_schema
+from .arrow import arrow_schema
 
 FILE_NAME: Final = "part-{:05d}.snappy.parquet"
 """The name of a file in a folder, by its number."""
@@ -50,6 +51,33 @@ def read_parquet(path: str, columns: Collection[str] | None = None) -> Any:
         there = file.schema_arrow.names
         wanted = None if columns is None else [name for name in there if name in columns]
         return file.read(wanted).replace_schema_metadata(None)
+
+
+def read_row_groups(
+    path: str, columns: Sequence[TableColumn], *, groups: Collection[str] | None = None, latest_first: bool = False
+) -> Iterator[Any]:
+    """Yield these columns of a file of any version, some rows at a time; with `groups`, only the rows of these groups.
+
+    Parts of the file that have no such rows are not read.
+    """
+    names = {each.name for each in columns} | {"group"}
+    with parquet_reader(path) as file:
+        wanted = [name for name in file.schema_arrow.names if name in names]
+        numbers = range(file.num_row_groups)
+        for number in reversed(numbers) if latest_first else numbers:
+            if groups is None or _may_have(file.metadata.row_group(number), groups):
+                found = file.read_row_group(number, wanted).replace_schema_metadata(None)
+                if groups is not None:
+                    found = found.filter(pc.is_in(found.column("group"), value_set=pa.array(groups, pa.string())))
+                yield to_columns(found, columns, path)
+
+
+def _may_have(part: Any, groups: Collection[str]) -> bool:
+    """Return whether a part of a file may have rows of one of these groups, by the first and the last name in it."""
+    for each in map(part.column, range(part.num_columns)):
+        if each.path_in_schema == "group" and (found := each.statistics) is not None and found.has_min_max:
+            return any(found.min <= group <= found.max for group in groups)
+    return True
 
 
 @contextmanager

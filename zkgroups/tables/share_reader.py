@@ -8,9 +8,8 @@ from typing import Any
 from ..core.selection import Selection
 from ..datadir.data_dir import DataDirState
 from . import data_dir_reader
-from .log_ends import with_log_ends
 from .source_options import SourceOptions, Starting
-from .table_reader import read_batches, written_after
+from .table_reader import read_batches, with_log_ends, written_after
 
 
 def read_share(options: SourceOptions, selection: Selection, state: DataDirState | None) -> Iterator[Any]:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, groupby
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.kafka_values import OffsetRange
+from ..core.layouts.layout import Layout, LayoutOffset
 from ..core.layouts.legacy import LEGACY
 from ..core.selection import Selection
-from ..core.table_columns import COLUMNS
-from ..core.tables import Table
-from ..core.znodes.names import is_topic, parse_partition
-from ..core.znodes.owner_codec import decode_owned_topic, decode_owner_path
+from ..core.session_lifetime import session_hex
+from ..core.table_columns import COLUMNS, Table
+from ..core.znodes.codecs import decode_owned_topic, decode_owner_path
 from ..core.znodes.paths import Part
-from ..core.znodes.session_ids import session_hex
+from ..core.znodes.topic_partition import TopicPartition, is_topic, parse_partition
 from ..core.znodes.values import (
     CommittedOffset,
     ForbiddenNode,
@@ -28,17 +30,168 @@ from ..core.znodes.values import (
     Registration,
     UnevaluableRegistration,
 )
-from ..zookeeper.reading import group_reader, layout_reader, tree_walk
+from ..exceptions import InvalidInputError, ZkgroupsException
+from ..zookeeper.reading import group_reader, layouts, tree_walk
 from ..zookeeper.reading.tree_walk import PartDirectory
 from ..zookeeper.registry import Registry
 from ..zookeeper.requests.bulk_read import Block, Siblings
 from ..zookeeper.requests.node import Node
-from ..zookeeper.session.registry_context import RegistryContext, context_of
-from .arrow_columns import from_array, offset_columns
-from .arrow_schema import TIMESTAMP, arrow_schema
-from .layout_rows import layout_batches
-from .rows import ROWS, RowValues, batch_of, malformed_columns, now, stat_columns, time_column
+from ..zookeeper.session.session import RegistryContext, context_of
+from .arrow import (
+    ROWS,
+    TIMESTAMP,
+    RowValues,
+    arrow_schema,
+    batch_of,
+    from_array,
+    malformed_columns,
+    now,
+    offset_columns,
+    stat_columns,
+    time_column,
+)
 from .source_options import SourceOptions
+
+if TYPE_CHECKING:
+    from ..kafka import Brokers
+
+
+# The log start and log end of each partition in the table of offsets, from the brokers.
+#
+# Offsets are read before log ends, so that no lag is negative. The log ends of a partition may be a little later in
+# one row than in another. If the brokers do not answer, the log ends are null: the offsets are more important.
+
+
+log = logging.getLogger("zkgroups.spark")
+
+START: Final = "log_start"
+END: Final = "log_end"
+
+_ROWS: Final = 100_000
+"""The approximate number of rows for which to ask the brokers at once."""
+
+_PARTITIONS: Final = 2**31
+"""More than there are partitions in a topic."""
+
+
+def check_brokers(options: SourceOptions) -> str | None:
+    """Return why there are no log ends; None if the brokers answer, or if none are given.
+
+    Raise InvalidInputError for options that cannot be used.
+    """
+    if options.brokers is None:
+        return None
+    try:
+        with options.brokers.connect() as brokers:
+            brokers.cluster_id()
+    except InvalidInputError:
+        raise
+    except ZkgroupsException as error:
+        return str(error)
+    return None
+
+
+def lags(offsets: Any, ends: Any) -> Any:
+    """Return the lag of each offset, null if it is unknown: `core/offsets/lag.py` has the rule."""
+    return pc.if_else(pc.less_equal(offsets, ends), pc.subtract(ends, offsets), pa.scalar(None, pa.int64()))
+
+
+def with_log_ends(batches: Iterator[Any], options: SourceOptions) -> Iterator[Any]:
+    """Fill in the log ends of batches of offsets, if the options have brokers. Other batches are not changed."""
+    if options.brokers is None or options.table is not Table.OFFSETS:
+        yield from batches
+        return
+    with options.brokers.connect() as brokers:
+        reader = _LogReader(brokers)
+        for together in _collected(batches):
+            yield from reader.filled(together)
+
+
+def _collected(batches: Iterable[Any]) -> Iterator[list[Any]]:
+    together: list[Any] = []
+    for batch in batches:
+        together.append(batch)
+        if sum(map(len, together)) >= _ROWS:
+            yield together
+            together = []
+    if together:
+        yield together
+
+
+class _LogReader:
+    """Asks the brokers until they fail once, because each failure takes as long as the timeout."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._has_failed = False
+
+    def filled(self, batches: list[Any]) -> Iterator[Any]:
+        """Yield batches that were read before, with their log ends."""
+        keys, places = _places(pa.Table.from_batches(batches).select(["topic", "partition"]))
+        distinct = pc.unique(keys).drop_null()
+        ranges = self._ranges(list(map(places, distinct.to_pylist())))
+        rows = pc.index_in(keys, value_set=distinct)
+        starts, ends = (
+            pa.array([getattr(each, name, None) for each in ranges], pa.int64()).take(rows) for name in ("start", "end")
+        )
+        done = 0
+        for batch in batches:
+            for name, column in ((START, starts), (END, ends)):
+                index = batch.schema.get_field_index(name)
+                batch = batch.set_column(index, batch.schema.field(index), column.slice(done, len(batch)))
+            done += len(batch)
+            yield batch
+
+    def _ranges(self, places: list[TopicPartition]) -> list[OffsetRange | None]:
+        found: Mapping[TopicPartition, OffsetRange | None] = {}
+        if not self._has_failed:
+            try:
+                found = self._brokers.ranges(places)
+            except ZkgroupsException as error:
+                self._has_failed = True
+                log.warning("log ends are unknown: %s", error)
+        return [found.get(at) for at in places]
+
+
+def _places(rows: Any) -> tuple[Any, Callable[[int], TopicPartition]]:
+    """Return a number for the partition of each row, null if it has none, and the function from number to partition."""
+    topics = rows.column("topic").combine_chunks().dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    numbers = pc.multiply(topics.indices.cast(pa.int64()), _PARTITIONS)
+    keys = pc.add(numbers, rows.column("partition").combine_chunks().cast(pa.int64()))
+    return keys, lambda key: TopicPartition(names[key // _PARTITIONS], key % _PARTITIONS)
+
+
+# Rows of the table of offsets, for layouts other than the legacy one. They have no owners.
+#
+# An offset may need several nodes, and a node may hold several offsets. So they are converted row by row.
+
+
+def layout_batches(layout: Layout, groups: Iterable[tuple[str, list[LayoutOffset]]], cluster: str) -> Iterator[Any]:
+    """Convert the offsets of groups to Arrow batches."""
+    rows: list[RowValues] = []
+    for _group, offsets in groups:
+        for each in offsets:
+            rows.append(_row(layout, each))
+            if len(rows) >= ROWS:
+                yield batch_of(Table.OFFSETS, rows, cluster)
+                rows = []
+    if rows:
+        yield batch_of(Table.OFFSETS, rows, cluster)
+
+
+def _row(layout: Layout, offset: LayoutOffset) -> RowValues:
+    found, node = offset.found, offset.node
+    row: RowValues = {
+        "group": offset.group,
+        "topic": offset.topic,
+        "partition": offset.partition,
+        "layout": layout.text,
+    }
+    if node is not None:
+        row |= stat_columns(node.version, node.zxid, node.modified_ms, node.created_ms)
+    return row | ({"offset": found.offset} if isinstance(found, CommittedOffset) else malformed_columns(found))
+
 
 BYTES: Final = 2**24
 """The approximate size of a batch, which bounds memory if nodes are large."""
@@ -102,7 +255,7 @@ def read_selected(registry: Registry, options: SourceOptions, selection: Selecti
     groups = [group for group in registry.groups(layout) if selection.has_group(group)]
     context, cluster = context_of(registry), options.shown_cluster
     if options.table is Table.OFFSETS and layout != LEGACY:
-        read_offsets = layout_reader.read_offsets(context, layout, groups, selection.has_topic)
+        read_offsets = layouts.read_offsets(context, layout, groups, selection.has_topic)
         yield from layout_batches(layout, read_offsets, cluster)
     elif options.table is Table.OFFSETS:
         yield from _offsets(context, groups, selection, cluster, with_owners=options.with_owners)

@@ -17,36 +17,32 @@ if TYPE_CHECKING:
     from .child_process import ChildProcess
     from .handler_harness import HandlerHarness, HandlerOutcome
     from .kafka_broker import KafkaBroker
-    from .proxy.faults import Fault
-    from .proxy.frames import Op
-    from .proxy.proxy import TcpProxy
-    from .requirements import is_required, missing
-    from .server_choice import ExternalZooKeeper, Server, fresh_chroot, zookeeper
+    from .proxy import Fault, Op, TcpProxy
+    from .server_choice import ExternalZooKeeper, Server, fresh_chroot, is_required, missing, zookeeper
     from .session_expiry import expire_session
-    from .zookeeper_configuration import Sasl, Tls
     from .zookeeper_container import ZooKeeperContainer
     from .zookeeper_ensemble import ZooKeeperEnsemble
-    from .zookeeper_server import ZooKeeperServer
+    from .zookeeper_server import Sasl, Tls, ZooKeeperServer
 
 _HOMES = {
     "ChildProcess": "child_process",
     "ExternalZooKeeper": "server_choice",
-    "Fault": "proxy.faults",
+    "Fault": "proxy",
     "HandlerHarness": "handler_harness",
     "HandlerOutcome": "handler_harness",
     "KafkaBroker": "kafka_broker",
-    "Op": "proxy.frames",
-    "Sasl": "zookeeper_configuration",
+    "Op": "proxy",
+    "Sasl": "zookeeper_server",
     "Server": "server_choice",
-    "TcpProxy": "proxy.proxy",
-    "Tls": "zookeeper_configuration",
+    "TcpProxy": "proxy",
+    "Tls": "zookeeper_server",
     "ZooKeeperContainer": "zookeeper_container",
     "ZooKeeperEnsemble": "zookeeper_ensemble",
     "ZooKeeperServer": "zookeeper_server",
     "expire_session": "session_expiry",
     "fresh_chroot": "server_choice",
-    "is_required": "requirements",
-    "missing": "requirements",
+    "is_required": "server_choice",
+    "missing": "server_choice",
     "zookeeper": "server_choice",
 }
 

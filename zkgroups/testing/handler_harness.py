@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from zkgroups import TopicPartition
-from zkgroups.messages.client_settings import confluent
-from zkgroups.messages.handler_options import Handler, HandlerOptions, is_coroutine_function
-from zkgroups.messages.handler_runner import HandlerRunner
-from zkgroups.messages.runs import Letter
+from zkgroups.messages.fetcher import confluent
+from zkgroups.messages.handlers import HandlerRunner
+from zkgroups.messages.runs import Handler, HandlerOptions, Letter, is_coroutine_function
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

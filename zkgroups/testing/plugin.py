@@ -76,8 +76,7 @@ def zkgroups_kafka() -> Iterator[KafkaBroker]:
 @pytest.fixture(scope="session")
 def zkgroups_legacy_zookeeper() -> Iterator[ZooKeeperServer]:
     """The ZooKeeper server of the Kafka 1.1.1 broker: 3.4, as in most clusters that still have such a broker."""
-    from .zookeeper_releases import default_release
-    from .zookeeper_server import ZooKeeperServer
+    from .zookeeper_server import ZooKeeperServer, default_release
 
     with ExitStack() as stack:
         yield _enter(stack, "kafka", ZooKeeperServer(release=default_release() or _LEGACY_ZOOKEEPER))
@@ -97,7 +96,7 @@ def _enter(stack: ExitStack, needed: str, server: AbstractContextManager[T]) -> 
     """Start the server. If something is missing, skip the test, or fail it if `ZKGROUPS_REQUIRE` names the server."""
     from zkgroups.exceptions import MissingDependencyError
 
-    from .requirements import missing
+    from .server_choice import missing
 
     try:
         return stack.enter_context(server)

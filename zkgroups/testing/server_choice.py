@@ -8,14 +8,36 @@ import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self
 
-from zkgroups.exceptions import ServerStartError
-
+from ..exceptions import ServerStartError
 from .zookeeper_server import ZooKeeperServer
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
+
+
+# Missing requirements of a test: skip it, or fail it if `ZKGROUPS_REQUIRE` names the requirement.
+#
+# CI sets `ZKGROUPS_REQUIRE=zookeeper,spark`, so that a missing server never makes a green run.
+
+
+REQUIRE_VARIABLE = "ZKGROUPS_REQUIRE"
+
+
+def is_required(name: str) -> bool:
+    """Return True if `ZKGROUPS_REQUIRE` names this requirement."""
+    return name in (part.strip() for part in os.environ.get(REQUIRE_VARIABLE, "").split(","))
+
+
+def missing(name: str, reason: str) -> NoReturn:
+    """Skip the current test because `name` (zookeeper, spark, kafka, docker, go, node) is missing, or fail it."""
+    import pytest
+
+    if is_required(name):
+        pytest.fail(f"{name} is required by {REQUIRE_VARIABLE} and missing: {reason}", pytrace=False)
+    pytest.skip(f"{name}: {reason}")
+
 
 ZOOKEEPER_VARIABLE = "ZKGROUPS_TEST_ZOOKEEPER"
 CONTAINER = "docker"

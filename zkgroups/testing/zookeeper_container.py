@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self
 
 from zkgroups.exceptions import MissingDependencyError, ServerStartError
 
-from . import four_letter_words, ports
-from .zookeeper_configuration import LONGEST_SESSION
+from . import local_server, zookeeper_server
+from .zookeeper_server import LONGEST_SESSION
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -35,7 +35,7 @@ class ZooKeeperContainer:
     def __init__(self, *, image: str = IMAGE, tick_time: float = 0.2) -> None:
         self._image = image
         self._tick_time = tick_time
-        self._port: ports.ReservedPort | None = None
+        self._port: local_server.ReservedPort | None = None
         self._engine: DockerClient | None = None
         self._container: Container | None = None
         self._owner = os.getpid()
@@ -43,7 +43,7 @@ class ZooKeeperContainer:
     @property
     def address(self) -> str:
         """The address for clients: `host:port`."""
-        return f"{ports.HOST}:{self.port}"
+        return f"{local_server.HOST}:{self.port}"
 
     @property
     def port(self) -> int:
@@ -59,7 +59,7 @@ class ZooKeeperContainer:
 
     def mode(self) -> str | None:
         """Return `standalone`, or None while the server does not serve."""
-        return four_letter_words.mode(ports.HOST, self.port)
+        return zookeeper_server.mode(local_server.HOST, self.port)
 
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of the server's log."""
@@ -120,12 +120,12 @@ class ZooKeeperContainer:
 
     def _create(self) -> None:
         self._engine = _engine_with(self._image)
-        self._port = ports.reserve()
+        self._port = local_server.reserve()
         # No auto_remove: a killed server must be able to restart with its data.
         self._container = self._engine.containers.create(
             self._image,
             environment=self._environment(),
-            ports={_CLIENT_PORT: (ports.HOST, self._port.number)},
+            ports={_CLIENT_PORT: (local_server.HOST, self._port.number)},
             labels={LABEL: str(os.getpid())},
         )
 
@@ -168,7 +168,7 @@ def _engine_with(image: str) -> DockerClient:
         import docker
         from docker.errors import DockerException, ImageNotFound
     except ImportError as error:
-        raise MissingDependencyError("containers need docker: pip install 'zkgroups[testing]'") from error
+        raise MissingDependencyError("containers need docker; from the checkout: pip install '.[testing]'") from error
     try:
         engine = docker.from_env()
         try:

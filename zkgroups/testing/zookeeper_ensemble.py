@@ -19,11 +19,10 @@ from typing import Self
 
 from zkgroups.exceptions import ServerStartError
 
-from . import ports
+from . import local_server
 from .local_server import PORT_TAKEN
-from .proxy.proxy import TcpProxy
-from .zookeeper_configuration import Sasl, Tls
-from .zookeeper_server import ZooKeeperServer
+from .proxy import TcpProxy
+from .zookeeper_server import Sasl, Tls, ZooKeeperServer
 
 _ATTEMPTS = 3
 _POLL = 0.01
@@ -72,7 +71,7 @@ class ZooKeeperEnsemble:
         self._tls = tls
         self._sasl = sasl
         self._nodes: tuple[ZooKeeperServer, ...] = ()
-        self._reserved: list[ports.ReservedPort] = []
+        self._reserved: list[local_server.ReservedPort] = []
         self._directory: Path | None = None
         self._owner = os.getpid()
 
@@ -114,7 +113,7 @@ class ZooKeeperEnsemble:
                     proxy.hold()
 
     def lag(self, node: ZooKeeperServer, seconds: float) -> None:
-        """Deliver to this follower what the leader sends only after a delay, until `heal`. It reads an old state."""
+        """Until `heal`, delay what the leader sends to this follower, so that its clients read an old state."""
         number, leader = (self._nodes.index(each) + 1 for each in (node, self.leader()))
         peers, _elections = self._ways[number, leader]
         peers.delay(seconds, direction="replies")
@@ -168,7 +167,7 @@ class ZooKeeperEnsemble:
         for number, (peers, elections) in ports_of.items():
             if self._cuttable and number != own:
                 peers, elections = map(_port, self._way(own, number, ports_of))
-            members[f"server.{number}"] = f"{ports.HOST}:{peers}:{elections}"
+            members[f"server.{number}"] = f"{local_server.HOST}:{peers}:{elections}"
         return members | {"initLimit": self._ticks(_INIT_LIMIT), "syncLimit": self._ticks(self._sync_limit)}
 
     def _way(self, own: int, other: int, ports_of: Mapping[int, tuple[int, int]]) -> tuple[TcpProxy, TcpProxy]:
@@ -177,10 +176,10 @@ class ZooKeeperEnsemble:
         In an election, the node with the higher id connects back to the address that the other node has sent.
         """
         if (own, other) not in self._ways:
-            peers, elections = (f"{ports.HOST}:{port}" for port in ports_of[other])
+            peers, elections = (f"{local_server.HOST}:{port}" for port in ports_of[other])
             back = None
             if own < other:
-                told, way = f"{ports.HOST}:{ports_of[own][1]}", self._way(other, own, ports_of)[1]
+                told, way = f"{local_server.HOST}:{ports_of[own][1]}", self._way(other, own, ports_of)[1]
                 back = told.encode(), way.address.encode()
             self._ways[own, other] = (
                 TcpProxy(peers, framed=False).start(),
@@ -212,7 +211,7 @@ class ZooKeeperEnsemble:
             node.wait_until_serving(timeout=deadline - time.monotonic())
 
     def _reserve(self) -> int:
-        self._reserved.append(ports.reserve())
+        self._reserved.append(local_server.reserve())
         return self._reserved[-1].number
 
     def _ticks(self, seconds: float) -> str:

@@ -13,18 +13,192 @@ its session through a restart should list the address several times.
 from __future__ import annotations
 
 import os
+import re
+import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from zkgroups.exceptions import InvalidOptionError, ServerStartError
-
-from . import four_letter_words, ports
-from .class_archives import archive_options
-from .java import find_java, server_jars
+from ..exceptions import InvalidOptionError, ServerStartError
+from . import local_server
+from .class_archives import archive_options, write_and_read
+from .java import companion_jars, fetch, find_java, properties, quoted, server_jars
 from .local_server import LocalServer
-from .zookeeper_client import write_and_read
-from .zookeeper_configuration import Listen, Sasl, Tls, jaas, zoo_cfg
-from .zookeeper_releases import RELEASE_OPTIONS, check_release, default_release, release_jars
+
+# ZooKeeper's four-letter words: ask for the state of a server without a session or a client library.
+
+
+_NOT_SERVING = "not currently serving requests"
+
+
+def ask(host: str, port: int, word: str = "srvr", *, timeout: float = 1.0) -> str:
+    """Return the whole answer to a four-letter word. Raise OSError if there is none."""
+    answer = ""
+    with socket.create_connection((host, port), timeout) as connection:
+        connection.sendall(word.encode())
+        # A starting server answers that it does not serve, and then does not close the connection.
+        while _NOT_SERVING not in answer and (received := connection.recv(4096)):
+            answer += received.decode(errors="replace")
+    return answer
+
+
+def mode(host: str, port: int) -> str | None:
+    """Return `standalone`, `leader`, `follower`, `observer` or `read-only`; None if no server serves."""
+    try:
+        answer = ask(host, port)
+    except OSError:
+        return None
+    # A server without a quorum answers, too, so the answer must be read.
+    if _NOT_SERVING in answer:
+        return None
+    found = (line.removeprefix("Mode: ") for line in answer.splitlines() if line.startswith("Mode: "))
+    return next(found, None)
+
+
+def accepts(host: str, port: int, *, timeout: float = 1.0) -> bool:
+    """Return True if a server accepts connections on this port."""
+    try:
+        socket.create_connection((host, port), timeout).close()
+    except OSError:
+        return False
+    return True
+
+
+# ZooKeeper servers of other releases than the one in pyspark.
+#
+# Only ZooKeeper's own jars are downloaded. The other jars come from pyspark, so the logger, the settings and the
+# start-up time are the same for all releases. Tested with 3.4.14, 3.5.10, 3.6.4, 3.7.2 and 3.8.4.
+#
+# `ZKGROUPS_TEST_RELEASE` is the release of every server for which the caller chooses none.
+
+
+RELEASE_VARIABLE = "ZKGROUPS_TEST_RELEASE"
+
+# 3.4 and 3.5 register log4j 1 in JMX, and exit if it is missing.
+RELEASE_OPTIONS = ("-Dzookeeper.jmx.log4j.disable=true",)
+
+_FIRST_WITH_TLS = "3.5.0"
+_FIRST_WITH_JUTE = "3.5.5"
+_FIRST_WITH_REQUIRED_LOGINS = "3.6.0"
+
+
+def default_release() -> str | None:
+    """Return the release that the environment chooses. None for the one in pyspark."""
+    return os.environ.get(RELEASE_VARIABLE) or None
+
+
+def check_release(release: str, *, tls: bool, required_logins: bool) -> None:
+    """Raise an error if the release is unknown or lacks a requested feature."""
+    if not re.fullmatch(r"3\.\d+\.\d+", release):
+        raise InvalidOptionError("release", release, "it must be a release of ZooKeeper, such as 3.5.10")
+    if tls and is_before(release, _FIRST_WITH_TLS):
+        raise InvalidOptionError("release", release, "releases before 3.5 have no TLS: leave out tls")
+    if required_logins and is_before(release, _FIRST_WITH_REQUIRED_LOGINS):
+        raise InvalidOptionError("release", release, "releases before 3.6 cannot require logins: leave out enforce")
+
+
+def release_jars(release: str, *, netty: bool = False) -> tuple[Path, ...]:
+    """Return the class path of a server of this release. TLS and logins need `netty`."""
+    names = ("zookeeper",) if is_before(release, _FIRST_WITH_JUTE) else ("zookeeper", "zookeeper-jute")
+    own = fetch(*(f"org.apache.zookeeper:{name}:{release}" for name in names), dependencies=False)
+    return own + companion_jars(netty=netty)
+
+
+def is_before(release: str, other: str) -> bool:
+    """Return True if the first release is older than the other."""
+    return _numbers(release) < _numbers(other)
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
+
+
+# The text of zoo.cfg, and of the JAAS file with the users.
+
+
+LONGEST_SESSION = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The TLS options of a server, as PEM files. The key store has its key (PKCS #8) and its certificate."""
+
+    key_store: Path
+    trust_store: Path
+    client_auth: Literal["need", "none"] = "need"
+
+
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """The users for DIGEST-MD5, with their passwords. `enforce` refuses all other clients."""
+
+    users: Mapping[str, str]
+    enforce: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """The addresses the server listens on; `secure_port` only with TLS."""
+
+    host: str
+    port: int
+    secure_port: int | None = None
+
+
+def zoo_cfg(
+    *, data_dir: Path, listen: Listen, tick_time: float, tls: Tls | None, sasl: Sasl | None, extra: Mapping[str, str]
+) -> str:
+    """Return the text of zoo.cfg. Lines of `extra` override the others."""
+    lines = _basic(data_dir, listen, tick_time) | _tls(listen, tls) | _sasl(sasl) | dict(extra)
+    return properties(lines)
+
+
+def jaas(sasl: Sasl) -> str:
+    """Return the text of the JAAS file."""
+    users = "\n".join(f"  user_{name}={quoted(password)}" for name, password in sasl.users.items())
+    return f"Server {{\n  org.apache.zookeeper.server.auth.DigestLoginModule required\n{users};\n}};\n"
+
+
+def _basic(data_dir: Path, listen: Listen, tick_time: float) -> dict[str, str]:
+    return {
+        "dataDir": str(data_dir),
+        "clientPort": str(listen.port),
+        "clientPortAddress": listen.host,
+        "tickTime": _milliseconds(tick_time),
+        "minSessionTimeout": _milliseconds(2 * tick_time),
+        "maxSessionTimeout": _milliseconds(LONGEST_SESSION),
+        # All clients of a test share one address, and the default limit is 60 connections for an address.
+        "maxClientCnxns": "0",
+        "admin.enableServer": "false",
+        # Writes survive a killed server, but not a power cut. A temporary server need not wait for the disk.
+        "forceSync": "no",
+    }
+
+
+def _tls(listen: Listen, tls: Tls | None) -> dict[str, str]:
+    if tls is None:
+        return {}
+    return {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": str(listen.secure_port),
+        "secureClientPortAddress": listen.host,
+        "ssl.keyStore.location": str(tls.key_store.absolute()),
+        "ssl.trustStore.location": str(tls.trust_store.absolute()),
+        "ssl.clientAuth": tls.client_auth,
+    }
+
+
+def _sasl(sasl: Sasl | None) -> dict[str, str]:
+    if sasl is None:
+        return {}
+    provider = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
+    return provider | ({"sessionRequireClientSASLAuth": "true"} if sasl.enforce else {})
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(round(seconds * 1000))
+
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # These halve the memory and cut the start-up time to a third. The heap grows only for a large tree.
@@ -90,7 +264,7 @@ class ZooKeeperServer(LocalServer):
     @property
     def address(self) -> str:
         """The address for clients: `host:port`."""
-        return f"{ports.HOST}:{self.port}"
+        return f"{local_server.HOST}:{self.port}"
 
     @property
     def port(self) -> int:
@@ -109,7 +283,7 @@ class ZooKeeperServer(LocalServer):
 
     def mode(self) -> str | None:
         """Return `standalone`, `leader`, `follower` or `read-only`; None while the server does not serve."""
-        return four_letter_words.mode(ports.HOST, self.port) if self.running else None
+        return mode(local_server.HOST, self.port) if self.running else None
 
     def _probe(self) -> Callable[[], bool]:
         return self._serves
@@ -117,11 +291,11 @@ class ZooKeeperServer(LocalServer):
     def _serves(self) -> bool:
         if self.mode() is None:
             return False
-        return self._tls is None or four_letter_words.accepts(ports.HOST, self._port(_SECURE))
+        return self._tls is None or accepts(local_server.HOST, self._port(_SECURE))
 
     def _command(self) -> list[str]:
         java, jars = find_java(), self._class_path()
-        if not ports.is_free(self.port):
+        if not local_server.is_free(self.port):
             raise ServerStartError(f"port {self.port} is taken by another program")
         options = [*archive_options(java, jars, self._rehearse), *self._options()]
         class_path = os.pathsep.join(map(str, jars))
@@ -148,7 +322,7 @@ class ZooKeeperServer(LocalServer):
         path.write_text(
             zoo_cfg(
                 data_dir=path.parent,
-                listen=Listen(ports.HOST, self.port, self._port(_SECURE) if self._tls else None),
+                listen=Listen(local_server.HOST, self.port, self._port(_SECURE) if self._tls else None),
                 tick_time=self._tick_time,
                 tls=self._tls,
                 sasl=self._sasl,
@@ -169,7 +343,7 @@ class ZooKeeperServer(LocalServer):
 
     def __repr__(self) -> str:
         port = self._given_port or (self._port(_CLIENT) if self._reserved else "(no port yet)")
-        return f"<ZooKeeperServer {ports.HOST}:{port}>"
+        return f"<ZooKeeperServer {local_server.HOST}:{port}>"
 
 
 class _Rehearsal(ZooKeeperServer):

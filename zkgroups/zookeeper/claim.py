@@ -16,11 +16,9 @@ from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset
 from ..exceptions import NotClaimedError, ZkgroupsException
 from .offsets import Offsets
-from .ownership.fenced_check import fenced_check
-from .ownership.fenced_commit import fenced_commit
-from .ownership.owner_node import OwnerNode
-from .ownership.ownership import Ownership
-from .ownership.release_partitions import release_partitions
+from .ownership.claims import release_partitions
+from .ownership.commits import fenced_check, fenced_commit
+from .ownership.ownership import OwnerNode, Ownership
 
 
 class Claim:
@@ -122,7 +120,7 @@ class Claims(Mapping[TopicPartition, Claim]):
 
     @property
     def certain_until(self) -> float:
-        """The time until which the session is certain to live, and the claims with it, if no server answers any more.
+        """Until when the session, and with it the claims, certainly live if no server answers from now on.
 
         It is on the clock of `zkgroups.deadline.uptime()`, in seconds, and moves on while servers answer.
         """

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..core.znodes.describe_group import describe
-from ..core.znodes.group_description import GroupDescription
-from ..core.znodes.group_view import RegisteredInstance, dead_instances
+from ..core.znodes.group_description import GroupDescription, RegisteredInstance, dead_instances, describe
 from ..core.znodes.paths import GroupPaths
 from ..core.znodes.topic_partition import TopicPartition, check_at
 from ..core.znodes.values import CommittedOffset, Owner, Registration, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import ClaimTimeout, GuardFailedError, NoPermissionError, NotClaimedError, NotRegisteredError
-from .admin.copy_group import Copied, copy_group
-from .admin.delete_group import delete_group
-from .admin.delete_unchanged import delete_unchanged
-from .admin.evict import evict
-from .admin.force_release import force_release, trigger_rebalance
-from .admin.prune_group import prune_group
+from .admin.evict import evict, force_release, trigger_rebalance
+from .admin.groups import Copied, copy_group, delete_group, delete_unchanged, prune_group
 from .instance import Instance, read_registration
 from .offsets import Offsets
 from .reading import group_reader
-from .session.registry_context import RegistryContext
-from .watch import Watch
-from .watch_changes import Watched
+from .session.session import RegistryContext
+from .watch import Watch, Watched
 
 
 class Consumergroup:
@@ -202,3 +195,16 @@ class Consumergroup:
 
     def __repr__(self) -> str:
         return f"<Consumergroup {self.name!r}>"
+
+
+# Owners that pykafka members name by other paths.
+
+
+def owners_elsewhere(group: Consumergroup, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Owner]:
+    """Return the owners of these partitions whose nodes have other paths, so that a claim would succeed beside them."""
+    asked = set(partitions)
+    return {
+        owner.at: owner
+        for owner in group.owners()
+        if isinstance(owner, Owner) and owner.at in asked and owner.path != group.paths.owner(owner.at)
+    }

@@ -11,15 +11,14 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..core.znodes.names import check_group
-from ..core.znodes.paths import BROKER_IDS, BROKER_TOPICS, CONSUMERS, join
+from ..core.znodes.paths import BROKER_TOPICS, CONSUMERS, join
+from ..core.znodes.topic_partition import check_group
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MalformedNodeError, NoPermissionError, NotConnectedError
-from .kazoo_compat.close_client import close_client, disconnect_client
-from .session import chroot_check, connection
+from .kazoo_compat.closing import close_client, disconnect_client
+from .session import connection
 from .session.connection import OpenConnection
-from .session.registry_context import KazooAcls, RegistryContext
-from .session.session import Session
+from .session.session import KazooAcls, RegistryContext, Session, TopicSource
 
 if TYPE_CHECKING:
     from ..core.doctor.findings import Checkup, Finding
@@ -27,10 +26,8 @@ if TYPE_CHECKING:
     from ..core.znodes.group_description import GroupDescription
     from ..core.znodes.values import Broker, CommittedOffset, Topic, UnreadableNode
     from .group import Consumergroup
-    from .group_changes import GroupChanges
-    from .session.acl import AclPolicy
-    from .session.credentials import SessionCredentials
-    from .session.security import Digest, Sasl, Tls
+    from .session.security import AclPolicy, Digest, Sasl, SessionCredentials, Tls
+    from .watch import GroupChanges
 
 LEGACY: Final = "legacy"
 """The layout of Kafka's own consumers."""
@@ -178,9 +175,9 @@ class Registry:
         """
         other = _other_layout(layout)
         if other is None or other.has_registrations:
-            chroot_check.require_root(self._context.session, self._context.deadline())
+            connection.require_root(self._context.session, self._context.deadline())
         else:
-            chroot_check.require_node(self._context.session, other.root, self._context.deadline())
+            connection.require_node(self._context.session, other.root, self._context.deadline())
 
     # Groups
 
@@ -196,9 +193,9 @@ class Registry:
         With a `layout`, return the groups that have offsets there.
         """
         if (other := _other_layout(layout)) is not None:
-            from .reading import layout_reader
+            from .reading import layouts
 
-            return layout_reader.groups_of(self._context, other)
+            return layouts.groups_of(self._context, other)
         return sorted(self._context.session.children(CONSUMERS, deadline=self._context.deadline()) or [])
 
     def offsets(
@@ -214,9 +211,9 @@ class Registry:
         """
         names = self.groups(layout) if groups is None else [check_group(name) for name in groups]
         if (other := _other_layout(layout)) is not None:
-            from .reading import layout_reader
+            from .reading import layouts
 
-            read = layout_reader.read_offsets(self._context, other, names)
+            read = layouts.read_offsets(self._context, other, names)
             return (each.found for _group, offsets in read for each in offsets)
         from .reading import group_reader
 
@@ -230,13 +227,13 @@ class Registry:
         A missing group has the state Dead. With a `layout`, the offsets are read from there: see `offsets`. Systems
         other than Kafka register no instances.
         """
-        from ..core.znodes.describe_group import describe
+        from ..core.znodes.group_description import describe
 
         names = self.groups(layout) if groups is None else [check_group(name) for name in groups]
         if (other := _other_layout(layout)) is not None:
-            from .reading import layout_reader
+            from .reading import layouts
 
-            return map(describe, layout_reader.read_groups(self._context, other, names))
+            return map(describe, layouts.read_groups(self._context, other, names))
         from .reading import group_reader
 
         return map(describe, group_reader.read_groups(self._context, names))
@@ -273,7 +270,7 @@ class Registry:
 
     def group_changes(self) -> GroupChanges:
         """Return an object that reports at once which groups have changed: see `GroupChanges`."""
-        from .group_changes import GroupChanges
+        from .watch import GroupChanges
 
         return GroupChanges(self._context)
 
@@ -287,7 +284,20 @@ class Registry:
 
     def topics(self) -> list[str]:
         """Return the names of the topics that Kafka has registered, sorted."""
+        if (source := self._context.topics) is not None and (found := source(None)) is not None:
+            return sorted(found)
         return sorted(self._context.session.children(BROKER_TOPICS, deadline=self._context.deadline()) or [])
+
+    def read_topics_from(self, source: TopicSource) -> None:
+        """Ask a function for topics from now on, because the brokers do not register them in this ZooKeeper.
+
+        It gets names of topics, or None for all, and returns their partitions, as `Brokers.partitions` does:
+
+            registry.read_topics_from(brokers.partitions)
+
+        Changes of topics are not noticed by watches then. Objects made before still read ZooKeeper.
+        """
+        self._context = self._context._replace(topics=source)
 
     def topic(self, name: str) -> Topic | None:
         """Return a topic with its partition numbers. None if Kafka has not registered it."""
@@ -303,18 +313,9 @@ class Registry:
 
     def brokers(self) -> list[Broker | UnreadableNode]:
         """Return the live brokers, sorted by id."""
-        from ..core.znodes.broker_codec import decode_broker
-        from ..core.znodes.values import UnreadableNode
-        from .requests import bulk_read
+        from .reading import group_reader
 
-        ids = self._context.session.children(BROKER_IDS, deadline=self._context.deadline()) or []
-        ordered = sorted(ids, key=lambda name: (len(name), name))
-        nodes = bulk_read.nodes(self._context, (join(BROKER_IDS, name) for name in ordered))
-        return [
-            node if isinstance(node, UnreadableNode) else decode_broker(node.path, name, node.data)
-            for name, node in zip(ordered, nodes, strict=True)
-            if node is not None
-        ]
+        return group_reader.read_brokers(self._context)
 
     # The session
 
@@ -344,7 +345,7 @@ class Registry:
 
     def credentials(self) -> SessionCredentials:
         """Return the credentials to close this session after a crash: see `Instance.register(past_session=...)`."""
-        from .session.credentials import SessionCredentials
+        from .session.security import SessionCredentials
 
         found = self._client.client_id
         if found is None:
@@ -359,7 +360,7 @@ class Registry:
 def _kazoo_acls(policy: AclPolicy | None) -> KazooAcls:
     if policy is None:
         return KazooAcls()
-    from .session.acl import kazoo_acls
+    from .session.security import kazoo_acls
 
     return kazoo_acls(policy)
 
@@ -369,7 +370,7 @@ def _other_layout(layout: Layout | str) -> Layout | None:
     if layout == LEGACY:
         return None
     from ..core.layouts import legacy
-    from ..core.layouts.parse_layout import parse_layout
+    from ..core.layouts.template import parse_layout
 
     found = parse_layout(layout)
     return None if found == legacy.LEGACY else found

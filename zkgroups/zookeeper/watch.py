@@ -4,7 +4,7 @@ A `Watch` works in the thread that iterates over it, or in its own thread with `
 records which paths have changed. So no user code runs there, and no request is sent from there (rule 8).
 
 A watch in ZooKeeper fires once, and is lost with the connection, the session and the node. When it fires, the node is
-read and watched again. If the session has one watch on all groups (`requests/recursive_watch.py`), nodes are only read,
+read and watched again. If the session has one watch on all groups (`requests/watches.py`), nodes are only read,
 and no other watches are set. After a lost connection, the whole tree is read and compared with the last reports. A
 `RESCANNED` change announces that, because several changes of one node then show up as one.
 
@@ -17,30 +17,156 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 
-from ..core.znodes.paths import GroupPaths, join, parent
-from ..core.znodes.values import ForbiddenNode
+from ..core.znodes.group_description import RegisteredInstance
+from ..core.znodes.paths import CONSUMERS, GroupPaths, Part, join, parent
+from ..core.znodes.values import CommittedOffset, ForbiddenNode, Owner, UnreadableNode
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, NoPermissionError, UnavailableError, ZkgroupsException
-from .requests.fired_paths import FiredPaths
+from .reading import group_reader
 from .requests.node import Node
-from .requests.recursive_watch import RecursiveWatch
-from .requests.watch_dispatcher import WatchDispatcher
+from .requests.watches import FiredPaths, RecursiveWatch, WatchDispatcher
 from .session.errors import translate
-from .session.registry_context import RegistryContext
-from .session.session import PIPELINE
-from .watch_changes import Change, ChangeKind, SeenNodes, Watched
+from .session.session import PIPELINE, RegistryContext
+
+# The changes that a `Watch` reports, found by comparing nodes with earlier reads.
+
+
+class Watched(StrEnum):
+    """The part of a group to watch: its registered instances, the owners of its partitions, or its offsets."""
+
+    MEMBERS = "members"
+    OWNERS = "owners"
+    OFFSETS = "offsets"
+
+
+class ChangeKind(StrEnum):
+    """The kind of a change.
+
+    appeared   a node was created, or existed when the watch began
+    changed    the data of a node was written
+    vanished   a node was deleted
+    rescanned  all nodes are read again; the differences follow
+    """
+
+    APPEARED = "appeared"
+    CHANGED = "changed"
+    VANISHED = "vanished"
+    RESCANNED = "rescanned"
+
+
+Value: TypeAlias = RegisteredInstance | Owner | CommittedOffset | UnreadableNode
+
+Leaf: TypeAlias = Node | ForbiddenNode
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one node: a registration, an owner or an offset. Or a notice that all nodes are read again.
+
+    - `kind`: the kind of the change.
+    - `path`: the path of the node, without the chroot.
+    - `now`: its new value; None if it was deleted.
+    - `before`: its last reported value; None if it is new.
+    - `reason`: for RESCANNED, why all nodes are read again, such as "the connection was lost". Otherwise empty.
+
+    A value is a `RegisteredInstance`, an `Owner` or a `CommittedOffset`, or a `MalformedNode` or `ForbiddenNode`.
+    """
+
+    kind: ChangeKind
+    path: str
+    now: Value | None = None
+    before: Value | None = None
+    reason: str = ""
+
+
+class SeenNodes:
+    """The registrations, owners or offsets as they were last reported, and the changes still to report."""
+
+    def __init__(self, group: str, what: Watched) -> None:
+        self._group = group
+        self._what = what
+        self._nodes: dict[str, dict[str, Leaf]] = {}  # by directory and path
+        self.forbidden: set[str] = set()
+        """The paths of the reported nodes that must not be read."""
+        self.changes: deque[Change] = deque()
+
+    def directories(self) -> set[str]:
+        """The directories with a reported node."""
+        return set(self._nodes)
+
+    def is_readable(self, path: str) -> bool:
+        """Return whether the node was reported with its contents."""
+        return isinstance(self._nodes.get(parent(path), {}).get(path), Node)
+
+    def keep_only(self, directory: str, paths: Iterable[str]) -> None:
+        """Report all other nodes of the directory as vanished."""
+        for path in sorted(self._nodes.setdefault(directory, {}).keys() - set(paths)):
+            self.update(path, None)
+
+    def remove_directory(self, directory: str) -> None:
+        """Report all nodes of the directory as vanished."""
+        for path in list(self._nodes.get(directory, ())):
+            self.update(path, None)
+        self._nodes.pop(directory, None)
+
+    def update(self, path: str, now: Leaf | None) -> None:
+        """Compare a node with its last report, and report the difference."""
+        nodes = self._nodes.setdefault(parent(path), {})
+        before = nodes.pop(path, None)
+        if now is not None:
+            nodes[path] = now
+        (self.forbidden.add if isinstance(now, ForbiddenNode) else self.forbidden.discard)(path)
+        if before is None or now is None or _was_recreated(before, now):
+            if before is not None:
+                self._report(ChangeKind.VANISHED, path, before=before)
+            if now is not None:
+                self._report(ChangeKind.APPEARED, path, now=now)
+        elif self._has_changed(before, now):
+            self._report(ChangeKind.CHANGED, path, now=now, before=before)
+
+    def _has_changed(self, before: Leaf, now: Leaf) -> bool:
+        if isinstance(before, Node) and isinstance(now, Node):
+            # Committing the same offset again is a change. Rewriting the same registration is not.
+            return before.mzxid != now.mzxid and (self._what is Watched.OFFSETS or before.data != now.data)
+        return type(before) is not type(now)
+
+    def _report(self, kind: ChangeKind, path: str, *, now: Leaf | None = None, before: Leaf | None = None) -> None:
+        self.changes.append(Change(kind, path, self._value(now), self._value(before)))
+
+    def _value(self, leaf: Leaf | None) -> Value | None:
+        if leaf is None:
+            return None
+        topic, name = leaf.path.rsplit("/", 2)[-2:]
+        if isinstance(leaf, ForbiddenNode):
+            return RegisteredInstance(name, 0, leaf) if self._what is Watched.MEMBERS else leaf
+        match self._what:
+            case Watched.MEMBERS:
+                return group_reader.registered_instance(name, leaf)
+            case Watched.OWNERS:
+                return group_reader.owner(topic, name, leaf)
+            case Watched.OFFSETS:
+                return group_reader.offset_named(self._group, topic, name, leaf)
+
+
+def _was_recreated(before: Leaf, now: Leaf) -> bool:
+    return isinstance(before, Node) and isinstance(now, Node) and before.czxid != now.czxid
+
 
 log = logging.getLogger("zkgroups.watch")
 
 CHECK_CONNECTION_EVERY: Final = 1.0
 """In seconds, while disconnected: kazoo does not always report that it has given up."""
+
+READ_FORBIDDEN_EVERY: Final = 5.0
+"""In seconds. ZooKeeper does not report when a client gets the permission to read a node."""
 
 CHECK_STATE_EVERY: Final = 0.05
 """In seconds, while waiting for a reply: how often to check whether the watch was closed or the connection lost."""
@@ -60,6 +186,9 @@ class Watch:
     Applied in order, the changes give the state of the group at a past moment: `APPEARED` and `CHANGED` carry the new
     value in `now`. After a lost connection, all nodes are read again: `RESCANNED` announces that, changes nothing by
     itself, and is followed by the differences.
+
+    A forbidden node is reported as a `ForbiddenNode`, and read again every few seconds. If the whole directory of the
+    members, owners or offsets is forbidden, `next` raises `NoPermissionError`. You may call it again.
     """
 
     def __init__(self, paths: GroupPaths, context: RegistryContext, what: Watched) -> None:
@@ -80,6 +209,7 @@ class Watch:
         self._losses: int | None = None  # the number of lost connections when the whole tree was last read
         self._reason = "the watch has begun"
         self._session_id: int | None = None
+        self._read_forbidden = Deadline(READ_FORBIDDEN_EVERY)
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._fired = FiredPaths()
@@ -110,7 +240,8 @@ class Watch:
     def follow(self, callback: Callable[[Change], object]) -> Self:
         """Call `callback(change)` for every change, in a thread of this watch, until it is closed. Return at once.
 
-        An error in the callback is logged, and the next change is reported.
+        An error in the callback is logged, and the next change is reported. While the whole directory is forbidden,
+        the thread logs that once, and tries again every few seconds.
         """
         if self._thread is not None:
             raise RuntimeError("this watch already has a callback: create another watch")
@@ -121,14 +252,23 @@ class Watch:
         return self
 
     def _follow(self, callback: Callable[[Change], object]) -> None:
-        try:
-            for change in self:
-                try:
-                    callback(change)
-                except Exception:
-                    log.exception("the callback for %s of group %s failed", self._what, self._group)
-        except ZkgroupsException as error:
-            log.error("stopped watching %s of group %s: %s", self._what, self._group, error)
+        is_forbidden = False
+        while not self._closed.is_set():
+            try:
+                for change in self:
+                    is_forbidden = False
+                    try:
+                        callback(change)
+                    except Exception:
+                        log.exception("the callback for %s of group %s failed", self._what, self._group)
+            except NoPermissionError as error:
+                if not is_forbidden:
+                    log.error("cannot watch %s of group %s: %s", self._what, self._group, error)
+                is_forbidden = True
+                self._closed.wait(READ_FORBIDDEN_EVERY)
+            except ZkgroupsException as error:
+                log.error("stopped watching %s of group %s: %s", self._what, self._group, error)
+                return
 
     def close(self) -> None:
         """End all iterations, and the thread of `follow` after its current call."""
@@ -153,10 +293,15 @@ class Watch:
         if self._losses != self._dispatcher.losses:
             return self._read_everything(deadline)
         self._read_later(self._fired.take())
+        if self._read_forbidden.passed:
+            self._read_forbidden = Deadline(READ_FORBIDDEN_EVERY)
+            self._read_later(sorted(self._seen.forbidden))
         self._send_reads()
         if self._pending:
             return self._wait_for_reply(self._pending[0], deadline)
-        return self._wait(lambda: bool(self._fired) or self._losses != self._dispatcher.losses, deadline)
+        pause = Deadline(min(deadline.remaining, self._read_forbidden.remaining)) if self._seen.forbidden else deadline
+        fired = self._wait(lambda: bool(self._fired) or self._losses != self._dispatcher.losses, pause)
+        return fired or not deadline.passed
 
     def _wait(self, ready: Callable[[], bool], deadline: Deadline) -> bool:
         return self._fired.wait_for(lambda: self._closed.is_set() or ready(), deadline)
@@ -288,3 +433,98 @@ def _result(read: _PendingRead) -> Any:
         return ForbiddenNode(read.path)
     except KazooException as error:
         raise translate(error, read.path) from error
+
+
+# Hear at once which groups have changed: members, owners, migrations or offsets, of all groups, by one watch.
+
+
+_BELOW: Final = CONSUMERS + "/"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedGroups:
+    """The groups that have changed. With `everything`, changes may have been missed: every group may have changed."""
+
+    groups: frozenset[str] = field(default_factory=frozenset)
+    everything: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.groups) or self.everything
+
+
+class GroupChanges:
+    """The groups that change, from now on. Make it with `registry.group_changes()`.
+
+    >>> with registry.group_changes() as changes:  # doctest: +SKIP
+    ...     while changes.begin():
+    ...         for group in changes.wait(timeout=60).groups:
+    ...             print(registry.group(group).describe().state)
+
+    Servers support it since ZooKeeper 3.6. `ignored` parts of groups are not reported: commits change `offsets`
+    thousands of times a second in a large cluster.
+    """
+
+    def __init__(self, context: RegistryContext, ignored: Collection[Part] = (Part.OFFSETS,)) -> None:
+        self._context = context
+        self._ignored = frozenset(ignored)
+        self._watch = RecursiveWatch.of(context.session)
+        self._changed = threading.Condition()
+        self._groups: set[str] = set()  # guarded by _changed, as is _gap
+        self._gap = False
+        self._closed = False
+        self._watch.add(self)
+
+    def begin(self) -> bool:
+        """Begin to watch, also after a lost connection. Return False if the server does not support it.
+
+        The first result of `wait` then has `everything`.
+        """
+        return self._watch.begin(Deadline(self._context.timeout))
+
+    @property
+    def is_live(self) -> bool:
+        """True if changes are reported now: the server supports it, and there is a connection."""
+        return self._watch.active
+
+    def wait(self, timeout: float, *, pause: float = 0.0) -> ChangedGroups:
+        """Wait for a change, and then for `pause` seconds more, because changes seldom come alone. Return them all.
+
+        After `timeout` seconds, or after `wake`, the result may be empty.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._groups or self._gap or self._closed, timeout)
+            if pause and self._groups and not self._closed:
+                self._changed.wait_for(lambda: self._closed, pause)
+            found = ChangedGroups(frozenset(self._groups), self._gap)
+            self._groups.clear()
+            self._gap = False
+        return found
+
+    def close(self) -> None:
+        """End all waiting. Later changes are not reported."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # On kazoo's threads
+
+    def on_change(self, path: str) -> None:
+        """Called with the path of a node that has changed."""
+        group, _, below = path.removeprefix(_BELOW).partition("/")
+        if path == CONSUMERS or below.partition("/")[0] in self._ignored:
+            return
+        with self._changed:
+            self._groups.add(group)
+            self._changed.notify_all()
+
+    def on_gap(self) -> None:
+        """Called when changes may have been missed."""
+        with self._changed:
+            self._gap = True
+            self._changed.notify_all()

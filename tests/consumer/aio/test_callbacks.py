@@ -10,17 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from zkgroups import Consumergroup, EventKind, MemberEvent, Owner, Registry, TopicPartition, aio
-from zkgroups.testing import ZooKeeperServer
+from tests.simulation.loop import in_a_loop
+from zkgroups import Consumergroup, EventKind, MemberEvent, Owner, TopicPartition, aio
 
-from ..conftest import LONGEST, Run, ats, plant_topic
-from .loops import PATIENT, Running, for_ever, in_a_loop
-
-pytestmark = pytest.mark.zookeeper
-
+from ..conftest import LONGEST, Partitions, Run, ats, plant_topic
+from .conftest import PATIENT, Running, for_ever
 
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
-Partitions = frozenset[TopicPartition]
 
 
 @in_a_loop
@@ -134,37 +130,6 @@ async def test_a_callback_for_any_event_may_commit(group: Consumergroup, orders:
 
 
 @in_a_loop
-async def test_the_loop_continues_while_the_server_does_not_answer() -> None:
-    with ZooKeeperServer() as server:
-        registry = await asyncio.to_thread(Registry.connect, server.address)
-        plant_topic(registry.client, "orders", 6)
-        async with aio.Member(registry.group("billing"), ["orders"]) as member:
-            generation = await member.next_generation(LONGEST)
-            assert generation is not None
-            server.suspend()
-            try:
-                commit = asyncio.create_task(generation.commit({P0: 5}))
-                asking = asyncio.create_task(member.next_generation())
-                for _ in range(1000):
-                    await asyncio.sleep(0)
-                assert not commit.done()
-                assert not asking.done()
-                commit.cancel()
-                for _ in range(1000):
-                    await asyncio.sleep(0)
-                assert not commit.done()  # the commit still waits for its outcome
-            finally:
-                server.resume()
-            with pytest.raises(asyncio.CancelledError):
-                await commit
-            asking.cancel()
-            found = await asyncio.to_thread(registry.group("billing").offsets.fetch, P0)
-            assert found is not None
-            assert found.offset == 5
-        await asyncio.to_thread(registry.close)
-
-
-@in_a_loop
 async def test_a_commit_does_not_wait_for_a_busy_default_executor(group: Consumergroup, orders: Partitions) -> None:
     free = threading.Event()
     async with Running(group) as one:
@@ -184,7 +149,7 @@ async def test_the_loop_continues_while_a_member_waits_for_another(run: Run, gro
     async def beat() -> None:
         nonlocal beats
         while True:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
             beats += 1
 
     plant_topic(group._context.session.client, "orders", 6)
@@ -196,7 +161,7 @@ async def test_the_loop_continues_while_a_member_waits_for_another(run: Run, gro
         await b.until(lambda: b.told(EventKind.WAITING))
         before = beats
         while beats < before + 1000:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
         assert not b.member.assignment
         free.set()
         await b.until_holding(ats("orders", 3, 4, 5))

@@ -9,17 +9,15 @@ from contextlib import suppress
 
 import pytest
 
+from tests.simulation.loop import Loop, Network, in_a_loop, run_in_a_loop
+from tests.simulation.world import World
+from tests.waiting import eventually
 from zkgroups import Consumergroup, Owner, TopicPartition, aio
 
-from ...testing.waiting import eventually
-from ..conftest import LONGEST, Run
-from .loops import PATIENT, Running, for_ever, in_a_loop, mark_ten_more, work_on_all
-
-pytestmark = pytest.mark.zookeeper
-
+from ..conftest import LONGEST, Partitions, Run
+from .conftest import PATIENT, Running, for_ever, mark_ten_more, work_on_all
 
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
-Partitions = frozenset[TopicPartition]
 
 
 @in_a_loop
@@ -58,7 +56,7 @@ async def test_cancelling_the_task_that_runs_a_member_closes_it_after_a_commit(
     assert {offset.offset for offset in group.offsets} == {10}  # type: ignore[union-attr]
 
 
-def test_ctrl_c_closes_the_member_after_a_commit(group: Consumergroup, orders: Partitions) -> None:
+def test_ctrl_c_closes_the_member_after_a_commit(world: World, group: Consumergroup, orders: Partitions) -> None:
     async def work(generation: aio.Generation) -> None:
         asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
         await mark_ten_more(generation)
@@ -68,14 +66,14 @@ def test_ctrl_c_closes_the_member_after_a_commit(group: Consumergroup, orders: P
             await work_on_all(member, work)
 
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(main())
+        run_in_a_loop(world, main())
     assert not group.instances()
     assert {offset.offset for offset in group.offsets} == {10}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("who", ["a task", "the body", "a callback"])
 def test_a_task_a_callback_and_the_body_may_close_their_member(
-    group: Consumergroup, orders: Partitions, who: str
+    world: World, group: Consumergroup, orders: Partitions, who: str
 ) -> None:
     closed: list[str] = []
 
@@ -95,7 +93,7 @@ def test_a_task_a_callback_and_the_body_may_close_their_member(
         await member.close()
 
     member: aio.Member
-    asyncio.run(main())
+    run_in_a_loop(world, main())
     assert closed == [who]
     assert not group.instances()
 
@@ -182,7 +180,7 @@ async def test_a_callback_may_close_its_member_without_leaving(group: Consumergr
 
 @pytest.mark.parametrize("working", [True, False])
 def test_a_member_leaves_when_its_loop_shuts_down(
-    group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture, working: bool
+    world: World, group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture, working: bool
 ) -> None:
     async def main() -> None:
         member = await aio.Member(group, ["orders"], on_revoked=lambda _: None, on_event=lambda _: None).start()
@@ -192,14 +190,14 @@ def test_a_member_leaves_when_its_loop_shuts_down(
             generation.start(mark_ten_more)
         await asyncio.sleep(0)
 
-    asyncio.run(main())
+    run_in_a_loop(world, main())
     assert eventually(lambda: not group.instances())
     assert not list(group.owners())
     assert_no_more_than_a_word(caplog)
 
 
 def test_a_loop_that_shuts_down_during_a_callback_does_not_wait_for_it(
-    group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture
+    world: World, group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[Partitions] = []
 
@@ -214,21 +212,21 @@ def test_a_loop_that_shuts_down_during_a_callback_does_not_wait_for_it(
         await aio.Member(group, ["orders"], on_assigned=hang, on_revoked=hang, **PATIENT).start()
         await began.wait()
 
-    asyncio.run(main())
+    run_in_a_loop(world, main())
     assert eventually(lambda: not group.instances())
     assert called == [orders]
     assert_no_more_than_a_word(caplog)
 
 
 def test_a_member_leaves_once_it_detects_that_its_loop_was_closed(
-    run: Run, group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture
+    world: World, run: Run, group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def begin() -> aio.Member:
         member = await aio.Member(group, ["orders"], id="a", on_revoked=lambda _: None).start()
         assert await member.next_generation(LONGEST)
         return member
 
-    loop = asyncio.new_event_loop()
+    loop = Loop(Network(world.machine))
     abandoned = loop.run_until_complete(begin())
     loop.close()
     assert abandoned.assignment == orders

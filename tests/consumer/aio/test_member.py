@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
-import re
-import signal
-import textwrap
-from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
 import zkgroups
+from tests.simulation.loop import in_a_loop
+from tests.simulation.world import World
 from zkgroups import Consumergroup, Registry, StartAt, TopicPartition, aio
 from zkgroups.exceptions import InvalidOptionError, MemberClosedError
-from zkgroups.testing import expire_session
 
-from ..conftest import Run, ats, plant_topic
-from .loops import PATIENT, Running, in_a_loop, mark_ten_more
-
-pytestmark = pytest.mark.zookeeper
-
+from ..conftest import Partitions, Run, ats
+from .conftest import PATIENT, Running, mark_ten_more
 
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
-Partitions = frozenset[TopicPartition]
 
 
 # Options
@@ -43,6 +35,7 @@ async def test_nothing_is_registered_before_the_start(group: Consumergroup) -> N
     member = aio.Member(group, ["orders"])
     await member.close()
     assert not group.exists()
+    assert [each async for each in member.generations()] == []
     with pytest.raises(MemberClosedError):
         await member.next_generation()
 
@@ -85,56 +78,14 @@ async def test_a_member_for_asyncio_shares_with_threaded_members(
 
 
 @in_a_loop
-async def test_stop_ends_the_iteration(group: Consumergroup, orders: Partitions) -> None:
-    async with aio.Member(group, ["orders"]) as member:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, member.stop)
-        async for generation in member.generations():
-            generation.start(mark_ten_more)
-            signal.raise_signal(signal.SIGUSR1)
-            await generation.wait()
-    assert not group.instances()
-
-
-@in_a_loop
 async def test_a_lost_session_ends_the_tasks_and_is_reported_in_the_loop(
-    registry: Registry, group: Consumergroup, orders: Partitions
+    world: World, registry: Registry, group: Consumergroup, orders: Partitions
 ) -> None:
     lost: list[Partitions] = []
     async with Running(group, work=mark_ten_more, on_lost=lost.append, **PATIENT) as one:
         await one.until_holding(orders)
-        await asyncio.to_thread(expire_session, registry.client)
+        await asyncio.to_thread(world.expire, registry)
         await one.until(lambda: len(one.generations) == 2)
         await one.until_holding(orders)
     assert lost == [orders]
     assert not one.generations[0].active
-
-
-# The example
-
-
-def test_the_example_in_the_docstring_works(registry: Registry, zookeeper_hosts: str, group: Consumergroup) -> None:
-    plant_topic(registry.client, "orders", 2)
-    processed: list[str] = []
-
-    class Enough(Exception):
-        pass
-
-    async def consume(offsets: Mapping[TopicPartition, int]) -> AsyncIterator[tuple[TopicPartition, str]]:
-        for number in itertools.count():
-            for at, offset in list(offsets.items()):
-                yield at, f"{at} at {offset}, in round {number}"
-
-    async def process(message: str) -> None:
-        await asyncio.sleep(0)
-        processed.append(message)
-        if len(processed) == 7:
-            raise Enough
-
-    example = re.search(r"\n\n(    import asyncio\n.*?asyncio\.run\(main\(\)\)\n)", aio.__doc__ or "", re.DOTALL)
-    assert example is not None
-    code = textwrap.dedent(example[1]).replace("zk1:2181,zk2:2181/kafka", zookeeper_hosts)
-    with pytest.raises(Enough):
-        exec(compile(code, "the example", "exec"), {"consume": consume, "process": process})
-    assert processed[-1] == "orders/0 at 3, in round 3"
-    assert {offset.at: offset.offset for offset in group.offsets} == {P0: 3, P1: 3}  # type: ignore[union-attr]
-    assert not group.instances()

@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Coroutine
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from zkgroups import Consumergroup, EventKind, Registry, TopicPartition, aio
+from tests.simulation.loop import in_a_loop
+from zkgroups import Consumergroup, Registry, TopicPartition, aio
 from zkgroups.exceptions import GenerationEndedError, InvalidOptionError, MemberClosedError
 
-from ..conftest import LONGEST, ats
+from ..conftest import LONGEST, Partitions, ats
 from ..conftest import Running as Threaded
-from .loops import PATIENT, Running, for_ever, in_a_loop, mark_ten_more, start_each, work_on_all
-
-pytestmark = pytest.mark.zookeeper
-
+from .conftest import PATIENT, Running, for_ever, mark_ten_more, start_each, work_on_all
 
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
-Partitions = frozenset[TopicPartition]
 
 
 @in_a_loop
@@ -43,33 +40,48 @@ async def test_a_task_that_is_cancelled_still_commits_and_marks_in_finally(
         await one.generations[-1].commit({P0: 50})
     with pytest.raises(GenerationEndedError):
         one.generations[-1].mark(P0, 50)
-    one.generations[-1].start(work)  # nothing is started
 
 
 @in_a_loop
-async def test_a_task_can_move_an_offset_outside_of_the_log_and_the_loop_reports_it(
+async def test_a_task_of_an_ended_generation_is_called_and_cancelled_after_its_grace(
     group: Consumergroup, orders: Partitions
 ) -> None:
-    group.offsets.set(P0, 5_558)
+    """Its caller may wait for it."""
+    async with Running(group) as one:
+        await one.until_holding(orders)
+    for grace in (0.0, 0.1):
+        found: asyncio.Queue[object] = asyncio.Queue()
 
-    async def work(generation: aio.Generation) -> None:
-        generation.mark(P0, generation.start_offset(P0, log_start=0, log_end=20) + 1)
-        await generation.wait()
+        async def work(generation: aio.Generation, found: asyncio.Queue[object] = found, grace: float = grace) -> None:
+            found.put_nowait(generation.active)
+            try:
+                await asyncio.sleep(grace / 10)
+                found.put_nowait("slept")
+                await for_ever()
+            except asyncio.CancelledError:
+                found.put_nowait("cancelled")
+                raise
 
-    async with Running(group, work=work, out_of_range="earliest") as one:
-        await one.until(lambda: any(event.kind is EventKind.RESET for event in one.events))
-    assert group.offsets.fetch(P0).offset == 1  # type: ignore[union-attr]
+        one.generations[-1].start(work, grace=grace)
+        assert await asyncio.wait_for(found.get(), LONGEST) is False
+        for expected in ["slept", "cancelled"] if grace else ["cancelled"]:
+            assert await asyncio.wait_for(found.get(), LONGEST) == expected
 
 
 @in_a_loop
-async def test_a_task_of_a_generation_that_ends_at_its_start_never_begins(
+async def test_a_task_of_a_generation_that_ends_at_its_start_sees_that_and_is_cancelled(
     group: Consumergroup, orders: Partitions
 ) -> None:
-    """Nobody would wait for it: another member has its partitions."""
-    begun: list[aio.Generation] = []
+    """The member does not wait for it: another one has its partitions."""
+    found: list[bool] = []
+    cancelled = asyncio.Event()
 
     async def work(generation: aio.Generation) -> None:
-        begun.append(generation)
+        found.append(generation.active)
+        try:
+            await for_ever()
+        finally:
+            cancelled.set()
 
     async with aio.Member(group, ["orders"], id="a", **PATIENT) as a:
         generation = await a.next_generation(LONGEST)
@@ -83,29 +95,8 @@ async def test_a_task_of_a_generation_that_ends_at_its_start_never_begins(
             generation.start(taken_away)
             await asyncio.sleep(0)
             assert await generation.wait(LONGEST)
-        assert begun == []
-
-
-@in_a_loop
-async def test_no_body_of_the_loop_begins_in_a_generation_that_has_ended_for_asyncio(
-    group: Consumergroup, orders: Partitions
-) -> None:
-    class Late(aio.Member):
-        """Sees its first generation only after another member has taken half of the partitions."""
-
-        other: Threaded | None = None
-
-        async def next_generation(self, timeout: float | None = None) -> aio.Generation | None:
-            found = await super().next_generation(timeout)
-            self.other = self.other or stack.enter_context(Threaded(group, id="b"))
-            await asyncio.to_thread(self.other.until_holding, ats("orders", 3, 4, 5))
-            return found
-
-    with ExitStack() as stack:
-        async with Late(group, ["orders"], id="a") as a:
-            first = await anext(a.generations())
-            assert first.active
-            assert first.partitions.keys() == ats("orders", 0, 1, 2)
+            await asyncio.wait_for(cancelled.wait(), LONGEST)
+        assert found == [False]
 
 
 @in_a_loop
@@ -237,25 +228,6 @@ async def test_an_exception_that_a_task_raises_at_the_end_is_not_lost(group: Con
 
 
 @in_a_loop
-async def test_a_member_waits_for_the_body_of_the_loop_and_does_not_cancel_it(
-    group: Consumergroup, orders: Partitions
-) -> None:
-    async with aio.Member(group, ["orders"], id="a", **PATIENT) as member:
-        async for generation in member.generations():
-            async with Running(group, id="b", reconcile_every=0.05) as other:
-                assert await generation.wait(LONGEST)
-                looks = other.member.stats.looks
-                await other.until(lambda looks=looks: other.member.stats.looks >= looks + 3)
-                assert not other.member.assignment
-                await generation.commit({P5: 8})
-            # `other` left without ever getting partitions, because this body delayed it
-            break
-    found = group.offsets.fetch(P5)
-    assert found is not None
-    assert found.offset == 8
-
-
-@in_a_loop
 async def test_a_function_added_after_the_end_of_a_generation_is_called_at_once(
     group: Consumergroup, orders: Partitions
 ) -> None:
@@ -309,6 +281,7 @@ async def test_a_cancelled_wait_loses_no_generation(group: Consumergroup, orders
             [found] = await asyncio.gather(asking, return_exceptions=True)
             if not isinstance(found, asyncio.CancelledError):
                 break
+            await asyncio.sleep(0.001)
         assert isinstance(found, aio.Generation)
         assert found.active
         assert await member.next_generation(0) is None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups import Consumergroup, Registry
 from zkgroups.core.history.events import Commit, PastInstance
-from zkgroups.core.rebalance.range import range_assignor
+from zkgroups.core.rebalance.assignors import range_assignor
 from zkgroups.core.znodes.values import Dialect
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
 
@@ -31,8 +31,8 @@ def test_every_commit_has_the_session_and_the_instance_of_its_member(
     settle(registry, group, range_assignor, {theirs.id, mine.id}, still=STILL)
     sessions = {instance.id: instance.session for instance in group.instances()}
     with Feed(legacy_kafka, topic) as feed:
-        assert eventually(lambda: len(theirs.messages) > 100 < len(mine.messages), timeout=60)
-    assert eventually(lambda: set(texts(theirs, mine)) == set(feed.texts), timeout=60)
+        assert eventually(lambda: len(theirs.messages) > 100 < len(mine.messages))
+    assert eventually(lambda: set(texts(theirs, mine)) == set(feed.texts))
     read = {theirs.id: theirs.messages, mine.id: mine.messages}
     theirs.stop()
     mine.stop()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.lasting import lasting_client
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups import Consumergroup, Owner, Registry, TopicPartition
 from zkgroups.consumer.events import EventKind
-from zkgroups.core.rebalance.range import range_assignor
+from zkgroups.core.rebalance.assignors import range_assignor
 from zkgroups.testing import KafkaBroker
 
 from ...printing_consumer import LONGEST
@@ -65,7 +65,7 @@ def test_an_unreadable_registration_is_ignored_and_named(
 def pykafka(legacy_kafka: KafkaBroker, group: Consumergroup, topic: str) -> Iterator[PykafkaMember]:
     """A real member of pykafka, which owns all partitions: it does not count the members of other clients."""
     with PykafkaMember(legacy_kafka, group.name, topic) as member:
-        assert eventually(lambda: len(member.partitions) == 7, timeout=LONGEST), member.lines()
+        assert eventually(lambda: len(member.partitions) == 7), member.lines()
         yield member
 
 
@@ -77,7 +77,7 @@ def test_a_pykafka_member_is_counted_and_named_and_its_partitions_are_waited_for
     everything = {TopicPartition(topic, number) for number in range(7)}
     assert {owner.at for owner in group.owners() if isinstance(owner, Owner) and owner.id == theirs} == everything
     mine = ours("ours:1", {topic: 1})
-    assert eventually(lambda: any("pykafka" in detail for detail in told(mine, EventKind.FOREIGN)), timeout=LONGEST)
+    assert eventually(lambda: any("pykafka" in detail for detail in told(mine, EventKind.FOREIGN)))
     in_order = sorted(everything)
     share = set(in_order[:4] if mine.id < theirs else in_order[4:])
     assert eventually(
@@ -85,14 +85,14 @@ def test_a_pykafka_member_is_counted_and_named_and_its_partitions_are_waited_for
         timeout=LONGEST,
     ), mine.events
     feed.some(3)
-    assert eventually(lambda: len(pykafka.read) == 21, timeout=LONGEST), pykafka.lines()
+    assert eventually(lambda: len(pykafka.read) == 21), pykafka.lines()
     await_quiet(group, 1.0)
     assert mine.messages == []
     assert not mine.member.assignment
 
     pykafka.leave()
 
-    assert eventually(lambda: mine.member.assignment == everything, timeout=LONGEST)
+    assert eventually(lambda: mine.member.assignment == everything)
 
 
 def test_a_scala_member_beside_zkgroups_members_is_named(

@@ -7,11 +7,10 @@ from collections import Counter
 
 import pytest
 
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups import Consumergroup, Registry, TopicPartition
+from zkgroups.core.rebalance.assignors import range_assignor, round_robin_assignor
 from zkgroups.core.rebalance.members import Assignor
-from zkgroups.core.rebalance.range import range_assignor
-from zkgroups.core.rebalance.round_robin import round_robin_assignor
 from zkgroups.testing import KafkaBroker
 
 from ..reader import Reader

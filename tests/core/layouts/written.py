@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from zkgroups import CommittedOffset, MalformedNode, TopicPartition
-from zkgroups.core.layouts.layout import Layout, LayoutNode, LayoutOffset, in_order
-from zkgroups.core.layouts.parse_layout import parse_layout
-from zkgroups.core.layouts.path_template import Fields
+from zkgroups.core.layouts.layout import Fields, Layout, LayoutNode, LayoutOffset, in_order
+from zkgroups.core.layouts.template import parse_layout
 
 Offsets = Mapping[TopicPartition, int]
 Tree = dict[str, bytes]

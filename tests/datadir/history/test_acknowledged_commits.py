@@ -19,14 +19,12 @@ from kazoo.exceptions import KazooException
 from tests.consumer.kazoo_go_member import KazooGoMember
 from tests.consumer.nemesis import plant_topics
 from tests.lasting import lasting_client, through_restarts
-from tests.printing_consumer import LONGEST
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.history.events import Commit
 from zkgroups.core.znodes.values import Dialect
 from zkgroups.datadir.data_dir import DataDir
-from zkgroups.datadir.history.gaps import LogGap
-from zkgroups.datadir.history.reader import HistoryReader
+from zkgroups.datadir.history import HistoryReader, LogGap
 from zkgroups.exceptions import UnavailableError
 
 from ..small_directories import server_of
@@ -151,7 +149,7 @@ def wait_for_commits(committers: Sequence[Committer | KazooGoCommitter]) -> None
     def have_continued() -> bool:
         return all(len(each.acknowledged) > old + ENOUGH for each, old in zip(committers, before, strict=True))
 
-    assert eventually(have_continued, timeout=LONGEST), before
+    assert eventually(have_continued), before
 
 
 def commits_by_session(folder: Path) -> dict[int, list[Commit]]:

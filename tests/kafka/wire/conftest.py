@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,11 +17,9 @@ from confluent_kafka.admin import (
 )
 from cryptography.hazmat.primitives import serialization
 
-from zkgroups.kafka.settings.client_settings import client_settings
+from zkgroups.kafka.client_settings import client_settings
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker
-
-from .fake_broker import FakeBroker
 
 PASSWORD = 'the s3cret; =,\\ of "größe"'
 LONGEST = 240.0
@@ -156,18 +153,3 @@ def with_cluster(
             return await use(cluster)
 
     return run(main())
-
-
-def with_brokers(use: Callable[[Cluster, Sequence[FakeBroker]], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine with two fake brokers, 0 and 1, that know each other and lead one partition of orders each."""
-
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            fakes = [await stack.enter_async_context(FakeBroker()) for _ in range(2)]
-            for fake in fakes:
-                fake.brokers = {number: each.address for number, each in enumerate(fakes)}
-                fake.leaders = {"orders": {0: 0, 1: 1}}
-            cluster = await stack.enter_async_context(Cluster(str(fakes[0].address)))
-            await use(cluster, fakes)
-
-    run(main())

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Self
 
 from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.address import Address
+from zkgroups.kafka.wire.errors import Address
 
 HOST = "127.0.0.1"
 _SIZE = struct.Struct(">i")

@@ -1,19 +1,26 @@
-"""A server that answers like a broker, until a test tells it to lie."""
+"""A server that answers like a broker, until a test tells it to lie, and tests with such brokers in simulated time."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import struct
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Self, TypeVar
 
+from tests.simulation.loop import HOST, simulated
 from zkgroups.kafka.wire import codec
-from zkgroups.kafka.wire.address import Address
-from zkgroups.testing import ports
+from zkgroups.kafka.wire.cluster import Cluster
+from zkgroups.kafka.wire.errors import Address
+from zkgroups.kafka.wire.link import Link
+from zkgroups.kafka.wire.security import Security
 
-HOST = ports.HOST
 HEADER = struct.Struct(">ihhih")
+LONGEST = 600.0
+"""In simulated seconds."""
+
+T = TypeVar("T")
 
 Send = Callable[[bytes], Awaitable[None]]
 Behaviour = Callable[["Asked", Send], Awaitable[None]]
@@ -25,7 +32,7 @@ class Asked:
     def __init__(self, frame: bytes) -> None:
         _, self.key, self.version, self.id, client = HEADER.unpack_from(frame)
         start = HEADER.size + client
-        kind = getattr(codec, f"{codec.APIS[self.key].name}Request")
+        kind = getattr(codec, f"{(codec.APIS | codec.SERVED)[self.key].name}Request")
         start += 1 if kind.flexible_version_q(self.version) else 0
         self.message = kind.decode(frame[start:], version=self.version)
 
@@ -43,8 +50,7 @@ class FakeBroker:
     """
 
     def __init__(self) -> None:
-        self._reserved = ports.reserve()
-        self.port = self._reserved.number
+        self.port = 0
         self._server: asyncio.Server | None = None
         self._served: set[asyncio.StreamWriter] = set()
         self.brokers: Mapping[int, Address] = {}
@@ -60,8 +66,7 @@ class FakeBroker:
 
     @property
     def address(self) -> Address:
-        assert self._server is not None
-        return Address(HOST, self._server.sockets[0].getsockname()[1])
+        return Address(HOST, self.port)
 
     async def answer(self, asked: Asked, send: Send) -> None:
         """Answer a request honestly."""
@@ -83,10 +88,13 @@ class FakeBroker:
             return codec.MetadataResponse(brokers=known, topics=topics, cluster_id="fake", controller_id=-1)
         if asked.key == codec.SASL_HANDSHAKE:
             return codec.SaslHandshakeResponse(error_code=0, mechanisms=[])
+        if asked.key == codec.HEARTBEAT:
+            return codec.HeartbeatResponse(error_code=25)
         return described(asked.message.groups)
 
     async def start(self) -> Self:
         self._server = await asyncio.start_server(self._serve, HOST, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def stop(self) -> None:
@@ -123,7 +131,6 @@ class FakeBroker:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
-        self._reserved.release()
 
 
 def _topic(name: str, leaders: Mapping[int, int]) -> Any:
@@ -147,3 +154,69 @@ DESCRIBE = 15
 
 def describe(group: str) -> Any:
     return codec.DescribeGroupsRequest(groups=[group])
+
+
+async def never(_asked: Asked, _send: Send) -> None:
+    """A behaviour: do not answer."""
+    await asyncio.Event().wait()
+
+
+# Tests in simulated time
+
+
+def simulate(use: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that must end."""
+    with simulated():
+        return asyncio.run(asyncio.wait_for(use, LONGEST))
+
+
+def with_link(use: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a test of a coroutine that gets a fake broker and a link to it."""
+
+    async def main(arguments: Mapping[str, Any]) -> None:
+        async with FakeBroker() as fake:
+            link = Link(fake.address, Security())
+            await use(fake, link, **arguments)
+            link.close()
+
+    return _test(use, main, given=2)
+
+
+def with_brokers(use: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a test of a coroutine that gets a cluster of two fake brokers, 0 and 1, which know each other and lead one
+    partition of orders each."""
+
+    async def main(arguments: Mapping[str, Any]) -> None:
+        async with AsyncExitStack() as stack:
+            fakes = [await stack.enter_async_context(FakeBroker()) for _ in range(2)]
+            for fake in fakes:
+                fake.brokers = {number: each.address for number, each in enumerate(fakes)}
+                fake.leaders = {"orders": {0: 0, 1: 1}}
+            cluster = await stack.enter_async_context(Cluster(str(fakes[0].address)))
+            await use(cluster, fakes, **arguments)
+
+    return _test(use, main, given=2)
+
+
+def with_fakes(use: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a test of a coroutine that gets a fake broker for each of its first parameters, up to a `*`."""
+    given = sum(each.kind is not each.KEYWORD_ONLY for each in inspect.signature(use).parameters.values())
+
+    async def main(arguments: Mapping[str, Any]) -> None:
+        async with AsyncExitStack() as stack:
+            await use(*[await stack.enter_async_context(FakeBroker()) for _ in range(given)], **arguments)
+
+    return _test(use, main, given=given)
+
+
+def _test(use: Any, main: Callable[[Mapping[str, Any]], Coroutine[Any, Any, None]], *, given: int) -> Any:
+    """Return a function with the parameters of `use`, without those that `main` gives."""
+
+    def test(**arguments: Any) -> None:
+        simulate(main(arguments))
+
+    test.__name__, test.__doc__ = use.__name__, use.__doc__
+    signature = inspect.signature(use)
+    left = [each.replace(kind=each.KEYWORD_ONLY) for each in [*signature.parameters.values()][given:]]
+    test.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+    return test

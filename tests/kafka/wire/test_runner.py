@@ -15,9 +15,9 @@ import pytest
 
 from zkgroups.deadline import Deadline
 from zkgroups.exceptions import UnavailableError
-from zkgroups.kafka.wire.address import Address
+from zkgroups.kafka.wire.cluster import Runner
 from zkgroups.kafka.wire.connection import Connection
-from zkgroups.kafka.wire.runner import Runner
+from zkgroups.kafka.wire.errors import Address
 
 LONGEST = 30.0
 

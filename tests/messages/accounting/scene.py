@@ -17,16 +17,16 @@ from typing import Any, Final, Self
 
 from tests.cli.running import COMMAND
 from tests.lasting import through_restarts
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups import Registry
-from zkgroups.core.znodes.group_route import RouteState
+from zkgroups.core.znodes.own_nodes import RouteState
 from zkgroups.exceptions import ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.migration.live_move import MoveStep
 from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer
 
-from ..looping import QUICK_NATIVE, ROOT
-from ..sides import Side, Sides
+from ..brokers.looping import QUICK_NATIVE, ROOT
+from ..brokers.sides import Side, Sides
 from .ledger import Account, VerifiableProducer
 from .worker import SESSION
 
@@ -152,7 +152,7 @@ class Scene:
         id, worker = self._any()
         before = self._sessions(id)
         os.kill(worker.pid, signal.SIGUSR1)
-        assert eventually(lambda: not before & self._sessions(id), timeout=LONGEST), worker.tail()
+        assert eventually(lambda: not before & self._sessions(id)), worker.tail()
 
     def _sessions(self, id: str) -> set[int]:
         """The session of a worker: that of its registration, or that of its permit."""
@@ -215,7 +215,7 @@ class Scene:
         """Kill the command, and finish the move, or undo it."""
         to, here = self._other_side, self._side()
         with self._command(to) as process:
-            eventually(lambda: self.sides.state not in (None, RouteState.KAFKA) or not process.running, timeout=LONGEST)
+            eventually(lambda: self.sides.state not in (None, RouteState.KAFKA) or not process.running)
             time.sleep(self._random.random() * 1.5)
             process.kill()
         self._finish_move(self._random.choice([to, here]))
@@ -225,7 +225,7 @@ class Scene:
         committed, began, to, here = self._committed(), time.monotonic(), self._other_side, self._side()
         with self._command(to) as process:
             line, before = f"{self._name}: {step}\n", process.log.read_text()
-            reached = eventually(lambda: line in process.log.read_text()[len(before) :], timeout=LONGEST)
+            reached = eventually(lambda: line in process.log.read_text()[len(before) :])
             assert reached, process.tail()
             if victim == "command":
                 process.kill()
@@ -245,14 +245,14 @@ class Scene:
     def _settle(self) -> None:
         """Wait until all workers have joined, and all messages sent so far are handled and committed."""
         for id, worker in self._workers.items():
-            assert eventually(lambda: self._sessions(id), timeout=LONGEST), worker.tail()  # noqa: B023
+            assert eventually(lambda: self._sessions(id)), worker.tail()  # noqa: B023
         ends = self._producer.ends
 
         def all_committed() -> bool:
             committed = self._committed()
             return all(committed.get(at, 0) >= end for at, end in ends.items())
 
-        assert eventually(all_committed, timeout=LONGEST), (ends, self._committed(), self._tails())
+        assert eventually(all_committed), (ends, self._committed(), self._tails())
         assert all(worker.running for worker in self._workers.values()), self._tails()
 
     def _tails(self) -> str:

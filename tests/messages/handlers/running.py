@@ -11,9 +11,8 @@ from typing import Any
 from confluent_kafka import Message
 
 from zkgroups import TopicPartition
-from zkgroups.messages.handler_options import DeadLetter, Handler, HandlerOptions
-from zkgroups.messages.handler_runner import HandlerRunner
-from zkgroups.messages.runs import Letter, Runs
+from zkgroups.messages.handlers import HandlerRunner
+from zkgroups.messages.runs import DeadLetter, Handler, HandlerOptions, Letter, Runs
 
 AT, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 FAILED = DeadLetter("orders-failed")

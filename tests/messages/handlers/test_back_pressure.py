@@ -7,9 +7,8 @@ from confluent_kafka import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zkgroups.core.delivery.order import Order
-from zkgroups.messages.handler_options import HandlerOptions
-from zkgroups.messages.runs import TURN
+from zkgroups.core.delivery import Order
+from zkgroups.messages.runs import TURN, HandlerOptions
 
 from .running import AT, OTHER, Blocking, Clock, idle, messages, running, wait_until
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 from confluent_kafka import Message
 
-from tests.testing.waiting import eventually
+from tests.waiting import eventually
 from zkgroups.messages.dead_letters import DeadLetterWriter, headers
 from zkgroups.messages.runs import Letter
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message
 
 from zkgroups.exceptions import HandlerFailedError, InvalidOptionError
-from zkgroups.messages.handler_options import DeadLetter, HandlerOptions
+from zkgroups.messages.runs import DeadLetter, HandlerOptions
 from zkgroups.testing import HandlerHarness
 
 from .running import (

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zkgroups import TopicPartition
-from zkgroups.core.delivery.order import Order
+from zkgroups.core.delivery import Order
 from zkgroups.testing import HandlerHarness
 
 from .running import AT, FAILED, OTHER

@@ -31,22 +31,6 @@ from .running import (
 )
 
 
-def test_a_message_under_way_is_finished_before_its_partition_is_handed_over() -> None:
-    blocked = Blocking()
-    with blocked.ended(), running(blocked) as runner:
-        runs = runner.runs
-        runs.add(AT, messages(0, 1))
-        wait_until(lambda: blocked.begun == 1)
-        runs.revoke([AT])
-        assert runs.is_busy([AT])
-        blocked.let_return()
-        with runs.lock:
-            assert runs._changed.wait_for(lambda: not runs.is_busy([AT]), LONG)
-
-        assert runs.positions([AT]) == {AT: 1}
-        assert blocked.begun == 1
-
-
 def test_a_handler_that_returns_too_late_counts_for_nothing() -> None:
     blocked = Blocking()
     with blocked.ended(), running(blocked, workers=2) as runner:
@@ -65,24 +49,6 @@ def test_a_handler_that_returns_too_late_counts_for_nothing() -> None:
         assert runs.positions([AT]) == {AT: 0}
         runs.add(AT, messages(0))
         wait_until(lambda: runs.positions([AT]) == {AT: 1})
-
-
-def test_a_lost_partition_is_left_to_its_new_owner_at_once() -> None:
-    handled: list[int] = []
-    blocked = Blocking()
-
-    def handle(message: Message) -> None:
-        handled.append(message.offset() or 0)
-        blocked(message)
-
-    with blocked.ended(), running(handle) as runner:
-        runner.runs.add(AT, messages(0, 1, 2))
-        wait_until(lambda: handled == [0])
-        runner.runs.forget([AT])
-        blocked.let_return()
-        idle(runner)
-        assert handled == [0]
-        assert runner.runs.positions() == {OTHER: 0}
 
 
 def test_messages_of_a_revoked_partition_that_still_arrive_are_dropped() -> None:
@@ -150,28 +116,6 @@ def test_messages_before_finished_ones_are_handled_before_their_partition_is_han
 
         assert handled == [2, 0, 1]
         assert runs.positions([AT]) == {AT: 3}
-
-
-def test_the_end_also_handles_messages_before_finished_ones() -> None:
-    blocked, handled = Blocking(), list[int]()
-
-    def handle(message: Message) -> None:
-        if not message.offset():
-            blocked(message)
-        handled.append(message.offset() or 0)
-
-    def let_return() -> None:
-        with runner.runs.lock:  # which is free when the end has begun to wait
-            blocked.let_return()
-
-    with blocked.ended(), running(handle, workers=2, order="key") as runner:
-        add_keys(runner.runs, b"anna", b"anna", b"ben", b"anna")
-        wait_until(lambda: handled == [2])
-        with runner.runs.lock:
-            threading.Thread(target=let_return).start()
-            runner.runs.drain(LONG)
-        assert runner.runs.positions([AT]) == {AT: 3}
-    assert handled == [2, 0, 1]
 
 
 class Deliveries:
@@ -370,15 +314,6 @@ def test_a_coroutine_that_does_not_end_in_time_is_cancelled_and_its_message_is_n
         handler.may_return.set()  # the other partition goes on
         wait_until(lambda: runs.positions([OTHER]) == {OTHER: 1})
         assert handler.begun.count(0) == 1
-
-
-def test_a_coroutine_of_a_lost_partition_is_cancelled() -> None:
-    handler = Waiting()
-    with running(handler) as runner:
-        runner.runs.add(AT, messages(0))
-        wait_until(lambda: handler.begun == [0])
-        runner.runs.forget([AT])
-        wait_until(lambda: handler.cancelled == [0])
 
 
 def test_a_coroutine_that_ignores_its_cancellation_counts_for_nothing() -> None:

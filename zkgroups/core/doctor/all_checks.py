@@ -11,17 +11,10 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from ..offsets.lag import GroupLag
-from . import (
-    group_checks,
-    log_checks,
-    offset_checks,
-    owner_checks,
-    registration_checks,
-    singular_checks,
-    topic_checks,
-)
+from . import member_checks, offset_checks
 from .findings import CheckCode, Finding, Problem, Severity
 from .group_nodes import GroupNodes
+from .offset_checks import GroupVerdicts
 
 Subject = TypeVar("Subject")
 
@@ -46,6 +39,11 @@ def run_checks(nodes: GroupNodes) -> list[Finding]:
 def run_log_checks(lag: GroupLag) -> list[Finding]:
     """Return all findings about the offsets of a group and the logs of the brokers, in the same order."""
     return _run(LOG_CHECKS, lag.group, lag)
+
+
+def run_status_checks(found: GroupVerdicts) -> list[Finding]:
+    """Return the findings that follow from the statuses of partitions, in the same order."""
+    return _run(STATUS_CHECKS, found.group, found)
 
 
 def _run(checks: Iterable[DoctorCheck[Subject]], group: str, subject: Subject) -> list[Finding]:
@@ -83,7 +81,7 @@ CHECKS: Final[tuple[DoctorCheck[GroupNodes], ...]] = (
         Severity.ERROR,
         "a partition is held by a client that is not registered, so no member can claim it",
         f"{_LIVE_SESSION}, which may still be reading",
-        owner_checks.orphan_owners,
+        member_checks.orphan_owners,
         is_transient=True,
     ),
     DoctorCheck(
@@ -91,28 +89,28 @@ CHECKS: Final[tuple[DoctorCheck[GroupNodes], ...]] = (
         Severity.ERROR,
         "a registration belongs to no session, so it never expires",
         "the same client may have an owner node, or the node has children or is forbidden",
-        registration_checks.persistent_registrations,
+        member_checks.persistent_registrations,
     ),
     DoctorCheck(
         CheckCode.PERSISTENT_OWNER,
         Severity.ERROR,
         "an owner node belongs to no session, so it never expires",
         "it names a registered instance or none, or is not the node of a partition",
-        owner_checks.persistent_owners,
+        member_checks.persistent_owners,
     ),
     DoctorCheck(
         CheckCode.UNREADABLE_OWNER,
         Severity.WARNING,
         "an owner node cannot be read",
         _LIVE_SESSION,
-        owner_checks.unreadable_owners,
+        member_checks.unreadable_owners,
     ),
     DoctorCheck(
         CheckCode.TWO_OWNERS,
         Severity.ERROR,
         "a partition has two owners, whose kinds of clients do not see each other's claims",
         "both belong to live sessions",
-        owner_checks.two_owners,
+        member_checks.two_owners,
         is_transient=True,
     ),
     DoctorCheck(
@@ -120,7 +118,7 @@ CHECKS: Final[tuple[DoctorCheck[GroupNodes], ...]] = (
         Severity.WARNING,
         "a partition is held by an instance that does not subscribe to its topic, so no subscriber can claim it",
         f"{_LIVE_SESSION}, which may hold the partition on purpose",
-        owner_checks.blocked_partitions,
+        member_checks.blocked_partitions,
         is_transient=True,
     ),
     DoctorCheck(
@@ -128,7 +126,7 @@ CHECKS: Final[tuple[DoctorCheck[GroupNodes], ...]] = (
         Severity.WARNING,
         "no instance owns some partitions of a subscribed topic",
         "only members can claim partitions",
-        owner_checks.unowned_partitions,
+        member_checks.unowned_partitions,
         is_transient=True,
     ),
     DoctorCheck(
@@ -136,56 +134,56 @@ CHECKS: Final[tuple[DoctorCheck[GroupNodes], ...]] = (
         Severity.ERROR,
         "a registration stops every Scala member of the group; a warning if no Scala member is known",
         _LIVE_OR_PERSISTENT,
-        registration_checks.registrations_scala_cannot_read,
+        member_checks.registrations_scala_cannot_read,
     ),
     DoctorCheck(
         CheckCode.UNREADABLE_REGISTRATION,
         Severity.WARNING,
         "a registration is malformed, so the subscription is unknown",
         _LIVE_OR_PERSISTENT,
-        registration_checks.unreadable_registrations,
+        member_checks.unreadable_registrations,
     ),
     DoctorCheck(
         CheckCode.UNEVALUABLE_SUBSCRIPTION,
         Severity.WARNING,
         "only Java can evaluate the expression of an instance, so its topics are unknown",
         _LIVE_SESSION,
-        registration_checks.unevaluable_subscriptions,
+        member_checks.unevaluable_subscriptions,
     ),
     DoctorCheck(
         CheckCode.KAZOO_GO_CANNOT_READ,
         Severity.ERROR,
         "the kazoo-go members of the group cannot read a registration",
         _LIVE_SESSION,
-        registration_checks.registrations_kazoo_go_cannot_read,
+        member_checks.registrations_kazoo_go_cannot_read,
     ),
     DoctorCheck(
         CheckCode.MIXED_DIALECTS,
         Severity.WARNING,
         "the group has clients of several kinds; an error if one is pykafka, which ignores the claims of others",
         "only a person can decide which of them to keep",
-        registration_checks.mixed_dialects,
+        member_checks.mixed_dialects,
     ),
     DoctorCheck(
         CheckCode.MISSING_TOPIC,
         Severity.WARNING,
         "subscriptions, owners or offsets of a topic that Kafka does not have; only info for an empty directory",
         _TOPIC_MAY_RETURN,
-        topic_checks.missing_topics,
+        offset_checks.missing_topics,
     ),
     DoctorCheck(
         CheckCode.UNKNOWN_PARTITION,
         Severity.WARNING,
         "an owner or an offset of a partition that the topic does not have",
         _TOPIC_MAY_RETURN,
-        topic_checks.unknown_partitions,
+        offset_checks.unknown_partitions,
     ),
     DoctorCheck(
         CheckCode.UNREADABLE_TOPIC,
         Severity.WARNING,
         "Kafka's node of a topic cannot be read",
         "the node belongs to Kafka",
-        topic_checks.unreadable_topics,
+        offset_checks.unreadable_topics,
     ),
     DoctorCheck(
         CheckCode.PADDED_OFFSET,
@@ -228,35 +226,35 @@ CHECKS: Final[tuple[DoctorCheck[GroupNodes], ...]] = (
         "a broker of Kafka 1.1.0 has committed offsets to the directory offset, which no other release reads; info if "
         "they are not newer",
         "only a person knows whether such a broker still runs",
-        singular_checks.singular_offsets,
+        offset_checks.singular_offsets,
     ),
     DoctorCheck(
         CheckCode.NO_PERMISSION,
         Severity.WARNING,
         "a node is forbidden, so it was not checked",
         "the client has no permission",
-        group_checks.forbidden_nodes,
+        member_checks.forbidden_nodes,
     ),
     DoctorCheck(
         CheckCode.EMPTY_GROUP,
         Severity.INFO,
         "a group consists of empty directories",
         "the group has other nodes, or data in a directory",
-        group_checks.empty_groups,
+        member_checks.empty_groups,
     ),
     DoctorCheck(
         CheckCode.NESTED_NODE,
         Severity.WARNING,
         "a registration, owner or offset has child nodes, which no client reads",
         _NEEDS_DECISION,
-        group_checks.nested_nodes,
+        member_checks.nested_nodes,
     ),
     DoctorCheck(
         CheckCode.OPEN_ACL,
         Severity.INFO,
         "every client that can connect may change the group",
         "members without credentials would be locked out",
-        group_checks.open_directories,
+        member_checks.open_directories,
     ),
 )
 """All checks, in the order in which findings are shown and repaired: a registration comes before its owner nodes."""
@@ -267,14 +265,32 @@ LOG_CHECKS: Final[tuple[DoctorCheck[GroupLag], ...]] = (
         Severity.ERROR,
         "an offset is past the log end, e.g. because the topic was recreated",
         _NEEDS_DECISION,
-        log_checks.past_end_offsets,
+        offset_checks.past_end_offsets,
     ),
     DoctorCheck(
         CheckCode.BEFORE_START,
         Severity.WARNING,
         "an offset is before the log start, so messages were deleted that the group has not read",
         _NEEDS_DECISION,
-        log_checks.before_start_offsets,
+        offset_checks.before_start_offsets,
     ),
 )
 """The checks that need the brokers."""
+
+STATUS_CHECKS: Final[tuple[DoctorCheck[GroupVerdicts], ...]] = (
+    DoctorCheck(
+        CheckCode.STOPPED_PARTITION,
+        Severity.ERROR,
+        "messages wait, and nothing was committed for a long time",
+        "only its consumers can read the messages",
+        offset_checks.stopped_partitions,
+    ),
+    DoctorCheck(
+        CheckCode.ABANDONED_PARTITION,
+        Severity.WARNING,
+        "messages wait, but the group has no member, and has not committed for a day",
+        "a consumer may still resume from the offsets",
+        offset_checks.abandoned_partitions,
+    ),
+)
+"""The checks of the statuses that `zkgroups status` shows, and that no other check finds. They need the brokers."""

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..layouts.layout import LayoutOffset
-from ..znodes.describe_group import describe
-from ..znodes.group_description import GroupDescription
-from ..znodes.group_view import GroupView
+from ..znodes.group_description import GroupDescription, GroupView, describe
 from ..znodes.paths import MIGRATION, GroupPaths, Part, join
-from ..znodes.values import Dialect, MalformedNode, Registration
+from ..znodes.states import InstanceState
+from ..znodes.values import Dialect, ForbiddenNode, MalformedNode, Registration, UnreadableNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +41,18 @@ class GroupNodes:
     stale_ms: int = 0
     description: GroupDescription = field(init=False)
     paths: GroupPaths = field(init=False)
+    kept: frozenset[str] = field(init=False)
+    """The instances whose registrations no repair deletes. Only a registration is deleted that has no client behind it
+    and no children, and that is readable: a repair needs permissions."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "description", describe(self.view))
         object.__setattr__(self, "paths", GroupPaths(self.view.group))
+        object.__setattr__(self, "kept", frozenset(each.id for each in self.view.instances) - self._removable())
+
+    def _removable(self) -> set[str]:
+        dead = (each.id for each in self.view.dead if not isinstance(each.registration, ForbiddenNode))
+        return {id for id in dead if join(self.paths.ids, id) not in self.nested}
 
     @property
     def group(self) -> str:
@@ -100,3 +107,18 @@ class GroupNodes:
 def is_in(path: str, directory: str) -> bool:
     """True if the path is the directory or a node below it."""
     return path == directory or path.startswith(directory + "/")
+
+
+# Decide whether a group is in use, from its description.
+
+
+def in_use(group: GroupDescription) -> bool:
+    """True if a registered instance may be alive, or if the group has any owner node."""
+    alive = any(instance.state is not InstanceState.DEAD for instance in group.instances)
+    return alive or any(partition.owners for partition in group.partitions)
+
+
+def unreadable_nodes(group: GroupDescription) -> tuple[UnreadableNode, ...]:
+    """Return the nodes below the group that cannot be read, and so cannot be exported."""
+    root = GroupPaths(group.group).root
+    return tuple(node for node in group.unreadable if f"{node.path}/".startswith(f"{root}/"))

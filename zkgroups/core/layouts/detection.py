@@ -14,10 +14,9 @@ from typing import Final, NamedTuple
 
 from ...input_errors import InvalidOptionError
 from ..znodes.paths import CONSUMERS, Part
-from . import kafka_1_1_0, legacy, spark, storm, template, trident
-from .layout import Layout
-from .parse_layout import layout_of
-from .stored_number import Stored
+from . import legacy, spark, storm, template, trident
+from .layout import Layout, Stored
+from .template import layout_of
 
 
 class SampledNode(NamedTuple):
@@ -80,7 +79,7 @@ def detect(nodes: Iterable[SampledNode], topics: Collection[str]) -> list[Detect
 def _guess(names: list[str], data: bytes, topics: Collection[str]) -> _Guess | None:
     if (of_kafka := legacy.recognize(names)) is not None:
         chroot, directory = of_kafka
-        is_known = directory in (Part.OFFSETS, kafka_1_1_0.DIRECTORY)
+        is_known = directory in (Part.OFFSETS, legacy.DIRECTORY)
         return _Guess(directory, chroot) if is_known else None
     if legacy.is_other_node(names):
         return None
@@ -115,8 +114,8 @@ def _with_group(guess: _Guess) -> list[_Guess]:
 
 def _detected(guess: _Guess, node: SampledNode) -> DetectedLayout:
     match guess.kind:
-        case Part.OFFSETS | kafka_1_1_0.DIRECTORY:
-            known = legacy.LEGACY if guess.kind == Part.OFFSETS else kafka_1_1_0.KAFKA_1_1_0
+        case Part.OFFSETS | legacy.DIRECTORY:
+            known = legacy.LEGACY if guess.kind == Part.OFFSETS else legacy.KAFKA_1_1_0
             path = f"{guess.path}{CONSUMERS}/{{group}}/{guess.kind}/{{topic}}/{{partition}}"
             layout = layout_of(path) if guess.path else known
             options = () if known == legacy.LEGACY else ("--layout", known.text)

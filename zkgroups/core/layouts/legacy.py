@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..znodes.names import parse_partition
-from ..znodes.offset_codec import encode_offset, parse_offset
+from ..znodes.codecs import encode_offset, parse_offset
 from ..znodes.paths import CONSUMERS, DETAILS, MIGRATION, Part
-from .layout import OneOffsetPerNode
-from .path_template import Field, Fields, PathTemplate
-from .stored_number import Stored
+from ..znodes.topic_partition import parse_partition
+from .layout import Field, Fields, OneOffsetPerNode, PathTemplate, Stored
 
 
 class DecimalLayout(OneOffsetPerNode):
@@ -57,3 +55,18 @@ def is_other_node(names: Sequence[str]) -> bool:
 
 _CONSUMERS: Final = CONSUMERS.strip("/")
 _OTHERS: Final = frozenset({Part.IDS.value, Part.OWNERS.value, DETAILS, MIGRATION})
+
+
+# The layout of brokers of Kafka 1.1.0, which commit old clients' offsets to a directory that nobody else reads.
+#
+#     /consumers/{group}/offset/{topic}/{partition}     the next message to read, as decimal text
+#
+# These are the offsets of clients that commit with version 0 of Kafka's OffsetCommit request. All other releases of
+# Kafka keep them in `offsets`, with an s. So after an update of the broker, such a client gets the offsets from
+# before 1.1.0.
+
+
+DIRECTORY: Final = "offset"
+"""The name of the directory in a group."""
+
+KAFKA_1_1_0: Final = DecimalLayout("kafka-1.1.0", DIRECTORY)

@@ -19,12 +19,21 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...input_errors import InvalidOptionError
-from ..znodes.decoding import DecodingError, decode_text
-from ..znodes.names import parse_partition
-from ..znodes.offset_codec import parse_offset
-from .layout import Layout, LayoutNode, LayoutOffset, committed, latest, malformed
-from .path_template import Field, PathTemplate, check_root
-from .stored_number import Stored, next_message
+from ..znodes.codecs import DecodingError, decode_text, parse_offset
+from ..znodes.topic_partition import parse_partition
+from .layout import (
+    Field,
+    Layout,
+    LayoutNode,
+    LayoutOffset,
+    PathTemplate,
+    Stored,
+    check_root,
+    committed,
+    latest,
+    malformed,
+    next_message,
+)
 
 _STORED: Final = (Stored.FROM, Stored.UNTIL, Stored.LAST)
 

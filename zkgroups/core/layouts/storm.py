@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..znodes.decoding import DecodingError, is_text
-from .layout import OneOffsetPerNode
-from .path_template import Field, Fields, PathTemplate, Segment
-from .stored_number import Stored, next_message
+from ..znodes.codecs import DecodingError, is_text
+from .layout import Field, Fields, OneOffsetPerNode, PathTemplate, Segment, Stored, next_message
 from .value_format import JsonField, decode_object, json_number, object_or_none
 
 _OFFSET: Final = JsonField("offset")

@@ -24,11 +24,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ..znodes.decoding import DecodingError, is_int, parse_json
+from ..znodes.codecs import DecodingError, is_int, parse_json
 from ..znodes.paths import parent
-from .layout import Layout, LayoutNode, LayoutOffset, committed, latest, malformed, partition_of
-from .path_template import Field, PathTemplate, Segment
-from .stored_number import Stored, next_message
+from .layout import (
+    Field,
+    Layout,
+    LayoutNode,
+    LayoutOffset,
+    PathTemplate,
+    Segment,
+    Stored,
+    committed,
+    latest,
+    malformed,
+    next_message,
+    partition_of,
+)
 from .storm import is_partition, topic_of
 from .value_format import decode_object, json_number, object_or_none
 

@@ -16,8 +16,7 @@ from typing import Any, Final
 import re2
 
 from ...input_errors import InvalidOptionError
-from ..znodes.decoding import DecodingError, decode_text, is_int, parse_json
-from ..znodes.offset_codec import parse_offset
+from ..znodes.codecs import DecodingError, decode_text, is_int, parse_json, parse_offset
 
 _MEMORY: Final = 2**20
 """For one expression, in bytes. RE2 refuses an expression that needs more."""

@@ -105,7 +105,7 @@ _TEXTS: Final = {
     ObstacleKind.LEGACY_INSTANCES: "legacy instances are registered: {names}",
     ObstacleKind.WRITERS_UNKNOWN: "nothing in ZooKeeper shows whether the offsets of layout {detail} are still written",
     ObstacleKind.NATIVE_MEMBERS: "the group has active members on the brokers: {names}",
-    ObstacleKind.INVALID_NAME: "not a valid group name: {detail}",
+    ObstacleKind.INVALID_NAME: "{detail}",
     ObstacleKind.TARGET_CONFLICT: "other groups have the same target: {names}",
     ObstacleKind.REFUSED_OFFSETS: "{count} refused: {reason}",
     ObstacleKind.SOURCE_OFFSETS_DELETED: "offsets in ZooKeeper were deleted since the plan: {names}",
@@ -151,8 +151,10 @@ NEXT_STEPS: Final = {
     ObstacleKind.NATIVE_MEMBERS: "Stop these consumers on the brokers.",
     ObstacleKind.INVALID_NAME: "Give the group another name on the brokers: `--rename` or `--rename-regex`.",
     ObstacleKind.TARGET_CONFLICT: "Give each group its own name on the brokers: `--rename` or `--rename-regex`.",
-    ObstacleKind.REFUSED_OFFSETS: "List them with `migrate show --offsets`. Outside the log: use `--on-out-of-range`. "
-    "Log unknown: plan again when the partition has a leader.",
+    ObstacleKind.REFUSED_OFFSETS: "List them with `migrate show --offsets`. No offset, or negative: use "
+    "`--on-unreadable`. Outside the log, or older than its topic: use `--on-out-of-range`. Missing on the brokers: "
+    "check the address of the brokers, or create the partitions. Log unknown: plan again when the partition has a "
+    "leader.",
     ObstacleKind.SOURCE_OFFSETS_DELETED: f"If the deletion is right, {_NEW_PLAN}.",
     ObstacleKind.SOURCE_OFFSETS_WRITTEN: f"Stop the legacy members, then {_NEW_PLAN}.",
     ObstacleKind.SOURCE_OFFSETS_ADDED: f"Stop the legacy members, then {_NEW_PLAN}.",
@@ -177,7 +179,8 @@ NEXT_STEPS: Final = {
     ObstacleKind.COPY_BACK_FAILED: "Remove the cause that the message names, then run `migrate rollback` again.",
     ObstacleKind.ALL_MEMBERS_LEFT: "Wait for the next pass.",
     ObstacleKind.OFFSET_DELETED: f"If the deletion is right, {_NEW_PLAN}.",
-    ObstacleKind.OFFSET_REFUSED: "Outside the log: run `migrate follow` again with `--on-out-of-range`.",
+    ObstacleKind.OFFSET_REFUSED: "Run `migrate follow` again: with `--on-unreadable` for no offset, with "
+    "`--on-out-of-range` outside the log, or older than its topic.",
     ObstacleKind.OFFSET_NOT_WRITTEN: "Remove the cause that the message names. Each pass tries again.",
     ObstacleKind.TARGET_DIFFERS: "Stop the client that commits to the target, then run `migrate follow` again.",
     ObstacleKind.FORBIDDEN_OFFSETS: "Log in as a user who may read them.",

@@ -5,8 +5,9 @@ The rows are tuples, because a migration has millions. Spark's tables have the s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -18,8 +19,11 @@ from ..znodes.topic_partition import TopicPartition, known_partition
 from .obstacles import Obstacle
 from .offset_decision import Action, Reason
 
-PLAN_VERSION: Final = 3
+PLAN_VERSION: Final = 4
 """The format of stored plans. Increase it when the fields of `PlanRow` or the stored words change."""
+
+READABLE_VERSIONS: Final = (3, PLAN_VERSION)
+"""Format 3 has fewer words."""
 
 
 class PlanRow(NamedTuple):
@@ -195,12 +199,14 @@ class Match(StrEnum):
 
     EQUAL = "equal"
     """The target has the expected offset, and the znode has not changed since the plan."""
+    NO_OFFSET = "no offset"
+    """The target has no offset, as planned: new consumers start by their `auto.offset.reset`."""
     NOT_WRITTEN = "not written"
     """The target still has its earlier offset."""
     BLOCKED = "blocked"
     """The same, and the plan has obstacles: apply does not write this group."""
     AHEAD = "target ahead"
-    """The target has more than planned: consumers have continued there."""
+    """The target has more than planned, or than ZooKeeper when the plan was made."""
     BEHIND = "target behind"
     GONE = "gone from the target"
     SOURCE_MOVED = "source moved"
@@ -259,3 +265,70 @@ class GroupResult:
     """Why the group was left or overtaken."""
     counts: Mapping[str, int]
     """The number of rows by outcome; of a comparison, by match."""
+
+
+# Counting the rows of plans, reports and comparisons.
+
+
+_COUNTED: Final[dict[type[Any], dict[str, type[StrEnum]]]] = {
+    PlanRow: {"action": Action, "reason": Reason},
+    ReportRow: {"outcome": Outcome},
+    MatchRow: {"match": Match},
+}
+"""The fields whose values are counted."""
+
+_WORDS: Final = [[word.value for words in fields.values() for word in words] for fields in _COUNTED.values()]
+"""The counted values of each kind of row, in order."""
+
+_FAILURES: Final = (Outcome.FAILED, Outcome.OVERTAKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The number of groups and rows."""
+
+    rows: int = 0
+    groups: int = 0
+    left: int = 0
+    """Groups with obstacles."""
+    failed: int = 0
+    """Groups with failed or overtaken rows."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Rows by action and reason, by outcome, or by match."""
+
+    @classmethod
+    def of(cls, kind: type[Any], rows: Sequence[Any]) -> Tally:
+        """Count all rows of some groups."""
+        found: dict[str, int] = {}
+        for name, words in _COUNTED.get(kind, {}).items():
+            by_word = Counter(column(rows, name))
+            found |= {word.value: by_word[word] for word in words if by_word[word]}
+        groups = set(column(rows, "group" if kind is PlanRow else "target"))
+        left, failed = _left_and_failed(kind, rows)
+        return cls(len(rows), len(groups), len(left), len(failed), found)
+
+    def __add__(self, other: Tally) -> Tally:
+        counts = Counter(self.counts) + Counter(other.counts)
+        words = next(words for words in _WORDS if counts.keys() <= set(words))
+        return Tally(
+            self.rows + other.rows,
+            self.groups + other.groups,
+            self.left + other.left,
+            self.failed + other.failed,
+            {word: counts[word] for word in words if counts[word]},
+        )
+
+
+def _left_and_failed(kind: type[Any], rows: Sequence[Any]) -> tuple[set[str], set[str]]:
+    """Return the groups that count as left, and as failed."""
+    if kind is PlanRow:
+        return {group for group, found in _pairs(rows, "group", "obstacles") if found}, set()
+    if kind is ReportRow:
+        found = _pairs(rows, "target", "outcome")
+        left = {target for target, outcome in found if outcome is Outcome.LEFT}
+        return left, {target for target, outcome in found if outcome in _FAILURES}
+    return set(), set()
+
+
+def _pairs(rows: Sequence[Any], key: str, value: str) -> set[tuple[str, Any]]:
+    return set(zip(column(rows, key), column(rows, value), strict=True))

@@ -15,15 +15,12 @@ from typing import Final
 from ..doctor.all_checks import run_checks
 from ..doctor.findings import CheckCode, Finding
 from ..doctor.group_nodes import GroupNodes
-from ..znodes.describe_group import describe
-from ..znodes.group_description import GroupDescription, Obstacle, PartitionDescription
-from ..znodes.group_view import GroupView
+from ..znodes.group_description import GroupDescription, GroupView, Obstacle, PartitionDescription, describe
 from ..znodes.topic_partition import TopicPartition
 from ..znodes.values import Registration
 from .assignors import ASSIGNORS, COMPUTED_BY_EACH
 from .members import Assignment, Members, Readers, Stream
-from .roster import Roster, topics_named
-from .shared_plan import DEFAULT_STRATEGY, SharedPlan, agreed_strategy, invalid_reason
+from .shared_plan import DEFAULT_STRATEGY, Roster, SharedPlan, agreed_strategy, invalid_reason, topics_named
 
 BLOCKING: Final = frozenset(
     {

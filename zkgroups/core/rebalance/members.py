@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
-from ..znodes.names import check_partition, check_topic
-from ..znodes.topic_partition import TopicPartition
+from ..znodes.topic_partition import TopicPartition, check_partition, check_topic
 
 
 class Stream(NamedTuple):

@@ -23,42 +23,210 @@ starts with more. A member whose partitions stay the same is not interrupted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, Final, TypeAlias
 
-from .actions import (
-    Action,
-    AwaitRelease,
-    ClaimPartitions,
-    DeregisterInstance,
-    DropPartitions,
-    ReadGroup,
-    RegisterInstance,
-    ReleasePartitions,
-    StartGeneration,
-    StartLinger,
-    StopGeneration,
+from ..znodes.topic_partition import TopicPartition
+
+# The events that a `Rebalance` receives. A `Reply` carries the turn of the request that it answers.
+
+
+Partitions: TypeAlias = frozenset[TopicPartition]
+
+NOTHING: Final[Partitions] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequested:
+    """The member shall join the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The result of the request with this turn."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered(Reply):
+    """The instance was registered, in a session that holds no partitions yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanged:
+    """Members, topics or the plan may have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Reply):
+    """The group was read. `wanted` are the partitions assigned to this member by the plan with this number, `held` the
+    partitions that it owns on the server, and `taken` the wanted ones that other instances own."""
+
+    number: int
+    wanted: Partitions
+    held: Partitions = NOTHING
+    taken: Partitions = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed(Reply):
+    """The server granted these partitions. The other requested ones are held by other instances."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsFreed:
+    """Other instances released partitions that this member waits for."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class LingerElapsed:
+    """The wait for partitions of other instances is over. The member starts with the partitions that it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStopped(Reply):
+    """The workers of the generation have ended, or the wait for them timed out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released(Reply):
+    """The release, or the deregistration, is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed(Reply):
+    """The request failed, or its outcome is unknown. The member reads the group again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLost:
+    """The session has expired, or may have: the member holds no partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFinished:
+    """A worker returned, which ends the generation. A new generation starts with the partitions held then."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawRequested:
+    """The member shall leave the group until it is asked to join again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequested:
+    """The member shall end. With `leave=False` it stays registered and keeps its partitions, for a successor."""
+
+    leave: bool = True
+
+
+Event: TypeAlias = (
+    JoinRequested
+    | Registered
+    | GroupChanged
+    | Planned
+    | Claimed
+    | PartitionsFreed
+    | LingerElapsed
+    | GenerationStopped
+    | Released
+    | RequestFailed
+    | SessionLost
+    | WorkerFinished
+    | WithdrawRequested
+    | CloseRequested
 )
-from .events import (
-    NOTHING,
-    Claimed,
-    CloseRequested,
-    Event,
-    GenerationStopped,
-    GroupChanged,
-    JoinRequested,
-    LingerElapsed,
-    Partitions,
-    PartitionsFreed,
-    Planned,
-    Registered,
-    Released,
-    Reply,
-    RequestFailed,
-    SessionLost,
-    WithdrawRequested,
-    WorkerFinished,
+
+
+# The actions that a `Rebalance` asks for. A `RebalanceRequest` is answered with an event that carries its turn.
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceRequest:
+    """An action that is answered with a `Reply`."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterInstance(RebalanceRequest):
+    """Register the instance. Answer with `Registered` or `RequestFailed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGroup(RebalanceRequest):
+    """Read the group and its plan. Answer with `Planned` or `RequestFailed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPartitions(RebalanceRequest):
+    """Claim these partitions, as far as they are free. Answer with `Claimed` or `RequestFailed`."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitRelease:
+    """Send `PartitionsFreed` when other instances release these partitions. It may come several times, or never."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class StartLinger:
+    """Send `LingerElapsed` after a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartGeneration:
+    """Start a generation with these partitions."""
+
+    number: int
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class StopGeneration(RebalanceRequest):
+    """Stop the workers of the generation, before the `moving` partitions are released.
+
+    Answer with `GenerationStopped`.
+    """
+
+    moving: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePartitions(RebalanceRequest):
+    """Release these partitions. Answer with `Released` or `RequestFailed`."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class DropPartitions:
+    """These partitions are lost. End the generation if there is one, and report the loss. Not answered."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class DeregisterInstance(RebalanceRequest):
+    """Deregister, and release these partitions: all that were held. Answer with `Released` or `RequestFailed`."""
+
+    partitions: Partitions
+
+
+AnyRequest: TypeAlias = (
+    RegisterInstance | ReadGroup | ClaimPartitions | StopGeneration | ReleasePartitions | DeregisterInstance
 )
+
+Action: TypeAlias = AnyRequest | AwaitRelease | StartLinger | StartGeneration | DropPartitions
 
 
 class RebalanceState(StrEnum):
@@ -115,6 +283,7 @@ class Rebalance:
         self._turn = 0
         self._to_claim: Partitions = NOTHING
         self._read_again = False  # the group has changed since it was last read
+        self._reads_settled = False  # it was settled when it began to read the group
         self._worker_finished = False  # the generation has to be replaced
         self._destination: RebalanceState | None = None  # OUT or CLOSED, if the member is leaving the group
         self._keep_registration = False  # leave without deregistering
@@ -124,6 +293,12 @@ class Rebalance:
     def settled(self) -> bool:
         """True if the member works on exactly the partitions that the plan assigns to it."""
         return self.state is RebalanceState.IDLE and self.held == self.wanted == (self.running or NOTHING)
+
+    @property
+    def stable(self) -> bool:
+        """True if it is settled, and while it reads the group as long as nothing else is known."""
+        has_its_share = self.held == self.wanted == (self.running or NOTHING)
+        return self.settled or (self.state is RebalanceState.READING and self._reads_settled and has_its_share)
 
     @property
     def leaving(self) -> bool:
@@ -151,6 +326,7 @@ class Rebalance:
         """Read the group, unless the member is leaving it."""
         if self._destination is not None:
             return self._leave()
+        self._reads_settled = self.stable
         self.state, self._read_again = RebalanceState.READING, False
         return [self._request(ReadGroup)]
 

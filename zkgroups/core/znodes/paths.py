@@ -3,7 +3,7 @@
     /consumers/<group>/ids/<instance>                 ephemeral    registration
     /consumers/<group>/owners/<topic>/<partition>     ephemeral    owner of the partition
     /consumers/<group>/offsets/<topic>/<partition>    persistent   committed offset: next message to read, decimal text
-    /consumers/<group>/migration                      persistent   zkgroups only: migration mark (`migration_mark.py`)
+    /consumers/<group>/migration                      persistent   zkgroups only: migration mark (`own_nodes.py`)
     /consumers/<group>/details/<topic>/<partition>    persistent   zkgroups only: details of a commit through a gateway
     /zkgroups/targets/<cluster>:<target>              ephemeral    zkgroups only: lock of a migration target
     /zkgroups/moved/<layout>/<group>                  persistent   zkgroups only: mark of a group outside of /consumers
@@ -12,8 +12,9 @@
     /zkgroups/routes/<group>/<gateway>                ephemeral    zkgroups only: a gateway that forwards the group
     /brokers/topics/<topic>                           persistent   Kafka's, read only
     /brokers/ids/<broker>                             ephemeral    Kafka's, read only
+    /cluster/id                                       persistent   Kafka's, read only
 
-A chroot may stand before every path; kazoo adds it. Names are checked in `names.py`.
+A chroot may stand before every path; kazoo adds it. Names are checked in `topic_partition.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from .names import check_group, check_instance, check_name, check_topic
+from .topic_partition import check_group, check_instance, check_name, check_topic
 
 if TYPE_CHECKING:
     from .topic_partition import TopicPartition
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 CONSUMERS: Final = "/consumers"
 BROKER_TOPICS: Final = "/brokers/topics"
 BROKER_IDS: Final = "/brokers/ids"
+CLUSTER_ID: Final = "/cluster/id"
 TARGETS: Final = "/zkgroups/targets"
 MOVED: Final = "/zkgroups/moved"
 COORDINATORS: Final = "/zkgroups/coordinators"
@@ -129,7 +131,7 @@ def coordinator(group: str) -> str:
 
 
 def route_path(group: str) -> str:
-    """The path of the route of a group (`group_route.py`)."""
+    """The path of the route of a group (`own_nodes.py`)."""
     return join(ROUTES, check_group(group))
 
 

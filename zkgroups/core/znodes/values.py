@@ -11,12 +11,60 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from ..session_lifetime import session_hex
 from ..times import to_ms, utc
-from .offset_sides import ONLY_ZOOKEEPER, OffsetSides
-from .session_ids import session_hex
 from .topic_partition import TopicPartition
+
+# Where the offsets of a group are: in ZooKeeper, on the brokers, or on both sides.
+
+
+class Side(StrEnum):
+    """A place for the members of a group, and for its committed offsets."""
+
+    KAFKA = "kafka"
+    ZOOKEEPER = "zookeeper"
+
+    @property
+    def shown(self) -> str:
+        """The name in messages."""
+        return "the brokers" if self is Side.KAFKA else "ZooKeeper"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSides:
+    """Where a member of a group in ZooKeeper commits its offsets, and where it reads them.
+
+    - `truth`: the side that it reads, and commits to.
+    - `both`: True if it also copies them to the other side.
+    """
+
+    truth: Side = Side.ZOOKEEPER
+    both: bool = False
+
+    def writes(self, side: Side) -> bool:
+        """True if the member writes offsets to this side."""
+        return self.both or side is self.truth
+
+    def suits(self, other: OffsetSides) -> bool:
+        """True if each of two members finds the offsets of the other.
+
+        >>> zookeeper, kafka = OffsetSides(), OffsetSides(Side.KAFKA)
+        >>> copies_to_kafka, copies_to_zookeeper = OffsetSides(both=True), OffsetSides(Side.KAFKA, both=True)
+        >>> zookeeper.suits(copies_to_kafka), copies_to_kafka.suits(copies_to_zookeeper)
+        (True, True)
+        >>> zookeeper.suits(kafka), zookeeper.suits(copies_to_zookeeper)
+        (False, False)
+        """
+        return self.writes(other.truth) and other.writes(self.truth)
+
+    def __str__(self) -> str:
+        return f"both, {self.truth} is the truth" if self.both else str(self.truth)
+
+
+ONLY_ZOOKEEPER: Final = OffsetSides()
+"""Where all clients but a `Consumer` with other options commit."""
 
 
 class Pattern(StrEnum):
@@ -140,7 +188,10 @@ class MalformedNode:
     @property
     def shown(self) -> str:
         """The data, shortened for a message."""
-        text = repr(self.data)
+        try:
+            text = repr(self.data.decode())
+        except UnicodeDecodeError:
+            text = repr(self.data)
         return text if len(text) <= 80 else f"{text[:76]}..., {len(self.data)} bytes"
 
     @property
@@ -192,8 +243,8 @@ UnreadableNode: TypeAlias = MalformedNode | ForbiddenNode
 ...             return f"{found.path} holds {found.shown}"
 ...         case CommittedOffset():
 ...             return str(found.offset)
->>> explain(MalformedNode("/consumers/billing/offsets/orders/0", b"7 ", "not a plain decimal number"))
-"/consumers/billing/offsets/orders/0 holds b'7 '"
+>>> explain(MalformedNode("/consumers/billing/offsets/orders/0", b"7 ", "not a decimal number"))
+"/consumers/billing/offsets/orders/0 holds '7 '"
 """
 
 
@@ -323,9 +374,11 @@ class Broker:
     - `id`: its `broker.id`.
     - `host`, `port`: its address without TLS or SASL. None if only `endpoints` has its addresses.
     - `endpoints`: all its addresses with their protocols, such as `PLAINTEXT://kafka1:9092`.
+    - `old_release`: "0.8.2" or "0.9.0" if it is so old that it does not report which requests it answers.
     """
 
     id: int
     host: str | None
     port: int | None
     endpoints: tuple[str, ...] = ()
+    old_release: str | None = None

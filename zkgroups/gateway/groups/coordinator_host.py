@@ -7,9 +7,10 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Coroutine
+from concurrent.futures import TimeoutError as NotInTimeError
 from itertools import count
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from ...coordinator.actions import (
     Action,
@@ -24,15 +25,123 @@ from ...coordinator.actions import (
     WorkFinished,
 )
 from ...coordinator.config import CoordinatorConfig
-from ...coordinator.group.metadata import GroupMetadata
+from ...coordinator.group import GroupMetadata
+from ...coordinator.memory_storage import MemoryStorage
 from ...coordinator.state_machine import CoordinatorMachine
-from ...coordinator.storage.storage import Storage
-from ...coordinator.values.answers import Answer, refusal
-from ...coordinator.values.kafka_errors import KafkaError
-from ...coordinator.values.requests import CommitRequest, JoinRequest, Request
+from ...coordinator.storage import PerformAssignment, Result, Storage, Work, WorkFailed
+from ...coordinator.values import Answer, CommitRequest, JoinRequest, KafkaError, Request, refusal
 from ...deadline import Deadline
+from ...exceptions import NotConnectedError, ZkgroupsException
+from ...kafka.wire.cluster import Cluster
+from ...kafka.wire.connection import Code
+from ...kafka.wire.errors import WireError
+
+# The topics of the cluster, as its brokers report them.
+
 
 _log = logging.getLogger("zkgroups.gateway")
+
+_DESCRIBE_QUORUM: Final = 55
+"""A request that only brokers in KRaft mode offer."""
+
+_KNOWN: Final = {Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION}
+"""A topic with another error may exist."""
+
+T = TypeVar("T")
+
+
+class BrokerTopics:
+    """Asks the brokers for topics and their partitions. The coroutines belong to the event loop that made it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._loop = asyncio.get_running_loop()
+        self._reported: set[str] = set()
+
+    async def partitions(self, topics: Collection[str] | None) -> dict[str, tuple[int, ...] | None]:
+        """Return the partitions of these topics, or of all. None for a topic that the brokers do not describe.
+
+        Topics that do not exist are left out.
+        """
+        found = (await self._cluster.metadata(topics)).topics
+        partitions: dict[str, tuple[int, ...] | None]
+        partitions = {name: tuple(sorted(topic.leaders)) for name, topic in found.items() if topic.leaders}
+        hidden = {name for name, topic in found.items() if topic.error not in _KNOWN} - partitions.keys()
+        for name in sorted(hidden - self._reported):
+            _log.warning(
+                "the brokers do not describe topic %s to the gateway (error %d), so its partitions are not assigned; "
+                "its login needs the permission: see --command-config",
+                name,
+                found[name].error,
+            )
+        self._reported |= hidden
+        return partitions | dict.fromkeys(hidden)
+
+    async def are_outside(self, cluster_id: str | None) -> bool:
+        """Return whether the brokers keep their topics outside of the ZooKeeper that has this id of a cluster.
+
+        Brokers in KRaft mode do. After a migration to KRaft, ZooKeeper still has the same id and the former topics.
+        """
+        found = await self._cluster.metadata([])
+        return _DESCRIBE_QUORUM in (await self._cluster.versions()).ranges or found.cluster_id != cluster_id
+
+    def call(self, asked: Coroutine[Any, Any, T], timeout: float) -> T:
+        """Run one of the coroutines for another thread. Raise `NotConnectedError` if no broker answers."""
+        try:
+            answer = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        except RuntimeError as error:
+            asked.close()
+            raise NotConnectedError("the gateway has closed its connection to the brokers") from error
+        try:
+            return answer.result(timeout)
+        except NotInTimeError as error:
+            answer.cancel()
+            raise NotConnectedError(f"no broker answered within {timeout:g} s") from error
+        except (WireError, ZkgroupsException) as error:
+            raise NotConnectedError(f"no broker answered: {error}") from error
+
+
+# Groups in memory. The brokers are asked which partitions exist.
+
+
+class MemoryGroupStorage:
+    """A storage that asks the brokers for partitions before each assignment. Its offsets exist only in memory."""
+
+    def __init__(self, topics: BrokerTopics, report: Callable[[Event], None]) -> None:
+        self._memory = MemoryStorage()
+        self._topics = topics
+        self._report = report
+        self._assigning: set[asyncio.Task[None]] = set()
+
+    def start(self, work_id: int, work: Work) -> Result | None:
+        """Carry out work. The result of an assignment comes later."""
+        if not isinstance(work, PerformAssignment):
+            return self._memory.start(work_id, work)
+        task = asyncio.create_task(self._assign(work_id, work))
+        self._assigning.add(task)
+        task.add_done_callback(self._assigning.discard)
+        return None
+
+    def let_leave(self) -> bool:
+        """True: what members commit would not outlive the gateway."""
+        return True
+
+    def may_be_lost(self, _group: str) -> bool:
+        """False: there is no other coordinator."""
+        return False
+
+    async def _assign(self, work_id: int, work: PerformAssignment) -> None:
+        topics = {topic for member in work.members.values() for topic in member.subscription.topics}
+        try:
+            found = await self._topics.partitions(topics)
+            self._memory.partitions = {name: len(numbers or ()) for name, numbers in found.items()}
+        except Exception as error:
+            expected = isinstance(error, WireError | ZkgroupsException)
+            _log.warning("could not assign the partitions of group %s: %s", work.group, error, exc_info=not expected)
+            self._report(WorkFinished(work_id, WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)))
+            return
+        self._report(WorkFinished(work_id, self._memory.start(work_id, work)))
+
 
 _LATE: Final = 0.5
 """In seconds: the delay of a deadline that shows that the process was suspended, or had no CPU."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from ...kafka.wire import codec
+from ...kafka.wire.codec import RequestKind
+from ...kafka.wire.errors import DamagedRequestError
+
 SIZE: Final = struct.Struct(">i")
 _SMALLEST: Final = 4
 
@@ -130,3 +134,78 @@ class FrameSplitter:
             return
         self._taken = 0
         self._next -= end
+
+
+# The name that a client gives itself (`client.id`), and its software, without decoding the rest of its request.
+
+
+NAME_START: Final = 10
+"""The number of bytes before the name. The last two of them contain its length."""
+SOFTWARE_END: Final = 1024
+"""The software of a client is within these first bytes of an ApiVersions request, unless its name is very long."""
+_LENGTH: Final = struct.Struct(">h")
+
+
+def name_end(start: bytes) -> int:
+    """Return where the name ends, given the first `NAME_START` bytes of a request without its length.
+
+    >>> name_end(bytes.fromhex("0003 0001 00000001 0002")), name_end(bytes.fromhex("0003 0001 00000001 ffff"))
+    (12, 10)
+    """
+    try:
+        (length,) = _LENGTH.unpack_from(start, NAME_START - _LENGTH.size)
+    except struct.error as error:
+        raise DamagedRequestError("a request is too short") from error
+    return NAME_START + max(int(length), 0)
+
+
+def is_librdkafka(start: bytes) -> bool:
+    """Return whether a client uses librdkafka, given the start of its ApiVersions request.
+
+    All of them name librdkafka in the name or in the version of their software.
+
+    >>> is_librdkafka(bytes.fromhex("0012 0003 00000001 0003") + b"app\\0\\x0blibrdkafka\\x072.16.1\\0")
+    True
+    >>> is_librdkafka(bytes.fromhex("0012 0000 00000001 0007") + b"rdkafka")
+    False
+    """
+    return b"rdkafka" in start[name_end(start) :]
+
+
+# Find out whether a Produce request expects an answer, without decoding its messages.
+
+
+_KIND_SIZE: Final = 8
+_INT16: Final = struct.Struct(">h")
+_FIRST_WITH_TRANSACTIONS: Final = 3
+_FIRST_FLEXIBLE: Final = 9
+
+START_SIZE: Final = 2 * 32_767 + 64
+"""The number of bytes that `expects_answer` needs at most: the header, and the id of a transaction."""
+
+
+def expects_answer(start: bytes) -> bool:
+    """Return False for `acks=0`, given the first bytes of a Produce request without its length.
+
+    >>> expects_answer(bytes.fromhex("0000 0003 00000001 0001 63  ffff 0000")), expects_answer(
+    ...     bytes.fromhex("0000 0009 00000001 ffff 00  02 74 ffff"))
+    (False, True)
+    """
+    version = RequestKind.read(start).version
+    try:
+        at = _after_text(start, _KIND_SIZE)
+        if version >= _FIRST_FLEXIBLE:
+            at = codec.skip_tagged_fields(start, at)
+            size, at = codec.unsigned_varint(start, at)
+            at += max(size - 1, 0)
+        elif version >= _FIRST_WITH_TRANSACTIONS:
+            at = _after_text(start, at)
+        (acks,) = _INT16.unpack_from(start, at)
+    except (IndexError, ValueError, struct.error) as error:
+        raise DamagedRequestError("a Produce request cannot be read") from error
+    return bool(acks)
+
+
+def _after_text(start: bytes, at: int) -> int:
+    (size,) = _INT16.unpack_from(start, at)
+    return at + _INT16.size + max(int(size), 0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ...coordinator.values.answers import (
+from ...coordinator.values import (
     Answer,
     CommitAnswer,
+    CommittedValue,
     DeleteGroupsAnswer,
     DeleteOffsetsAnswer,
     DescribeAnswer,
@@ -16,20 +17,20 @@ from ...coordinator.values.answers import (
     FetchedOffsets,
     HeartbeatAnswer,
     JoinAnswer,
+    KafkaError,
     LeaveAnswer,
     ListAnswer,
     SyncAnswer,
 )
-from ...coordinator.values.kafka_errors import KafkaError
-from ...coordinator.values.offset_values import CommittedValue
 from ...core.znodes.topic_partition import TopicPartition
 from ...kafka.wire import codec
 from ...kafka.wire.codec import ReceivedRequest
-from ...kafka.wire.error_codes import Code
+from ...kafka.wire.connection import Code
 from .group_requests import FIRST_FETCH_OF_SEVERAL, at_of
 
 _FIRST_WITHOUT_PROTOCOL_ON_ERROR: Final = 7
 _FIRST_LEAVE_OF_SEVERAL: Final = 3
+_FIRST_FETCH_FROM_KAFKA: Final = 1
 _FIRST_FETCH_WITH_ERROR: Final = 2
 _FIRST_DESCRIBE_OF_DEAD: Final = 6
 _DEAD: Final = "Dead"
@@ -100,8 +101,6 @@ def _commit(received: ReceivedRequest, answer: CommitAnswer) -> Any:
         at = at_of(topic, each.partition_index)
         if at is None:
             error: int = Code.UNKNOWN_TOPIC_OR_PARTITION
-        elif each.committed_offset < 0:
-            error = Code.INVALID_REQUEST
         else:
             error = answer.errors[at]
         return kind.OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error)
@@ -114,28 +113,32 @@ def _commit(received: ReceivedRequest, answer: CommitAnswer) -> Any:
 
 
 def _fetch(received: ReceivedRequest, answer: FetchAnswer) -> Any:
-    message, kind = received.message, codec.OffsetFetchResponse
-    if received.kind.version < FIRST_FETCH_OF_SEVERAL:
+    message, kind, version = received.message, codec.OffsetFetchResponse, received.kind.version
+    if version < FIRST_FETCH_OF_SEVERAL:
         found = answer.groups[message.group_id]
         shape = kind.OffsetFetchResponseTopic
-        old = received.kind.version < _FIRST_FETCH_WITH_ERROR
-        topics = _fetched(
-            shape, shape.OffsetFetchResponsePartition, message.topics, found, found.error if old else KafkaError.NONE
-        )
+        missing: int = found.error
+        if not found.error and version < _FIRST_FETCH_FROM_KAFKA:
+            missing = Code.UNKNOWN_TOPIC_OR_PARTITION
+        has_topics = not found.error or version < _FIRST_FETCH_WITH_ERROR
+        wanted = message.topics if has_topics else ()
+        topics = _fetched(shape, shape.OffsetFetchResponsePartition, wanted, found, missing)
         return kind(error_code=found.error, topics=topics)
     groups = []
     for each in message.groups:
         found = answer.groups[each.group_id]
         shape = kind.OffsetFetchResponseGroup.OffsetFetchResponseTopics
-        topics = _fetched(shape, shape.OffsetFetchResponsePartitions, each.topics, found, KafkaError.NONE)
+        wanted = () if found.error else each.topics
+        topics = _fetched(shape, shape.OffsetFetchResponsePartitions, wanted, found, Code.NONE)
         groups.append(kind.OffsetFetchResponseGroup(group_id=each.group_id, topics=topics, error_code=found.error))
     return kind(groups=groups)
 
 
-def _fetched(topic_kind: Any, partition_kind: Any, wanted: Any, found: FetchedOffsets, error: KafkaError) -> list[Any]:
-    """Return the offsets of the requested partitions, or all offsets if `wanted` is None."""
-    if found.error and not error:
-        return []
+def _fetched(topic_kind: Any, partition_kind: Any, wanted: Any, found: FetchedOffsets, missing: int) -> list[Any]:
+    """Return the offsets of the requested partitions, or all offsets if `wanted` is None.
+
+    `missing` is the error for partitions without an offset.
+    """
     numbers: Iterable[tuple[str, Iterable[int]]]
     if wanted is None:
         numbers = _by_topic(found.offsets).items()
@@ -144,7 +147,10 @@ def _fetched(topic_kind: Any, partition_kind: Any, wanted: Any, found: FetchedOf
 
     def partition(topic: str, number: int) -> Any:
         at = at_of(topic, number)
-        value = _NO_OFFSET if at is None else found.offsets.get(at, _NO_OFFSET)
+        value, error = (None, missing) if at is None else (found.offsets.get(at), found.errors.get(at, missing))
+        if value is not None:
+            error = Code.NONE
+        value = value or _NO_OFFSET
         return partition_kind(
             partition_index=number,
             committed_offset=value.offset,

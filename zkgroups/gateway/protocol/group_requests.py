@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from ...coordinator.values.offset_values import CommittedValue
-from ...coordinator.values.requests import (
+from ...coordinator.values import (
     CommitRequest,
+    CommittedValue,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
     DescribeRequest,
@@ -34,11 +34,32 @@ _FIRST_WITH_SKIPPED_ASSIGNMENT: Final = 9
 _FIRST_LEAVE_OF_SEVERAL: Final = 3
 FIRST_FETCH_OF_SEVERAL: Final = 8
 
+_LISTS: Final = (
+    "groups",
+    "groups_names",
+    "coordinator_keys",
+    "states_filter",
+    "types_filter",
+    "topics",
+    "partitions",
+    "partition_indexes",
+    "members",
+    "assignments",
+    "protocols",
+)
+_SHORT: Final = 500
+_LONGEST_TOPIC: Final = 249
+"""In characters: Kafka has no longer names. Clients could fill the memory with them."""
+_MOST_STRATEGIES: Final = 100
+"""No client offers more than a few. They stay in memory."""
+
 _MS: Final = 1000
 
 
 def at_of(topic: str, partition: int) -> TopicPartition | None:
     """Return a partition; None if its name or number is not valid."""
+    if len(topic or "") > _LONGEST_TOPIC:
+        return None
     try:
         return _checked(topic, partition)
     except InvalidNameError:
@@ -66,6 +87,30 @@ def groups_of(received: ReceivedRequest) -> list[str] | None:
     return [_text(name) for name in found or ()]
 
 
+def check_entries(received: ReceivedRequest, most: int) -> None:
+    """Raise DamagedRequestError if a request has too many entries: other clients wait while it is answered."""
+    if (count := _entries(received.message, most)) > most:
+        raise DamagedRequestError(f"a request about groups has {count} entries; at most {most} are accepted")
+
+
+def is_long(received: ReceivedRequest) -> bool:
+    """Return whether a request or its answer may have many entries."""
+    message, key = received.message, received.kind.key
+    if key == codec.OFFSET_FETCH:
+        parts = (message,) if received.kind.version < FIRST_FETCH_OF_SEVERAL else message.groups or ()
+        if any(each.topics is None for each in parts):
+            return True
+    return key in (codec.LIST_GROUPS, codec.DESCRIBE_GROUPS) or _entries(message, _SHORT) > _SHORT
+
+
+def _entries(part: Any, most: int) -> int:
+    """Return the number of elements of all lists in a request, or a smaller number that is above `most`."""
+    lists = {name: found for name in _LISTS if (found := getattr(part, name, None))}
+    count = sum(map(len, lists.values()))
+    nested = (each for name in ("topics", "groups") for each in lists.get(name, ()) if not isinstance(each, str))
+    return count if count > most else count + sum(_entries(each, most) for each in nested)
+
+
 def to_coordinator(received: ReceivedRequest, client_host: str) -> Request:
     """Convert one of Kafka's group requests to a request for the coordinator.
 
@@ -85,6 +130,8 @@ def _text(value: str | None) -> str:
 
 def _join(received: ReceivedRequest, client_host: str) -> Request:
     message, version = received.message, received.kind.version
+    if len(message.protocols) > _MOST_STRATEGIES:
+        raise DamagedRequestError(f"a client offers {len(message.protocols)} strategies")
     rebalance_ms = message.rebalance_timeout_ms
     return JoinRequest(
         message.group_id,
@@ -144,7 +191,7 @@ def _offsets(topics: Any) -> Iterator[tuple[TopicPartition, CommittedValue]]:
     for topic in topics:
         for each in topic.partitions:
             at = at_of(topic.name, each.partition_index)
-            if at is not None and each.committed_offset >= 0:
+            if at is not None:
                 epoch = -1 if each.committed_leader_epoch is None else each.committed_leader_epoch
                 yield at, CommittedValue(each.committed_offset, each.committed_metadata or "", epoch)
 

@@ -18,25 +18,94 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from queue import SimpleQueue
 from secrets import token_hex
+from typing import Final
 
-from ...core.znodes.coordinator_node import CoordinatorNode, decode_coordinator, encode_coordinator
+from ...core.znodes.own_nodes import CoordinatorNode, decode_coordinator, encode_coordinator
 from ...core.znodes.paths import COORDINATORS
-from ...deadline import uptime
+from ...deadline import Deadline, uptime
 from ...exceptions import ConflictError, NoPermissionError, SessionLostError
-from ...zookeeper.ownership.coordinator_nodes import (
-    check_coordinator,
-    create_coordinator,
-    delete_coordinator,
-    read_coordinators,
-)
+from ...zookeeper.ownership.routes import check_coordinator, create_coordinator, delete_coordinator, read_coordinators
 from ...zookeeper.requests.transaction import SessionFence
-from ...zookeeper.session.registry_context import RegistryContext
-from ..protocol.node_ports import GatewayAddress
+from ...zookeeper.session.session import RegistryContext
+from ..protocol.addresses import GatewayAddress
+
+# Run tasks on a few threads: tasks of one key in order, tasks of different keys at the same time.
+
 
 log = logging.getLogger("zkgroups.gateway")
+
+Task = Callable[[], object]
+
+
+class WorkQueues:
+    """One queue for each key that has tasks, and threads that carry them out. A task should handle its own errors."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._lock = threading.Lock()
+        self._queues: dict[Hashable, deque[Task]] = {}
+        self._ready: SimpleQueue[Hashable] = SimpleQueue()
+        """The keys whose first task can be carried out. None ends a thread."""
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"zkgroups-gateway-{name}-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, key: Hashable, task: Task) -> bool:
+        """Add a task to the queue of a key. The key must not be None. Return False if the queues are closed."""
+        with self._lock:
+            if self._closed:
+                return False
+            if (queue := self._queues.get(key)) is not None:
+                queue.append(task)
+                return True
+            self._queues[key] = deque([task])
+        self._ready.put(key)
+        return True
+
+    def close(self, timeout: float) -> None:
+        """Finish the tasks that were added before, and end the threads. Wait no longer than the timeout."""
+        with self._lock:
+            self._closed = True
+            idle = not self._queues
+        if idle:
+            self._end()
+        deadline = Deadline(timeout)
+        for thread in self._threads:
+            thread.join(deadline.remaining)
+
+    def _end(self) -> None:
+        for _ in self._threads:
+            self._ready.put(None)
+
+    def _run(self) -> None:
+        while (key := self._ready.get()) is not None:
+            with self._lock:
+                task = self._queues[key].popleft()
+            try:
+                task()
+            except Exception:
+                log.exception("unexpected error in the storage of the gateway")
+            self._next(key)
+
+    def _next(self, key: Hashable) -> None:
+        """Let any thread carry out the next task of this key."""
+        with self._lock:
+            more = bool(self._queues[key])
+            if not more:
+                del self._queues[key]
+            finished = self._closed and not self._queues
+        if more:
+            self._ready.put(key)
+        elif finished:
+            self._end()
 
 
 class NotCoordinatorError(ConflictError):
@@ -193,3 +262,50 @@ class Elections:
 def _node_of(address: GatewayAddress) -> CoordinatorNode:
     """Return the contents of the nodes of one gateway. The id is new each time."""
     return CoordinatorNode(token_hex(8), address.host, address.ports.first, address.ports.last)
+
+
+# A thread that checks whether the session of a gateway's members may have expired.
+#
+# kazoo reports an expired session only when a server answers again. Until then the members would continue to work,
+# while other clients claim their partitions. So a session also counts as lost if it was not proved for too long, as
+# for every instance (`docs/guarantees.md`).
+
+
+PERIOD: Final = 0.2
+"""In seconds: how often the sessions are checked."""
+SOON: Final = 1.0
+"""In seconds: how often unfinished assignments and deregistrations are retried."""
+
+
+class SessionMonitor:
+    """Calls `check` several times a second, `retry` every second, and `reconcile` from time to time."""
+
+    def __init__(
+        self,
+        check: Callable[[], object],
+        retry: Callable[[], object],
+        reconcile: Callable[[], object],
+        reconcile_every: float,
+    ) -> None:
+        self._check = check
+        self._periods = {retry: SOON, reconcile: reconcile_every}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="zkgroups-gateway-monitor", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        due = {task: uptime() + period for task, period in self._periods.items()}
+        while not self._ended.wait(PERIOD):
+            try:
+                self._check()
+                for task, period in self._periods.items():
+                    if uptime() >= due[task]:
+                        due[task] = uptime() + period
+                        task()
+            except Exception:
+                log.exception("unexpected error in the monitor of the gateway's session")

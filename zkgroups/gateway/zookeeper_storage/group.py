@@ -31,7 +31,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...coordinator.actions import Event, GroupMoved, MembershipLost, RebalanceNeeded, WorkFinished
-from ...coordinator.storage.work import (
+from ...coordinator.consumer_protocol import decode_assignment
+from ...coordinator.storage import (
     AssignmentMade,
     GenerationStored,
     MembersReleased,
@@ -43,26 +44,58 @@ from ...coordinator.storage.work import (
     StoreOffsets,
     WorkFailed,
 )
-from ...coordinator.values.consumer_protocol import CONSUMER, decode_assignment
-from ...coordinator.values.kafka_errors import KafkaError
-from ...core.rebalance.roster import Roster
-from ...core.znodes.group_view import RegisteredInstance
+from ...coordinator.values import KafkaError
+from ...core.rebalance.shared_plan import Roster
+from ...core.znodes.group_description import RegisteredInstance
+from ...core.znodes.paths import BROKER_TOPICS
 from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import Dialect, Topic
 from ...deadline import Deadline
-from ...exceptions import GroupMigratedError, NotRegisteredError, SessionLostError, ZkgroupsException
-from ...zookeeper.group import Consumergroup
-from ...zookeeper.owners_elsewhere import owners_elsewhere
-from ...zookeeper.reading.group_observer import GroupObserver
+from ...exceptions import (
+    GroupMigratedError,
+    InvalidOptionError,
+    NotRegisteredError,
+    SessionLostError,
+    ZkgroupsException,
+)
+from ...zookeeper.group import Consumergroup, owners_elsewhere
 from ...zookeeper.reading.group_reader import read_topics
-from ...zookeeper.session.registry_context import context_of
-from .commits import Values, commit_as_member, commit_without_member, refused
+from ...zookeeper.reading.observers import GroupObserver
+from ...zookeeper.session.session import context_of
 from .elections import Elections
-from .group_settings import GroupSettings
-from .kafka_errors import kafka_error_of
-from .members import GatewayMember, GatewayMembers
-from .retries import may_try_again
-from .shares import Shares, compute_shares, has_foreign
+from .members import GatewayMember, GatewayMembers, Shares, compute_shares, has_foreign
+from .offsets import Values, commit_as_member, commit_without_member, kafka_error_of, may_try_again, refused
+
+# The settings of a gateway's groups in ZooKeeper.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Settings for all groups of a gateway. Durations are in seconds.
+
+    - `foreign_assignor`: the strategy for which the Scala members are configured: `range` or `roundrobin`.
+    - `claim_patience`: how long a generation waits for partitions that other clients still hold. After that it begins
+      without them.
+    - `join_limit`: how long members may take to join a rebalance while another client waits for their partitions. Then
+      they are removed. A Scala member waits for a partition with four attempts, two seconds apart by default.
+    - `release_after`: how long a gateway remains the coordinator of a group that has no members and is not used.
+    - `reconcile_every`: the time between two checks of each group, in case an event of ZooKeeper was missed.
+    """
+
+    foreign_assignor: str = "range"
+    claim_patience: float = 5.0
+    join_limit: float = 5.0
+    release_after: float = 60.0
+    reconcile_every: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.foreign_assignor not in ("range", "roundrobin"):
+            reason = "it must be range or roundrobin, the strategies of other clients"
+            raise InvalidOptionError("foreign_assignor", self.foreign_assignor, reason)
+        for option in ("claim_patience", "join_limit", "release_after", "reconcile_every"):
+            if not getattr(self, option) > 0:
+                raise InvalidOptionError(option, getattr(self, option), "must be above 0")
+
 
 log = logging.getLogger("zkgroups.gateway")
 
@@ -113,6 +146,8 @@ class GatewayGroup:
         self._context = context_of(group)
         self._settings = settings
         self._elections = elections
+        self._not_found: frozenset[str] = frozenset()
+        """Subscribed topics that do not exist. They were logged."""
         self._must_leave = must_leave
         self._last_joins: Deadline | None = None
         """When to remove members that must leave."""
@@ -204,6 +239,7 @@ class GatewayGroup:
         self.members.resolve_doubts()
         roster = observer.read_roster()
         self._require_registered(roster)
+        self._report_not_found(roster)
         shares = self._shares(roster, work)
         self.members.release_surplus(shares.own)
         elsewhere = self._owned_elsewhere(roster, shares)
@@ -211,6 +247,17 @@ class GatewayGroup:
         missing = elsewhere | self.members.claim(free, (each.id for each in roster.instances))
         observer.watch_owners(missing)
         return _Planned(work, shares, missing, frees)
+
+    def _report_not_found(self, roster: Roster) -> None:
+        """Log subscribed topics without partitions: their members get nothing, and no answer tells them why."""
+        wanted = {topic for member in self.members for topic in member.registration().streams}
+        missing = frozenset(wanted - roster.partitions.keys())
+        if missing - self._not_found:
+            source = self._context.topics
+            are_outside = source is not None and source(()) is not None
+            where = "the brokers have no topics" if are_outside else f"{BROKER_TOPICS} does not have"
+            log.warning("members of group %s wait for topics: %s %s", self.name, where, ", ".join(sorted(missing)))
+        self._not_found = missing
 
     def _owned_elsewhere(self, roster: Roster, shares: Shares) -> dict[TopicPartition, str]:
         """Return the partitions that pykafka members own, with the paths of their owner nodes."""
@@ -276,8 +323,6 @@ class GatewayGroup:
 
     def store_generation(self, work: StoreGeneration) -> Result:
         """Begin a generation. Its members must own their assigned partitions, and release surplus ones."""
-        if work.members and work.protocol_type != CONSUMER:
-            return WorkFailed(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
         self._give_up_assigning()
         for member_id, stored in work.members.items():
             self.members.rename(member_id, stored.static_id)
@@ -352,7 +397,7 @@ class GatewayGroup:
             self._last_joins = Deadline(2 * self._settings.join_limit)
             self.rebalance(within=self._settings.join_limit)
         elif self._last_joins.passed:
-            log.warning("group %s must be left: its members have not joined in time, and are removed", self.name)
+            log.warning("removed the members of group %s that did not join in time", self.name)
             self._report_loss()
 
     def _compare(self, planned: _Planned) -> None:

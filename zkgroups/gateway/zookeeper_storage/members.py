@@ -6,26 +6,133 @@ nodes have the form that Scala members write.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Final
 
-from ...coordinator.storage.work import PlannedMember
-from ...core.java_regex.topic_filter import is_topic_of_kafka
-from ...core.znodes.names import is_topic
-from ...core.znodes.registration_codec import MOST_TOPICS
-from ...core.znodes.topic_partition import TopicPartition
+from ...coordinator.memory_storage import assign_partitions
+from ...coordinator.storage import PlannedMember
+from ...core.rebalance.assignors import ASSIGNORS
+from ...core.rebalance.shared_plan import Roster, agreed_strategy
+from ...core.topic_filter import is_topic_of_kafka
+from ...core.znodes.codecs import decode_cluster_id
+from ...core.znodes.paths import CLUSTER_ID
+from ...core.znodes.registrations import MOST_TOPICS
+from ...core.znodes.topic_partition import TopicPartition, is_topic
 from ...core.znodes.values import Dialect, Registration
-from ...exceptions import ClaimedByOtherError, ZkgroupsException
+from ...deadline import uptime
+from ...exceptions import ClaimedByOtherError, NoPermissionError, ZkgroupsException
 from ...zookeeper.group import Consumergroup
-from ...zookeeper.member_instance import MemberInstance, register_all
+from ...zookeeper.instance import MemberInstance, register_all
 from ...zookeeper.requests.transaction import SessionFence
-from ...zookeeper.session.registry_context import context_of
-from .shares import ANNOUNCED, Partitions
+from ...zookeeper.session.session import RegistryContext, context_of
+from ..groups.coordinator_host import BrokerTopics
+
+# Where the partitions of topics are read: in this ZooKeeper, or from brokers that keep their topics elsewhere.
+
+
+log = logging.getLogger("zkgroups.gateway")
+
+_LONGEST: Final = 5.0
+"""In seconds: how long to wait for the brokers."""
+_FRESH: Final = 5.0
+"""In seconds: how long partitions are used again. All groups are checked every few seconds."""
+
+PartitionsOfTopics = Mapping[str, Sequence[int] | None]
+
+
+class TopicPartitions:
+    """A `TopicSource`. While ZooKeeper has the topics of the brokers, it returns None: observers watch the nodes.
+
+    Any thread may use it, except that of the brokers' event loop.
+    """
+
+    def __init__(self, context: RegistryContext, brokers: BrokerTopics) -> None:
+        self._context = context
+        self._brokers = brokers
+        self._are_outside: bool | None = None
+        self._known: dict[str, tuple[float, Sequence[int] | None]] = {}
+
+    def __call__(self, topics: Collection[str] | None) -> PartitionsOfTopics | None:
+        if self._are_outside is None:
+            self._decide()
+        return self._of_brokers(topics) if self._are_outside else None
+
+    def refresh(self) -> None:
+        """Find out again where the brokers keep their topics: they may have been migrated to KRaft."""
+        try:
+            self._decide()
+        except ZkgroupsException as error:
+            log.info("could not find out where the brokers keep their topics, trying again later: %s", error)
+
+    def _decide(self) -> None:
+        try:
+            node = self._context.session.get(CLUSTER_ID, deadline=self._context.deadline())
+        except NoPermissionError:
+            are_outside = False
+        else:
+            cluster_id = None if node is None else decode_cluster_id(node.data)
+            are_outside = self._brokers.call(self._brokers.are_outside(cluster_id), _LONGEST)
+        if are_outside != self._are_outside:
+            log.info("topics and their partitions are read %s", "from the brokers" if are_outside else "in ZooKeeper")
+        self._are_outside = are_outside
+
+    def _of_brokers(self, topics: Collection[str] | None) -> PartitionsOfTopics:
+        limit = uptime() - _FRESH
+        known = self._known
+        used = [name for name in topics or () if name in known and known[name][0] > limit]
+        fresh = {name: known[name][1] for name in used}
+        if topics is not None and len(fresh) == len(topics):
+            return fresh
+        missing = None if topics is None else [name for name in topics if name not in fresh]
+        found = self._brokers.call(self._brokers.partitions(missing), _LONGEST)
+        self._known = {name: kept for name, kept in known.items() if kept[0] > limit}
+        self._known |= {name: (uptime(), numbers) for name, numbers in found.items()}
+        return fresh | found
+
+
+# Compute the share of each member of a group, including the members of other clients. Pure: no I/O.
+#
+# While other clients take part, all members must compute the same shares. So the gateway uses the strategy that a
+# zkgroups member would choose in this group, and its shares are exactly Scala's. Without other clients, it uses the
+# strategy of the Kafka clients.
+
+
+Partitions = frozenset[TopicPartition]
+
+ANNOUNCED = ("range", "roundrobin")
+"""The strategies in the registrations of a gateway's members. Not `sticky`: one of them would have to write plans."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The partitions of this gateway's members, by instance id, and those of the members of other clients."""
+
+    own: Mapping[str, Partitions]
+    foreign: Partitions
+
+
+def has_foreign(roster: Roster, own: Mapping[str, object]) -> bool:
+    """Return whether members of other clients take part."""
+    return any(id not in own for id in roster.participants)
+
+
+def compute_shares(roster: Roster, own: Mapping[str, PlannedMember], strategy: str, foreign_assignor: str) -> Shares:
+    """Assign all partitions of the roster. `own` has the members of this gateway, by instance id."""
+    if not has_foreign(roster, own):
+        return Shares(assign_partitions(strategy, own, roster.partitions), frozenset())
+    agreed = agreed_strategy(roster.participants, foreign=foreign_assignor)
+    shares: dict[str, set[TopicPartition]] = {id: set() for id in own}
+    foreign: set[TopicPartition] = set()
+    for at, stream in ASSIGNORS[agreed](roster.members()).items():
+        shares.get(stream.instance, foreign).add(at)
+    return Shares({id: frozenset(some) for id, some in shares.items()}, frozenset(foreign))
+
 
 LONGEST_ID: Final = 200
 """In characters. Longer ids lose their beginning: the client chooses it, and only the end is unique."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 from ...coordinator.actions import Event, GroupMoved, WorkFinished
 from ...coordinator.config import AssignmentBy, CoordinatorConfig
-from ...coordinator.storage.work import (
+from ...coordinator.consumer_protocol import CONSUMER, Subscription, encode_assignment, encode_subscription
+from ...coordinator.storage import (
     DescribeStored,
     ExpireOffsets,
     GroupLoaded,
@@ -29,34 +30,104 @@ from ...coordinator.storage.work import (
     RemoveOffsets,
     Result,
     StoredDescribed,
+    StoredGroup,
     StoredListed,
     StoreGeneration,
     StoreOffsets,
     Work,
     WorkFailed,
 )
-from ...coordinator.values.consumer_protocol import CONSUMER
-from ...coordinator.values.kafka_errors import KafkaError
-from ...core.znodes.group_route import RouteState
+from ...coordinator.values import DescribedMember, FetchedOffsets, KafkaError
+from ...core.rebalance.shared_plan import agreed_strategy
+from ...core.znodes.group_description import GroupView, InstanceDescription, describe
+from ...core.znodes.own_nodes import RouteState
 from ...core.znodes.paths import coordinator
-from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.registrations import host_of_instance, subscribed_topics
+from ...core.znodes.states import GroupState, InstanceState
+from ...core.znodes.topic_partition import TopicPartition, check_group
+from ...core.znodes.values import Registration
 from ...deadline import Deadline
-from ...exceptions import GroupMigratedError, GroupNotFoundError, InvalidOptionError, ZkgroupsException
+from ...exceptions import (
+    GroupMigratedError,
+    GroupNotFoundError,
+    InvalidNameError,
+    InvalidOptionError,
+    ZkgroupsException,
+)
 from ...zookeeper.admin.migration_marks import refuse_marked
-from ...zookeeper.ownership.followed_routes import GroupRoutes
+from ...zookeeper.ownership.routes import GroupRoutes
+from ...zookeeper.reading.group_reader import read_groups
 from ...zookeeper.registry import Registry
-from ...zookeeper.session.registry_context import context_of
-from ..protocol.node_ports import GatewayAddress
-from .described_groups import stored_groups
-from .elections import Elections, NotCoordinatorError
-from .group import GatewayGroup, loss_of
-from .group_settings import GroupSettings
-from .kafka_errors import kafka_error_of
-from .removed_offsets import remove_offsets
-from .retries import may_try_again
-from .session_monitor import SessionMonitor
-from .stored_offsets import read_offsets
-from .work_queues import WorkQueues
+from ...zookeeper.session.session import RegistryContext, context_of
+from ..groups.coordinator_host import BrokerTopics
+from ..protocol.addresses import GatewayAddress
+from .elections import Elections, NotCoordinatorError, SessionMonitor, WorkQueues
+from .group import GatewayGroup, GroupSettings, loss_of
+from .members import TopicPartitions
+from .offsets import existing_only, kafka_error_of, may_try_again, read_offsets, remove_offsets
+
+# Groups in ZooKeeper, as Kafka's tools show them.
+#
+# Each registered instance is a member. Its client id is the name of its client (`scala`, `kazoo-go`, `pykafka` or
+# `zkgroups`), its host is the one in its id, and its assignment is the partitions that it owns. A member of another
+# gateway is shown with the client id and the host of its Kafka client. An instance whose registration cannot be read
+# has no client id and no subscription. The states have the same names as Kafka's.
+
+
+_NOT_MEMBERS: Final = (InstanceState.DEAD, InstanceState.LEAVING)
+
+
+def stored_groups(
+    context: RegistryContext, groups: Iterable[str], own: Mapping[str, Container[str]]
+) -> dict[str, StoredGroup]:
+    """Describe the groups that exist, without this gateway's members. `own` has the ids of these members by group."""
+    views = read_groups(context, filter(_is_group, groups), with_offsets=False)
+    return {view.group: stored_group(view, own.get(view.group, ())) for view in views if view.exists}
+
+
+def _is_group(name: str) -> bool:
+    try:
+        check_group(name)
+    except InvalidNameError:
+        return False
+    return True
+
+
+def stored_group(view: GroupView, own: Container[str] = ()) -> StoredGroup:
+    """Describe one group, without the members in `own`."""
+    description = describe(view)
+    registered = {each.id: each.registration for each in view.living if isinstance(each.registration, Registration)}
+    members = tuple(_members(view, description.instances, own))
+    protocol = agreed_strategy(registered) if description.state is GroupState.STABLE else ""
+    return StoredGroup(description.state, CONSUMER, protocol, members)
+
+
+def _members(
+    view: GroupView, instances: Iterable[InstanceDescription], own: Container[str]
+) -> Iterator[DescribedMember]:
+    for instance in instances:
+        if instance.state in _NOT_MEMBERS or instance.id in own:
+            continue
+        assignment = encode_assignment(instance.owned)
+        if not isinstance(registration := instance.registration, Registration):
+            yield DescribedMember(instance.id, None, "", _host(view.group, instance.id), b"", assignment)
+            continue
+        topics = subscribed_topics(registration, view.partitions)
+        yield DescribedMember(
+            instance.id,
+            None,
+            registration.client_id or str(registration.dialect),
+            registration.client_host or _host(view.group, instance.id),
+            encode_subscription(Subscription(frozenset(topics))),
+            assignment,
+        )
+
+
+def _host(group: str, id: str) -> str:
+    """Return the host of an instance as Kafka shows it, with a slash before an address that was not looked up."""
+    host = host_of_instance(group, id)
+    return "" if host is None else f"/{host}"
+
 
 log = logging.getLogger("zkgroups.gateway")
 
@@ -91,6 +162,7 @@ def coordinator_config(*, storage_timeout: float = 15.0, report_commits: bool = 
     return CoordinatorConfig(
         assignment_by=AssignmentBy.COORDINATOR,
         preferred_protocols=("range",),
+        only_consumers=True,
         leader_name="zkgroups-gateway",
         storage_timeout=storage_timeout,
         offset_retention=None,
@@ -113,6 +185,9 @@ class ZooKeeperStorage:
     With an `address`, gateways elect one coordinator for each group (`elections.py`). Clients of the other gateways get
     the address of the coordinator. Without one, each gateway treats the members of the others as other clients.
 
+    The partitions of topics come from ZooKeeper, or from `brokers` that keep their topics elsewhere: then the registry
+    asks them, too.
+
     The storage keeps `routes` up to date until it is closed. The members of a group that gets a route leave.
 
     The members belong to the session of the registry. It must not have a `session_file`: a later process would resume
@@ -130,8 +205,12 @@ class ZooKeeperStorage:
         settings: GroupSettings | None = None,
         address: GatewayAddress | None = None,
         routes: GroupRoutes | None = None,
+        brokers: BrokerTopics | None = None,
     ) -> None:
         self._registry = registry
+        self._topics = None if brokers is None else TopicPartitions(context_of(registry), brokers)
+        if self._topics is not None:
+            registry.read_topics_from(self._topics)
         self._context = context_of(registry)
         if self._context.session.is_resumable and not read_only:
             raise InvalidOptionError("session_file", True, "a gateway needs a new session each time: leave it out")
@@ -259,7 +338,9 @@ class ZooKeeperStorage:
         elsewhere = self._elections.elsewhere(wanted)
         here = {name: some for name, some in wanted.items() if name not in elsewhere}
         found = {name: read_offsets(self._registry, name, some) for name, some in here.items()}
-        return OffsetsRead(found | dict.fromkeys(elsewhere, KafkaError.NOT_COORDINATOR))
+        if self._topics is not None:  # otherwise this may be the wrong ZooKeeper for topics
+            found |= existing_only({name: found[name] for name, some in here.items() if some is None}, self._context)
+        return OffsetsRead(found | dict.fromkeys(elsewhere, FetchedOffsets(KafkaError.NOT_COORDINATOR)))
 
     def _write(
         self,
@@ -423,6 +504,8 @@ class ZooKeeperStorage:
         for name in self._elections.won(unused_for=self._settings.release_after):
             self._group_queues.put(name, partial(self._release_if_unused, name))
         self._upkeep_queues.put("elections", self._give_up_replaced)
+        if self._topics is not None:
+            self._read_queues.put("topics", self._topics.refresh)
         self._refresh_routes()
         for group in self._known_groups():
             if group.session_id is not None:

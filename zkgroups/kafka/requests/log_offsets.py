@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from ...core.kafka_values import OffsetRange
-from ...core.offsets.message_time import MessageTimeSearch
+from ...core.offsets.lag import MessageTimeSearch
 from ...core.znodes.topic_partition import TopicPartition
 from ...deadline import Deadline
 from ...exceptions import BrokersTooOldError, NotConnectedError
@@ -22,11 +22,9 @@ from ..errors import error as error_of
 from ..errors import is_temporary_of_leader
 from ..wire import codec
 from ..wire.cluster import Cluster
-from ..wire.error_codes import Code
+from ..wire.connection import Code
 from ..wire.errors import WireError
-from .lanes import parts, send_all
-from .metadata import metadata
-from .retry import timed_out, tries
+from .group_requests import metadata, parts, send_all, timed_out, tries
 
 _START: Final = -2
 _END: Final = -1

@@ -4,19 +4,73 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
+from ...deadline import Deadline
 from ...exceptions import UnavailableError
 from . import codec
-from .address import Address, addresses
-from .errors import NotSentError, WireError
+from .connection import Versions
+from .errors import Address, NoListenerError, NotSentError, WireError, addresses
 from .link import Link
-from .race import first_of
 from .security import Security
-from .versions import Versions
+
+# Run several attempts at a time, and use the first that succeeds.
+
+
+_AT_A_TIME: Final = 4
+_NEXT_AFTER: Final = 0.25
+"""In seconds: after this time the next attempt begins, even if earlier attempts have no result."""
+_GRACE: Final = 0.5
+"""In seconds: how long other attempts may go on after a permanent error."""
+_ATTEMPTS: Final = 3
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+async def first_of(candidates: Iterable[T], attempt: Callable[[T], Coroutine[Any, Any, U]]) -> U:
+    """Return the result of the first attempt that succeeds.
+
+    If all fail, raise a permanent error if there was one, or else an error with some of the reasons.
+    """
+    left = list(candidates)
+    running: set[asyncio.Task[U]] = set()
+    failed: list[BaseException] = []
+    permanent = None
+    try:
+        while (left and permanent is None) or running:
+            if left and permanent is None and len(running) < _AT_A_TIME:
+                running.add(asyncio.create_task(attempt(left.pop(0))))
+            done, running = await asyncio.wait(
+                running, timeout=_pause(bool(left), len(running), permanent), return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                if (error := task.exception()) is None:
+                    return task.result()
+                failed.append(error)
+            if permanent is not None and not done:
+                break
+            permanent = next((error for error in failed if not isinstance(error, WireError)), None)
+    finally:
+        for task in running:
+            task.cancel()
+    kind = NoListenerError if all(isinstance(error, NoListenerError) for error in failed) else NotSentError
+    raise permanent or kind("; ".join(dict.fromkeys(map(str, failed[:_ATTEMPTS]))))
+
+
+def _pause(more: bool, running: int, permanent: BaseException | None) -> float | None:
+    """Return how long to wait for a result; None to wait without a limit, because no attempt can be added."""
+    if permanent is not None:
+        return _GRACE
+    return _NEXT_AFTER if more and running < _AT_A_TIME else None
+
 
 Build = Callable[[int, int, str], bytes]
 """Returns the frame of a request, given its version, its correlation id and the client's name."""
@@ -266,3 +320,115 @@ def _topic(found: Any) -> Topic:
     leaders = {each.partition_index: each.leader_id for each in found.partitions}
     id = None if found.topic_id is None else base64.urlsafe_b64encode(found.topic_id.bytes).rstrip(b"=").decode()
     return Topic(leaders, id, found.error_code)
+
+
+# An event loop on a thread, for callers without one.
+
+
+_CLEAN_UP: Final = 5.0
+"""In seconds, for tasks that were cancelled."""
+
+
+class Runner:
+    """Runs coroutines on its own event loop, in a daemon thread that the first call starts.
+
+    The thread also ends if nobody refers to the runner anymore.
+
+    A forked child cannot use the connections of its parent, so a call there raises UnavailableError.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._starting: Future[asyncio.AbstractEventLoop] | None = None
+        self._lock = threading.RLock()  # a signal handler may call while the thread starts
+        self._process = os.getpid()
+        self._closed = False
+
+    def run(self, coroutine: Coroutine[Any, Any, T], deadline: Deadline | None = None) -> T:
+        """Return the result of a coroutine. Raise TimeoutError after the deadline.
+
+        If the calling thread is interrupted, for example by Ctrl-C, the coroutine is cancelled and has ended when the
+        exception arrives.
+        """
+        try:
+            loop = self._started()
+        except BaseException:
+            coroutine.close()
+            raise
+        begun, ended = threading.Event(), threading.Event()
+        running = asyncio.run_coroutine_threadsafe(_run(coroutine, deadline, begun, ended), loop)
+        try:
+            return running.result()
+        except CancelledError:
+            raise UnavailableError("the connection to the brokers was closed during the call: connect again") from None
+        except BaseException:
+            if not running.done():
+                begun.wait(_CLEAN_UP)  # a task that is cancelled before it begins leaves its coroutine open
+                running.cancel()
+                ended.wait(_CLEAN_UP)
+            raise
+
+    def close(self) -> None:
+        """Cancel all tasks, and end the thread. Does nothing in a forked child."""
+        starting, thread = self._starting, self._thread
+        self._closed = True
+        if starting is None or os.getpid() != self._process:
+            return
+        _stop(starting)
+        self._abandoned.detach()
+        if thread is not None and thread.is_alive():
+            thread.join(_CLEAN_UP)
+        self._loop = self._starting = self._thread = None
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._closed:
+            raise UnavailableError("the connection to the brokers is closed: connect again")
+        if os.getpid() != self._process:
+            raise UnavailableError("the connection to the brokers belongs to the parent process: connect again")
+        if self._loop is None:
+            with self._lock:
+                starting = self._start()
+            self._loop = starting.result()
+        return self._loop
+
+    def _start(self) -> Future[asyncio.AbstractEventLoop]:
+        """Start the thread, unless an interrupted call has. Every thread ends with the runner."""
+        if self._starting is None or self._thread is None or not self._thread.is_alive():
+            self._starting = Future()
+            self._abandoned = weakref.finalize(self, _stop, self._starting)
+            self._abandoned.atexit = False
+            self._thread = threading.Thread(target=_serve, args=(self._starting,), name="zkgroups-kafka", daemon=True)
+            self._thread.start()
+        return self._starting
+
+
+def _stop(starting: Future[asyncio.AbstractEventLoop]) -> None:
+    """Stop the event loop of a thread, or as soon as it has one."""
+
+    def stop(started: Future[asyncio.AbstractEventLoop]) -> None:
+        loop = started.result()
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(loop.stop)
+
+    starting.add_done_callback(stop)
+
+
+async def _run(
+    coroutine: Coroutine[Any, Any, T], deadline: Deadline | None, begun: threading.Event, ended: threading.Event
+) -> T:
+    begun.set()
+    try:
+        async with asyncio.timeout(None if deadline is None else deadline.remaining):
+            return await coroutine
+    finally:
+        ended.set()
+
+
+def _serve(started: Future[asyncio.AbstractEventLoop]) -> None:
+    """Run an event loop until it is stopped, then cancel its tasks and close it."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        asyncio.set_event_loop(loop)
+        loop.call_soon(started.set_result, loop)
+        loop.run_forever()

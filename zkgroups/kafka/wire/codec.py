@@ -76,8 +76,9 @@ SERVED: Final = {
     METADATA: Api("Metadata", "metadata", 0, 13),
     FIND_COORDINATOR: APIS[FIND_COORDINATOR],
     API_VERSIONS: Api("ApiVersions", "metadata", 0, 4),
-    OFFSET_COMMIT: APIS[OFFSET_COMMIT],
-    OFFSET_FETCH: APIS[OFFSET_FETCH],
+    # Brokers before 4.0 offer the first versions, and some clients use them without asking, such as kaf.
+    OFFSET_COMMIT: Api("OffsetCommit", "consumer", 0, 9),
+    OFFSET_FETCH: Api("OffsetFetch", "consumer", 0, 9),
     OFFSET_DELETE: APIS[OFFSET_DELETE],
     JOIN_GROUP: Api("JoinGroup", "consumer", 0, 9),
     HEARTBEAT: Api("Heartbeat", "consumer", 0, 4),
@@ -157,8 +158,8 @@ def _home(name: str) -> Any:
     # Other packages have a module `kafka`, too. An old one has a syntax error.
     except (ImportError, SyntaxError) as error:
         raise MissingDependencyError(
-            "this needs kafka-python 3.0.5 or newer, and no other package with a module named kafka: "
-            "pip install 'zkgroups[kafka]'"
+            "this needs kafka-python 3.0.5 or newer, and no other package with a module named kafka; "
+            "from the checkout: pip install '.[kafka]'"
         ) from error
 
 

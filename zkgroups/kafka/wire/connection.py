@@ -1,4 +1,4 @@
-"""One open connection to a broker. It sends requests, and returns the answers in the same order."""
+"""One open connection to a broker: requests in versions that the broker supports, and answers in the same order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,91 @@ import socket
 import ssl
 import struct
 from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
 from ipaddress import ip_address
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from ...exceptions import CertificateError
+from ...exceptions import BrokersTooOldError, CertificateError
 from . import codec
-from .address import LAST_PORT, Address
-from .errors import AnswerLostError, DamagedAnswerError, NoListenerError, NotSentError, WireError
+from .errors import LAST_PORT, Address, AnswerLostError, DamagedAnswerError, NoListenerError, NotSentError, WireError
+
+# Kafka's error codes that the answers to zkgroups can have.
+
+
+class Code(IntEnum):
+    """An error code in an answer."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    SECURITY_DISABLED = 54
+    KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    LISTENER_NOT_FOUND = 72
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    UNKNOWN_TOPIC_ID = 100
+    FENCED_MEMBER_EPOCH = 110
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+
+    @staticmethod
+    def words(code: int) -> str:
+        """Return the name of a code in lower case, for messages: `not coordinator`.
+
+        >>> Code.words(16), Code.words(999)
+        ('not coordinator', 'error 999')
+        """
+        found = code in Code._value2member_map_
+        return Code(code).name.lower().replace("_", " ") if found else f"error {code}"
+
+
+# One open connection to a broker. It sends requests, and returns the answers in the same order.
+
 
 _MOST_BYTES: Final = 200_000_000
 """The longest answer. The bytes of another protocol would mostly mean a longer one."""
@@ -180,3 +258,139 @@ def _tls_failed(address: Address, error: ssl.SSLError) -> WireError | Certificat
     else:
         reason = f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
     return CertificateError(f"no connection to {address}: {reason}")
+
+
+# The versions of requests that a broker supports, also of releases that do not report them.
+#
+# Every client first sends ApiVersions. A broker of 0.8 then closes the connection, and a broker of 0.9 never answers.
+# So after a second without an answer, the first versions of two other requests are sent on connections of their own:
+#
+#     | ApiVersions | ListGroups | Metadata | ApiVersions, again | the broker            |
+#     |-------------|------------|----------|--------------------|-----------------------|
+#     | answer      |            |          |                    | 0.10 or newer         |
+#     | none        | answer     |          | none               | 0.9                   |
+#     | none        | none       | answer   | none               | 0.8                   |
+#     | none        | none       | none     |                    | unreachable, or not a broker |
+#
+# ApiVersions is sent again, in turn with the request that was answered, for a broker that was only slow, or about to
+# stop, and for connections that broke. A newer broker would answer the OffsetFetch request of release 0.9 without any
+# offsets. No request here makes a broker create a topic.
+
+
+_PATIENCE: Final = 1.0
+"""In seconds: how long to wait for an answer from a broker that may be too old to give one."""
+_CONFIRMATIONS: Final = 3
+"""How many more times a broker must be silent, and answer the other request, before it counts as an old one."""
+_CLIENT: Final = "zkgroups"
+
+Connect = Callable[[], Awaitable[Connection]]
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The first and last version of each request that a broker supports, by Kafka's number of the request."""
+
+    ranges: Mapping[int, tuple[int, int]]
+    release: str | None = None
+    """The release, if it is too old to report its versions."""
+
+    def best(self, key: int) -> int | None:
+        """Return the last version that both sides support; None if there is none."""
+        ours = codec.APIS[key]
+        first, last = self.ranges.get(key, (0, -1))
+        return found if (found := min(last, ours.last)) >= max(first, ours.first) else None
+
+    def needed(self, key: int, address: Address) -> int:
+        """Return the version to use. Raise BrokersTooOldError if there is none."""
+        if (found := self.best(key)) is None:
+            raise BrokersTooOldError(
+                f"the broker at {address} and zkgroups have no common version of {codec.APIS[key].name} requests: "
+                "upgrade the older of the two"
+            )
+        return found
+
+
+_OLD_0_8: Final = Versions({2: (0, 0), 3: (0, 0)}, "0.8")
+"""Release 0.8 has some requests about groups, but cannot list or describe them."""
+_OLD_0_9: Final = Versions({2: (0, 0), 3: (0, 0), 8: (0, 2), 9: (0, 1), 10: (0, 0), 15: (0, 0), 16: (0, 0)}, "0.9")
+
+
+async def ask_versions(connection: Connection) -> Versions:
+    """Return the versions that a broker reports. A broker before 0.10 does not answer."""
+    found = await _ask(connection, codec.ApiVersionsRequest())
+    return Versions({each.api_key: (each.min_version, each.max_version) for each in found.api_keys})
+
+
+async def old_versions(connect: Connect) -> Versions | None:
+    """Return the versions of a broker that did not report them; None unless it is certainly an old one."""
+    found, known = _OLD_0_9, codec.ListGroupsRequest()
+    if not await _answers(connect, known):
+        found, known = _OLD_0_8, codec.MetadataRequest(topics=[])
+        if not await _answers(connect, known):
+            return None
+    for _ in range(_CONFIRMATIONS):
+        if not await _is_silent(connect, codec.ApiVersionsRequest()) or not await _answers(connect, known):
+            return None
+    return found
+
+
+async def reported(connection: Connection, connect: Connect) -> Versions:
+    """Return the versions of a broker of any release. An old broker needs a new connection afterwards."""
+    asked = asyncio.ensure_future(ask_versions(connection))
+    asked.add_done_callback(_seen)
+    try:
+        await asyncio.wait({asked}, timeout=_PATIENCE)
+        if asked.done() and not _is_silence(asked.exception()):
+            return asked.result()
+        found = await old_versions(connect)
+        return await asked if found is None or (asked.done() and not _is_silence(asked.exception())) else found
+    finally:
+        asked.cancel()
+
+
+def _is_silence(error: BaseException | None) -> bool:
+    return isinstance(error, WireError) and not isinstance(error, DamagedAnswerError)
+
+
+def _seen(asked: asyncio.Future[Versions]) -> None:
+    """Keep asyncio from logging an error that does not matter anymore."""
+    if not asked.cancelled():
+        asked.exception()
+
+
+async def _answers(connect: Connect, request: Any) -> bool:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            connection = await connect()
+            try:
+                await _ask(connection, request)
+            finally:
+                connection.close()
+    except (WireError, TimeoutError):
+        return False
+    return True
+
+
+async def _is_silent(connect: Connect, request: Any) -> bool:
+    """Return whether a broker that can be connected does not answer. A damaged answer counts as an answer."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            connection = await connect()
+    except (WireError, TimeoutError):
+        return False
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await _ask(connection, request)
+    except TimeoutError:
+        return True
+    except WireError as error:
+        return _is_silence(error)
+    finally:
+        connection.close()
+    return False
+
+
+async def _ask(connection: Connection, request: Any) -> Any:
+    """Send the first version of a request."""
+    frame = await connection.exchange(codec.encode(request, 0, 1, _CLIENT), 1)
+    return codec.decode(request, 0, frame)

@@ -10,12 +10,10 @@ from typing import Any, Final
 
 from ...exceptions import UnavailableError
 from . import codec
-from .address import Address
-from .connection import Connection
-from .errors import AnswerLostError, NotSentError
+from .connection import Connection, Versions, reported
+from .errors import Address, AnswerLostError, NotSentError
 from .login import log_in
 from .security import Security
-from .versions import Versions, reported
 
 _log = logging.getLogger("zkgroups.kafka")
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ...exceptions import MissingDependencyError
-from .sasl import Login
+from .login import Login
 
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([^-:]*)-----END \1-----")
 _COLUMNS: Final = 64

@@ -6,8 +6,7 @@ from operator import attrgetter
 from typing import Final
 
 from ..picture.values import GroupPicture
-from .exposition import Family, Kind, escaped, labels
-from .families import SeriesNames
+from .exposition import Family, Kind, SeriesNames, escaped, labels
 
 
 def partition_labels(_cluster: str, group: GroupPicture) -> list[str]:
@@ -71,7 +70,7 @@ NAMES: Final = SeriesNames(
     ),
     all_topics=(
         (
-            _gauge("kafka_topic_partitions", "Partitions of a topic that a group reads."),
+            _gauge("kafka_topic_partitions", "Partitions of a topic."),
             lambda topic: len(topic.logs) or None,
         ),
     ),

@@ -6,8 +6,7 @@ from operator import attrgetter
 from typing import Final
 
 from ..picture.values import GroupPicture, PartitionPicture
-from .exposition import Family, Kind, escaped, labels
-from .families import SeriesNames
+from .exposition import Family, Kind, SeriesNames, escaped, labels
 
 
 def partition_labels(cluster: str, group: GroupPicture) -> list[str]:

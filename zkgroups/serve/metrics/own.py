@@ -9,10 +9,9 @@ from typing import Final
 
 from ..._version import VERSION
 from ...core.doctor.findings import Severity
-from ...core.health.verdicts import Status
+from ...core.health import Status
 from ..picture.values import GroupPicture, PartitionPicture, Picture
-from .exposition import Family, Format, Kind, Number, escaped, labels, lines
-from .families import SeriesNames, TopicTotals
+from .exposition import Family, Format, Kind, Number, SeriesNames, TopicTotals, escaped, labels, lines
 from .kafka_exporter import group_labels, log_labels, partition_labels, topic_labels
 
 _SEVERITIES: Final = {None: 0, Severity.INFO: 1, Severity.WARNING: 2, Severity.ERROR: 3}
@@ -94,6 +93,11 @@ NAMES: Final = SeriesNames(
         (
             _gauge("group_severity", "0: OK, 1: info, 2: warning, 3: error."),
             lambda group: _SEVERITIES[group.verdict.severity],
+        ),
+        (_gauge("group_members", "Registered instances that may be alive."), attrgetter("living")),
+        (
+            _gauge("group_in_use", "1 if the group has members, owners, or a commit within --abandoned-after."),
+            lambda group: int(group.in_use),
         ),
         (_gauge("group_partitions", "Partitions of a group."), lambda group: len(group.partitions)),
         (_gauge("group_unknown_lags", "Partitions of a group whose lag is unknown."), attrgetter("unknown_lags")),

@@ -13,8 +13,7 @@ from ..._version import VERSION
 from ..picture.values import GroupPicture, Picture
 from ..settings import Granularity, MetricNames, MetricSettings
 from . import kafka_exporter, lag_exporter, own
-from .exposition import Family, Format, Number, labels, lines
-from .families import SeriesNames, TopicTotals, totals_by_topic
+from .exposition import Family, Format, Number, SeriesNames, TopicTotals, labels, lines, totals_by_topic
 
 COMPATIBLE: Final[Mapping[MetricNames, SeriesNames]] = {
     MetricNames.KAFKA_EXPORTER: kafka_exporter.NAMES,

@@ -2,25 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from ...core.doctor.findings import Finding
-from ...core.health.commit_record import Commit, CommitRecord, observe
-from ...core.health.group_health import judge_group
-from ...core.health.log_history import catch_up_seconds
-from ...core.health.partition_health import Hold, Limits, PartitionFacts, judge
-from ...core.health.verdicts import Status, Verdict
+from ...core.commit_record import Commit, CommitRecord, catch_up_seconds, observe
+from ...core.doctor.all_checks import CHECKS, run_checks, run_log_checks, worst_first
+from ...core.doctor.findings import CheckCode, Finding
+from ...core.doctor.group_nodes import GroupNodes, is_in
+from ...core.health import Hold, Limits, PartitionFacts, Status, Verdict, judge, judge_group
 from ...core.offsets.lag import GroupLag, PartitionLag
 from ...core.times import to_ms
-from ...core.znodes.group_description import GroupDescription, InstanceDescription, Obstacle
-from ...core.znodes.instance_host import host_of_instance
-from ...core.znodes.migration_mark import Mark, MarkState
+from ...core.znodes.group_description import GroupDescription, GroupView, InstanceDescription, Obstacle
+from ...core.znodes.own_nodes import Mark, MarkState
+from ...core.znodes.paths import GroupPaths
+from ...core.znodes.registrations import host_of_instance
+from ...core.znodes.states import GroupState
 from ...core.znodes.topic_partition import TopicPartition
-from ...core.znodes.values import Owner, Pattern, Registration, UnevaluableRegistration, UnreadableNode
-from .group_history import GroupHistory
-from .log_ends import LogEnds
+from ...core.znodes.values import ForbiddenNode, Owner, Pattern, Registration, UnevaluableRegistration, UnreadableNode
+from .past import GroupHistory, LogEnds
 from .values import GroupPicture, MemberPicture, PartitionPicture
+
+# The findings of the doctor in the nodes that every sweep reads anyway.
+#
+# Checks that need more requests are left to `zkgroups doctor`: open access control lists, nodes below leaves, empty
+# directories. A finding that can disappear by itself is shown when two checks in a row have found it.
+
+
+LEFT_TO_DOCTOR: Final = frozenset({CheckCode.EMPTY_GROUP, CheckCode.NESTED_NODE, CheckCode.OPEN_ACL})
+_TRANSIENT: Final = frozenset(check.code for check in CHECKS if check.is_transient)
+
+
+class Findings:
+    """The findings of all groups."""
+
+    def __init__(self, *, stale_ms: int) -> None:
+        self._stale_ms = stale_ms
+        self._seen: dict[str, frozenset[tuple[CheckCode, str]]] = {}
+        self._shown: dict[str, tuple[Finding, ...]] = {}
+
+    def check(self, view: GroupView, lag: GroupLag, topics: Collection[str] | None, now_ms: int) -> tuple[Finding, ...]:
+        """Check a group, and return its confirmed findings."""
+        nodes = GroupNodes(view, topics=topics, now_ms=now_ms, stale_ms=self._stale_ms)
+        found = [each for each in run_checks(nodes) if each.code not in LEFT_TO_DOCTOR]
+        found = worst_first([*found, *run_log_checks(lag)])
+        before = self._seen.get(view.group, frozenset())
+        self._seen[view.group] = frozenset((each.code, each.path) for each in found)
+        shown = tuple(each for each in found if each.code not in _TRANSIENT or (each.code, each.path) in before)
+        self._shown[view.group] = shown
+        return shown
+
+    def last(self, group: str) -> tuple[Finding, ...]:
+        """Return the findings of the last check of a group."""
+        return self._shown.get(group, ())
+
+    def keep_only(self, groups: Collection[str]) -> None:
+        """Forget groups that do not exist any more."""
+        for known in (self._seen, self._shown):
+            for name in [name for name in known if name not in groups]:
+                del known[name]
 
 
 class Rules(NamedTuple):
@@ -70,6 +109,7 @@ def build_group(
         name=group.group,
         state=group.state,
         verdict=verdict,
+        in_use=builder.in_use,
         members=tuple(member(group.group, each) for each in group.instances),
         partitions=partitions,
         lag=lag.total,
@@ -102,6 +142,10 @@ class _Builder:
         self._members = group.members
         self._moved = _moved(group)
         self._holds = _holds(group)
+        read = {*group.subscribed, *(each.at.topic for each in group.partitions if each.owners)}
+        is_known = all(isinstance(each.registration, Registration | None) for each in group.instances)
+        self._read = read if is_known else None  # None: members may read any topic
+        self.in_use = _in_use(group, now_ms - rules.limits.abandoned_ms)
         registered = (to_ms(each.registered_at) for each in group.instances)
         self._last_registered_ms = max(registered, default=0)
 
@@ -140,10 +184,15 @@ class _Builder:
         if found is None:
             self._past.records.pop(at, None)
             return None
+        known = self._past.records.get(at)
         commit = Commit(found.offset, found.version, to_ms(found.committed_at), to_ms(found.created_at))
+        if commit.committed_ms > self._now_ms:  # a clock is wrong: the commit is as old as its first sight
+            seen = None if known is None else known.commit
+            is_seen = seen is not None and seen._replace(committed_ms=commit.committed_ms) == commit
+            commit = seen if seen is not None and is_seen else commit._replace(committed_ms=self._now_ms)
         limits = self._rules.limits
         record = observe(
-            self._past.records.get(at),
+            known,
             commit,
             lag.lag,
             now_ms=self._now_ms,
@@ -156,9 +205,11 @@ class _Builder:
     def _judge(self, lag: PartitionLag, record: CommitRecord | None, unread_ms: int | None) -> Verdict:
         at = lag.partition.at
         holding = self._holds.get(at, _OWNED)
+        is_read = self._read is None or at.topic in self._read
+        abandoned_ms = self._now_ms - self._rules.limits.abandoned_ms
         facts = PartitionFacts(
             hold=holding.hold,
-            members=self._members,
+            members=self._members if is_read else 0,
             lag=lag.lag,
             note=lag.note,
             record=record,
@@ -168,6 +219,8 @@ class _Builder:
             moved=self._moved,
             asks_brokers=self._rules.asks_brokers,
             obstacle=holding.obstacle,
+            in_use=self.in_use
+            and (not self._members or is_read or record is None or record.commit.committed_ms > abandoned_ms),
         )
         return judge(facts, self._now_ms, self._rules.limits)
 
@@ -181,7 +234,7 @@ class _Builder:
         if known is not None and known[0] is hold:
             return known[1]
         first_sight = holding.since_ms or self._last_registered_ms
-        since = first_sight if self._past.is_new and first_sight else self._now_ms
+        since = min(first_sight or self._now_ms, self._now_ms) if self._past.is_new else self._now_ms
         holds[at] = hold, since
         return since
 
@@ -191,10 +244,20 @@ class _Builder:
         self._past.see_members((each.id for each in self._group.instances if each.registered_at), owners, self._now_ms)
 
 
+def _in_use(group: GroupDescription, abandoned_ms: int) -> bool:
+    """Return True unless the group certainly has no members, no owners, and no commit since this time."""
+    if group.members or group.state is GroupState.UNKNOWN or any(each.owners for each in group.partitions):
+        return True
+    last = group.last_commit_at
+    return bool(group.unreadable) if last is None else to_ms(last) > abandoned_ms
+
+
 def _holds(group: GroupDescription) -> dict[TopicPartition, _Holding]:
-    """Return the partitions that are not held as they should be."""
+    """Return the partitions that are not held as they should be. An owner may have a forbidden registration."""
     found = dict.fromkeys(group.unowned, _Holding(Hold.UNOWNED))
-    found |= {orphan.at: _Holding(Hold.ORPHANED, orphan, to_ms(orphan.claimed_at)) for orphan in group.orphans}
+    ids = GroupPaths(group.group).ids
+    if not any(isinstance(node, ForbiddenNode) and is_in(node.path, ids) for node in group.unreadable):
+        found |= {orphan.at: _Holding(Hold.ORPHANED, orphan, to_ms(orphan.claimed_at)) for orphan in group.orphans}
     for blocked in group.blocked:
         if blocked.obstacle is not Obstacle.NOT_REGISTERED:
             holder = blocked.holder if isinstance(blocked.holder, Owner) else None

@@ -6,15 +6,16 @@ second, and ages in seconds. None stands for an unknown value.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from ...core.doctor.findings import Finding
-from ...core.health.verdicts import Verdict
+from ...core.health import Verdict, next_step
 from ...core.kafka_values import OffsetRange
-from ...core.znodes.migration_mark import MarkState
+from ...core.znodes.own_nodes import MarkState
 from ...core.znodes.states import GroupState, InstanceState
 from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import Owner
@@ -79,11 +80,30 @@ class GroupEvent(NamedTuple):
 
 
 class TrendPoint(NamedTuple):
-    """The total lag of a group at one sweep, and its commits since the sweep before."""
+    """The total lag of a group at one time, and its commits since the point before."""
 
     ms: int
     lag: int | None
     commits: int
+
+
+class Trend(NamedTuple):
+    """The last totals of a group: `recent` has one point for each of the last sweeps, `older` one for ten minutes each.
+
+    `older` has three numbers for each point, because thousands of groups have a day of them: the time, the largest lag
+    or -1, and the commits.
+    """
+
+    older: array[int]
+    recent: tuple[TrendPoint, ...]
+
+    @property
+    def points(self) -> tuple[TrendPoint, ...]:
+        """All points, oldest first."""
+        numbers = iter(self.older)
+        triples = zip(numbers, numbers, numbers, strict=True)
+        older = (TrendPoint(ms, None if lag < 0 else lag, commits) for ms, lag, commits in triples)
+        return (*older, *self.recent)
 
 
 class Counters(NamedTuple):
@@ -96,11 +116,15 @@ class Counters(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupPicture:
-    """One group with its totals. A total counts the partitions whose value is known; None if it is known for none."""
+    """One group with its totals. A total counts the partitions whose value is known; None if it is known for none.
+
+    `in_use` is False if nobody uses the group any more: see `partition_health`.
+    """
 
     name: str
     state: GroupState
     verdict: Verdict
+    in_use: bool
     members: tuple[MemberPicture, ...]
     partitions: tuple[PartitionPicture, ...]
     lag: int | None
@@ -114,7 +138,7 @@ class GroupPicture:
     blocked: int
     unknown_lags: int
     migration: MarkState | None
-    trend: tuple[TrendPoint, ...]
+    trend: Trend
     events: tuple[GroupEvent, ...]
     counters: Counters
     findings: tuple[Finding, ...]
@@ -126,13 +150,19 @@ class GroupPicture:
         return sum(member.state not in gone for member in self.members)
 
     @property
+    def next_step(self) -> str:
+        """What to do now; empty if nothing needs to be done."""
+        topics = (each.at.topic for each in self.partitions if each.verdict.status is self.verdict.status)
+        return next_step(self.name, self.verdict, topic=next(topics, ""), members=self.living)
+
+    @property
     def has_moved(self) -> bool:
         """True if the group was moved to Kafka's own offsets, so that its offsets in ZooKeeper mean nothing now."""
         return self.migration is MarkState.MOVED
 
 
 class TopicPicture(NamedTuple):
-    """A topic that a group reads: its logs by partition, its production, and its readers."""
+    """A topic: its logs by partition, its production if a group reads it, and its readers."""
 
     logs: Mapping[int, OffsetRange]
     produced: float | None

@@ -15,10 +15,29 @@ import base64
 import binascii
 import hmac
 import ipaddress
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+# What endpoints need to know about a request, and about now.
+
+
+def now_ms() -> int:
+    """Return the time, for ages."""
+    return time.time_ns() // 1_000_000
+
+
+def raw_path(request: Request) -> str:
+    """Return the path as it was sent, still encoded: a name in it may contain encoded slashes."""
+    return str(request.scope.get("raw_path", b"").decode("ascii", "replace").partition("?")[0])
+
 
 _OPEN: Final = ("/healthz", "/readyz", "/static/")
 _FOR_PROGRAMS: Final = ("/metrics", "/api/", "/v3/")
@@ -124,3 +143,60 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+# The first and the last word on every request: access, methods, and the headers that protect a browser.
+
+
+LONGEST_PATH: Final = 8192
+"""In bytes. The work for a path grows with its length."""
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Guard:
+    """Wraps the application. No request with another method than GET or HEAD gets through: nothing can be written."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (refusal or self._app)(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        headers = Headers(scope=scope)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy may see another end of this request, and so another next request (RFC 9112, 6.1).
+            return PlainTextResponse("Content-Length and Transfer-Encoding.\n", 400, {"Connection": "close"})
+        if len(scope["raw_path"]) > LONGEST_PATH:
+            return PlainTextResponse("The path is too long.\n", 414)
+        if scope["method"] not in ("GET", "HEAD"):
+            return PlainTextResponse("Only GET and HEAD.\n", 405, {"Allow": "GET, HEAD"})
+        decision = self._access.decide(scope["path"], headers.get("host", ""), headers.get("authorization", ""))
+        if decision is Decision.ALLOWED:
+            return None
+        more = {"WWW-Authenticate": self._access.challenge} if decision is Decision.NO_CREDENTIALS else {}
+        return PlainTextResponse(f"{decision.text}\n", decision.status, more)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.doctor.findings import Finding
-from ...core.health.verdicts import Verdict
+from ...core.health import Verdict
 from ..picture.values import (
     GroupEvent,
     GroupPicture,
@@ -56,6 +56,8 @@ def summary_json(group: GroupPicture) -> Json:
         "group": group.name,
         "state": group.state.value,
         **verdict_json(group.verdict),
+        "next_step": group.next_step,
+        "in_use": group.in_use,
         "members": group.living,
         "partitions": len(group.partitions),
         "lag": group.lag,
@@ -77,7 +79,7 @@ def group_json(group: GroupPicture) -> Json:
     return summary_json(group) | {
         "instances": [_member(each) for each in group.members],
         "offsets": [_partition(each) for each in group.partitions],
-        "trend": [_trend(each) for each in group.trend],
+        "trend": [_trend(each) for each in group.trend.points],
         "events": [_event(each) for each in group.events],
         "findings": [_finding(each) for each in group.findings],
     }

@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ...core.migration.plan_rows import PlanRow
 from ...migration import planning, steps, summaries
-from ...migration.engines.engine import Engine, signature_of
 from ...migration.planning import PlanSummary
 from ...migration.snapshot_source import SnapshotSource
 from ...migration.steps import ExecutionResult
+from ...migration.tasks import Engine, signature_of
 from .engine import SparkEngine
 
 __all__ = [

@@ -21,21 +21,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...core.migration.tally import Tally
+from ...core.migration.plan_rows import Tally
 from ...input_errors import InvalidOptionError
-from ...migration.engines.arrow_rows import TIME, arrow_schema, located, row, table
-from ...migration.engines.engine import BatchFunction, OnProgress
-from ...migration.engines.tallies import TallyAddition, TallySum
+from ...migration.arrow_rows import TIME, TallyAddition, TallySum, arrow_schema, located, row, table
 from ...migration.plan_folder import PlanFolder
+from ...migration.tasks import BatchFunction, OnProgress
 from ...storage.atomic_folder import write_list
+from ..data_source import strict_reader
 from ..errors import translated
+from ..files import HadoopFiles, check_row_count, check_shared, rows_in, write_plain
 from ..pyspark_internals import active_session, driver_interpreter, map_in_arrow
-from ..session import share_done
-from ..snapshots.snapshot import session_beside
-from ..source.table_versions import strict_reader
-from ..spark_thread import interruptible
-from ..storage.hadoop_files import HadoopFiles
-from ..storage.writing import check_row_count, check_shared, rows_in, write_plain
+from ..session import interruptible, share_done
+from ..snapshots import session_beside
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from ...core.znodes.paths import GroupPaths
 from ...exceptions import ConflictError, GroupInUseError, GroupNotFoundError, RefusedError
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from ..session.errors import translate
-from ..session.registry_context import RegistryContext
+from ..session.session import RegistryContext
 from .transaction_guards import NobodyRegistered, remove_persistent
 
 _CHANGED: Final = (BadVersionError, NoChildrenForEphemeralsError, NoNodeError, NotEmptyError)

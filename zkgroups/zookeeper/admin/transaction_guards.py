@@ -11,24 +11,45 @@ from __future__ import annotations
 
 from typing import Final
 
-from kazoo.exceptions import (
-    BadVersionError,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-)
+from kazoo.exceptions import BadVersionError, NoChildrenForEphemeralsError, NodeExistsError, NoNodeError, NotEmptyError
 
 from ...core.znodes.paths import CONSUMERS, GroupPaths, join
 from ...core.znodes.values import ForbiddenNode
-from ...exceptions import GroupInUseError, NoPermissionError
+from ...exceptions import GroupInUseError, NoPermissionError, OutcomeUnknownError
 from ..reading import group_reader
 from ..requests import bulk_read
 from ..requests.node import Node
 from ..requests.transaction import Create, Delete, Operation, Set, TransactionFailed
 from ..session.errors import translate
-from ..session.registry_context import RegistryContext
+from ..session.session import RegistryContext
 from . import migration_marks
+
+# The clock of the server, which the times of all nodes come from. The clock of this machine may be wrong.
+
+
+_NAME: Final = "zkgroups-clock"
+"""The name of a node that is created and deleted in one transaction, so no client ever sees it."""
+
+_ATTEMPTS: Final = 3
+
+
+def server_time_ms(context: RegistryContext, directory: str) -> int:
+    """Return the time of the server in milliseconds. Needs the permissions to create and delete in this directory.
+
+    ZooKeeper has no request for it, but the answer to a write contains the time of that write.
+    """
+    path = join(directory, _NAME)
+    for _ in range(_ATTEMPTS):
+        try:
+            results = context.session.transact(
+                [Create(path), Set(path, b"", 0), Delete(path)], deadline=context.deadline()
+            )
+        except TransactionFailed as failure:
+            raise translate(failure.error, path) from failure.error
+        if results:  # otherwise the reply was lost
+            return int(results[1].mtime)
+    raise OutcomeUnknownError(f"the replies to writes in {directory} were lost: try again")
+
 
 _HIDDEN: Final = ":x"
 """Shown instead of a password hash to clients without the admin permission."""
@@ -43,10 +64,10 @@ class NobodyRegistered:
 
     With `unmarked`, it also fails with `GroupMigratedError` if the group has the mark of a migration.
 
-    Persistent registrations have no client (`core/znodes/group_view.py`), but `ids` cannot be deleted before them. So
-    the transaction deletes them first, with all nodes below them, and recreates them at the end. Before deleting one,
-    it creates a node below it. ZooKeeper refuses that below an ephemeral node, so the registration of a client that has
-    just started is never deleted.
+    Persistent registrations have no client (`core/znodes/group_description.py`), but `ids` cannot be deleted before
+    them. So the transaction deletes them first, with all nodes below them, and recreates them at the end. Before
+    deleting one, it creates a node below it. ZooKeeper refuses that below an ephemeral node, so the registration of a
+    client that has just started is never deleted.
     """
 
     def __init__(self, paths: GroupPaths, context: RegistryContext, *, unmarked: bool = False) -> None:

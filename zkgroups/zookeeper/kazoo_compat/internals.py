@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kazoo.handlers.threading import KazooTimeoutError
+
+from ...deadline import Deadline
+
 
 def session_id(client: Any) -> int | None:
     """Return the id of the session. None before the first session and after it has expired.
@@ -44,6 +48,16 @@ def last_xid(client: Any) -> int:
 def send(client: Any, request: Any, answer: Any) -> None:
     """Send any request. kazoo sets the result or the exception of `answer`."""
     client._call(request, answer)
+
+
+def wait(get: Callable[..., Any], deadline: Deadline) -> Any:
+    """Call `get(timeout=...)` of an answer until the deadline has passed. It may be extended during the call."""
+    while True:
+        try:
+            return get(timeout=deadline.remaining)
+        except KazooTimeoutError:
+            if deadline.passed:
+                raise
 
 
 def run_on_completion_thread(client: Any, function: Callable[[], object]) -> None:

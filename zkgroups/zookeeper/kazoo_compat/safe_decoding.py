@@ -12,18 +12,52 @@ the connection had been lost.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import Any, Final
 
-from kazoo.exceptions import EXCEPTIONS, ConnectionDropped, KazooException, UnimplementedError
+from kazoo.exceptions import EXCEPTIONS, ConnectionDropped, KazooException, SessionMovedError, UnimplementedError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.connection import AUTH_XID
-from kazoo.protocol.serialization import Connect, GetChildren, ReplyHeader, Watch
+from kazoo.protocol.serialization import Connect, GetChildren, ReplyHeader, Transaction, Watch
 
 from ...deadline import Deadline
-from .read_batch import HEADER_BYTES, ReadBatch, next_xid, send_batches
+from .requests import HEADER_BYTES, ReadBatch, next_xid, send_batches
+
+# Decode the answer to a transaction, and leave a server that the session has left.
+#
+# A session belongs to the server to which its client has connected last. If a slow server passes on an earlier
+# attempt to connect later, the leader takes that server for the current one, and refuses all writes over the
+# connection in use (ZOOKEEPER-710). For a single write, the server then closes the connection. For a transaction,
+# ZooKeeper 3.4 does not (ZOOKEEPER-2886): each one fails, while reads and pings succeed, and the session never ends.
+
+
+def transaction_results(answer: bytes, offset: int) -> list[Any]:
+    """Return the results. Raise `ConnectionDropped` if the session belongs to another server; kazoo then reconnects."""
+    results: list[Any] = Transaction.deserialize(answer, offset)
+    if any(isinstance(result, SessionMovedError) for result in results):
+        raise ConnectionDropped("the server has refused a transaction because the session belongs to another server")
+    return results
+
+
+# Events of watches that kazoo does not know, such as a persistent watch on a whole tree.
+#
+# kazoo keeps a watcher for each path, and ignores events of other paths.
+
+
+def report_events(client: Any, on_event: Callable[[str], object]) -> None:
+    """Call `on_event(path)` for every event, on kazoo's thread, which it must not block. kazoo gets the event, too."""
+    connection = client._connection
+    read = connection._read_watch_event
+
+    def read_watch_event(event: bytes, offset: int) -> None:
+        read(event, offset)  # decodes it strictly: see `safe_decoding.py`
+        watch, _end = Watch.deserialize(event, offset)
+        on_event(client.unchroot(watch.path))
+
+    connection._read_watch_event = read_watch_event
+
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """A node has a few megabytes at most (`jute.maxbuffer`). A list of names has no limit; this allows two million."""
@@ -48,7 +82,7 @@ class DamagedAnswer(ConnectionDropped):  # type: ignore[misc]
 
 
 def read_safely(client: Any) -> None:
-    """Replace the reading methods of kazoo's connection. Every client that zkgroups uses is corrected once."""
+    """Replace the reading methods of this client's connection. Call it once for each client."""
     connection = client._connection
     reader = _SafeReader(client)
     connection._read, connection._read_header = reader.read, reader.read_header

@@ -1,6 +1,6 @@
 """The partitions that one instance owns, and the registration under which it owns them.
 
-`claim_partitions.py` adds owner nodes, `release_partitions.py` deletes them, and `fenced_commit.py` commits offsets
+`claims.py` adds owner nodes, `claims.py` deletes them, and `commits.py` commits offsets
 through them. When the check of the registration fails, each of them calls `refresh`, which finds out what the instance
 still owns, and tries again.
 
@@ -12,24 +12,85 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
-from kazoo.exceptions import BadVersionError, NoNodeError
+from kazoo.exceptions import BadVersionError, NoAuthError, NodeExistsError, NoNodeError
 
 from ...core.znodes.paths import GroupPaths
 from ...core.znodes.topic_partition import TopicPartition
 from ...core.znodes.values import ForbiddenNode
-from ...exceptions import NotClaimedError, SessionLostError
+from ...exceptions import AlreadyRegisteredError, ConflictError, NotClaimedError, OutcomeUnknownError, SessionLostError
+from ..admin.migration_marks import refuse_marked, unmarked
 from ..requests import bulk_read
 from ..requests.node import Node
-from ..requests.transaction import TransactionFailed
-from ..session.errors import EXPIRED, translate
-from ..session.reentrant_locks import not_held
-from ..session.registry_context import RegistryContext
-from .owner_node import OwnerNode
-from .registration_fence import UNKNOWN, RegistrationFence, RegistrationVersion
+from ..requests.run_transaction import Batch, in_batches
+from ..requests.transaction import Check, Create, Operation, SessionFence, TransactionFailed
+from ..session.errors import EXPIRED, not_held, translate
+from ..session.session import RegistryContext, Session
+from .registration import UNKNOWN, RegistrationFence, RegistrationVersion
+
+# The owner nodes that an instance has created, each with the state that its claim and its commits need.
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """The offset node of a partition when it was last read or written through a claim."""
+
+    version: int | None
+    """The version to write over. None if the node does not exist."""
+    offset: int | None
+    """The committed offset. None if there is none, or if it cannot be read."""
+    registration_version: int
+    """The version of the registration at that time."""
+    czxid: int | None = None
+    """The zxid that created the node, or None if unknown: a recreated node may have the same version."""
+    replaced_version: int | None = None
+    """The version of an ephemeral offset node of another client, which the next commit replaces."""
+
+    def is_unchanged_since(self, known: LastCommit) -> bool:
+        """Return whether the node is the known one, and was not written since. A zxid may be unknown."""
+        known = replace(known, registration_version=self.registration_version)
+        return self == (known if known.czxid is not None else replace(known, czxid=self.czxid))
+
+
+class OwnerNode:
+    """An owner node of this session: the claim on one partition."""
+
+    def __init__(self, at: TopicPartition, session_id: int, data: bytes, *, version: int = 0) -> None:
+        self.at = at
+        self.session_id = session_id
+        self.data = data
+        self.version = version
+        self.claimed_zxid = 0
+        """The last transaction that the client had seen when the claim was confirmed; 0 for a resumed claim."""
+        self.last_commit: LastCommit | None = None
+        self.details_version: int | None = None
+        """The version of the node with the details of the last commit: -1 if it does not exist, None if unknown."""
+        self.uncertain = False
+        """True during a release, and after a release whose outcome is unknown: then it can only be released again."""
+        self.resumed = False
+        """True if an earlier process of this session created it, until `claim` returns it."""
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+
+    def lock(self) -> Any:
+        """Return the lock to hold during commits and releases. Raise `ReentrantCallError` if this thread holds it."""
+        if self._pid != os.getpid():  # in a fork, the thread that holds the lock may not exist
+            self._lock, self._pid = threading.RLock(), os.getpid()
+        return not_held(self._lock, f"the claim on {self.at}")
+
+
+def locked(nodes: Collection[OwnerNode]) -> ExitStack:
+    """Lock these owner nodes, always in the same order: otherwise two batches could wait for each other."""
+    locks = [node.lock() for node in sorted(set(nodes), key=lambda node: node.at)]
+    with ExitStack() as stack:  # Ctrl-C may end the wait for a lock: then the others must not stay locked
+        for lock in locks:
+            stack.enter_context(lock)
+        return stack.pop_all()
 
 
 class Ownership:
@@ -224,3 +285,158 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+# The instance ids that objects of this process use.
+#
+# A session that is resumed by another process brings its registrations along, and an instance with the same id takes
+# its registration over. So two instances of one session must never use one id.
+
+
+_LOCK = threading.RLock()
+_USERS: WeakKeyDictionary[Session, WeakValueDictionary[str, Ownership]] = WeakKeyDictionary()
+"""By session and by the path of the registration."""
+
+
+def is_in_use(session: Session, path: str) -> bool:
+    """Return whether an object of this process uses the registration at this path, in this session."""
+    with _LOCK:
+        return path in _USERS.get(session, {})
+
+
+def is_used_by_another(ownership: Ownership) -> bool:
+    """Return whether another object of this process uses the id, in this session. Then the registration is its own."""
+    with _LOCK:
+        users = _USERS.get(ownership.session, WeakValueDictionary())
+        user = users.get(ownership.fence.path, ownership)
+        return user is not ownership and not _has_expired(user)
+
+
+def take_id(ownership: Ownership, *, force: bool = False) -> bool:
+    """Use the id in this session. Return False if another object uses it; with `force`, replace that one."""
+    path = ownership.fence.path
+    with _LOCK:
+        users = _USERS.setdefault(ownership.session, WeakValueDictionary())
+        if force or _has_expired(users.get(path, ownership)):
+            users[path] = ownership
+        return users.setdefault(path, ownership) is ownership
+
+
+def _has_expired(user: Ownership) -> bool:
+    """Return whether the registration of an object is known to have expired: a later one is not its own."""
+    registration = user.fence.current
+    return registration is not None and user.session.id not in (None, registration.session_id)
+
+
+def free_id(ownership: Ownership) -> None:
+    """Let other objects of this process use the id."""
+    with _LOCK:
+        users = _USERS.get(ownership.session, WeakValueDictionary())
+        if users.get(ownership.fence.path) is ownership:
+            del users[ownership.fence.path]
+
+
+def _forget_ids_after_fork() -> None:
+    """Replace the lock in a fork: the thread that holds it may not exist there."""
+    global _LOCK
+    _LOCK = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_ids_after_fork)
+
+
+# Register several instances of one group in one transaction, so that the other members rebalance once.
+
+
+def register_together(
+    context: RegistryContext, contents: Mapping[Ownership, bytes], fence: SessionFence | None = None
+) -> None:
+    """Create the registrations of these instances with these contents. None of them may be registered.
+
+    After an error, call it again with the instances that are still not registered. It finds registrations that an
+    earlier call created with an unknown outcome. Raise `GroupMigratedError` if a migration has marked the group,
+    `ConflictError` if a check of the fence fails, and `SessionLostError` if its session has expired.
+    """
+    if contents:
+        _Registering(context, dict(contents), fence).carry_out()
+
+
+class _Registering:
+    def __init__(self, context: RegistryContext, left: dict[Ownership, bytes], fence: SessionFence | None) -> None:
+        self._context = context
+        self._left = left
+        first = next(iter(left))
+        self._paths = first.paths
+        self._guard = unmarked(first.paths, context)
+        if fence is None:
+            self._session_id = context.session.require_id(context.deadline())
+        else:
+            self._session_id = fence.session_id
+            self._guard = [*fence.checks, *self._guard]
+
+    def carry_out(self) -> None:
+        while self._left:
+            units = [[self._create(ownership, data)] for ownership, data in self._left.items()]
+            try:
+                in_batches(self._context.session, units, self._register, overhead=self._guard)
+            except TransactionFailed as failure:
+                self._handle_failure(failure)
+        # If a reply was lost, only reads have shown that the nodes exist, and reads do not prove a session.
+        self._context.session.prove(self._session_id, deadline=self._context.deadline())
+
+    def _create(self, ownership: Ownership, data: bytes) -> Create:
+        return Create(ownership.fence.path, data, True, self._context.acls.ephemerals)
+
+    def _register(self, batch: Batch[Create]) -> None:
+        registered = list(self._left)[: len(batch)]
+        operations: list[Operation] = [*self._guard, *(create for [create] in batch)]
+        session_id, deadline = self._session_id, self._context.deadline()
+        try:
+            self._context.session.transact(operations, session_id=session_id, deadline=deadline)
+        except OutcomeUnknownError:
+            for ownership in registered:
+                ownership.fence.leftovers.remember({ownership.fence.path: self._left[ownership]}, session_id)
+            raise
+        for ownership in registered:
+            self._adopt(ownership, version=0)
+
+    def _adopt(self, ownership: Ownership, *, version: int) -> None:
+        """Use the registration. First check which claims still exist: without a registration nothing fenced them."""
+        unknown = RegistrationVersion(self._session_id, UNKNOWN)
+        ownership.fence.begin(unknown)
+        take_id(ownership, force=True)
+        if ownership.nodes():
+            ownership.forget_other_sessions(self._session_id)
+        ownership.fence.adopt(RegistrationVersion(self._session_id, version), known=unknown)
+        del self._left[ownership]
+
+    def _handle_failure(self, failure: TransactionFailed) -> None:
+        """Remove the cause of the failure so that the caller can retry, or raise it."""
+        if isinstance(failure.operation, Check):
+            raise ConflictError(f"another client has deleted {failure.operation.path}") from failure.error
+        if isinstance(failure.error, NoNodeError):
+            directories, deadline = self._context.acls.directories, self._context.deadline()
+            self._context.session.ensure_path(
+                self._paths.ids, acl=directories, session_id=self._session_id, deadline=deadline
+            )
+        elif failure.operation in self._guard and isinstance(failure.error, NoAuthError | NodeExistsError):
+            refuse_marked(self._paths, self._context)
+            if isinstance(failure.error, NoAuthError):
+                raise translate(failure.error, failure.operation.path) from failure.error
+        elif isinstance(failure.error, NodeExistsError):
+            self._adopt_existing()
+        else:
+            raise translate(failure.error, failure.operation.path) from failure.error
+
+    def _adopt_existing(self) -> None:
+        """Adopt the registrations that an earlier attempt has created. Raise if another session has the id."""
+        wanted = list(self._left.items())
+        nodes = bulk_read.nodes(self._context, [ownership.fence.path for ownership, _data in wanted])
+        for (ownership, data), node in zip(wanted, nodes, strict=True):
+            if not isinstance(node, Node):
+                continue
+            if node.session != self._session_id:
+                raise AlreadyRegisteredError(self._paths.group, ownership.id, node.session)
+            self._adopt(ownership, version=node.version)
+            if node.data != data:
+                ownership.fence.rewrite(data, ownership.fence.require())

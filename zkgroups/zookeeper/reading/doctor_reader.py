@@ -7,7 +7,7 @@ registration. So such findings are reported only if a second read confirms them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -17,18 +17,20 @@ from kazoo.security import Permissions
 from ...core.doctor.all_checks import CHECKS, run_checks
 from ...core.doctor.findings import Checkup, Finding
 from ...core.doctor.group_nodes import Directory, GroupNodes
-from ...core.layouts import kafka_1_1_0
+from ...core.layouts import legacy
 from ...core.layouts.layout import LayoutOffset
+from ...core.rebalance.explanation import GroupExplanation, explain
+from ...core.rebalance.shared_plan import SharedPlan, decode_plan
 from ...core.times import to_ms
-from ...core.znodes.group_view import GroupView
-from ...core.znodes.paths import BROKER_TOPICS, GroupPaths, Part, join
+from ...core.znodes.group_description import GroupView
+from ...core.znodes.paths import BROKER_TOPICS, GroupPaths, Part, join, parent
 from ...core.znodes.values import ForbiddenNode
-from ...exceptions import NoPermissionError
+from ...exceptions import GroupNotFoundError, NoPermissionError, NotRegisteredError
+from ..registry import Registry
 from ..requests import bulk_read
 from ..requests.node import Node
-from ..session.registry_context import RegistryContext
-from ..session.session import PIPELINE
-from . import group_reader, layout_reader
+from ..session.session import PIPELINE, RegistryContext, context_of
+from . import group_reader, layouts
 
 GROUPS_AT_ONCE: Final = 64
 """How many groups to keep in memory at a time."""
@@ -72,7 +74,8 @@ def _read_and_examine(context: RegistryContext, groups: Sequence[str], *, stale_
     directories, open_to_all = _directories(context, existing), _open_to_all(context, existing)
     singular = _singular(context, directories)
     nested = _nested(context, views)
-    [topics] = bulk_read.children(context, [BROKER_TOPICS])
+    topics = group_reader.topic_names(context)
+    unreadable = {node.path for view in views for node in view.unreadable}
     now_ms = _now_ms(views)
     nodes = (
         GroupNodes(
@@ -80,7 +83,7 @@ def _read_and_examine(context: RegistryContext, groups: Sequence[str], *, stale_
             directories=tuple(directories.get(view.group, ())),
             nested=nested[view.group],
             open_to_all=tuple(open_to_all.get(view.group, ())),
-            topics=frozenset(topics) if isinstance(topics, list) else None,
+            topics=frozenset(topics) | _topics_among(unreadable) if isinstance(topics, list) else None,
             singular=singular.get(view.group, ()),
             now_ms=now_ms,
             stale_ms=stale_ms,
@@ -90,6 +93,11 @@ def _read_and_examine(context: RegistryContext, groups: Sequence[str], *, stale_
     return [
         Checkup(each.group, each.view.exists, tuple(run_checks(each)) if each.view.exists else ()) for each in nodes
     ]
+
+
+def _topics_among(paths: Iterable[str]) -> frozenset[str]:
+    """Return the topics whose nodes are among the paths."""
+    return frozenset(path.rpartition("/")[2] for path in paths if parent(path) == BROKER_TOPICS)
 
 
 def _now_ms(views: Iterable[GroupView]) -> int:
@@ -122,8 +130,8 @@ def _singular(
 ) -> dict[str, tuple[LayoutOffset, ...]]:
     """Read the offsets that Kafka 1.1.0 has committed, of groups with its directory. Hardly any group has it."""
     roots = {group: found[0] for group, found in directories.items()}
-    groups = [group for group, root in roots.items() if kafka_1_1_0.DIRECTORY in root.names]
-    read = layout_reader.read_offsets(context, kafka_1_1_0.KAFKA_1_1_0, groups)
+    groups = [group for group, root in roots.items() if legacy.DIRECTORY in root.names]
+    read = layouts.read_offsets(context, legacy.KAFKA_1_1_0, groups)
     return {group: tuple(offsets) for group, offsets in read}
 
 
@@ -217,3 +225,31 @@ def _acl(context: RegistryContext, path: str, answer: Any) -> tuple[Any, ...]:
     except NoPermissionError:
         return ()
     return () if found is None else tuple(found[0])
+
+
+# Read the nodes of a group that explain where its partitions are.
+
+
+def explain_group(
+    registry: Registry, group: str, *, without: Collection[str] = (), foreign: str | None = None
+) -> GroupExplanation:
+    """Explain a group. Raise an error for a missing group, a forbidden node, and an unknown instance in `without`."""
+    [view] = group_reader.read_groups(context_of(registry), [group], with_offsets=False)
+    if not view.exists:
+        raise GroupNotFoundError(group)
+    if view.hidden:
+        raise NoPermissionError(view.hidden[0].path)  # a plan without it would be wrong
+    registered = {each.id for each in view.instances}
+    for id in without:
+        if id not in registered:
+            raise NotRegisteredError(group, id)
+    plan, ids_zxid = _written_plan(registry, GroupPaths(group))
+    return explain(view, written=plan, ids_zxid=ids_zxid, without=without, foreign=foreign)
+
+
+def _written_plan(registry: Registry, paths: GroupPaths) -> tuple[SharedPlan | None, int]:
+    """Return the shared plan, and when an instance last registered or left: the plan is only for these instances."""
+    context, client = context_of(registry), registry.client
+    node = context.session.get(paths.owners, deadline=context.deadline())
+    stat = context.session.call(lambda: client.exists_async(paths.ids), paths.ids, context.deadline())
+    return None if node is None else decode_plan(node.data), 0 if stat is None else int(stat.pzxid)

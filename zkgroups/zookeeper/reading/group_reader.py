@@ -1,7 +1,4 @@
-"""Read the znodes of groups and decode them into values, with one bulk read for each kind of node.
-
-A node that cannot be decoded, or is forbidden, becomes an `UnreadableNode` and does not affect other nodes.
-"""
+"""Read the znodes of groups and decode them into values, with one bulk read for each kind of node."""
 
 from __future__ import annotations
 
@@ -9,18 +6,26 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from ...core.times import from_ms
-from ...core.znodes.broker_codec import decode_topic
-from ...core.znodes.group_view import GroupView, RegisteredInstance, dead_instances
-from ...core.znodes.names import is_topic, parse_partition
-from ...core.znodes.offset_codec import decode_offset, decode_offset_path, is_plain_offset
-from ...core.znodes.owner_codec import decode_owner, decode_owner_path
-from ...core.znodes.paths import BROKER_TOPICS, MIGRATION, GroupPaths, Part, broker_topic, join
-from ...core.znodes.registration_codec import decode_registration
-from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.codecs import (
+    MISNAMED,
+    decode_broker,
+    decode_offset,
+    decode_offset_path,
+    decode_owner,
+    decode_owner_path,
+    decode_topic,
+    is_plain_offset,
+)
+from ...core.znodes.group_description import GroupView, RegisteredInstance, dead_instances
+from ...core.znodes.own_nodes import CommitDetails, decode_details
+from ...core.znodes.paths import BROKER_IDS, BROKER_TOPICS, MIGRATION, GroupPaths, Part, broker_topic, join
+from ...core.znodes.registrations import decode_registration
+from ...core.znodes.topic_partition import TopicPartition, is_topic, parse_partition
 from ...core.znodes.values import (
+    Broker,
     CommittedOffset,
     ForbiddenNode,
     MalformedNode,
@@ -31,15 +36,56 @@ from ...core.znodes.values import (
     UnreadableNode,
     unreadable_part,
 )
+from ...exceptions import NoPermissionError
 from ..admin import migration_marks
 from ..requests import bulk_read
 from ..requests.bulk_read import Siblings, failed_read
-from ..requests.multiread_format import Record
+from ..requests.multiread import Record
 from ..requests.node import Node
-from ..session.registry_context import RegistryContext
+from ..session.session import PIPELINE, RegistryContext
 from . import tree_walk
-from .forbidden_nodes import with_stats
 from .tree_walk import PartDirectory, TopicFilter, all_topics
+
+# Read the stats of forbidden nodes. ZooKeeper before 3.9 reports them to all clients.
+
+
+def with_stats(context: RegistryContext, forbidden: Sequence[ForbiddenNode]) -> dict[str, ForbiddenNode]:
+    """Return the nodes by path, with the fields of their stats if the server reports them."""
+    nodes: dict[str, ForbiddenNode] = {}
+    client = context.session.client
+    for start in range(0, len(forbidden), PIPELINE):
+        window = forbidden[start : start + PIPELINE]
+        answers = [client.exists_async(node.path) for node in window]
+        nodes.update((node.path, _with_stat(context, node, each)) for node, each in zip(window, answers, strict=True))
+    return nodes
+
+
+def _with_stat(context: RegistryContext, node: ForbiddenNode, answer: Any) -> ForbiddenNode:
+    session = context.session
+
+    def send() -> Any:
+        return session.client.exists_async(node.path)
+
+    try:
+        stat = session.call_pending(answer, send, node.path, context.deadline())
+    except NoPermissionError:
+        return node
+    if stat is None:
+        return node
+    return ForbiddenNode(
+        node.path,
+        node.reason,
+        stat.ephemeralOwner,
+        stat.version,
+        from_ms(stat.ctime),
+        persistent=stat.ephemeralOwner == 0 and stat.numChildren == 0,
+    )
+
+
+# Read the znodes of groups and decode them into values, with one bulk read for each kind of node.
+#
+# A node that cannot be decoded, or is forbidden, becomes an `UnreadableNode` and does not affect other nodes.
+
 
 T = TypeVar("T")
 
@@ -156,7 +202,7 @@ class _RegisteredTopics:
         """Read each topic once, even if several groups need it."""
         listed: list[str] | ForbiddenNode | None = []
         if any(group.has_patterns for group in groups):
-            [listed] = bulk_read.children(context, [BROKER_TOPICS])
+            listed = topic_names(context)
         names = listed if isinstance(listed, list) else []
         wanted = sorted(set(names).union(*(group.named_topics() for group in groups)))
         nodes = zip(wanted, read_topics(context, wanted), strict=True)
@@ -288,7 +334,7 @@ def offset_named(group: str, topic: str, name: str, node: Node) -> CommittedOffs
     """Decode a node under `offsets/<topic>`."""
     at = decode_offset_path(topic, name)
     if at is None:
-        return MalformedNode(node.path, node.data, "its name is not a partition", version=node.version)
+        return MalformedNode(node.path, node.data, MISNAMED, version=node.version)
     return offset(group, at, node)
 
 
@@ -301,7 +347,54 @@ def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | Unre
     return CommittedOffset(group, at, value, node.version, *times, node.mzxid)
 
 
+def topic_names(context: RegistryContext) -> list[str] | ForbiddenNode | None:
+    """Return the names of all topics. None if ZooKeeper has no directory of topics."""
+    if context.topics is not None and (found := context.topics(None)) is not None:
+        return sorted(found)
+    [listed] = bulk_read.children(context, [BROKER_TOPICS])
+    return listed
+
+
 def read_topics(context: RegistryContext, names: Sequence[str]) -> Iterator[Topic | UnreadableNode | None]:
     """Yield these topics as Kafka has registered them, in order. None for a missing topic."""
+    if context.topics is not None and (found := context.topics(names)) is not None:
+        for name in names:
+            numbers = found.get(name)
+            if numbers is not None:
+                yield Topic(name, tuple(sorted(numbers)))
+            else:
+                yield ForbiddenNode(broker_topic(name)) if name in found else None
+        return
     for name, node in zip(names, bulk_read.nodes(context, map(broker_topic, names)), strict=True):
         yield decode_topic(node.path, name, node.data) if isinstance(node, Node) else node
+
+
+def read_brokers(context: RegistryContext) -> list[Broker | UnreadableNode]:
+    """Return the live brokers, sorted by id."""
+    ids = context.session.children(BROKER_IDS, deadline=context.deadline()) or []
+    ordered = sorted(ids, key=lambda name: (len(name), name))
+    nodes = bulk_read.nodes(context, (join(BROKER_IDS, name) for name in ordered))
+    return [
+        decode_broker(node.path, name, node.data) if isinstance(node, Node) else node
+        for name, node in zip(ordered, nodes, strict=True)
+        if node is not None
+    ]
+
+
+# Read the details of commits (`core/znodes/own_nodes.py`): the metadata and the leader epoch of each offset.
+
+
+def read_details(
+    context: RegistryContext, paths: GroupPaths, offsets: Sequence[CommittedOffset]
+) -> dict[TopicPartition, CommitDetails]:
+    """Return the details of these offsets. Offsets without details are left out."""
+    [topics] = bulk_read.children(context, [paths.details])
+    if topics is None or not offsets:
+        return {}
+    some = offsets if isinstance(topics, ForbiddenNode) else [each for each in offsets if each.at.topic in topics]
+    nodes = bulk_read.nodes(context, [paths.details_of(each.at) for each in some])
+    return {
+        each.at: decode_details(node.data, offset=each.offset, version=each.version)
+        for each, node in zip(some, nodes, strict=True)
+        if isinstance(node, Node)
+    }

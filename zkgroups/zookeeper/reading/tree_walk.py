@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from ...core.znodes.names import is_topic, parse_partition
-from ...core.znodes.owner_codec import decode_owned_topic
+from ...core.znodes.codecs import decode_owned_topic
 from ...core.znodes.paths import CONSUMERS, Part, join
-from ...core.znodes.topic_partition import TopicPartition
+from ...core.znodes.topic_partition import TopicPartition, is_topic, parse_partition
 from ...core.znodes.values import ForbiddenNode
 from ..requests.bulk_read import Block, Siblings, children_of, failed_read, read
-from ..requests.multiread_format import Kind
+from ..requests.multiread import Kind
 from ..requests.node import Node
-from ..session.registry_context import RegistryContext
+from ..session.session import RegistryContext
 
 
 class PartDirectory(NamedTuple):

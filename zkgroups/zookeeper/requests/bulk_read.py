@@ -3,12 +3,12 @@
 Nodes are read as siblings, which are children of one directory: the partitions of a topic, or the topics of a group. An
 answer is kept as bytes. The caller decodes it into objects or columns.
 
-The memory is limited by the requests in flight (`bulk_read_pace.py`), regardless of the number of nodes. A missing node
+The memory is limited by the requests in flight (`bulk_read.py`), regardless of the number of nodes. A missing node
 reads as None, a forbidden one as `ForbiddenNode`. Neither affects other nodes. Reads that were lost with a connection
 are repeated.
 
 Servers before ZooKeeper 3.6 do not support such requests, and close the connection. So each server is probed before the
-first one (`multiread_support.py`). On an old server each node is read by its own request.
+first one (`multiread.py`). On an old server each node is read by its own request.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kazoo.exceptions import (
     EXCEPTIONS,
     ConnectionClosedError,
     KazooException,
+    NoAuthError,
     SessionExpiredError,
     UnimplementedError,
 )
@@ -31,27 +32,166 @@ from kazoo.handlers.threading import KazooTimeoutError
 from ...core.znodes.values import ForbiddenNode
 from ...deadline import Deadline
 from ...exceptions import DamagedAnswerError
+from ..kazoo_compat import internals
+from ..kazoo_compat.closing import Endpoints, endpoints
+from ..kazoo_compat.requests import HEADER_BYTES, ReadBatch, enqueue, error_of, exception_of
 from ..kazoo_compat.safe_decoding import DamagedAnswer
 from ..session.errors import LOSSES, translate, translate_of_read
-from ..session.registry_context import RegistryContext
-from ..session.session import PIPELINE
-from . import multiread_support
-from .bulk_read_pace import FEW_READS, MAX_READ_REQUEST_BYTES, BulkReadPace
-from .bulk_read_requests import Sent, SentOneByOne, SentTogether
-from .multiread_format import (
+from ..session.session import PIPELINE, RegistryContext, Session
+from . import multiread
+from .multiread import (
     DENIED,
     END,
     GONE,
     Kind,
+    MultiRead,
     PlainOffsets,
     Record,
+    encode_error,
+    encode_result,
     listings,
     operations,
     plain_offsets,
     records,
+    single_read,
 )
 from .node import Node
-from .request_limit import SMALLEST_LIMIT
+from .transaction import SMALLEST_LIMIT
+
+# How much to read at a time, so that `bulk_read.py` is fast, but never reads more than fits into memory.
+#
+# An answer can be ten thousand times as long as its request, and its length is not known before. So the first request
+# is sent alone and is small. Then the length of the last answer limits the number of reads in the next request.
+#
+#     reads in a request    64, then twice as many after each answer, at most 500, and at most an answer of 256 KiB
+#     requests in flight    1 until the first answer, then 6
+#
+# Larger values gain nothing, and keep the server's other clients waiting, because it answers requests in order.
+# Smaller values leave the server idle (`benchmarks/reads.py`, `benchmarks/neighbours.py`). If each node is read by
+# its own request, the limit is 64 instead of 500.
+
+
+FIRST: Final = 64
+MOST: Final = 500
+MOST_SINGLE: Final = 64
+REQUESTS: Final = 6
+
+FEW_READS: Final = 8
+"""Up to this number, reads are sent one by one without probing the server for MultiRead."""
+
+MAX_READ_REQUEST_BYTES: Final = 256 * 1024
+"""The longest request for many reads. A server drops the connection on a request of 1 MiB."""
+
+ANSWER_BYTES: Final = 256 * 1024
+"""The intended maximum length of an answer."""
+
+
+class BulkReadPace:
+    """The size and number of the next requests, learned from the answers so far.
+
+    >>> pace = BulkReadPace()
+    >>> pace.size, pace.requests
+    (64, 1)
+    >>> pace.answered(64, 64 * 90)
+    >>> pace.size, pace.requests
+    (128, 6)
+    >>> pace.answered(128, 128 * 20_000)
+    >>> pace.size
+    13
+    """
+
+    __slots__ = ("_most", "requests", "size")
+
+    def __init__(self) -> None:
+        self._most = MOST
+        self.size = FIRST
+        self.requests = 1
+
+    def answered(self, reads: int, answer_bytes: int) -> None:
+        """Learn from an answer."""
+        if not reads:
+            return
+        fitting = ANSWER_BYTES * reads // max(answer_bytes, 1)
+        self.size = max(1, min(2 * self.size, fitting, self._most))
+        self.requests = REQUESTS
+
+    def set_together(self, together: bool) -> None:
+        """Set whether requests contain many reads from now on, or one read each."""
+        self._most = MOST if together else MOST_SINGLE
+        self.size = min(self.size, self._most)
+
+
+# Reads that were sent: many in one request, or one request for each. Both have an answer of the same form.
+
+
+class SentTogether:
+    """One request for many reads, which was sent."""
+
+    def __init__(self, session: Session, questions: bytes) -> None:
+        self._session = session
+        self._connection: Endpoints | None = None  # the connection on which it was sent
+        self._answer = session.client.handler.async_result()
+        enqueue(session.client, [(MultiRead(questions, self._is_supported), self)])
+
+    def _is_supported(self) -> bool:
+        """Called by kazoo as it sends."""
+        connection = endpoints(self._session.client)
+        supported = multiread.is_supported(self._session, connection)
+        self._connection = connection if supported else None
+        return supported
+
+    def set(self, answer: bytes) -> None:
+        """Called by kazoo with the answer."""
+        if self._connection is not None:
+            multiread.note_answer(self._session, self._connection)
+        self._answer.set(answer)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Called by kazoo with the error. Note it at once, before another such request is sent."""
+        if self._connection is not None and isinstance(error, UnimplementedError):
+            multiread.note_unsupported(self._connection)
+        elif self._connection is not None and isinstance(error, LOSSES):
+            multiread.note_loss(self._session, self._connection)
+        self._answer.set_exception(error)
+
+    def get(self, timeout: float) -> bytes:
+        """Wait for the answer, and raise kazoo's errors."""
+        try:
+            answer: bytes = self._answer.get(timeout=timeout)
+        except NoAuthError as error:  # each of many reads has its own error, so another request was sent
+            raise UnimplementedError from error
+        if self._connection is None:
+            raise UnimplementedError
+        return answer
+
+
+class SentOneByOne:
+    """One request for each read. Together their answers have the form of one answer to many reads."""
+
+    def __init__(self, session: Session, kind: Kind, paths: Iterable[bytes]) -> None:
+        self._kind = kind
+        self._answers = None
+        if bodies := [single_read(path) for path in paths]:
+            self._answers = session.client.handler.async_result()
+            enqueue(session.client, [(ReadBatch(kind, bodies), self._answers)])
+
+    def get(self, timeout: float) -> bytes:
+        """Wait for the last answer, and raise kazoo's errors."""
+        if self._answers is None:
+            return END
+        return b"".join([*map(self._encode, self._answers.get(timeout=timeout)), END])
+
+    def _encode(self, answer: bytes) -> bytes:
+        error = error_of(answer)
+        if not error:
+            return encode_result(self._kind, answer[HEADER_BYTES:])
+        if error in (GONE, DENIED):
+            return encode_error(error)
+        raise exception_of(error)
+
+
+Sent: TypeAlias = SentTogether | SentOneByOne
+
 
 K = TypeVar("K")
 
@@ -207,7 +347,7 @@ class _BulkRead(Generic[K]):
     def _send(self, block: Block[K]) -> Sent:
         if block.count <= FEW_READS:
             return self._send_one_by_one(block)
-        together = multiread_support.knows_multiread(self._context.session, self._context.timeout)
+        together = multiread.knows_multiread(self._context.session, self._context.timeout)
         self._pace.set_together(together)
         if not together:
             return self._send_one_by_one(block)
@@ -220,7 +360,7 @@ class _BulkRead(Generic[K]):
         block, sent = self._in_flight.popleft()
         deadline = self._context.deadline()
         try:
-            block.answer = sent.get(timeout=deadline.remaining)
+            block.answer = internals.wait(sent.get, deadline)
         except DamagedAnswer as error:
             raise translate(error, block.parts[0].directory) from error
         except LOSSES as error:

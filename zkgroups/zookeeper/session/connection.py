@@ -9,36 +9,180 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.protocol.serialization import Exists, GetChildren
 from kazoo.retry import KazooRetry
 
+from ...core.session_lifetime import PROOF_LIFETIME
+from ...core.znodes.paths import BROKER_TOPICS, CONSUMERS, parent
+from ...core.znodes.topic_partition import check_name
 from ...deadline import Deadline
 from ...exceptions import (
     AuthenticationError,
     DamagedAnswerError,
+    InvalidNameError,
     InvalidOptionError,
+    NoPermissionError,
+    NoRegistryError,
     NotConnectedError,
     UnreachableError,
     ZkgroupsException,
 )
 from ..kazoo_compat import internals
-from ..kazoo_compat.client_log import ConnectionLog
-from ..kazoo_compat.close_client import close_client, disconnect_client
-from ..kazoo_compat.close_in_forks import close_in_forks
-from ..kazoo_compat.connect_and_login import correct_sasl_login, limit_connect_time
-from ..kazoo_compat.connect_failures import ConnectFailures
-from .chroot_check import no_chroot
-from .credentials import end_session
+from ..kazoo_compat.closing import close_client, close_in_forks, disconnect_client
+from ..kazoo_compat.connecting import ConnectFailures, ConnectionLog, correct_sasl_login, limit_connect_time
 from .errors import REJECTED
-from .options import check_hosts, check_session_timeout
+from .security import end_session
 from .session import Session
 
 if TYPE_CHECKING:
     from .security import Digest, Sasl, Tls
     from .session_file import SessionFile
+
+
+# Check the address and the session timeout before anything is sent.
+
+
+MAX_SESSION_TIMEOUT: Final = 300.0
+SHORT_SESSION_TIMEOUT: Final = 10.0
+"""How long a server that is cut off from its leader keeps answering, in seconds: `syncLimit` × `tickTime` in
+ZooKeeper's sample configuration. Servers do not report their own values."""
+
+
+class ShortSessionWarning(UserWarning):
+    """The session timeout is so short that a pause, an election or a server without its leader can end the claims."""
+
+
+# An invalid name such as `zk..example` would end kazoo's thread.
+_SERVER: Final = re.compile(
+    r"(?:[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?"
+    r"|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?\])"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+)
+
+
+def check_hosts(hosts: object) -> str:
+    """Return a valid hosts string such as `zk1:2181,zk2:2181/kafka`, or raise `InvalidOptionError`."""
+    if not isinstance(hosts, str) or not hosts.strip():
+        raise InvalidOptionError("zookeeper", hosts, "it must be like host:port,host:port/chroot")
+    if scheme := re.match("[a-zA-Z][a-zA-Z0-9+.-]*://", hosts.strip()):
+        raise InvalidOptionError("zookeeper", hosts, f"it takes no scheme: leave out {scheme[0]!r}")
+    servers, _, chroot = hosts.strip().partition("/")
+    for server in servers.split(","):
+        match = _SERVER.fullmatch(server.strip())
+        if match is None or not 0 < int(match["port"] or 2181) < 65536:
+            raise InvalidOptionError(
+                "zookeeper",
+                hosts,
+                f"it must be like host:port,host:port/chroot ({server.strip()!r} is not a host and port)",
+            )
+    try:
+        for name in chroot.rstrip("/").split("/") if chroot.rstrip("/") else ():
+            check_name("chroot", name)
+    except InvalidNameError as error:
+        raise InvalidOptionError("zookeeper", hosts, f"it must be like host:port,host:port/chroot ({error})") from error
+    return hosts.strip().rstrip("/")
+
+
+def check_session_timeout(seconds: object) -> float:
+    """Return a valid session timeout in seconds, or raise `InvalidOptionError`. Warn if it is short."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_SESSION_TIMEOUT:
+        raise InvalidOptionError("session_timeout", seconds, f"it must be over 0 and at most {MAX_SESSION_TIMEOUT:g} s")
+    if seconds < SHORT_SESSION_TIMEOUT:
+        warnings.warn(
+            f"a session timeout of {seconds:g} s is short: claims end if for {PROOF_LIFETIME * seconds:g} s nothing "
+            "proves that the session is alive, for example during a long pause or an election, or if the server is "
+            f"cut off from its leader; use {SHORT_SESSION_TIMEOUT:g} s or more",
+            ShortSessionWarning,
+            stacklevel=4,
+        )
+    return float(seconds)
+
+
+# Check that the chroot has groups, and suggest other chroots that have some.
+
+
+_BROKERS: Final = parent(BROKER_TOPICS)
+_MOST: Final = 64
+"""How many nodes to try as chroots, for a hint in the message."""
+_SHOWN: Final = 5
+_NOTHING_HERE: Final = "; check the chroot, or create the first group with `zkgroups groups create GROUP`"
+
+
+def require_root(session: Session, deadline: Deadline) -> None:
+    """Raise `NoRegistryError` if the chroot is missing, or has neither /consumers nor /brokers."""
+    if session.exists(CONSUMERS, deadline=deadline) or session.exists(_BROKERS, deadline=deadline):
+        return
+    if not session.exists("/", deadline=deadline):
+        raise no_chroot(session, deadline)
+    chroot = f"chroot {session.chroot}" if session.chroot else "root (no chroot given)"
+    hint = _hint(session, deadline) or _NOTHING_HERE
+    raise NoRegistryError(f"the {chroot} of {_name(session)} contains neither /consumers nor /brokers{hint}")
+
+
+def require_node(session: Session, path: str, deadline: Deadline) -> None:
+    """Raise `NoRegistryError` if a node is missing that everything else is below."""
+    if session.exists(path, deadline=deadline):
+        return
+    if not session.exists("/", deadline=deadline):
+        raise no_chroot(session, deadline)
+    chroot = f"below the chroot {session.chroot} of" if session.chroot else "in"
+    raise NoRegistryError(f"{path} does not exist {chroot} {_name(session)}: check the path and the chroot")
+
+
+def no_chroot(session: Session, deadline: Deadline) -> NoRegistryError:
+    """Return the error for a chroot that is missing."""
+    return NoRegistryError(f"{session.chroot} does not exist in {_name(session)}{_hint(session, deadline)}")
+
+
+def _name(session: Session) -> str:
+    return f"the ZooKeeper at {session.servers}"
+
+
+def _hint(session: Session, deadline: Deadline) -> str:
+    """Name chroots that have groups. Only the root, its children and the children of the chroot are tried."""
+    chroots: list[str] = []
+    with contextlib.suppress(ZkgroupsException, KazooException):
+        below = [f"{root}/{name}" for root in (session.chroot, "") for name in _children(session, root, deadline)]
+        tried = [path for path in dict.fromkeys(["", *below]) if path != session.chroot][:_MOST]
+        for path in tried:  # those found before an error are still a help
+            if _has_groups(session, path, deadline):
+                chroots.append(path or "/")
+    if not chroots:
+        return ""
+    return f"; groups are under {', '.join(chroots[:_SHOWN])}{' and others' if len(chroots) > _SHOWN else ''}"
+
+
+def _has_groups(session: Session, chroot: str, deadline: Deadline) -> bool:
+    try:
+        return _read(session, Exists, f"{chroot}{CONSUMERS}", deadline) is not None
+    except NoPermissionError:
+        return False
+
+
+def _children(session: Session, path: str, deadline: Deadline) -> list[str]:
+    try:
+        return sorted(_read(session, GetChildren, path or "/", deadline) or [])
+    except NoPermissionError:
+        return []
+
+
+def _read(session: Session, request: Any, path: str, deadline: Deadline) -> Any:
+    """Read a path without the chroot. kazoo's own calls would prepend it."""
+
+    def send() -> Any:
+        answer = session.client.handler.async_result()
+        internals.send(session.client, request(path, None), answer)
+        return answer
+
+    return session.call(send, path, deadline)
+
 
 log = logging.getLogger("zkgroups.session")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from kazoo import exceptions as kazoo
 from kazoo.handlers.threading import KazooTimeoutError
@@ -15,6 +16,7 @@ from ...exceptions import (
     NoPermissionError,
     NotConnectedError,
     ReadOnlyError,
+    ReentrantCallError,
     RefusedError,
     SessionLostError,
     UnavailableError,
@@ -22,6 +24,20 @@ from ...exceptions import (
     ZooKeeperTooOldError,
 )
 from ..kazoo_compat.safe_decoding import DamagedAnswer
+
+# Detect a signal handler that needs a lock of the call it interrupts.
+#
+# Python runs a signal handler on the main thread, on top of the interrupted call. If the handler waited for a lock of
+# that call, both would wait forever. So these locks are reentrant, and a second acquisition raises an error. Locks
+# that are held only for a moment are reentrant, too, because a handler may read the fields that they guard.
+
+
+def not_held(lock: Any, what: str) -> Any:
+    """Return this `threading.RLock`. Raise `ReentrantCallError` if the current thread holds it already."""
+    if lock._is_owned():  # `threading.Condition` uses this method, too
+        raise ReentrantCallError(what)
+    return lock
+
 
 LOSSES = (kazoo.ConnectionLoss, kazoo.OperationTimeoutError, kazoo.SessionMovedError, kazoo.ConnectionDropped)
 """Errors after which the reply is lost, although the request may have been carried out."""

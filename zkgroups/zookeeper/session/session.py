@@ -3,23 +3,25 @@
 Reads are repeated after a lost connection until the deadline. Transactions are carried out in one session or not at
 all (`requests/run_transaction.py`). kazoo's errors become public ones (`errors.py`).
 
-A session counts as alive only while it is proved (`proof_sender.py`). kazoo reports an expired session only
+A session counts as alive only while it is proved (`lifetime.py`). kazoo reports an expired session only
 when a server answers again. `alive` also becomes False by the local clock (rule 7).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeAlias
 from weakref import WeakSet
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, KazooException, NodeExistsError, NoNodeError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KeeperState
+from kazoo.protocol.states import EventType, KeeperState
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from ...deadline import Deadline, uptime
 from ...exceptions import (
@@ -31,18 +33,77 @@ from ...exceptions import (
     ReadOnlyError,
 )
 from ..kazoo_compat import internals
-from ..kazoo_compat.request_queue import correct_request_queue
+from ..kazoo_compat.closing import Endpoints, endpoints
+from ..kazoo_compat.requests import correct_request_queue
 from ..kazoo_compat.safe_decoding import DamagedAnswer, read_safely
-from ..kazoo_compat.tcp_connection import Endpoints, endpoints
 from ..requests.node import Node
-from ..requests.request_limit import RequestLimit
-from .deletion_waits import DeletionWaits
+from ..requests.transaction import RequestLimit
 from .errors import CLOSED, LOSSES, REJECTED, translate, translate_of_read, translated
-from .observed_lifetime import ObservedLifetime
-from .proof_sender import ProofSender
+from .lifetime import ObservedLifetime, ProofSender
 
 if TYPE_CHECKING:
     from ..requests.transaction import Operation
+
+
+# Wait until a node is deleted.
+#
+# kazoo keeps watchers in a set and cannot remove one, so a watcher for each wait would stay forever after a timeout.
+# Here one callable watches for all waits of a session.
+
+
+class DeletionWaits:
+    """All waits of one session for the deletion of a node."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # guards the waits, and is never held during a call
+        self._waits: dict[str, list[_Wait]] = {}
+
+    def wait(self, path: str, exists: Callable[[Callable[[Any], None]], bool], deadline: Deadline) -> bool:
+        """Wait until the node is deleted once. Return False if it still exists at the deadline.
+
+        `exists` asks the server for the node, and sets the watcher that is passed to it.
+        """
+        wait = _Wait()
+        with self._lock:
+            self._waits.setdefault(path, []).append(wait)
+        try:
+            while True:
+                wait.woken.clear()
+                if not exists(self._on_event) or wait.deleted:
+                    return True
+                if not wait.woken.wait(deadline.remaining):
+                    return False
+        finally:
+            self._remove(path, wait)
+
+    def _remove(self, path: str, wait: _Wait) -> None:
+        with self._lock:
+            self._waits[path].remove(wait)
+            if not self._waits[path]:
+                del self._waits[path]
+
+    def wake_all(self) -> None:
+        """Let all waits ask the server again."""
+        with self._lock:
+            for wait in itertools.chain(*self._waits.values()):
+                wait.woken.set()
+
+    def _on_event(self, event: Any) -> None:
+        """Called on kazoo's watch thread, so it only wakes. A path of None means that the connection was lost."""
+        with self._lock:
+            paths = list(self._waits) if event.path is None else [event.path]
+            for wait in [wait for path in paths for wait in self._waits.get(path, ())]:
+                wait.deleted = wait.deleted or event.type == EventType.DELETED
+                wait.woken.set()
+
+
+class _Wait:
+    __slots__ = ("deleted", "woken")
+
+    def __init__(self) -> None:
+        self.woken = threading.Event()
+        self.deleted = False
+
 
 PIPELINE: Final = 64
 """How many single requests to send before waiting for the first answer."""
@@ -67,7 +128,7 @@ class Session:
         self.resumed: int | None = None
         """The id of the session, if it was resumed from a file."""
         self.reads_many: dict[Endpoints, bool] = {}
-        """Whether the server is known to answer many reads in one request (`requests/multiread_support.py`)."""
+        """Whether the server is known to answer many reads in one request (`requests/multiread.py`)."""
         self.limit = RequestLimit()
         correct_request_queue(client)
         client.add_listener(self._on_state)
@@ -226,7 +287,7 @@ class Session:
         """Send a read and return its result. Repeat it after every lost connection. None if the node does not exist."""
         while True:
             try:
-                return send().get(timeout=deadline.remaining)
+                return internals.wait(send().get, deadline)
             except NoNodeError:
                 return None
             except ConnectionClosedError as error:
@@ -364,3 +425,83 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+# The session, access control lists and timeout that all objects of one registry share.
+
+
+TopicSource: TypeAlias = Callable[[Collection[str] | None], Mapping[str, Iterable[int] | None] | None]
+"""Returns the partitions of these topics, or with None of all. Topics that do not exist are left out. A topic that may
+exist, but is not described, has None as its partitions. Without a mapping, Kafka's nodes in ZooKeeper are read."""
+
+_OPEN: Final = tuple(OPEN_ACL_UNSAFE)
+
+RECONNECT_TIME: Final = 0.75
+"""A fraction of the session timeout: how long a call through a claim waits at least for a new connection."""
+
+
+class KazooAcls(NamedTuple):
+    """The access control lists of an `AclPolicy` in the form that kazoo accepts. By default, all are open."""
+
+    directories: tuple[Any, ...] = _OPEN
+    ephemerals: tuple[Any, ...] = _OPEN
+    offsets: tuple[Any, ...] = _OPEN
+
+
+class RegistryContext(NamedTuple):
+    """The session, the access control lists and the timeout with which an object of a registry sends requests."""
+
+    session: Session
+    acls: KazooAcls
+    timeout: float
+    claim_session: int | None = None
+    """If set, calls end early when the claims of this session end: see `within`."""
+    topics: TopicSource | None = None
+    """The function to ask for topics; None if they are registered in ZooKeeper."""
+
+    def within(self, session_id: int) -> Self:
+        """Return the context for a call through a claim: without a connection, it ends with the claim."""
+        return self._replace(claim_session=session_id)
+
+    def deadline(self) -> Deadline:
+        """Start the timeout of one call."""
+        if self.claim_session is None:
+            return Deadline(self.timeout)
+        return _ClaimDeadline(self.timeout, self.session, self.claim_session)
+
+
+class _ClaimDeadline(Deadline):
+    """Also passes without a connection, as soon as the session is not certain to live (rule 7).
+
+    But there is always time to reconnect: a process that stood still, or a slow server, need not cost the claim.
+    """
+
+    __slots__ = ("_lost_at", "_session", "_session_id")
+
+    def __init__(self, seconds: float, session: Session, session_id: int) -> None:
+        super().__init__(seconds)
+        self._session, self._session_id = session, session_id
+        self._lost_at: float | None = None
+
+    @property
+    def remaining(self) -> float:
+        session, left, now = self._session, super().remaining, uptime()
+        if not left or session.connected or session.id != self._session_id:  # the next session will show the outcome
+            self._lost_at = None
+            return left
+        self._lost_at = now if self._lost_at is None else self._lost_at
+        reconnect_until = self._lost_at + RECONNECT_TIME * internals.requested_timeout(session.client)
+        left = min(left, max(0.0, max(session.certain_until(self._session_id), reconnect_until) - now))
+        if not left:
+            self.seconds = round(self.elapsed, 1)  # for the error message
+            self.expire()
+        return left
+
+
+class _HasContext(Protocol):
+    _context: RegistryContext
+
+
+def context_of(owner: _HasContext) -> RegistryContext:
+    """Return the context of a `Registry` or `Consumergroup`. For use inside zkgroups only."""
+    return owner._context

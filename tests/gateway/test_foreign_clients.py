@@ -1,0 +1,130 @@
+"""Foreign clients and tools at a gateway with groups in ZooKeeper, in front of every kind of broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+
+from tests.waiting import eventually
+from zkgroups import Registry
+from zkgroups.gateway.protocol.addresses import GatewayAddress, NodePorts
+from zkgroups.gateway.zookeeper_storage import GroupSettings, ZooKeeperStorage, coordinator_config
+from zkgroups.testing import KafkaBroker, Server, fresh_chroot, local_server
+
+from ..printing_consumer import PrintingConsumer
+from .old_members import commit
+from .peers import GoConsumer, KafkaJs, Member, consumer_groups, member
+from .running import RunningGateway, reserved, running
+
+pytestmark = [pytest.mark.kafka, pytest.mark.zookeeper, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
+
+QUICK = replace(coordinator_config(), min_session_timeout=1.0, initial_rebalance_delay=0.2)
+TOPIC, GROUP, MESSAGES = "foreign", "foreign-live", 50
+
+
+class Site(NamedTuple):
+    """A broker, a gateway in front of it, and a live group whose member has read and committed everything."""
+
+    broker: KafkaBroker
+    registry: Registry
+    gateway: RunningGateway
+    live: Member
+
+
+def broker_and_zookeeper(kind: str, request: pytest.FixtureRequest, stack: ExitStack) -> tuple[KafkaBroker, str]:
+    """A broker, and the ZooKeeper of the groups: the one of the broker, or one that it does not know."""
+    if kind == "1.1.1":
+        legacy: KafkaBroker = request.getfixturevalue("legacy_kafka")
+        return legacy, legacy.zookeeper
+    zookeeper: Server = request.getfixturevalue("zookeeper")
+    hosts = stack.enter_context(fresh_chroot(zookeeper))
+    if kind == "4.3.1":
+        return request.getfixturevalue("kafka_broker"), hosts
+    own = hosts if kind == "3.9.1 with ZooKeeper" else None
+    return stack.enter_context(KafkaBroker(release="3.9.1", zookeeper=own)), hosts
+
+
+@pytest.fixture(scope="module", params=["1.1.1", "3.9.1 with ZooKeeper", "3.9.1", "4.3.1"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    with ExitStack() as stack:
+        broker, hosts = broker_and_zookeeper(request.param, request, stack)
+        broker.create_topic(TOPIC, 2)
+        for partition in range(2):
+            broker.write(TOPIC, partition, MESSAGES)
+        registry = stack.enter_context(Registry.connect(hosts))
+        numbers = stack.enter_context(reserved(2))
+        address = GatewayAddress(local_server.HOST, NodePorts(numbers[1], numbers[1]))
+        settings = GroupSettings(reconcile_every=0.5)
+        gateway = stack.enter_context(
+            running(
+                broker.address,
+                config=QUICK,
+                storage=lambda brokers, report: stack.enter_context(
+                    ZooKeeperStorage(registry, report, settings=settings, address=address, brokers=brokers)
+                ),
+                numbers=numbers,
+            )
+        )
+        live = stack.enter_context(member(gateway.bootstrap, GROUP, TOPIC))
+        assert eventually(lambda: live.poll() or len(live.read) == 2 * MESSAGES), live.partitions
+        assert all(each.error is None for each in live.consumer.commit(asynchronous=False) or ())
+        yield Site(broker, registry, gateway, live)
+
+
+def found(program: PrintingConsumer) -> list[str]:
+    """What a program has found. Any failure is shown."""
+    with program:
+        lines = program.wait()
+    assert not [line for line in lines if line.startswith("failed")], lines
+    return [line.removeprefix("found ") for line in lines if line.startswith("found ")]
+
+
+INSPECTORS: dict[str, Callable[..., PrintingConsumer]] = {
+    "kafka-go": lambda *where: GoConsumer("kafka-go-client", *where),
+    "kafkajs": lambda *where: KafkaJs("admin", *where),
+}
+
+
+@pytest.mark.parametrize("inspector", INSPECTORS)
+def test_a_new_client_finds_the_coordinator_at_once_and_each_group_once(site: Site, inspector: str) -> None:
+    shown = found(INSPECTORS[inspector](site.gateway.bootstrap, GROUP, TOPIC))
+    assert shown == [f"Stable {MESSAGES} 1"] * 5
+
+
+def test_an_exporter_finds_everything_once(site: Site) -> None:
+    shown = found(GoConsumer("kminion", site.gateway.bootstrap, GROUP, TOPIC))
+    wanted = {f"described {GROUP} Stable 1", f"listed {GROUP} 1", f"committed {TOPIC} 2", f"stored {TOPIC} 2"}
+    assert wanted <= set(shown)
+    assert all(shown.count(line) == 5 for line in wanted)
+    assert not [line for line in shown if line.startswith("listed") and not line.endswith(" 1")]
+
+
+MEMBERS: dict[str, Callable[..., PrintingConsumer]] = {
+    "kafka-go": lambda *where: GoConsumer("kafka-go", *where),
+    "kafkajs": lambda *where: KafkaJs("member", *where),
+}
+
+
+@pytest.mark.parametrize("client", MEMBERS)
+def test_a_member_reads_everything(site: Site, client: str) -> None:
+    with MEMBERS[client](site.gateway.bootstrap, f"foreign-{client}", TOPIC) as joined:
+        assert eventually(lambda: len({*joined.read}) == 2 * MESSAGES), joined.lines()
+
+
+def test_kafkas_tool_describes_all_groups_also_after_one_with_an_offset_of_a_deleted_topic(site: Site) -> None:
+    for number in range(5):
+        group = f"foreign-stopped-{number}"
+        commit(site.registry.client, group, TOPIC, 0, b"4")
+        commit(site.registry.client, group, "foreign-deleted", 0, b"17")
+        commit(site.registry.client, group, TOPIC, 7, b"17")
+    release = "3.9.1" if site.broker.release == "1.1.1" else "4.3.1"  # Java clients since 4.0 need brokers since 2.1
+    shown = consumer_groups(release, site.gateway.bootstrap, "--describe", "--all-groups")
+    rows = [row[:3] for row in map(str.split, shown.splitlines()) if row and row[0].startswith("foreign-")]
+    assert sorted(row for row in rows if "stopped" in row[0]) == [
+        [f"foreign-stopped-{number}", TOPIC, "0"] for number in range(5)
+    ], shown
+    assert [row for row in rows if row[0] == GROUP] == [[GROUP, TOPIC, "0"], [GROUP, TOPIC, "1"]]

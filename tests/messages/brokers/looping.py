@@ -1,0 +1,230 @@
+"""Consumers whose loops run in a thread or in a process, and the messages that they have received."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka import Message
+
+from zkgroups import Consumer, EventKind, InstanceState, MemberEvent, Registry, TopicPartition
+from zkgroups.messages.broker_offsets import BrokerOffsets
+from zkgroups.testing import ChildProcess, KafkaBroker
+
+ROOT = Path(__file__).parents[3]
+
+LONGEST = 60.0
+"""In seconds. What takes longer counts as missing."""
+LASTING = 20.0
+"""The session of a consumer that nobody kills: a machine that stands still for seconds must not end it."""
+SESSION = 4.0
+"""The session of a process that is killed: others wait for its end."""
+
+QUICK = {"fetch.wait.max.ms": 20, "log_level": 0}
+QUICK_NATIVE = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+"""The shortest session that brokers allow. A machine that stands still for seconds must not end it."""
+
+
+def at_of(message: Message) -> TopicPartition:
+    return TopicPartition(str(message.topic()), message.partition() or 0)
+
+
+class Loop:
+    """A consumer whose loop runs in a thread. `body` is called with each message."""
+
+    def __init__(
+        self,
+        broker: KafkaBroker,
+        group: str,
+        topic: str,
+        *,
+        body: Callable[[Message], object] = lambda _message: None,
+        session: float = LASTING,
+        kafka: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self._stack = ExitStack()
+        self.registry = self._stack.enter_context(Registry.connect(broker.zookeeper, session_timeout=session))
+        self.events: list[MemberEvent] = []
+        self.messages: list[tuple[TopicPartition, int, str]] = []
+        self.errors: list[BaseException] = []
+        self._body = body
+        self._news = threading.Condition()
+        chosen: dict[str, Any] = {"join_backoff": 0.2, "auto_commit_every": 0.2, "on_event": self._hear} | options
+        settings = QUICK | {"bootstrap.servers": broker.address} | (kafka or {})
+        self.consumer = Consumer(self.registry.group(group), [topic], kafka=settings, **chosen)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _hear(self, event: MemberEvent) -> None:
+        with self._news:
+            self.events.append(event)
+            self._news.notify_all()
+
+    def _run(self) -> None:
+        while not self.consumer._reading.member.closed:
+            try:
+                for message in self.consumer:
+                    self._body(message)
+                    with self._news:
+                        self.messages.append((at_of(message), message.offset() or 0, (message.value() or b"").decode()))
+                        self._news.notify_all()
+            except BaseException as error:
+                with self._news:
+                    self.errors.append(error)
+                    self._news.notify_all()
+
+    @property
+    def texts(self) -> Counter[str]:
+        """How often each message was received, and its body finished."""
+        with self._news:
+            return Counter(text for _at, _offset, text in self.messages)
+
+    def until(self, so: Callable[[], object], what: str = "it") -> Self:
+        """Wait for a condition. It is evaluated after each message and event, and every 50 ms."""
+        end = time.monotonic() + LONGEST
+        with self._news:
+            while time.monotonic() < end:
+                if so():
+                    return self
+                self._news.wait(0.05)
+            if so():
+                return self
+        raise AssertionError(f"{what} has not come: {self.consumer!r}, {self.events[-5:]}, {self.errors}")
+
+    def until_holding(self, *partitions: TopicPartition) -> Self:
+        """Wait until the consumer holds exactly these partitions, and nothing moves."""
+
+        def settled() -> bool:
+            stats = self.consumer.stats()
+            return stats.state is InstanceState.STABLE and stats.partitions.keys() == set(partitions)
+
+        return self.until(settled, f"{len(partitions)} partitions")
+
+    def until_read(self, texts: set[str]) -> Self:
+        """Wait until these messages were received."""
+        return self.until(lambda: texts <= self.texts.keys(), f"{len(texts)} messages")
+
+    def stop(self) -> None:
+        """Leave the group after the message in hand."""
+        self.consumer.stop()
+        self._thread.join(LONGEST)
+        assert not self._thread.is_alive(), f"{self.consumer!r} does not end"
+        self.consumer.close()
+
+    def __enter__(self) -> Self:
+        self.consumer.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._stack.close()
+        assert self.errors == []
+
+
+class LoopProcess:
+    """A consumer in a process that can be killed. It prints the messages whose body is finished."""
+
+    def __init__(
+        self,
+        broker: KafkaBroker,
+        group: str,
+        topic: str,
+        id: str,
+        *,
+        every: float = 0.2,
+        session: float = SESSION,
+        kafka: Mapping[str, Any] | None = None,
+        dies_between_writes: bool = False,
+        session_file: Path | None = None,
+        **options: Any,
+    ) -> None:
+        arguments = {
+            "zookeeper": broker.zookeeper,
+            "session": {"session_timeout": session, "session_file": session_file and str(session_file)},
+            "kafka": {"bootstrap.servers": broker.address, **(kafka or {})},
+            "group": group,
+            "topic": topic,
+            "options": {"id": id, "auto_commit_every": every, **options},
+            "dies_between_writes": dies_between_writes,
+        }
+        self._command = [sys.executable, "-m", __name__, json.dumps(arguments)]
+        self._folder = Path(tempfile.mkdtemp(prefix="zkgroups-loop-"))
+        self._log = self._folder / "loop.log"
+        self.process: ChildProcess
+
+    @property
+    def texts(self) -> Counter[str]:
+        """How often each message was received, and its body finished."""
+        lines = self._log.read_text(errors="replace").splitlines(keepends=True)
+        return Counter(line[5:-1] for line in lines if line.startswith("read ") and line.endswith("\n"))
+
+    def kill(self) -> None:
+        """Kill the process. Its registration stays until the session expires."""
+        self.process.kill()
+
+    def terminate(self) -> None:
+        """Ask it to end with SIGTERM, as a supervisor does, and wait."""
+        os.kill(self.process.pid, signal.SIGTERM)
+        assert self.process.wait(LONGEST) == 0, self.process.tail()
+
+    def __enter__(self) -> Self:
+        self.process = ChildProcess(self._command, log=self._log, scratch=self._folder, directory=ROOT)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def main(
+    zookeeper: str,
+    session: dict[str, Any],
+    kafka: dict[str, Any],
+    group: str,
+    topic: str,
+    options: dict[str, Any],
+    dies_between_writes: bool,
+) -> None:
+    """Consume until SIGTERM."""
+    if dies_between_writes:
+        BrokerOffsets.commit = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+    with Registry.connect(zookeeper, **session) as registry:
+        consumer = Consumer(registry.group(group), [topic], kafka=QUICK | kafka, join_backoff=0.2, **options)
+        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+        with consumer:
+            for message in consumer:
+                print("read", (message.value() or b"").decode(), flush=True)
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))
+
+
+def places(loop: Loop) -> list[str]:
+    """Where a consumer has followed its group to."""
+    moves = [event.detail for event in loop.events if event.kind is EventKind.MOVED]
+    return ["brokers" if "brokers" in detail else "ZooKeeper" for detail in moves]
+
+
+def shares(*loops: Loop) -> list[int]:
+    return sorted(len(loop.consumer.assignment) for loop in loops)
+
+
+def read_by(*loops: Loop | LoopProcess) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for loop in loops:
+        for text, count in loop.texts.items():
+            found[text] = found.get(text, 0) + count
+    return found

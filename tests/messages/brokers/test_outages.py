@@ -1,0 +1,119 @@
+"""While brokers are down, a consumer reports it, and keeps the flood of its client away from stderr."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tests.waiting import eventually
+from zkgroups import CommittedOffset, Consumer, Consumergroup, EventKind, MemberEvent
+from zkgroups.deadline import uptime
+from zkgroups.exceptions import FetchFailedError
+from zkgroups.messages import fetcher
+from zkgroups.messages.fetcher import Outage
+
+from .conftest import Topic
+
+AWAY = "127.0.0.1:1,127.0.0.1:2"
+MANY = 60
+"""So many lines come within a few seconds."""
+KINDS = 2
+"""Of errors: one broker is down, and all are."""
+
+DOWN = KafkaError(KafkaError._TRANSPORT)
+ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN)
+
+
+def lines(caplog: pytest.LogCaptureFixture, name: str) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == name]
+
+
+def poll_until(consumer: Consumer, so: Callable[[], object]) -> None:
+    assert eventually(lambda: consumer.poll(0.05) or so()), consumer.stats()
+
+
+def test_while_brokers_are_down_the_consumer_reports_it_and_its_client_only_logs_at_debug(
+    group: Consumergroup, topic: Topic, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    group.offsets.set(topic.ats[0], 0)  # the other partitions ask for their log ends, with another client
+    events: list[MemberEvent] = []
+    begun = uptime()
+    with Consumer(group, [topic.name], kafka=AWAY, on_event=events.append) as consumer:
+        poll_until(consumer, lambda: consumer.stats().partitions.keys() == {*topic.ats})
+        poll_until(consumer, lambda: len(lines(caplog, "zkgroups.librdkafka")) > MANY)
+        poll_until(consumer, lambda: isinstance(consumer.stats().partitions[topic.ats[1]].error, FetchFailedError))
+        poll_until(consumer, lambda: [event for event in events if event.detail.endswith("2/2 brokers are down")])
+    assert {record.levelno for record in lines(caplog, "zkgroups.librdkafka")} == {logging.DEBUG}
+    warned = [record.getMessage() for record in lines(caplog, "zkgroups.member") if record.levelno == logging.WARNING]
+    unreachable = [text for text in warned if "could not reach the brokers" in text]
+    # If the client knew only one broker when it first said that 1/1 are down, 2/2 is reported with the next round.
+    assert 1 <= len(unreachable) <= KINDS * (1 + (uptime() - begun) // fetcher._AGAIN)
+    assert [text for text in warned if text.endswith("2/2 brokers are down")]
+    heard = [event for event in events if event.kind is EventKind.FAILED and not event.at]
+    assert 1 <= len(heard) < MANY / 4
+    assert capfd.readouterr().err == ""
+    assert [found.offset for found in group.offsets if isinstance(found, CommittedOffset)] == [0]
+
+
+def test_the_users_logger_gets_the_log_of_the_client(
+    group: Consumergroup, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    group.offsets.set_many(dict.fromkeys(topic.ats, 0))
+    settings: dict[str, Any] = {"bootstrap.servers": AWAY, "logger": logging.getLogger("mine")}
+    with Consumer(group, [topic.name], kafka=settings) as consumer:
+        poll_until(consumer, lambda: lines(caplog, "mine"))
+    assert lines(caplog, "mine")[0].levelno == logging.ERROR
+    assert lines(caplog, "zkgroups.librdkafka") == []
+
+
+def test_the_users_log_level_silences_the_client(
+    group: Consumergroup, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    group.offsets.set_many(dict.fromkeys(topic.ats, 0))
+    events: list[MemberEvent] = []
+    settings = {"bootstrap.servers": AWAY, "log_level": 0}
+    with Consumer(group, [topic.name], kafka=settings, on_event=events.append) as consumer:
+        poll_until(consumer, lambda: [each for each in events if "brokers are down" in each.detail])
+    assert lines(caplog, "zkgroups.librdkafka") == []
+
+
+# Which errors are reported
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(fetcher, "uptime", found)
+    return found
+
+
+def test_each_kind_of_error_is_reported_once_and_again_after_a_while(clock: Clock) -> None:
+    outage = Outage()
+    assert [outage.failed(each) for each in (DOWN, DOWN, ALL_DOWN, DOWN)] == [True, False, True, False]
+    clock.now += 31
+    assert [outage.failed(each) for each in (DOWN, DOWN, ALL_DOWN)] == [True, False, True]
+
+
+def test_an_outage_ends_with_an_answer_or_after_a_minute_without_errors(clock: Clock) -> None:
+    outage = Outage()
+    assert not outage.ended(answered=True)
+    outage.failed(DOWN)
+    assert not outage.ended(answered=False)
+    assert outage.ended(answered=True)
+    assert not outage.ended(answered=True)
+    assert outage.failed(DOWN)  # a new outage is reported at once
+    clock.now += 61
+    assert outage.ended(answered=False)

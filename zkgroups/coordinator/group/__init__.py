@@ -1,1 +1,0 @@
-"""One group: its state, its members, and the events that it receives."""

@@ -1,1 +1,0 @@
-"""The requests and answers of Kafka's group APIs, and the formats inside them."""

@@ -1,1 +1,0 @@
-"""The health of groups: a status for each partition and group with its reason, time lag, rates, time to catch up."""

@@ -1,1 +1,0 @@
-"""White and black lists of topics: Java's regular expressions, evaluated in linear time."""

@@ -1,1 +1,0 @@
-"""Every change to groups, from the transaction logs of a ZooKeeper server."""

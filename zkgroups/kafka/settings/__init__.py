@@ -1,1 +1,0 @@
-"""How to connect to brokers: options, and the properties of Kafka clients."""

@@ -1,1 +1,0 @@
-"""Following groups while their consumers work: commits are copied until all members have left."""

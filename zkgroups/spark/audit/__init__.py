@@ -1,1 +1,0 @@
-"""The audit: a record of every commit, as Parquet."""

@@ -1,1 +1,0 @@
-"""Snapshots: written, listed, read, compared, verified, restored and plotted."""

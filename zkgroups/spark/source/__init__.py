@@ -1,1 +1,0 @@
-"""The Spark data source: tables, options, batch and streaming reads."""

@@ -1,1 +1,0 @@
-"""Files and folders on any Hadoop file system."""

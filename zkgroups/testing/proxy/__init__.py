@@ -1,1 +1,0 @@
-"""A TCP proxy for ZooKeeper connections, with faults on chosen frames."""
