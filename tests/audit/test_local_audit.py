@@ -348,19 +348,23 @@ def offsets(folder: Path) -> list[int]:
     return [commit.offset for sweep in recent_commits(str(folder)) for commit in sweep.commits]
 
 
+COUNTING = pa.proxy_memory_pool(pa.default_memory_pool())
+"""Lives as long as this process: threads of Arrow give memory back to it after a test has ended."""
+
+
 def test_an_audit_in_one_large_piece_is_not_read_as_a_whole(files: ArrowJournal, tmp_path: Path) -> None:
     for batch in range(15):
         add(files, batch, (batch, timedelta(days=15 - batch)), count=20_000)
     add(files, 15, (15, timedelta()))
     files.merge(files.pieces(), Piece(0, 15, level=1))
     whole = files.read(files.pieces()).nbytes
-    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
-    pa.set_memory_pool(pool)
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(COUNTING)
     try:
         assert offsets(tmp_path) == [15]
     finally:
         pa.set_memory_pool(before)
-    assert pool.max_memory() < whole / 4
+    assert COUNTING.max_memory() < whole / 4
 
 
 def test_commits_of_the_last_hour_are_found_in_several_pieces_and_older_pieces_are_not_read(
