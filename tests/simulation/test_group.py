@@ -13,15 +13,18 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError
+from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from tests.seeds import seeds
 from zkgroups import Claim, Instance, Registry, TopicPartition
+from zkgroups.core.znodes.own_nodes import MarkState
 from zkgroups.exceptions import (
     AlreadyClaimedError,
     AlreadyRegisteredError,
     ClaimedByOtherError,
     GroupInUseError,
+    GroupMigratedError,
+    GroupNotFoundError,
     GuardFailedError,
     NotClaimedError,
     NotRegisteredError,
@@ -29,6 +32,7 @@ from zkgroups.exceptions import (
     OffsetWouldGoBackError,
     SessionLostError,
 )
+from zkgroups.zookeeper.admin.migration_marks import put, remove
 
 from .histories import Step, check
 from .world import HOSTS, World
@@ -53,6 +57,11 @@ WEIGHTS = {
     "offset_is_set": 2,
     "foreign_claims": 2,
     "foreign_releases": 2,
+    "foreign_commits": 2,
+    "group_is_marked": 1,
+    "mark_is_removed": 3,
+    "group_is_deleted": 1,
+    "server_lags": 2,
     "connection_is_cut": 1,
     "process_stalls": 1,
     "server_restarts": 1,
@@ -76,14 +85,16 @@ class GroupModel:
         }
         self.foreign = KazooClient(HOSTS, timeout=300.0)
         self.foreign.start()
-        self.foreign.ensure_path(f"{GROUP}/owners/t")
         self.registered: set[str] = set()
         self.lost: set[str] = set()  # their session expired since they registered, and they have not registered again
         self.holder: dict[TopicPartition, str] = {}
         self.claims: list[tuple[str, TopicPartition, Claim]] = []
         self.current: dict[TopicPartition, Claim] = {}
         self.offset: dict[TopicPartition, int] = {}
-        self.known: dict[Claim, int | None] = {}  # the committed offset according to a claim, from its first commit on
+        self.is_marked = False
+        self.writes: Counter[TopicPartition] = Counter()
+        self.known: dict[Claim, tuple[int | None, int]] = {}
+        """The committed offset according to a claim, from its first commit on, and the number of writes until then."""
 
     # Moves of members
 
@@ -91,10 +102,12 @@ class GroupModel:
         name = MEMBERS[step.a % len(MEMBERS)]
         if name in self.registered and not self.instances[name].registered:
             return  # its session is not certain to live: it would prove it, and take over what is there
-        with raising(AlreadyRegisteredError if name in self.registered else None):
+        is_refused = self.is_marked and name not in self.registered
+        self.done["registrations refused by a mark"] += is_refused
+        with raising(GroupMigratedError if is_refused else AlreadyRegisteredError if name in self.registered else None):
             self._in(name, lambda: self.instances[name].register(["t"]))
-        self.registered.add(name)
-        self.lost.discard(name)
+            self.registered.add(name)
+            self.lost.discard(name)
 
     def deregister(self, step: Step) -> None:
         name = MEMBERS[step.a % len(MEMBERS)]
@@ -131,15 +144,16 @@ class GroupModel:
         before = self.offset.get(at)
 
         is_late = self.holder.get(at) != name or self.current[at] is not claim
-        believed = None if is_late else self.known.setdefault(claim, before)
+        believed, writes = (None, 0) if is_late else self.known.setdefault(claim, (before, self.writes[at]))
+        is_changed = writes != self.writes[at]
         goes_back = believed is not None and offset < believed and not backward
         expected: set[type[Exception] | None] = {None}
         if is_late:
             expected = {SessionLostError, NotClaimedError, NotRegisteredError, OffsetWouldGoBackError}
-        elif goes_back or believed != before:
+        elif goes_back or is_changed:
             # If both hold, it depends on whether the claim has read the offset again.
             expected = {OffsetWouldGoBackError} if goes_back else set()
-            expected |= {OffsetConflictError} if believed != before else set()
+            expected |= {OffsetConflictError} if is_changed else set()
         outcome: type[Exception] | None = None
         try:
             self._in(name, lambda: claim.commit(offset, backward=backward))
@@ -147,7 +161,8 @@ class GroupModel:
             outcome = type(error)
         assert outcome in expected, f"{outcome}, and not one of {expected}"
         if outcome is None:
-            self.offset[at] = self.known[claim] = offset
+            self._written(at, offset)
+            self.known[claim] = (offset, self.writes[at])
             self.done["commits"] += 1
         elif is_late:
             self.done["late commits refused"] += 1
@@ -188,16 +203,17 @@ class GroupModel:
         at, offset = PARTITIONS[step.a % len(PARTITIONS)], step.b % 11
         with raising(GroupInUseError if self.registered else None):
             self.group.offsets.reset({at: offset})
-            self.offset[at] = offset
+            self._written(at, offset)
 
     def offset_is_set(self, step: Step) -> None:
         at = PARTITIONS[step.a % len(PARTITIONS)]
-        self.offset[at] = self.offset.get(at, 0) + 1 + step.b % 3
+        self._written(at, self.offset.get(at, 0) + 1 + step.b % 3)
         self.group.offsets.set(at, self.offset[at])
 
     def foreign_claims(self, step: Step) -> None:
         """Another client owns a partition under the id of a member: equal data, another session."""
         name, at = MEMBERS[step.a % len(MEMBERS)], PARTITIONS[step.b % len(PARTITIONS)]
+        self.foreign.ensure_path(f"{GROUP}/owners/t")
         with raising(NodeExistsError if at in self.holder else None):
             self.foreign.create(_owner(at), name.encode(), ephemeral=True)
             self.holder[at] = FOREIGN + name
@@ -208,7 +224,45 @@ class GroupModel:
             self.foreign.delete(_owner(at))
             del self.holder[at]
 
+    def foreign_commits(self, step: Step) -> None:
+        """Scala and Go members write an offset without a condition."""
+        at = PARTITIONS[step.b % len(PARTITIONS)]
+        self._written(at, step.a % 11)
+        self.foreign.ensure_path(f"{GROUP}/offsets/t")
+        try:
+            self.foreign.set(_offset(at), b"%d" % self.offset[at])
+        except NoNodeError:
+            self.foreign.create(_offset(at), b"%d" % self.offset[at])
+
+    def group_is_marked(self, _step: Step) -> None:
+        """A migration marks the group. Members that are registered go on."""
+        exists = GROUP in self.world.server.nodes
+        error = put(self.observer._context, {"billing": "billing"}, plan="p", state=MarkState.MOVING)["billing"]
+        assert isinstance(error, type(None) if exists else GroupNotFoundError), error
+        self.is_marked = exists
+
+    def mark_is_removed(self, _step: Step) -> None:
+        assert remove(self.observer._context, ["billing"], plan="p") == {"billing": None}
+        self.is_marked = False
+
+    def group_is_deleted(self, _step: Step) -> None:
+        """An administrator deletes the group, with its mark if it has one."""
+        is_gone = GROUP not in self.world.server.nodes
+        with raising(GroupInUseError if self.registered or self.holder else GroupNotFoundError if is_gone else None):
+            self.group.delete()
+            self.offset.clear()
+            self.is_marked = False
+            self.done["deletions"] += 1
+
     # Faults
+
+    def server_lags(self, step: Step) -> None:
+        """A member is connected to a server that has nothing newer than now, until it writes or asks for the newest."""
+        name = MEMBERS[step.a % len(MEMBERS)]
+        self.world.move_to_old_server(name)
+        self.world.drop(name)
+        self.world.machine.until(lambda: self.registries[name].client.connected, 60)
+        self.world.settle(name)
 
     def expire(self, step: Step) -> None:
         name = MEMBERS[step.a % len(MEMBERS)]
@@ -257,6 +311,10 @@ class GroupModel:
     def _in(self, process: str, call: Callable[[], Any]) -> Any:
         with self.world.machine.process(process):
             return call()
+
+    def _written(self, at: TopicPartition, offset: int) -> None:
+        self.offset[at] = offset
+        self.writes[at] += 1
 
     def _forget(self, name: str) -> None:
         self.registered.discard(name)
@@ -321,6 +379,8 @@ def test_failure_11_a_late_commit_is_refused_in_every_order_of_events() -> None:
     assert done["commits"] > 2 * HISTORIES
     assert done["late commits refused"] > HISTORIES
     assert done["conflicts"] > HISTORIES / 20
+    assert done["registrations refused by a mark"] > HISTORIES / 3
+    assert done["deletions"] > HISTORIES / 20
     assert done["sessions that expired in silence"] > HISTORIES / 2
 
 

@@ -98,8 +98,7 @@ class World:
         patch.setattr(kazoo_threading.utils, "create_tcp_connection", self._create_connection)
         patch.setattr(kazoo_threading.utils, "create_socket_pair", lambda _module: Pair.ends(self))
         patch.setattr(requests, "_is_woken", lambda connection: bool(connection._read_sock.inbox))
-        for module in (closing, closing):
-            patch.setattr(module, "hang_up", _hang_up)
+        patch.setattr(closing, "hang_up", _hang_up)
         threads: dict[str, Any] = {}
         patch.setattr(
             lifetime,
@@ -468,6 +467,3 @@ def _hang_up(client: Any) -> None:
     socket = client._connection._socket
     if socket is not None:
         socket.drop()
-
-
-__all__ = ["HOSTS", "MULTI", "World"]
