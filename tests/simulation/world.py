@@ -33,7 +33,7 @@ from zkgroups.zookeeper.requests import multiread
 from zkgroups.zookeeper.session import lifetime
 
 from .machine import Machine
-from .zookeeper import MULTI, PING, WATCH_XID, WRITES, Connection, Release, Server, Session
+from .zookeeper import PING, WATCH_XID, WRITES, Connection, Release, Server, Session
 
 ADDRESS = ("10.0.0.1", 2181)
 HOSTS = "10.0.0.1:2181"
