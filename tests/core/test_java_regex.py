@@ -1,4 +1,4 @@
-"""Evaluated expressions match as in Java, at a known cost, and select the same topics. Others are rejected."""
+"""Evaluated expressions match as in Java, and select the same topics. Others are rejected."""
 
 from __future__ import annotations
 
@@ -14,16 +14,9 @@ from hypothesis import strategies as st
 
 from zkgroups import Pattern, Registration
 from zkgroups.core.java_regex import (
-    AT_START,
-    EVERYWHERE,
     LONGEST,
-    LONGEST_NAME,
     BrokenExpressionError,
     UnevaluableExpressionError,
-    parse,
-    steps_of_alternative,
-    steps_of_alternatives,
-    steps_of_glob,
     topic_expression,
 )
 from zkgroups.core.selection import check_expression as check_selection
@@ -189,22 +182,17 @@ def test_long_lists_of_names_and_prefixes_are_evaluated() -> None:
 
 
 COSTLY = {
-    "a large automaton": "(?:a|b)*a" + "(?:a|b)" * 290 + ".*x.*",
-    "conditions": "".join(f"(?!.*a.{{{number}}}c)" for number in range(14, 38)) + ".*",
-    "repeated alternatives": "|".join(f".*[aeio{letter}]{{9}}.*" for letter in "abcdefghijklmnopqrst"),
-    "repetitions": "(?:a*b*)*" * 60,
-    "beyond the longest name": ".*a" + "." * 20_000 + "c",
-    "searches": "|".join(f".*{number}.*" for number in range(200)),
-    "optional parts": "(?:|.|a)" * 1_000,
-    "alternatives with a condition": "|".join(f"(?!a)b{number}.*" for number in range(200)),
-    "sets that overlap": "|".join(rf"[ab]+[bc]x{number}.*" for number in range(40)),
-    "many repeats": "(?:(?:a|b){1000}a)*",
+    "conditions": "".join(f"(?!.*a.{{{number}}}c)" for number in range(100)) + ".*",
+    "beyond the longest name": ".*a" + "." * 15_000 + "c",
+    "optional parts": "(?:|.|a)" * 3_000,
+    "alternatives with a condition": "|".join(f"(?!a)b{number}.*" for number in range(100)),
+    "many repeats": "(?:(?:a|b){1000}a){9}",
 }
 
 
 @pytest.mark.parametrize("expression", COSTLY.values(), ids=COSTLY)
 def test_expressions_that_may_take_long_are_not_evaluated(expression: str) -> None:
-    with pytest.raises(UnevaluableExpressionError, match="steps"):
+    with pytest.raises(UnevaluableExpressionError, match=r"too many steps|RE2 does not accept it"):
         TopicFilter(expression)
 
 
@@ -223,54 +211,6 @@ AFFORDABLE = [
 
 def test_usual_lists_are_evaluated() -> None:
     assert not any(TopicFilter(expression).matches("__") for expression in AFFORDABLE)
-
-
-# The steps that RE2 may need for a topic name
-
-ALL = LONGEST_NAME + 1
-BEHIND_FIRST = EVERYWHERE - 1
-
-
-@pytest.mark.parametrize(
-    ("expression", "ends", "steps"),
-    [
-        ("ab", 0b100, 2),
-        ("a|b", 0b10, 3),
-        ("a|b|c", 0b10, 5),
-        ("(?:ab|c)", 0b110, 4),
-        ("(?:ab|c)d", 0b1100, 8),
-        ("a{2}", 0b100, 5),
-        ("a{2}b", 0b1000, 6),
-        ("a*", EVERYWHERE, 2 * 2 * ALL),
-        ("a*b", BEHIND_FIRST, 3 * 2 * ALL),
-        ("(?:a|bc)*d", BEHIND_FIRST, 3498),
-    ],
-)
-def test_the_steps_of_an_expression_are_counted_part_by_part(expression: str, ends: int, steps: int) -> None:
-    assert steps_of_alternatives(parse(expression), AT_START) == (ends, steps)
-
-
-@pytest.mark.parametrize(
-    ("expression", "steps"),
-    [
-        ("ab", 2),
-        ("a*", LONGEST_NAME),
-        ("[a-z]+b", 1500),
-        (r"[a-z]+\.", LONGEST_NAME + 1),
-        (r"[a-z]+\.c", LONGEST_NAME + 2),
-        ("[a-z]+[0-9]+", 2 * LONGEST_NAME),
-        ("[a-z]+[0-9]+x", 2 * LONGEST_NAME + 1),
-    ],
-)
-def test_a_repetition_that_cannot_continue_into_the_next_part_ends_at_one_place(expression: str, steps: int) -> None:
-    [items] = parse(expression)
-    assert steps_of_alternative(items) == steps
-
-
-def test_names_and_starts_of_names_cost_nothing() -> None:
-    assert steps_of_glob(["orders"]) == steps_of_glob(["orders", ""]) == 0
-    assert steps_of_glob(["", "orders"]) == LONGEST_NAME
-    assert steps_of_glob(["a", "b", "c" * 16]) == LONGEST_NAME * (1 + 2)
 
 
 # Topics of a registration, compared with Scala

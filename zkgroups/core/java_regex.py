@@ -7,10 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
-from itertools import zip_longest
-from typing import Final, TypeAlias
-
-# Why an expression cannot be evaluated.
+from typing import Final, NamedTuple, TypeAlias
 
 
 class ExpressionError(ValueError):
@@ -60,20 +57,18 @@ _SET_MEMBER: Final = re.compile(r"\\(?P<kind>[dDwWsS])|\\?(?P<start>.)(?:-(?P<en
 class ItemKind(Enum):
     """The kinds of items that an expression consists of."""
 
-    NAME = auto()
-    """A literal character."""
-    PART = auto()
+    CHARACTER = auto()
+    """One character: a literal one, or one of a set."""
     START = auto()
-    END = auto()
     BOUND = auto()
+    END = auto()
     GROUP = auto()
     REPEATED = auto()
     AHEAD = auto()
     BEHIND = auto()
 
 
-ANY_CHARACTER: Final = "(?s:.)"
-ANYTHING: Final = f"{ANY_CHARACTER}*"
+ANYTHING: Final = "(?s:.)*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +78,23 @@ class Item:
     kind: ItemKind
     text: str
     inside: Alternatives = ()
-    plain: bool = True
-    """True if it contains neither a lookahead nor a lookbehind."""
-    single: bool = True
-    """True if it contains no repetition. Java releases differ in the repetitions that a lookbehind may contain."""
+    literal: str = ""
     holds: bool = True
     """For lookaheads and lookbehinds: True if it must match, False if it must not match."""
-    literal: str = ""
-    times: int = 1
-    """For a repetition: how often its text is repeated in RE2's program."""
+
+    def has(self, *kinds: ItemKind) -> bool:
+        """Return True if this item, or one inside of it, is of one of these kinds."""
+        return self.kind in kinds or any(item.has(*kinds) for items in self.inside for item in items)
+
+    @property
+    def takes_steps_once(self) -> bool:
+        """True if each part of it matches at least one character, and no part is repeated."""
+        if self.kind is ItemKind.GROUP:
+            return all(items and all(item.takes_steps_once for item in items) for items in self.inside)
+        return self.kind is ItemKind.CHARACTER
 
 
 Alternatives: TypeAlias = Sequence[Sequence[Item]]
-
-_ANY_ITEM: Final = Item(ItemKind.PART, ANY_CHARACTER)
 
 
 def topic_expression(expression: str) -> str:
@@ -151,15 +149,15 @@ def _item(token: re.Match[str]) -> Item:
         case "literal" | "escaped":
             return _literal(text[-1])
         case "any":
-            return _ANY_ITEM
+            return Item(ItemKind.CHARACTER, "(?s:.)")
         case "kind":
-            return Item(ItemKind.PART, text)
+            return Item(ItemKind.CHARACTER, text)
         case "bound":
             return Item(ItemKind.END if text == "$" else ItemKind.BOUND, text)
         case "start":
             return Item(ItemKind.START, text)
         case "set":
-            return Item(ItemKind.PART, _set(text))
+            return Item(ItemKind.CHARACTER, _set(text))
         case "broken":
             raise BrokenExpressionError(f"{text!r:.20} is incomplete")
     begins = token.string[token.start() : token.start() + 8]
@@ -168,7 +166,7 @@ def _item(token: re.Match[str]) -> Item:
 
 @lru_cache(maxsize=128)  # of ASCII
 def _literal(character: str) -> Item:
-    return Item(ItemKind.NAME, _quoted(character), literal=character)
+    return Item(ItemKind.CHARACTER, _quoted(character), literal=character)
 
 
 def _quoted(character: str) -> str:
@@ -195,29 +193,21 @@ def _member(member: re.Match[str]) -> str:
 
 def _repeat(items: list[Item], repeat: str, manner: str) -> None:
     """Repeat the last item."""
-    times = _times(repeat)
+    times = _times(repeat) if repeat.startswith("{") else None
     if times is None and (not items or items[-1].kind is ItemKind.REPEATED):
         raise BrokenExpressionError(f"{repeat} has nothing to repeat")
-    if manner == "+" or not items or items[-1].kind not in (ItemKind.NAME, ItemKind.PART, ItemKind.GROUP):
+    if manner == "+" or not items or items[-1].kind not in (ItemKind.CHARACTER, ItemKind.GROUP):
         raise UnevaluableExpressionError(f"it has a repetition that only Java supports: {repeat}{manner}")
-    if times is not None and times > 1 and _has_bound(items[-1]):
+    if times is not None and times > 1 and items[-1].has(ItemKind.START, ItemKind.BOUND, ItemKind.END):
         # Java ends a repetition as soon as it consumes no character.
         raise UnevaluableExpressionError(f"it repeats a boundary {times} times")
     last = items.pop()
     text = last.text + (repeat if times is None else f"{{{times}}}")  # to RE2, `{02}` is literal text
-    items.append(replace(last, kind=ItemKind.REPEATED, text=text, single=False, times=1 if times is None else times))
+    items.append(replace(last, kind=ItemKind.REPEATED, text=text, literal=""))
 
 
-def _has_bound(item: Item) -> bool:
-    return item.kind in (ItemKind.START, ItemKind.END, ItemKind.BOUND) or any(
-        _has_bound(each) for items in item.inside for each in items
-    )
-
-
-def _times(repeat: str) -> int | None:
-    """The number in `{n}`; None if the repetition has no number."""
-    if not repeat.startswith("{"):
-        return None
+def _times(repeat: str) -> int:
+    """Return the number in `{n}`."""
     times = int(repeat[1:-1].lstrip("0")[:12] or 0)
     if times > _MOST_REPEATS:
         raise BrokenExpressionError(f"{repeat:.20} is too large a number")
@@ -225,120 +215,21 @@ def _times(repeat: str) -> int | None:
 
 
 def _group(opening: str, inside: Alternatives) -> Item:
-    text = text_of(inside)
-    items = [item for items in inside for item in items]
-    plain, single = all(item.plain for item in items), all(item.single for item in items)
+    group = Item(ItemKind.GROUP, f"(?:{text_of(inside)})", inside)
     if opening in ("(", "(?:"):
-        return Item(ItemKind.GROUP, f"(?:{text})", inside, plain, single)
-    if not plain:
+        return group
+    if group.has(ItemKind.AHEAD, ItemKind.BEHIND):
         raise UnevaluableExpressionError("it has a lookahead or lookbehind inside another")
     behind = "<" in opening
-    if behind and not single:
+    if behind and group.has(ItemKind.REPEATED):
+        # Java releases differ in the repetitions that a lookbehind may contain.
         raise UnevaluableExpressionError("it has a repetition in a lookbehind")
-    kind = ItemKind.BEHIND if behind else ItemKind.AHEAD
-    return Item(kind, f"(?:{text})", inside, plain=False, holds=opening[-1] == "=")
+    return replace(group, kind=ItemKind.BEHIND if behind else ItemKind.AHEAD, holds=opening[-1] == "=")
 
 
 def text_of(alternatives: Alternatives) -> str:
     """Return the text of the alternatives for RE2."""
     return "|".join("".join(item.text for item in items) for items in alternatives)
-
-
-# How many steps RE2 may need to match one topic name, computed from the expression.
-#
-# A time limit would not work: all members of a group must get the same result, also on busy machines.
-
-
-LONGEST_NAME: Final = 249
-STEPS_OF_A_CALL: Final = 100
-
-
-def steps_of_glob(literals: Sequence[str]) -> int:
-    """Return 0 for a name or the start of a name: the filter looks up all of them together."""
-    if len(literals) == 1 or (len(literals) == 2 and not literals[1]):
-        return 0
-    return sum(LONGEST_NAME * (1 + len(part) // _CHARACTERS) for part in literals[1:])
-
-
-_CHARACTERS: Final = 16
-"""Searching this many literal characters takes no longer than comparing one part of a regular expression."""
-
-AT_START: Final = 1
-EVERYWHERE: Final = (1 << LONGEST_NAME + 1) - 1
-
-
-def steps_of_alternative(items: Sequence[Item]) -> int:
-    r"""The steps for one alternative, from the start of the name.
-
-    `[a-z]+\.` leaves only one place, because `.` does not belong to the set. So the rest is not searched for.
-    """
-    places, steps = AT_START, 0
-    for item, following in zip_longest(items, items[1:]):
-        if places & (places - 1) == 0 and _ends_at_one_place(item, following):
-            places, more = places << item.text.endswith("+"), LONGEST_NAME
-        else:
-            places, more = _steps_of(item, places)
-        steps += more
-    return steps
-
-
-def _ends_at_one_place(item: Item, following: Item | None) -> bool:
-    """True for a repetition such as `[a-z]+`, if no character in it can start the following item."""
-    if item.kind is not ItemKind.REPEATED or item.inside or item.text[-1] not in "*+":
-        return False
-    if following is None:
-        return True
-    repeated = following.kind is ItemKind.REPEATED and not following.inside and following.text.endswith("+")
-    if not repeated and following.kind not in (ItemKind.NAME, ItemKind.PART):
-        return False
-    begins = following.text[:-1] if repeated else following.text
-    return _characters(item.text[:-1]).isdisjoint(_characters(begins))
-
-
-@lru_cache(maxsize=256)
-def _characters(text: str) -> frozenset[str]:
-    """Return the characters of topic names that match the text, in either case."""
-    return frozenset(filter(re.compile(text, re.ASCII | re.IGNORECASE).fullmatch, map(chr, range(0x21, 0x7F))))
-
-
-def steps_of_alternatives(alternatives: Alternatives, places: int) -> tuple[int, int]:
-    """The places in a name where a match of these alternatives may end, and how many comparisons it may take.
-
-    The alternatives may match from each of the places. A place is a bit: the first is the start of the name.
-    """
-    ends, steps = 0, (len(alternatives) - 1) * _count(places)
-    for items in alternatives:
-        reached = places
-        for item in items:
-            reached, more = _steps_of(item, reached)
-            steps += more
-        ends |= reached
-    return ends, steps
-
-
-def _steps_of(item: Item, places: int) -> tuple[int, int]:
-    match item.kind:
-        case ItemKind.NAME | ItemKind.PART:
-            return places << 1 & EVERYWHERE, _count(places)
-        case ItemKind.GROUP:
-            return steps_of_alternatives(item.inside, places)
-        case ItemKind.REPEATED:
-            return _steps_of_repetition(item, places)
-    return places, 1
-
-
-def _steps_of_repetition(item: Item, places: int) -> tuple[int, int]:
-    if item.text.endswith("}") and not item.inside:
-        reached = [places << number & EVERYWHERE for number in range(min(item.times, LONGEST_NAME) + 1)]
-        return reached[-1], item.times + sum(map(_count, reached))
-    onwards = EVERYWHERE & -(places & -places)
-    steps = steps_of_alternatives(item.inside, onwards)[1] if item.inside else 0
-    return onwards, item.times * (steps + 2 * _count(onwards))
-
-
-def _count(places: int) -> int:
-    """Count the steps of one item. Unreachable parts count, too: they belong to RE2's program."""
-    return 2 * places.bit_count() if places & (places - 1) else 1
 
 
 # The alternatives of an expression as choices: a text for RE2, with lookaheads and lookbehinds as conditions.
@@ -347,124 +238,64 @@ def _count(places: int) -> int:
 # the whole name, so RE2 can check them one by one.
 
 
-class MatchShape(Enum):
-    """How an alternative can be matched."""
+class Condition(NamedTuple):
+    """A text that the whole name must match, or must not match."""
 
-    LITERAL = auto()
-    """Literal characters and `.*`."""
-    WHOLE = auto()
-    """Without repetitions."""
-    START = auto()
-    """The start of the name, without repetitions, followed by `.*`."""
-    ANY = auto()
-    """With repetitions."""
-    GUARDED = auto()
-    """With conditions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
     text: str
     holds: bool
-    steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """One alternative: the name must match the text, and meet each condition."""
 
     text: str
-    shape: MatchShape
-    steps: int
-    steps_of_regex: int
-    """The steps if the whole alternative is matched as a regular expression."""
-    literals: Sequence[str] = ()
-    """The text between each two `.*`."""
+    literal: str | None = None
+    """The characters of an alternative without any syntax."""
+    is_quick: bool = False
+    """True if matching a name never takes more steps than the text has characters."""
+    is_start: bool = False
+    """True if a quick alternative is followed by `.*`, which is left out of the literal."""
     conditions: tuple[Condition, ...] = ()
-
-
-_REST: Final = Item(ItemKind.REPEATED, ANYTHING)
 
 
 def choices_of(alternatives: Alternatives) -> Iterator[Choice]:
     """Yield the choices: a group with conditions inside has several."""
     for items in alternatives:
-        start, end = _edges(items)
+        start, end = 0, len(items)
+        while start < end and items[start].kind in (ItemKind.START, ItemKind.AHEAD):
+            start += 1
+        while end > start and items[end - 1].kind in (ItemKind.END, ItemKind.BEHIND):
+            end -= 1
+        ahead = [item for item in items[:start] if item.kind is ItemKind.AHEAD]
+        behind = [item for item in items[end:] if item.kind is ItemKind.BEHIND]
         around = (
-            *(_condition(item, behind=False) for item in items[:start] if item.kind is ItemKind.AHEAD),
-            *(_condition(item, behind=True) for item in items[end:] if item.kind is ItemKind.BEHIND),
+            *(Condition(item.text + ANYTHING, item.holds) for item in ahead),
+            *(Condition(ANYTHING + item.text, item.holds) for item in behind),
         )
         for choice in _between(items[start:end]):
-            yield _guarded(choice, around)
-
-
-def _condition(item: Item, *, behind: bool) -> Condition:
-    text = ANYTHING + item.text if behind else item.text + ANYTHING
-    _, steps = steps_of_alternatives(item.inside, EVERYWHERE if behind else AT_START)
-    return Condition(text, item.holds, STEPS_OF_A_CALL + LONGEST_NAME + steps)
-
-
-def _guarded(choice: Choice, conditions: tuple[Condition, ...]) -> Choice:
-    """Return the choice with additional conditions."""
-    if not conditions:
-        return choice
-    conditions = (*conditions, *choice.conditions)
-    if choice.shape is MatchShape.GUARDED:
-        return replace(choice, conditions=conditions)
-    text = f"{choice.text}{ANYTHING}" if choice.shape is MatchShape.START else choice.text
-    steps = STEPS_OF_A_CALL + choice.steps_of_regex
-    return replace(choice, text=text, shape=MatchShape.GUARDED, steps=steps, conditions=conditions)
-
-
-def _edges(items: Sequence[Item]) -> tuple[int, int]:
-    """Return where the conditions at the start of an alternative end, and where the conditions at its end begin."""
-    start, end = 0, len(items)
-    while start < end and items[start].kind in (ItemKind.START, ItemKind.AHEAD):
-        start += 1
-    while end > start and items[end - 1].kind in (ItemKind.END, ItemKind.BEHIND):
-        end -= 1
-    return start, end
+            yield choice._replace(conditions=(*around, *choice.conditions))
 
 
 def _between(items: Sequence[Item]) -> Iterator[Choice]:
-    if all(item.plain for item in items):
-        yield _plain(items)
+    if not any(item.has(ItemKind.AHEAD, ItemKind.BEHIND) for item in items):
+        is_start = bool(items) and items[-1].text == ANYTHING
+        begins = items[:-1] if is_start else items
+        literal = "".join(item.literal for item in begins) if all(item.literal for item in begins) else None
+        yield Choice(text_of([items]), literal, all(item.takes_steps_once for item in begins), is_start)
     elif len(items) == 1 and items[0].kind is ItemKind.GROUP:
         yield from choices_of(items[0].inside)
     elif len(items) == 1 and (absent := _absent(items[0])) is not None:
-        _, steps = steps_of_alternatives(absent.inside, EVERYWHERE)
-        text = f"{ANYTHING}{absent.text}{ANYTHING}"
-        yield _guarded(
-            _plain([_REST]),
-            (Condition(text, holds=False, steps=STEPS_OF_A_CALL + 2 * LONGEST_NAME + steps),),
-        )
+        yield Choice(ANYTHING, conditions=(Condition(f"{ANYTHING}{absent}{ANYTHING}", holds=False),))
     else:
         raise UnevaluableExpressionError("it has a lookahead that is not at the start, or a lookbehind not at the end")
 
 
-def _plain(items: Sequence[Item]) -> Choice:
-    text, regex = text_of([items]), steps_of_alternative(items)
-    if items and all(item.kind is ItemKind.NAME or item.text == ANYTHING for item in items):
-        literals = _literals_between(items)
-        return Choice(text, MatchShape.LITERAL, steps_of_glob(literals), regex, literals)
-    if all(item.single for item in items):
-        return Choice(text, MatchShape.WHOLE, regex, regex)
-    *start, last = items
-    if last.text == ANYTHING and all(item.single for item in start):
-        return Choice(text_of([start]), MatchShape.START, steps_of_alternative(start), regex)
-    return Choice(text, MatchShape.ANY, regex, regex)
-
-
-def _literals_between(items: Sequence[Item]) -> tuple[str, ...]:
-    return tuple("".join(item.literal or "," for item in items).split(","))
-
-
-def _absent(item: Item) -> Item | None:
-    """Return the lookahead of `((?! ).)*`, which must not match anywhere in the name."""
+def _absent(item: Item) -> str | None:
+    """Return the text of the lookahead in `((?! ).)*`, which must not match anywhere in the name."""
     if item.kind is not ItemKind.REPEATED or not item.text.endswith(")*") or len(item.inside) != 1:
         return None
     match item.inside[0]:
-        case [Item(kind=ItemKind.AHEAD, holds=False, text=text) as ahead, Item(text="(?s:.)")]:
+        case [Item(kind=ItemKind.AHEAD, holds=False) as ahead, Item(text="(?s:.)")]:
             # With these, it may match the empty string at the end of the name, where no character is left.
-            return None if any(part in text for part in ("$", r"\b", r"\B")) else ahead
+            return None if ahead.has(ItemKind.BOUND, ItemKind.END) else ahead.text
     return None
