@@ -18,7 +18,6 @@ from zkgroups import (
     MalformedNode,
     Owner,
     Pattern,
-    RegisteredInstance,
     Registration,
     Remove,
     Repair,
@@ -30,8 +29,7 @@ from zkgroups.core.doctor.group_nodes import Directory, GroupNodes, in_use, unre
 from zkgroups.core.doctor.member_checks import scala_blocker
 from zkgroups.core.layouts.layout import Field, LayoutNode, LayoutOffset
 from zkgroups.core.layouts.legacy import KAFKA_1_1_0
-from zkgroups.core.znodes import group_description
-from zkgroups.core.znodes.codecs import MAX_OFFSET, decode_offset
+from zkgroups.core.znodes.codecs import decode_offset
 from zkgroups.core.znodes.paths import GroupPaths
 from zkgroups.core.znodes.registrations import decode_registration
 from zkgroups.core.znodes.values import Dialect
@@ -52,7 +50,7 @@ from .groups import (
     owner,
     view,
 )
-from .strategies import EXPRESSIONS, NAMES, NEARLY_REGISTRATIONS, TOPICS
+from .strategies import NAMES, NEARLY_REGISTRATIONS, TOPICS
 
 ORDERS = {"orders": (0,)}
 HIDDEN = ForbiddenNode(PATHS.ids)
@@ -437,29 +435,6 @@ def test_a_persistent_registration_is_removed_whoever_is_registered() -> None:
     assert not Repair("delete the node", steps).is_always_safe
 
 
-def test_many_persistent_registrations_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tree that was copied has only such registrations. Each was compared with all others, many times."""
-    compared: list[object] = []
-    searched = group_description.dead_instances
-    monkeypatch.setattr(group_description, "dead_instances", lambda *of: compared.append(of) or searched(*of))
-    monkeypatch.setattr(RegisteredInstance, "__eq__", lambda *of: compared.append(of) or of[0] is of[1])
-    counts = []
-    for size in (5, 50):
-        nodes = examined(*(member(f"gone{number}", session=0) for number in range(size)))
-        assert codes(nodes) == ["persistent-registration"] * size
-        counts.append(len(compared))
-        compared.clear()
-    assert counts[0] == counts[1]
-
-
-@given(st.integers(0, MAX_OFFSET), st.text(" \t\r\n"), st.text(" \t\r\n"))
-def test_blanks_around_a_number_are_removed_and_the_number_stays(number: int, before: str, after: str) -> None:
-    data = f"{before}{number}{after}".encode()
-    if before or after:
-        steps = (Rewrite(PATHS.offset(AT), data, str(number).encode(), 3),)
-        assert repair_of(examined(bad_offset(data))).steps == steps
-
-
 @given(st.binary(max_size=24) | st.text("0123456789+-. \n", max_size=24).map(str.encode))
 def test_any_malformed_offset_is_found_once_and_rewritten_only_as_a_plain_number(data: bytes) -> None:
     found = decode_offset(PATHS.offset(AT), data)
@@ -543,14 +518,6 @@ def blocked_and_read(data: bytes) -> tuple[bool, object]:
 def test_a_readable_registration_has_no_scala_blocker_unless_it_is_a_bare_name(data: bytes) -> None:
     is_blocked, found = blocked_and_read(data)
     assert not is_blocked or not isinstance(found, Registration) or found.dialect is Dialect.PYKAFKA
-
-
-@given(EXPRESSIONS)
-def test_any_expression_is_judged_without_an_error(expression: str) -> None:
-    is_blocked, found = blocked_and_read(
-        json.dumps({"pattern": "white_list", "subscription": {expression: 1}}).encode()
-    )
-    assert not (is_blocked and isinstance(found, Registration))
 
 
 # Groups in use

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-
-import pytest
 
 from zkgroups import CommittedOffset, MalformedNode, Owner, TopicPartition
 from zkgroups import exceptions as errors
 from zkgroups.core.times import from_ms
-from zkgroups.core.znodes.topic_partition import check_group
 from zkgroups.exceptions import (
     ClaimedByOtherError,
     ClaimTimeout,
@@ -130,24 +125,6 @@ class SubclassedError(GroupNotFoundError):
     def __init__(self, group: str, *, extra: int) -> None:
         super().__init__(group)
         self.extra = extra
-
-
-def test_an_error_is_raised_through_a_process_pool() -> None:
-    with (
-        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
-        pytest.raises(InvalidNameError, match="contains a slash") as caught,
-    ):
-        pool.submit(check_group, "a/b").result()
-    assert (caught.value.kind, caught.value.name) == ("group", "a/b")
-
-
-def test_an_error_carries_what_a_caller_needs() -> None:
-    assert ClaimedByOtherError(AT, OWNER).owner is OWNER
-    assert ClaimTimeout(AT, OWNER, 2.5).timeout == 2.5
-    assert OffsetConflictError(AT, None).found is None
-    assert (MalformedNodeError(BROKEN).path, MalformedNodeError(BROKEN).data) == (BROKEN.path, BROKEN.data)
-    assert GroupInUseError("billing", ["a"]).instances == ("a",)
-    assert InterruptedDeleteError("billing", ["orders"], "x").left == ("orders",)
 
 
 def test_an_invalid_argument_is_a_value_error_and_is_shortened_in_messages() -> None:

@@ -126,14 +126,6 @@ def test_the_session_is_never_considered_alive_after_the_leader_expired_it() -> 
         assert lifetime.until <= touched + T
 
 
-def test_a_request_counts_from_its_sending_once_its_answer_is_old_enough() -> None:
-    for age, until in ((1.0, 1.0 + 0.95 * 4.0), (0.99, 0.95 * 4.0)):
-        lifetime = connected(4.0)
-        lifetime.answered(1.0, 2.0)
-        lifetime.proved(2.0 + age)
-        assert lifetime.until == pytest.approx(until)
-
-
 def test_requests_of_an_earlier_connection_do_not_count_after_a_reconnect() -> None:
     """The server that has answered them may have been cut off before it reported them."""
     lifetime = connected(4.0)

@@ -22,7 +22,7 @@ from tests.datadir.small_directories import (
     zxid_of,
 )
 from tests.lasting import lasting_client
-from tests.seeds import seeds
+from tests.seeds import seed, seeds
 from zkgroups.core.znodes.paths import Part
 from zkgroups.datadir.data_dir import DataDir, DataDirState
 from zkgroups.datadir.files import END_OF_NODES, DataFile, check_snapshot
@@ -57,6 +57,11 @@ def found(small: Small) -> DataDirState | None:
     return state
 
 
+def some(length: int) -> range:
+    """A third of all positions. Which one depends on the seed."""
+    return range(seed() % 3, length, 3)
+
+
 def test_the_state_after_each_transaction_is_the_same_from_any_snapshot(small: Small) -> None:
     assert len(small.snapshots) > 2
     assert len({str(state) for state in small.states}) > 10
@@ -72,7 +77,7 @@ def test_a_truncated_snapshot_is_skipped_with_a_note(small: Small) -> None:
     newest, before = small.snapshots[-1], small.snapshots[-2]
     data = newest.read_bytes()
     earlier_form = 0
-    for length in range(len(data)):
+    for length in some(len(data)):
         newest.write_bytes(data[:length])
         state = found(small)
         assert state is not None
@@ -89,7 +94,7 @@ def test_a_snapshot_with_a_flipped_bit_does_not_change_the_result(small: Small) 
     newest, before = small.snapshots[-1], small.snapshots[-2]
     data = newest.read_bytes()
     used = [0, 0]
-    for at in range(len(data)):
+    for at in some(len(data)):
         newest.write_bytes(turned(data, at))
         state = found(small)
         assert state is not None
@@ -128,13 +133,13 @@ def test_logs_with_a_flipped_bit_are_an_error_or_a_consistent_state(small: Small
     for log in small.logs[-2:]:
         data = log.read_bytes()
         errors = 0
-        for at in range(written(data) + 30):
+        for at in some(written(data) + 30):
             log.write_bytes(turned(data, at))
             state = found(small)
             errors += state is None
             assert state is None or state.zxid >= small.last - 1
             assert state is None or state.zxid == small.last or state.notes
-        assert errors > written(data) / 2
+        assert errors > written(data) / 6
         log.write_bytes(data)
 
 
@@ -180,7 +185,7 @@ def test_the_named_state_is_readable_even_if_a_snapshot_reaches_beyond_the_damag
     assert tree_in_files(small.folder, last) == small.states[last]
 
 
-@pytest.mark.parametrize("seed", seeds(24))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_with_any_files_missing_a_state_is_correct_or_an_error(small: Small, seed: int) -> None:
     rng = random.Random(seed)
     files = [*small.snapshots, *small.logs]

@@ -52,7 +52,7 @@ class Recorded:
         return Recorded(folder, self.history)
 
 
-@pytest.fixture(scope="module", params=["3.4.14", "3.5.10", "3.6.4", None], ids=["3.4", "3.5", "3.6", "3.9"])
+@pytest.fixture(scope="module", params=["3.4.14", None], ids=["3.4", "3.9"])
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """The directory of a server with all of its files."""
     folder = tmp_path_factory.mktemp("whole") / "data"
@@ -118,7 +118,7 @@ def test_a_group_and_a_period_have_the_same_events(whole: Recorded) -> None:
 # Missing files
 
 
-@pytest.mark.parametrize("seed", seeds(12))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_with_any_files_missing_the_history_is_the_same_or_unknown(recorded: Recorded, seed: int) -> None:
     rng = random.Random(seed)
     every = [*files(recorded, "snapshot"), *files(recorded, "log")]

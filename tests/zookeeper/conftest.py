@@ -74,13 +74,6 @@ def proxied(proxy: TcpProxy, zookeeper_hosts: str, connect: Connect) -> Registry
 
 
 @pytest.fixture
-def impatient(proxy: TcpProxy, zookeeper_hosts: str, connect: Connect) -> Registry:
-    """A registry behind the proxy that gives up soon."""
-    hosts = proxy.address + "/" + zookeeper_hosts.partition("/")[2]
-    return connect(hosts, session_timeout=LONG_SESSION, timeout=GIVES_UP)
-
-
-@pytest.fixture
 def raw(zookeeper_hosts: str) -> Iterator[Any]:
     """A plain kazoo client in the chroot of this test, for foreign members and for assertions."""
     client = KazooClient(

@@ -74,11 +74,6 @@ def left_behind(raw: Any) -> list[str]:
     return found
 
 
-def session_of(registry: Registry) -> tuple[int, bytes]:
-    """Also while disconnected, when kazoo does not report it."""
-    return registry.client._session_id, registry.client._session_passwd
-
-
 def unknown(call: Callable[[], object], registry: Registry, proxy: TcpProxy) -> None:
     """Carry out the call, and lose the reply to its first request: its outcome stays unknown."""
     proxy.cut_before_reply(1)

@@ -104,19 +104,6 @@ def three_offsets(alice: Any) -> None:
     alice.create(f"{OFFSETS}/orders/2", b"1", acl=may_world(read=True, write=True))
 
 
-def test_failure_16_a_commit_of_many_offsets_with_a_forbidden_one_changes_nothing(
-    registry: Registry, alice: Any
-) -> None:
-    three_offsets(alice)
-    before = dump(alice)
-    with pytest.raises(NoPermissionError) as caught:
-        registry.group("billing").offsets.set_many({P0: 5, P1: 5, P2: 5})
-    assert caught.value.path == f"{OFFSETS}/orders/1"
-    with pytest.raises(NoPermissionError):
-        registry.group("billing").offsets.reset({P2: 0, P1: 0, P0: 0})
-    assert dump(alice) == before
-
-
 def test_failure_16_a_fenced_commit_of_many_offsets_with_a_forbidden_one_changes_nothing(
     registry: Registry, alice: Any
 ) -> None:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kazoo.security import make_digest_acl
 
 from zkgroups import ForbiddenNode, Registry
-from zkgroups.exceptions import NotConnectedError
 from zkgroups.testing import Op, TcpProxy
 from zkgroups.zookeeper.requests import bulk_read
 from zkgroups.zookeeper.requests.bulk_read import (
@@ -23,10 +22,9 @@ from zkgroups.zookeeper.requests.bulk_read import (
     BulkReadPace,
     Siblings,
 )
-from zkgroups.zookeeper.requests.multiread import Kind, MultiRead, operations
+from zkgroups.zookeeper.requests.multiread import Kind
 from zkgroups.zookeeper.requests.node import Node
 
-from ..core.strategies import NAMES
 from ..releases import needs_multiread
 from .conftest import Connect
 from .helpers import ODD, data, each, plant, plant_offsets, shown
@@ -82,26 +80,6 @@ def test_nodes_come_in_order_with_none_for_missing_ones_and_forbidden_ones_marke
             assert sorted(names) == ["a", "b"]
 
 
-def test_a_node_has_the_data_and_stat_that_kazoo_returns(registry: Registry, raw: Any) -> None:
-    paths = plant(raw, [f"/t/{n}" for n in range(20)], data=b"")
-    raw.set("/t/7", b"x" * 300)
-    raw.create("/t/ephemeral", b"e", ephemeral=True)
-    asked = [*paths, "/t/ephemeral", "/t"]
-    expected = [Node.of(path, *raw.get(path)) for path in asked]
-    assert list(bulk_read.nodes(registry._context, asked)) == expected
-    assert [node for path in asked for node in bulk_read.nodes(registry._context, [path])] == expected
-
-
-def test_reading_no_nodes_returns_nothing(proxied: Registry, proxy: TcpProxy) -> None:
-    before = proxy.requests
-    assert list(bulk_read.nodes(proxied._context, [])) == []
-    none = [Siblings(n, "/t", ()) for n in range(100)]
-    [block] = bulk_read.read(proxied._context, Kind.NODE, none[:1])
-    assert (block.parts, list(block.records())) == (none[:1], [])
-    assert [siblings for siblings, _, _ in bulk_read.children_of(proxied._context, none)] == none
-    assert proxy.requests == before
-
-
 # Names
 
 
@@ -120,18 +98,6 @@ def test_names_of_every_kind_are_returned_unchanged(zookeeper: Any, raw: Any, co
         assert sorted(names) == sorted(ODD)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sets(NAMES, max_size=30))
-def test_a_node_with_any_name_is_found_by_that_name(registry: Registry, raw: Any, names: set[str]) -> None:
-    raw.delete("/n", recursive=True)
-    raw.create("/n")
-    paths = plant(raw, (f"/n/{name}" for name in sorted(names)))
-    assert [node.path for node in bulk_read.nodes(registry._context, paths) if isinstance(node, Node)] == paths
-    [below] = bulk_read.children(registry._context, ["/n"])
-    assert isinstance(below, list)
-    assert set(below) == names
-
-
 def test_long_names_are_spread_over_requests_that_the_server_accepts(
     proxied: Registry, proxy: TcpProxy, raw: Any
 ) -> None:
@@ -146,17 +112,6 @@ def test_long_names_are_spread_over_requests_that_the_server_accepts(
 
 
 # Servers without MultiRead
-
-
-def test_a_withheld_request_reaches_no_server_and_is_marked(proxied: Registry, proxy: TcpProxy) -> None:
-    client = proxied.client
-    request = MultiRead(operations(Kind.NODE, b"", ["zookeeper"]), lambda: False)
-    answer = client.handler.async_result()
-    before = proxy.requests_by_type
-    client._call(request, answer)
-    answer.get(timeout=30)
-    assert request.withheld
-    assert proxy.requests_by_type - before == {Op.EXISTS: 1}
 
 
 @pytest.fixture
@@ -187,16 +142,6 @@ def test_a_connection_lost_at_any_point_does_not_change_the_result(
         assert fault.fired, f"request {n} of {requests} was never made"
 
 
-def test_closing_the_registry_ends_reads_at_once(connect: Connect, raw: Any) -> None:
-    plant_offsets(raw, 12, 5, 100)
-    registry = connect()
-    reading = registry.offsets()
-    next(reading)
-    registry.close()
-    with pytest.raises(NotConnectedError, match="closed"):
-        list(reading)
-
-
 LENGTHS = st.integers(0, 2**31) | st.integers(0, 300)
 
 
@@ -213,11 +158,3 @@ def test_a_request_always_reads_between_one_and_the_maximum_number_of_nodes(
         if reads:
             assert pace.requests == REQUESTS
             assert pace.size == 1 or pace.size * answer_bytes <= ANSWER_BYTES * reads
-
-
-@given(st.integers(1, ANSWER_BYTES // MOST))
-def test_short_answers_soon_lead_to_the_largest_requests(each: int) -> None:
-    pace = BulkReadPace()
-    for _ in range(3):
-        pace.answered(pace.size, pace.size * each)
-    assert pace.size == MOST

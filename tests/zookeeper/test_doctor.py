@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from zkgroups import Checkup, Finding, Registry, Severity, TopicPartition
+from zkgroups import Checkup, Finding, Registry
 from zkgroups.core.doctor.all_checks import CHECKS
 from zkgroups.exceptions import (
     ConflictError,
@@ -35,16 +34,6 @@ def test_every_planted_problem_is_found_by_code_and_path(registry: Registry, tre
     assert planted - {(finding.code, finding.path) for finding in found} == set()
     assert {code for code, _path in planted} == {check.code for check in CHECKS} - {"stale-offset"}
     assert dump(tree.client) == before
-
-
-def test_an_offset_is_stale_after_the_given_time(registry: Registry) -> None:
-    registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
-    assert "stale-offset" not in {finding.code for finding in findings(registry, stale_after=60)}
-    deadline = time.monotonic() + 30
-    while "stale-offset" not in {finding.code for finding in findings(registry, stale_after=0)}:
-        assert time.monotonic() < deadline
-    stale = the(findings(registry, stale_after=0), "stale-offset")
-    assert (stale.severity, stale.path) == (Severity.INFO, "/consumers/billing/offsets/orders")
 
 
 def test_a_transient_finding_counts_only_if_both_reads_show_it(
@@ -125,133 +114,76 @@ def test_repairs_change_only_what_is_safe(registry: Registry, tree: Tree) -> Non
 
 # Changes between the check and the repair
 
-
 SICK = {
-    "padded-offset": ("offsets/orders/0", b"7 "),
-    "missing-topic": ("owners/removed", b""),
-    "empty-group": ("ids", b""),
+    "padded-offset": {"offsets/orders/0": b"7 "},
+    "missing-topic": {"owners/removed": b"", "offsets/orders/1": b"5"},
+    "empty-group": {"ids": b""},
+    "persistent-owner": {"owners/orders/0": b"gone-0"},
 }
-
-
-"""Nodes that give a group a repairable finding. `missing-topic` needs an offset in addition."""
-
-
-def sick(registry: Registry, tree: Tree, code: str) -> Finding:
-    path, data = SICK[code]
-    tree.put(f"billing/{path}", data)
-    if code == "missing-topic":
-        tree.put("billing/offsets/orders/1", b"5")
-    found = the(findings(registry), code)
-    assert found.repairable
-    return found
-
-
-def at_the_last_moment(registry: Registry, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Call a function after all reads, just before the transaction is sent."""
-    session = registry._context.session
-    transact = session.transact
-    moments = iter([True])
-
-    def act_and_transact(*arguments: Any, **options: Any) -> Any:
-        if next(moments, False):
-            act()
-        return transact(*arguments, **options)
-
-    monkeypatch.setattr(session, "transact", act_and_transact)
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["before", "at the last moment"])
-@pytest.mark.parametrize("code", SICK)
-def test_a_group_is_not_repaired_if_an_instance_registers_meanwhile(
-    registry: Registry, tree: Tree, monkeypatch: pytest.MonkeyPatch, code: str, late: bool
-) -> None:
-    found = sick(registry, tree, code)
-    before: dict[str, Any] = {}
-
-    def register() -> None:
-        tree.member("billing", "anna")
-        before.update(dump(tree.client))
-
-    if late:
-        at_the_last_moment(registry, monkeypatch, register)
-    else:
-        register()
-    with pytest.raises((GroupInUseError, ConflictError)):
-        registry.repair(found)
-    assert before
-    assert dump(tree.client) == before
-
-
-MEANWHILE: dict[str, tuple[str, Callable[[Tree], object]]] = {
-    "an offset is committed": ("padded-offset", lambda t: t.client.set("/consumers/billing/offsets/orders/0", b"8")),
-    "the offset is deleted": ("padded-offset", lambda t: t.client.delete("/consumers/billing/offsets/orders/0")),
-    "the first offset comes": ("empty-group", lambda t: t.put("billing/offsets/orders/0", b"5")),
-    "the first owner comes": ("empty-group", lambda t: t.owner("billing", "orders", "0", "anna")),
-    "something foreign comes": ("empty-group", lambda t: t.put("billing/state", b"5")),
-    "the directory is written": ("empty-group", lambda t: t.client.set("/consumers/billing/ids", b"x")),
-    "a directory is gone": ("empty-group", lambda t: t.client.delete("/consumers/billing/ids")),
-    "an owner comes": ("missing-topic", lambda t: t.owner("billing", "removed", "0", "anna")),
-    "the owners are gone": ("missing-topic", lambda t: t.client.delete("/consumers/billing/owners/removed")),
-}
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["before", "at the last moment"])
-@pytest.mark.parametrize("what", MEANWHILE)
-def test_a_node_that_changes_meanwhile_is_not_overwritten(
-    registry: Registry, tree: Tree, monkeypatch: pytest.MonkeyPatch, what: str, late: bool
-) -> None:
-    code, change = MEANWHILE[what]
-    found = sick(registry, tree, code)
-    before: dict[str, Any] = {}
-
-    def act() -> None:
-        change(tree)
-        before.update(dump(tree.client))
-
-    if late:
-        at_the_last_moment(registry, monkeypatch, act)
-    else:
-        act()
-    with pytest.raises(ConflictError, match="has changed since the check; nothing was repaired"):
-        registry.repair(found)
-    assert before
-    assert dump(tree.client) == before
-
+"""Nodes that give a group a repairable finding."""
 
 OWNED = "/consumers/billing/owners/orders/0"
 
 
-TAKEN: dict[str, tuple[type[Exception], Callable[[Tree], object]]] = {
-    "its name registers": (GroupInUseError, lambda t: t.member("billing", "gone-0")),
-    "its name without the stream registers": (GroupInUseError, lambda t: t.member("billing", "gone")),
-    "a living member has claimed it": (
-        ConflictError,
+def anna_registers(tree: Tree) -> object:
+    return tree.member("billing", "anna")
+
+
+MEANWHILE: list[tuple[str, str, Callable[[Tree], object]]] = [
+    ("padded-offset", "an instance registers", anna_registers),
+    ("padded-offset", "an offset is committed", lambda t: t.client.set("/consumers/billing/offsets/orders/0", b"8")),
+    ("padded-offset", "the offset is deleted", lambda t: t.client.delete("/consumers/billing/offsets/orders/0")),
+    ("empty-group", "an instance registers", anna_registers),
+    ("empty-group", "the first offset comes", lambda t: t.put("billing/offsets/orders/0", b"5")),
+    ("empty-group", "the first owner comes", lambda t: t.owner("billing", "orders", "0", "anna")),
+    ("empty-group", "something foreign comes", lambda t: t.put("billing/state", b"5")),
+    ("empty-group", "the directory is written", lambda t: t.client.set("/consumers/billing/ids", b"x")),
+    ("empty-group", "a directory is gone", lambda t: t.client.delete("/consumers/billing/ids")),
+    ("missing-topic", "an instance registers", anna_registers),
+    ("missing-topic", "an owner comes", lambda t: t.owner("billing", "removed", "0", "anna")),
+    ("missing-topic", "the owners are gone", lambda t: t.client.delete("/consumers/billing/owners/removed")),
+    ("persistent-owner", "its name registers", lambda t: t.member("billing", "gone-0")),
+    ("persistent-owner", "its name without the stream registers", lambda t: t.member("billing", "gone")),
+    (
+        "persistent-owner",
+        "a living member has claimed it",
         lambda t: (t.client.delete(OWNED), t.owner("billing", "orders", "0", "anna")),
     ),
-    "it was written": (ConflictError, lambda t: t.client.set(OWNED, b"gone-0")),
-    "a node has come below it": (ConflictError, lambda t: t.put("billing/owners/orders/0/x")),
-    "it is gone": (ConflictError, lambda t: t.client.delete(OWNED)),
-}
+    ("persistent-owner", "it was written", lambda t: t.client.set(OWNED, b"gone-0")),
+    ("persistent-owner", "a node has come below it", lambda t: t.put("billing/owners/orders/0/x")),
+    ("persistent-owner", "it is gone", lambda t: t.client.delete(OWNED)),
+]
 
 
-@pytest.mark.parametrize("ids", [False, True], ids=["without ids", "with ids"])
-@pytest.mark.parametrize("what", TAKEN)
-def test_a_new_claim_is_never_deleted_as_a_persistent_owner(
-    registry: Registry, tree: Tree, monkeypatch: pytest.MonkeyPatch, what: str, ids: bool
+@pytest.mark.parametrize("late", [False, True], ids=["before", "at the last moment"])
+@pytest.mark.parametrize(("code", "what", "change"), MEANWHILE)
+def test_a_group_that_changes_meanwhile_is_not_repaired(
+    registry: Registry,
+    tree: Tree,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+    what: str,
+    change: Callable[[Tree], object],
+    late: bool,
 ) -> None:
-    error, change = TAKEN[what]
-    tree.put("billing/owners/orders/0", b"gone-0")
-    if ids:
-        tree.put("billing/ids")
-    found = the(findings(registry), "persistent-owner")
-    before: dict[str, Any] = {}
+    for path, data in SICK[code].items():
+        tree.put(f"billing/{path}", data)
+    found = the(findings(registry), code)
+    assert found.repairable
+    session = registry._context.session
+    transact, before = session.transact, dict[str, Any]()
 
-    def act() -> None:
+    def change_and_transact(*arguments: Any, **options: Any) -> Any:
+        if not before:
+            change(tree)
+            before.update(dump(tree.client))
+        return transact(*arguments, **options)
+
+    monkeypatch.setattr(session, "transact", change_and_transact)
+    if not late:
         change(tree)
         before.update(dump(tree.client))
-
-    at_the_last_moment(registry, monkeypatch, act)
-    with pytest.raises(error):
+    with pytest.raises((GroupInUseError, ConflictError)):
         registry.repair(found)
     assert before
     assert dump(tree.client) == before

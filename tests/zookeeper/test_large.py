@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,15 @@ from hypothesis import strategies as st
 from kazoo.security import make_digest_acl
 
 from tests.lasting import lasting_client
-from zkgroups import CommittedOffset, ForbiddenNode, GroupState, MalformedNode, Registry, TopicPartition, UnreadableNode
+from zkgroups import CommittedOffset, GroupState, MalformedNode, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.znodes.codecs import decode_offset
 from zkgroups.core.znodes.topic_partition import MAX_PARTITION, is_topic
-from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
-from zkgroups.zookeeper.reading import tree_walk
+from zkgroups.testing import Op, TcpProxy, fresh_chroot
 from zkgroups.zookeeper.requests.transaction import MAX_REQUEST_BYTES
 
 from ..core.strategies import NAMES
 from ..releases import needs_multiread
-from .helpers import each, plant, plant_offsets, shown
+from .helpers import each, plant, plant_offsets, seed, shown
 
 # On one worker, because the seeded trees are large.
 pytestmark = [pytest.mark.zookeeper, pytest.mark.xdist_group("large")]
@@ -113,19 +111,6 @@ def test_a_group_deleted_between_listing_and_describing_is_dead(registry: Regist
     assert [group.state for group in described] == [GroupState.EMPTY] * 99 + [GroupState.DEAD]
 
 
-def test_forbidden_nodes_are_reported_in_order_and_all_others_are_read(registry: Registry, raw: Any) -> None:
-    names = plant_offsets(raw, 6, 3, 10)
-    for path in ("g0001", "g0002/offsets", "g0003/offsets/t01", "g0004/offsets/t02/5"):
-        raw.set_acls(f"/consumers/{path}", ALICE)
-    hidden = {"g0002": "g0002/offsets", "g0003/t01": "g0003/offsets/t01", "g0004/t02/5": "g0004/offsets/t02/5"}
-    expected: list[str] = []
-    for name in names:
-        above = [start for start in hidden if f"{name}/".startswith(f"{start}/")]
-        denied = [repr(ForbiddenNode(f"/consumers/{hidden[s]}")) for s in above]
-        expected += [name] if not above else [d for d in denied if d not in expected]
-    assert shown(registry.offsets()) == expected
-
-
 # Comparison with single reads
 
 
@@ -204,11 +189,6 @@ def _is_of(offset: CommittedOffset | UnreadableNode, group: str) -> bool:
     return offset.path.startswith(f"/consumers/{group}/")
 
 
-@given(st.sets(PARTITIONS, max_size=20).map(list))
-def test_names_of_partitions_are_sorted_by_number_after_all_other_names(names: list[str]) -> None:
-    assert list(tree_walk.sort_partitions(names)) == sorted(names, key=by_number)
-
-
 def test_groups_described_together_equal_groups_described_alone(registry: Registry, group: Any, raw: Any) -> None:
     """Members of all kinds, including patterns, which match every topic; in order, and over several batches."""
     for number, topic in enumerate(["orders", "order-lines", "refunds"]):
@@ -247,76 +227,10 @@ def test_groups_described_together_equal_groups_described_alone(registry: Regist
 # In bounded memory
 
 
-WALK = """
-import re, sys
-from pathlib import Path
-from zkgroups import Registry
-
-def peak_kib():  # not ru_maxrss, which starts at the value of the parent
-    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-
-for hosts in sys.argv[1:]:
-    with Registry.connect(hosts) as registry:
-        print(sum(1 for _ in registry.offsets()), peak_kib())
-"""
-
-
-@pytest.fixture(scope="module")
-def roomy() -> Iterator[ZooKeeperServer]:
-    """A separate server for large trees. Servers of 3.6 and 3.8 keep much of it twice."""
-    with ZooKeeperServer(jvm_options=["-Xmx2g"]) as server:
-        yield server
-
-
-def counted_and_peaks(*hosts: str) -> Iterator[tuple[int, float]]:
-    """The number of offsets in each tree, read one after the other, and the peak memory after each, in MB."""
-    command = [sys.executable, "-c", WALK, *hosts]
-    for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
-        count, peak = line.split()
-        yield int(count), int(peak) / 1024
-
-
-linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux's /proc")
-
-
-@linux
-def test_forty_thousand_offsets_of_many_groups_are_read_in_the_memory_of_four_thousand(roomy: ZooKeeperServer) -> None:
-    """A list of the values alone would take over 10 MB."""
-    small, large = f"{roomy.address}/small", f"{roomy.address}/large"
-    for hosts, groups in ((small, 40), (large, 400)):
-        with chroot(hosts) as client:
-            plant_offsets(client, groups, 5, 20)
-    (few, before), (many, after) = counted_and_peaks(small, large)
-    assert (few, many) == (4_000, 40_000)
-    assert after - before < 7
-
-
-@contextmanager
-def chroot(hosts: str) -> Iterator[Any]:
-    """A client in a new chroot."""
-    address, _, name = hosts.partition("/")
-    with lasting_client(address) as client:
-        client.create(f"/{name}")
-        client.chroot = f"/{name}"
-        yield client
-
-
 TOPICS, PARTITIONS = 50, 1_000
 
 
 GROUPS = 5_000
-
-
-def seed(client: Any, paths: Sequence[str], data: bytes = b"7") -> None:
-    """Create nodes quickly: many in each transaction, and many transactions in flight."""
-    answers = []
-    for start in range(0, len(paths), 2_000):
-        transaction = client.transaction()
-        for path in paths[start : start + 2_000]:
-            transaction.create(path, data)
-        answers.append(transaction.commit_async())
-    for answer in answers:
-        assert all(isinstance(made, str) for made in answer.get(timeout=60))
 
 
 def seed_offsets(client: Any, group: str, topics: int, partitions: int) -> None:

@@ -54,7 +54,7 @@ from .helpers import ALICE, P0, P1, SECRET, no_thread_stays, only_alice
 pytestmark = pytest.mark.zookeeper
 
 
-TIMEOUT = 6.0
+TIMEOUT = 4.0
 
 
 def test_failure_16_after_a_reconnect_nothing_is_sent_before_the_digest(

@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +19,6 @@ from zkgroups.exceptions import (
     DamagedAnswerError,
     NotConnectedError,
     OutcomeUnknownError,
-    UnavailableError,
     ZkgroupsException,
     ZooKeeperTooOldError,
 )
@@ -30,7 +28,7 @@ from zkgroups.zookeeper.kazoo_compat.safe_decoding import MAX_ANSWER_BYTES
 from zkgroups.zookeeper.requests import bulk_read
 from zkgroups.zookeeper.requests.transaction import Create
 
-from ..seeds import FUZZ_SECONDS, seed, seeds
+from ..seeds import seeds
 from . import liar
 from .helpers import no_thread_stays
 from .liar import ABSENCES, CONNECT, DAMAGES, END, NAMES, STAT, Liar, Lie, text
@@ -110,14 +108,6 @@ def test_a_damaged_answer_to_a_read_is_a_damaged_answer_error(op: int, damage: s
 SOME_LIES = ["2 GB", "no length", "another xid", "an unknown error", "hangs up in the middle"]
 
 
-@pytest.mark.parametrize("lie", SOME_LIES)
-def test_after_a_damaged_answer_the_outcome_of_a_transaction_is_resolved_by_reading(lie: str) -> None:
-    """The fake server shows an old node at the path, so the transaction counts as not carried out, and is repeated."""
-    error = ask(ACTS[Op.MULTI], {Op.MULTI: (DAMAGES | ABSENCES)[lie]}, timeout=TIMEOUT)
-    assert isinstance(error, NotConnectedError | OutcomeUnknownError)
-    assert not isinstance(error, DamagedAnswerError)
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -183,12 +173,6 @@ def test_a_body_that_cannot_be_decoded_is_a_damaged_answer(lie: str) -> None:
     assert type(ask(ACTS[op], lies_about(op, liar.with_body(change)))) is DamagedAnswerError
 
 
-@pytest.mark.parametrize("error", [-1, -2, -5, -100, -103, -110, -111])
-@pytest.mark.parametrize("op", [Op.GET_DATA, Op.MULTI_READ])
-def test_an_error_code_that_reads_never_return_is_a_damaged_answer(op: int, error: int) -> None:
-    assert isinstance(ask(ACTS[op], {op: liar.with_header(error=error)}), UnavailableError)
-
-
 EVENT = liar.header(Xid.WATCH_EVENT)
 
 
@@ -246,17 +230,6 @@ def test_a_damaged_answer_to_a_login_is_not_a_refusal(op: int, lie: str) -> None
 @pytest.mark.parametrize("seed", seeds(4))
 def test_any_change_of_an_answer_raises_only_expected_errors(seed: int) -> None:
     change_answers(seed)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(FUZZ_SECONDS + 600)
-def test_any_change_of_an_answer_for_long() -> None:
-    first, end = seed() * 1_000_000, time.monotonic() + FUZZ_SECONDS
-    number = 0
-    while time.monotonic() < end:
-        change_answers(first + number)
-        number += 1
-    print(f"\n{number} lying servers in {FUZZ_SECONDS:g} s with ZKGROUPS_SEED={seed()}")
 
 
 def change_answers(seed: int) -> None:

@@ -124,21 +124,7 @@ def test_validate_returns_offsets_outside_their_range_and_malformed_ones(group: 
     }
 
 
-def test_the_offsets_of_several_groups_are_returned_group_by_group_in_the_given_order(registry: Registry) -> None:
-    for name in ("a", "b", "c"):
-        registry.group(name).offsets.set_many({P1: 1, P0: 0})
-    found = [each for each in registry.offsets(["c", "none", "a"]) if isinstance(each, CommittedOffset)]
-    assert [(each.group, each.at) for each in found] == [("c", P0), ("c", P1), ("a", P0), ("a", P1)]
-    assert list(registry.offsets([])) == []
-
-
 # Set
-
-
-def test_set_creates_missing_parents_and_writes_decimal_text(group: Consumergroup, raw: Any) -> None:
-    group.offsets.set_many({P0: 5, TopicPartition("refunds", 3): 2**63 - 1})
-    assert offsets(raw, "billing") == {"orders/0": b"5", "refunds/3": b"9223372036854775807"}
-    assert raw.get_children(GROUP) == ["offsets"]
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63, pytest.param(10**5000, id="huge"), "5", 5.0, None, True])
@@ -234,18 +220,6 @@ def test_a_malformed_offset_can_be_overwritten(group: Consumergroup, raw: Any, d
     raw.set(OFFSET, data)
     group.offsets.set(P0, 1)
     assert raw.get(OFFSET)[0] == b"1"
-
-
-@pytest.mark.parametrize(("data", "offset"), [(b"+4", 4), (b"007", 7), (b"0" * 5000 + b"8", 8)], ids=range(3))
-def test_an_offset_that_scala_accepts_does_not_go_back_without_backward(
-    group: Consumergroup, raw: Any, data: bytes, offset: int
-) -> None:
-    raw.create(OFFSET, data, makepath=True)
-    assert read(group).offset == offset
-    with pytest.raises(OffsetWouldGoBackError):
-        group.offsets.set(P0, offset - 1)
-    group.offsets.set(P0, offset)
-    assert raw.get(OFFSET)[0] == b"%d" % offset
 
 
 # Reset and delete

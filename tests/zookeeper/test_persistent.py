@@ -104,15 +104,6 @@ def test_an_instance_that_registers_below_the_registration_meanwhile_is_never_de
     assert dump(raw) == before
 
 
-def test_the_doctor_removes_only_the_persistent_registration_beside_live_members(
-    billing: Consumergroup, registry: Registry, raw: Any
-) -> None:
-    raw.create("/consumers/billing/ids/anna", SCALA, ephemeral=True)
-    before = dump(raw)
-    registry.repair(_finding(registry))
-    assert dump(raw) == {path: node for path, node in before.items() if path != GONE}
-
-
 @pytest.mark.parametrize("change", ["ephemeral", "written", "below"])
 def test_the_doctor_does_not_remove_a_registration_that_changed_meanwhile(
     billing: Consumergroup, registry: Registry, raw: Any, change: str

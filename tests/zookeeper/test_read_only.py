@@ -122,7 +122,7 @@ def test_failure_18_an_earlier_claim_is_not_trusted_while_only_a_read_only_serve
     ensemble: ZooKeeperEnsemble, client: Any, name: str
 ) -> None:
     """The server refuses the claim's session, but still shows its owner node, which another instance may hold next."""
-    registry = Registry(client, timeout=5.0)
+    registry = Registry(client, timeout=2.0)
     group = registry.group(name)
     me = group.instance("me")
     me.register(["orders"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import uuid
 from typing import Any
@@ -12,12 +11,9 @@ import pytest
 from tests.waiting import LONGEST, eventually
 from zkgroups import (
     Consumergroup,
-    Dialect,
     GroupState,
-    InstanceState,
     MalformedNode,
     Owner,
-    Registration,
     Registry,
     TopicPartition,
 )
@@ -26,8 +22,7 @@ from zkgroups.exceptions import ClaimTimeout, GuardFailedError, InvalidNameError
 from zkgroups.testing import Op, TcpProxy
 from zkgroups.zookeeper.admin import evict
 
-from .conftest import Connect
-from .helpers import GROUP, IDS, OFFSETS, OWNER, OWNERS, P0, P1, in_background
+from .helpers import IDS, OFFSETS, OWNER, OWNERS, P0, P1, in_background
 
 pytestmark = pytest.mark.zookeeper
 
@@ -187,63 +182,3 @@ def test_a_missing_group_is_dead_and_a_group_with_offsets_only_is_empty(group: C
     assert (description.state, description.members, description.offsets) == (GroupState.EMPTY, 0, 1)
     assert to_ms(description.last_commit_at) == raw.get(f"{OFFSETS}/orders/0")[1].mtime
     assert group.topics() == ["orders"]
-
-
-def test_a_group_with_members_of_all_clients_is_described(group: Consumergroup, connect: Connect, raw: Any) -> None:
-    scala, go, pykafka = (connect().client for _ in range(3))
-    go_id, pykafka_id = f"host:{uuid.uuid4()}", f"host:{uuid.uuid4()}"
-    raw.create("/brokers/topics/orders", b'{"version":1,"partitions":{"0":[1],"1":[1],"2":[1],"7":[1]}}', makepath=True)
-    raw.create("/brokers/topics/refunds", b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
-    raw.create("/brokers/topics/__consumer_offsets", b'{"version":1,"partitions":{"0":[1]}}')
-    raw.ensure_path(IDS)
-    fields = {"version": 1, "subscription": {"ord.*": 2}, "pattern": "white_list", "timestamp": "1795255170109"}
-    scala.create(f"{IDS}/{SCALA}", json.dumps(fields).encode(), ephemeral=True)
-    fields = {"pattern": "static", "subscription": {"orders": 1}, "timestamp": 1795255543, "version": 1}
-    go.create(f"{IDS}/{go_id}", json.dumps(fields).encode(), ephemeral=True)
-    pykafka.create(f"{IDS}/{pykafka_id}", b"refunds", ephemeral=True)
-    description = group.describe()
-    assert description.state is GroupState.PREPARING_REBALANCE
-    assert {instance.state for instance in description.instances} == {InstanceState.JOINING}
-
-    scala.create(f"{OWNERS}/orders/0", f"{SCALA}-0".encode(), ephemeral=True, makepath=True)
-    scala.create(f"{OWNERS}/orders/1", f"{SCALA}-1".encode(), ephemeral=True)
-    go.create(f"{OWNERS}/orders/2", go_id.encode(), ephemeral=True)
-    for number in (0, 1):
-        pykafka.create(f"{OWNERS}/b'refunds'/1-{number}", pykafka_id.encode(), ephemeral=True, makepath=True)
-    group.offsets.set_many({P0: 5, TopicPartition("refunds", 1): 6})
-    description = group.describe()
-    assert description.state is GroupState.COMPLETING_REBALANCE
-    assert description.unowned == (TopicPartition("orders", 7),)
-    assert {instance.id: instance.state for instance in description.instances} == {
-        SCALA: InstanceState.AWAITING_SYNC,
-        go_id: InstanceState.AWAITING_SYNC,
-        pykafka_id: InstanceState.STABLE,
-    }
-    registrations = {each.id: each.registration for each in description.instances}
-    assert {id: each.dialect for id, each in registrations.items() if isinstance(each, Registration)} == {
-        SCALA: Dialect.SCALA,
-        go_id: Dialect.KAZOO_GO,
-        pykafka_id: Dialect.PYKAFKA,
-    }
-    assert description.topics == ("orders", "refunds")
-    assert (description.members, description.owned, description.offsets) == (3, 5, 2)
-
-    go.create(f"{OWNERS}/orders/7", go_id.encode(), ephemeral=True)
-    assert group.describe().state is GroupState.STABLE
-    scala.delete(f"{IDS}/{SCALA}")
-    description = group.describe()
-    assert description.state is GroupState.COMPLETING_REBALANCE
-    assert {(owner.id, owner.at) for owner in description.orphans} == {(f"{SCALA}-0", P0), (f"{SCALA}-1", P1)}
-    assert description.unowned == (P0, P1)
-    assert [i.state for i in description.instances].count(InstanceState.LEAVING) == 2
-
-
-def test_an_owner_of_another_session_with_the_name_of_an_instance_is_an_orphan(
-    group: Consumergroup, connect: Connect, raw: Any
-) -> None:
-    raw.create(f"{IDS}/me", b"orders", ephemeral=True, makepath=True)
-    connect().client.create(f"{GROUP}/owners/orders/0", b"me", ephemeral=True, makepath=True)
-    description = group.describe()
-    assert ([owner.id for owner in description.orphans], description.owned) == (["me"], 0)
-    states = sorted(instance.state for instance in description.instances)
-    assert states == [InstanceState.JOINING, InstanceState.LEAVING]

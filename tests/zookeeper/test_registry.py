@@ -30,13 +30,6 @@ pytestmark = pytest.mark.zookeeper
 # Groups
 
 
-def test_a_registry_lists_its_groups_sorted(registry: Registry) -> None:
-    assert (list(registry), registry.groups()) == ([], [])
-    for name in ("b", "a", "Z", "10", "9", "ä"):
-        registry.group(name).create()
-    assert [group.name for group in registry] == registry.groups() == ["10", "9", "Z", "a", "b", "ä"]
-
-
 def test_a_group_has_registrations_owners_or_offsets(registry: Registry, raw: Any) -> None:
     raw.create("/consumers/members/ids/x", b"{}", ephemeral=True, makepath=True)
     raw.create("/consumers/owned/owners/orders/0", b"x", ephemeral=True, makepath=True)
@@ -306,9 +299,3 @@ def test_calls_after_close_are_refused_at_once(connect: Connect) -> None:
         with pytest.raises(NotConnectedError):
             call()
     assert registry.session_id is None
-
-
-@pytest.fixture
-def server() -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer() as server:
-        yield server

@@ -26,7 +26,7 @@ from kazoo.protocol.states import ZnodeStat
 
 from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
 from zkgroups.core.znodes.codecs import is_plain_offset
-from zkgroups.exceptions import DamagedAnswerError, TooLargeError
+from zkgroups.exceptions import TooLargeError
 from zkgroups.testing import ZooKeeperServer
 from zkgroups.testing.proxy import Op, Xid
 from zkgroups.zookeeper.kazoo_compat.requests import ReadBatch
@@ -123,12 +123,6 @@ def test_a_request_is_kazoos_single_reads_after_their_headers(kind: Kind, direct
         MultiHeader(kind, False, -1).serialize() + single(f"{directory}/{name}", None).serialize() for name in names
     )
     assert operations(kind, directory.encode(), names) == expected
-
-
-@given(KINDS, DIRECTORIES, NAMES)
-def test_a_single_read_equals_kazoos_byte_by_byte(kind: Kind, directory: str, name: str) -> None:
-    kazoos = {Kind.NODE: GetData, Kind.CHILDREN: GetChildren}[kind](f"{directory}/{name}", None)
-    assert (kind, single_read(f"{directory}/{name}".encode())) == (kazoos.type, kazoos.serialize())
 
 
 @given(st.lists(st.tuples(DATA, STATS) | FAILURES, max_size=12))
@@ -254,31 +248,11 @@ def test_answers_in_pieces_and_between_events_and_pings_are_read_in_order(seed: 
     assert connections == 1
 
 
-def test_a_node_of_several_chunks_is_read_between_small_ones() -> None:
-    large = text(b"x" * 300_000) + liar.STAT
-    found, _ = read_all(nth(70, liar.with_body(lambda _: large)))
-    sizes = [len(node.data) for node in found if isinstance(node, Node)]
-    assert sizes == [1] * 70 + [300_000] + [1] * 229
-
-
 @pytest.mark.parametrize("number", [0, 63, 64, 100, 299])
 def test_reads_that_are_lost_in_the_middle_of_a_batch_are_repeated(number: int) -> None:
     found, connections = read_all(nth(number, lambda _: None))
     assert [node.path for node in found if isinstance(node, Node)] == READ
     assert connections == 2
-
-
-@pytest.mark.parametrize("number", [0, 70])
-@pytest.mark.parametrize("lie", [liar.with_header(xid=1), liar.with_header(error=-99), liar.with_length(-7)])
-def test_a_damaged_answer_in_the_middle_of_a_batch_is_an_error(number: int, lie: Lie) -> None:
-    with pytest.raises(DamagedAnswerError):
-        read_all(nth(number, lie))
-
-
-@pytest.mark.parametrize("error", [-101, -102])
-def test_a_missing_or_forbidden_node_in_a_batch_affects_no_other(error: int) -> None:
-    found, _ = read_all(nth(100, liar.with_header(error=error)))
-    assert [node.path for node in found if isinstance(node, Node)] == READ[:100] + READ[101:]
 
 
 OPERATIONS = [

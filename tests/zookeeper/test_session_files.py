@@ -323,20 +323,6 @@ def test_register_takes_over_the_claims_of_its_session_and_claim_returns_them(
     assert raw.exists(ME) is raw.exists(OWNER) is None
 
 
-def test_register_takes_nothing_over_from_another_instance_of_its_process(registry: Registry, raw: Any) -> None:
-    group = registry.group("billing")
-    first, second = group.instance("me"), MemberInstance(group.paths, registry._context, "me")
-    first.register(["orders"])
-    claim = first.claim(P0)
-    for take in (lambda: second.register(["orders"]), second.resume):
-        with pytest.raises(AlreadyRegisteredError):
-            take()
-    assert (second.claims, claim.held) == ({}, True)
-    first.deregister()
-    second.register(["orders"])
-    assert second.claim(P0).held
-
-
 def test_after_an_expiry_the_file_contains_the_new_session(connect: Connect, file: Path) -> None:
     registry = connect(session_file=file)
     old = registry.session_id

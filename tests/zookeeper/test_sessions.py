@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from contextlib import closing, suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,20 +20,13 @@ from kazoo.exceptions import NoAuthError, SessionExpiredError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from tests.lasting import lasting_client
-from tests.restoring import restorable
 from tests.waiting import eventually
 from zkgroups import Registry, SessionCredentials
 from zkgroups.deadline import Deadline
-from zkgroups.exceptions import (
-    NotConnectedError,
-    OutcomeUnknownError,
-    SessionLostError,
-)
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.session.lifetime import _LookLimit, is_proof
 
 from .conftest import Connect
-from .events import expire
 from .helpers import P0
 
 pytestmark = pytest.mark.zookeeper
@@ -58,24 +50,6 @@ def test_a_client_connects_again_after_names_could_not_be_resolved_for_lack_of_d
     proxy.accept()
     assert eventually(lambda: registry._context.session.connected)
     assert registry.session_id == session_id
-
-
-def test_failure_1_an_expired_claim_is_void_and_the_instance_can_register_and_claim_again(
-    registry: Registry, raw: Any
-) -> None:
-    me = registry.group("billing").instance("me")
-    me.register(["orders"])
-    old = me.claim(P0)
-    expire(registry)
-    assert not old.held
-    assert not me.registered
-    assert me.claims == {}
-    with pytest.raises(SessionLostError):
-        me.claim(P0)
-    me.register(["orders"])
-    new = me.claim(P0)
-    assert (new.held, old.held) == (True, False)
-    assert raw.get("/consumers/billing/owners/orders/0")[1].ephemeralOwner == registry.session_id
 
 
 CRASHING = """
@@ -112,36 +86,6 @@ def test_failure_5_a_restarted_instance_ends_its_earlier_session_at_once(
     me = registry.group("billing").instance("me")
     me.register(["orders"], past_session=past)
     assert me.claim(P0).held
-
-
-def test_failure_19_a_restored_zookeeper_is_reported_and_no_claim_from_before_commits_to_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with restorable(tmp_path) as server:
-        with Registry.connect(server.address) as first:
-            first.group("billing").offsets.set(P0, 10)
-        server.back_up()
-        with Registry.connect(server.address, session_timeout=10.0) as before:
-            me = before.group("billing").instance("me")
-            me.register(["orders"])
-            claim = me.claim(P0)
-            claim.commit(100)
-            seen = before.client.last_zxid
-            server.restore()
-            assert eventually(lambda: "restored from a backup or wiped, restart this process" in caplog.text)
-            assert f"{server.address} refuses this client" in caplog.text
-            assert eventually(lambda: not claim.held)
-            with pytest.raises((NotConnectedError, OutcomeUnknownError)):
-                claim.commit(101)
-            assert not before.client.connected
-            server.overtake(seen)
-            assert eventually(lambda: before.client.connected), "it has done as many transactions again"
-            with pytest.raises(SessionLostError):
-                claim.commit(102)
-            now = before.group("billing").offsets.fetch(P0)
-            assert now is not None
-            assert now.offset == 10
-            assert before.group("billing").instances() == []
 
 
 def thread() -> bool:

@@ -31,9 +31,7 @@ from ..seeds import seed, seeds
 from .conftest import Connect
 from .events import attempt
 from .helpers import (
-    ME,
     OFFSET,
-    OWNER,
     P0,
     claim_one,
     claim_three,
@@ -51,50 +49,6 @@ def ctrl_c_is_heard() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def ctrl_c_when(condition: Callable[[], object]) -> Iterator[None]:
-    """Press Ctrl-C once in the block, as soon as the condition holds."""
-    main = threading.main_thread().ident
-    assert main is not None
-
-    def press() -> None:
-        assert eventually(condition)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    finger = threading.Thread(target=press)
-    finger.start()
-    try:
-        yield
-        finger.join()
-    except KeyboardInterrupt:
-        finger.join()
-        return
-    pytest.fail("nobody heard it")
-
-
-@pytest.mark.parametrize(
-    ("act", "made"),
-    [
-        pytest.param(register, ME, id="register"),
-        pytest.param(claim_one, OWNER, id="claim"),
-        pytest.param(claim_three, OWNER, id="claim_many"),
-    ],
-)
-def test_ctrl_c_while_waiting_for_an_answer_leaves_nothing_behind(
-    act: Callable[[Instance], object], made: str, proxied: Registry, proxy: TcpProxy, raw: Any
-) -> None:
-    prepare(proxied)
-    with proxied.group("billing").instance("me") as me:
-        if act is not register:
-            register(me)
-        proxy.drop(direction="replies")
-        with ctrl_c_when(lambda: raw.exists(made)):
-            act(me)
-        proxy.heal()
-        assert left_behind(raw) != []
-    assert left_behind(raw) == []
 
 
 class CtrlC:

@@ -34,7 +34,7 @@ from zkgroups import (
 from zkgroups.exceptions import ClaimTimeout, InvalidOptionError, NoPermissionError, NotConnectedError
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper import watch as zookeeper_watch
-from zkgroups.zookeeper.kazoo_compat.closing import Endpoints, endpoints
+from zkgroups.zookeeper.kazoo_compat.closing import Endpoints
 from zkgroups.zookeeper.requests import multiread
 from zkgroups.zookeeper.requests.watches import RecursiveWatch, RecursiveWatchRequest, _SentWatch
 from zkgroups.zookeeper.watch import ChangedGroups, GroupChanges
@@ -85,33 +85,6 @@ def test_a_registration_rewritten_with_the_same_bytes_is_not_reported(
     assert seen(told(members)) == ("appeared", f"{IDS}/other")
     me.update(["orders", "refunds"])  # missed if the watch was not set again
     assert seen(told(members)) == ("changed", f"{IDS}/me")
-
-
-def test_commits_between_two_reads_are_reported_as_one_with_the_last_value(
-    group: Consumergroup, watch: Callable[[Watched], Watch]
-) -> None:
-    group.offsets.set_many({P0: 0, P1: 0})
-    offsets = watch(Watched.OFFSETS)
-    told_many(offsets, 2)
-    for offset in range(1, 20):
-        group.offsets.set(P0, offset)
-    group.offsets.set(P1, 1)
-    changes = told_many(offsets, 2)
-    assert [(change.kind, change.before.offset, change.now.offset) for change in changes] == [  # type: ignore[union-attr]
-        (ChangeKind.CHANGED, 0, 19),
-        (ChangeKind.CHANGED, 0, 1),
-    ]
-
-
-def test_a_directory_recreated_between_two_reads_is_read_again_after_a_rescan_change(
-    group: Consumergroup, watch: Callable[[Watched], Watch]
-) -> None:
-    """A reset deletes and recreates `ids`, to check that no instance is registered."""
-    group.create()
-    members = watch(Watched.MEMBERS)
-    group.offsets.reset({P0: 1})
-    again = told(members)
-    assert (seen(again), again.reason) == (("rescanned", IDS), "the directory was deleted and recreated")
 
 
 # Permissions
@@ -322,23 +295,6 @@ def test_waits_that_time_out_leave_no_watchers_in_kazoo(registry: Registry, grou
     assert watchers(registry) == 1
 
 
-def test_a_lost_connection_causes_one_read_of_everything(
-    proxied: Registry, proxy: TcpProxy, group: Consumergroup
-) -> None:
-    """kazoo reports a lost connection once for every watch that is lost with it."""
-    nodes = 300
-    group.offsets.set_many({TopicPartition("orders", n): 1 for n in range(nodes)})
-    with proxied.group("billing").watch(Watched.OFFSETS) as offsets:
-        told_many(offsets, 1 + nodes)
-        before = proxy.requests
-        proxy.cut()
-        again = told(offsets)
-        assert (again.kind, again.reason) == (ChangeKind.RESCANNED, "the connection was lost")
-        group.offsets.set(P0, 2)
-        assert told(offsets).now == group.offsets.fetch(P0)
-        assert proxy.requests - before < 2 * nodes
-
-
 GAP = ChangedGroups(everything=True)
 
 
@@ -399,21 +355,6 @@ def test_an_old_server_does_not_get_the_request_and_stays_connected(old_hosts: s
     assert not changes.begin()
     assert not changes.is_live
     assert (old.groups(), old.session_id) == ([], session)
-
-
-def test_an_old_server_under_the_address_of_a_new_one_costs_some_reconnects_and_no_session(
-    old_proxy: TcpProxy, old_hosts: str, connect: Connect
-) -> None:
-    old = connect(f"{old_proxy.address}/{old_hosts.partition('/')[2]}")
-    session, changes = old.session_id, old.group_changes()
-    connection = endpoints(old.client)
-    assert connection is not None
-    multiread._SERVERS.set_supports(connection, True)
-    while multiread._SERVERS.supports(connection):
-        assert not changes.begin()
-    assert old.groups() == []
-    assert old.session_id == session
-    assert old_proxy.requests_by_type[106] <= 2
 
 
 def test_a_refusal_or_two_lost_connections_mark_the_server_as_old(registry: Registry) -> None:

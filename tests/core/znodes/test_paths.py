@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import pickle
 import random
 import sys
 import unicodedata
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -30,7 +28,7 @@ from zkgroups import (
 )
 from zkgroups.core.kafka_values import OffsetRange
 from zkgroups.core.times import from_ms, utc
-from zkgroups.core.znodes.paths import GroupPaths, broker_topic, join, parent
+from zkgroups.core.znodes.paths import GroupPaths, broker_topic, parent
 from zkgroups.core.znodes.topic_partition import (
     MAX_NAME_BYTES,
     MAX_PARTITION,
@@ -181,11 +179,6 @@ def test_a_name_that_is_not_a_partition_parses_to_none() -> None:
         assert parse_partition(name) is None, name
 
 
-def test_the_root_is_its_own_parent() -> None:
-    assert [parent(path) for path in ("/a/b", "/a", "/")] == ["/a", "/", "/"]
-    assert (join("/", "a", "b"), join("/a")) == ("/a/b", "/a")
-
-
 # Values
 
 AT = TopicPartition("orders", 3)
@@ -204,33 +197,10 @@ VALUES = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_a_value_is_frozen_comparable_and_the_same_after_pickling_and_copying(value: Any) -> None:
+def test_a_value_is_the_same_after_pickling_and_copying(value: Any) -> None:
     pickled = [pickle.loads(pickle.dumps(value, protocol)) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
     for again in (*pickled, copy.copy(value), copy.deepcopy(value)):
         assert (again, type(again), hash(again), repr(again)) == (value, type(value), hash(value), repr(value))
-    is_tuple = isinstance(value, TopicPartition)
-    change = value._replace if is_tuple else partial(dataclasses.replace, value)
-    for field in value._fields if is_tuple else [field.name for field in dataclasses.fields(value)]:
-        assert change(**{field: another(value, field)}) != value, field
-        with pytest.raises(AttributeError):  # also the base of dataclasses.FrozenInstanceError
-            setattr(value, field, getattr(value, field))
-    assert not hasattr(value, "__dict__")
-
-
-def another(value: object, field: str) -> object:
-    """Return a different value for a field."""
-    match getattr(value, field):
-        case TopicPartition():
-            return TopicPartition("other", 99)
-        case Pattern():
-            return Pattern.BLACK_LIST
-        case Dialect():
-            return Dialect.KAZOO_GO
-        case str():
-            return "other"
-        case _ if field == "streams":
-            return {"other": 9}
-    return 99
 
 
 def test_a_registration_keeps_its_own_streams_whose_order_does_not_matter() -> None:
@@ -248,10 +218,6 @@ def test_partitions_are_ordered_by_topic_and_then_as_numbers(pairs: list[tuple[s
     partitions = [TopicPartition(*pair) for pair in pairs]
     random.shuffle(partitions)
     assert [(at.topic, at.partition) for at in sorted(partitions)] == sorted(pairs)
-
-
-def test_a_partition_is_formatted_as_in_its_path() -> None:
-    assert str(AT) == f"{AT}" == "orders/3"
 
 
 @pytest.mark.parametrize(
@@ -302,18 +268,6 @@ def test_long_data_is_shortened_for_a_message() -> None:
 def test_a_holder_is_described_with_session_and_time() -> None:
     assert Owner(AT, "me", 0x1A, from_ms(1795255170109)).holder == "'me' of session 0x1a since 2026-11-21T09:59:30Z"
     assert "/p of session 0x1a (empty)" in MalformedNode("/p", b"", "empty", session=0x1A).holder
-
-
-def test_a_time_out_of_range_is_formatted_as_a_number() -> None:
-    shown = {
-        0: "1970-01-01T00:00:00Z",
-        -1000: "1969-12-31T23:59:59Z",
-        1795255170109: "2026-11-21T09:59:30Z",
-        253402300799000: "9999-12-31T23:59:59Z",
-        253402300800000: "253402300800000 ms",
-        10**400: f"{10**400} ms",
-    }
-    assert {ms: utc(ms) for ms in shown} == shown
 
 
 @given(ms=st.integers())

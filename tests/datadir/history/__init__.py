@@ -1,1 +1,0 @@
-"""Histories, compared with a second implementation, with clients, and with themselves."""
