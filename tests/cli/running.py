@@ -18,7 +18,7 @@ import tempfile
 import termios
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -56,18 +56,18 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return clean | ours | dict(more or {})
 
 
-def run(*arguments: Argument, env: Mapping[str, str] | None = None) -> Ended:
-    """Run a command to its end, in this process, because starting Python takes longer than most commands.
+def run(*arguments: Argument, env: Mapping[str, str] | None = None, main: Callable[[], int] | None = None) -> Ended:
+    """Run a command, or `main`, to its end, in this process: starting Python takes longer than most commands.
 
     A new process is started for settings that Python or Java read at their start, and outside of the main thread.
     """
     if threading.current_thread() is not threading.main_thread() or any(map(_READ_AT_A_START.match, env or ())):
         return run_installed(*arguments, env=env)
-    from zkgroups_cli.main import run as main
+    from zkgroups_cli.main import run as run_here
 
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         with _as_a_process(environment(env), out, err):
-            code = main([os.fsdecode(word) for word in arguments])
+            code = main() if main else run_here([os.fsdecode(word) for word in arguments])
         out.seek(0)
         err.seek(0)
         return Ended(int(code), out.read().decode(), err.read().decode())

@@ -1,4 +1,4 @@
-"""Completion of groups, instances, topics and partitions. It is fast, and silent if nothing is found."""
+"""Completion of groups, instances, topics and partitions. It is silent if nothing is found."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,46 +13,31 @@ from typing import Any
 import click
 import pytest
 from click.shell_completion import BashComplete
+from zkgroups_cli import main
 from zkgroups_cli.main import COMMANDS, COMPLETE_VARIABLE, root
+from zkgroups_cli.shared import arguments, connect
 from zkgroups_cli.shared.fast_completion import fast_answer
 from zkgroups_cli.shared.options import Options
 
-from .running import COMMAND, environment, run
+from .running import TIMEOUT, environment, run
 
-Complete = Callable[[str], list[str]]
-NOWHERE = "127.0.0.1:1"
-
-PATIENT = f"""#!{sys.executable}
-import sys
-from zkgroups_cli.main import main
-from zkgroups_cli.shared import arguments
-arguments.TIMEOUT = 20.0
-sys.exit(main())
-"""
-"""The command with another limit for completion: within the usual second, a busy machine may find no names."""
+Complete = Callable[..., list[str]]
+PATIENT = 20.0
+"""Another limit for completion: within the usual second, a busy machine may find no names."""
 
 
 @pytest.fixture
-def patient(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of that command."""
-    file = tmp_path_factory.mktemp("bin") / "zkgroups"
-    file.write_text(PATIENT)
-    file.chmod(0o755)
-    return file
-
-
-@pytest.fixture
-def complete(patient: Path, zookeeper_hosts: str) -> Complete:
+def complete(zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch) -> Complete:
     """The candidates for the last word of a line, as bash's script requests them."""
-    return lambda line: answer(line, patient, ZKGROUPS_ZOOKEEPER=zookeeper_hosts)
+    monkeypatch.setattr(arguments, "TIMEOUT", PATIENT)
 
+    def complete(line: str, **env: str) -> list[str]:
+        asked = {COMPLETE_VARIABLE: "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+        done = run(env=asked | {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts} | env, main=main.main)
+        assert done.err == ""
+        return [found.partition(",")[2] for found in done.lines if found]
 
-def answer(line: str, command: Path | str = COMMAND, **env: str) -> list[str]:
-    words = line.split(" ")
-    asked = {"_ZKGROUPS_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    done = subprocess.run([command], env=environment(asked | env), capture_output=True, text=True, timeout=30)
-    assert done.stderr == ""
-    return [found.partition(",")[2] for found in done.stdout.splitlines() if found]
+    return complete
 
 
 def test_commands_and_options_are_completed(complete: Complete) -> None:
@@ -103,7 +87,7 @@ def test_commands_and_options_are_completed_without_imports() -> None:
         "print(*sorted(sys.modules.keys() & {'click', 'kazoo', 'zkgroups'}), file=sys.stderr)"
     )
     for line in ("zkgroups ", "zkgroups offsets get --", "zkgroups groups list --state "):
-        asked = {"_ZKGROUPS_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+        asked = {COMPLETE_VARIABLE: "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
         done = subprocess.run([sys.executable, "-c", code], env=environment(asked), capture_output=True, text=True)
         assert (bool(done.stdout), done.stderr) == (True, "\n")
 
@@ -120,58 +104,63 @@ def test_existing_groups_topics_partitions_and_instances_are_completed(complete:
 
 
 def test_the_address_may_be_on_the_line_or_in_a_context(
-    zookeeper_hosts: str, billing: Any, patient: Path, tmp_path: Path
+    complete: Complete, zookeeper_hosts: str, billing: Any, tmp_path: Path
 ) -> None:
-    assert answer(f"zkgroups -z {zookeeper_hosts} groups describe b", patient) == ["billing"]
-    assert answer(f"zkgroups groups describe -z {zookeeper_hosts} b", patient) == ["billing"]
-    file = {"ZKGROUPS_CONFIG": str(tmp_path / "contexts.ini")}
+    nowhere, file = {"ZKGROUPS_ZOOKEEPER": ""}, {"ZKGROUPS_CONFIG": str(tmp_path / "contexts.ini")}
+    assert complete(f"zkgroups -z {zookeeper_hosts} groups describe b", **nowhere) == ["billing"]
+    assert complete(f"zkgroups groups describe -z {zookeeper_hosts} b", **nowhere) == ["billing"]
     run("context", "add", "here", "-z", zookeeper_hosts, env=file)
-    assert answer("zkgroups context use h", **file) == ["here"]
-    assert answer("zkgroups -c here groups describe b", patient, **file) == ["billing"]
+    assert complete("zkgroups context use h", **file) == ["here"]
+    assert complete("zkgroups -c here groups describe b", **file) == ["billing"]
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        {},
-        {"ZKGROUPS_ZOOKEEPER": NOWHERE},
-        {"ZKGROUPS_ZOOKEEPER": NOWHERE, "ZKGROUPS_DIGEST_USER": "ops"},
-        {"ZKGROUPS_CONTEXT": "nope"},
-    ],
-    ids=str,
-)
-def test_without_candidates_completion_ends_soon_and_silently(env: dict[str, str]) -> None:
-    began = time.monotonic()
-    assert answer("zkgroups groups describe ", **env) == []
-    assert time.monotonic() - began < 15, "and not the time-out of the session, or a question for a password"
+def test_layouts_and_their_paths_are_completed(complete: Complete, kazoo: Any) -> None:
+    for path in ("/kafkastorm/spout", "/kafka", "/apps"):
+        kazoo.ensure_path(path)
+    assert complete("zkgroups offsets get --layout k") == ["kafka-1.1.0"]
+    assert complete("zkgroups lag --layout s") == [r"spark\:/", r"storm\:/"]
+    assert complete("zkgroups offsets get --layout storm:/kafkas") == [r"storm\:/kafkastorm"]
+    assert complete("zkgroups offsets get --layout /kafkastorm/") == ["/kafkastorm/spout"]
+    assert complete("zkgroups offsets get --layout storm:/nowhere/") == []
+    assert complete("zkgroups offsets get --stored ") == ["next", "last", "from", "until"]
+
+
+def test_without_candidates_completion_is_silent_asks_for_no_password_and_waits_for_a_second_at_most(
+    complete: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(options: Options, *, may_prompt: bool) -> Any:
+        asked.append((options.timeout, may_prompt))
+        return real(options, may_prompt=may_prompt)
+
+    asked: list[tuple[float, bool]] = []
+    real = connect.open_registry
+    monkeypatch.setattr(connect, "open_registry", opened)
+    monkeypatch.setattr(arguments, "TIMEOUT", 1.0)
+    nowhere = {"ZKGROUPS_ZOOKEEPER": "127.0.0.1:1"}
+    for env in ({"ZKGROUPS_ZOOKEEPER": ""}, nowhere, nowhere | {"ZKGROUPS_DIGEST_USER": "ops"}):
+        assert complete("zkgroups groups describe ", **env) == []
+    assert asked == [(1.0, False)] * 3
+    assert complete("zkgroups groups describe ", ZKGROUPS_CONTEXT="nope") == []
 
 
 def test_a_name_completed_by_bash_is_one_word_with_that_value(
-    zookeeper_hosts: str, registry: Any, patient: Path, tmp_path: Path
+    zookeeper_hosts: str, registry: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Like pressing Tab, and then Enter."""
-    names = {
-        "a b",
-        "*",
-        "$(touch ran)",
-        "`touch ran`",
-        "x;touch ran",
-        "host:a",
-        "k=v",
-        "it's",
-        "a\\b",
-        "~",
-        "#1",
-        "café",
-        "{a,b}",
-        '"',
-    }
+    names = {"a b", "*", "$(touch ran)", "`touch ran`", "x;touch ran", "host:a", "k=v", "it's", "a\\b", "~", "#1"}
+    names |= {"café", "{a,b}", '"'}
     for name in names:
         registry.group(name).create()
     (tmp_path / "file").touch()
+    command = tmp_path_factory.mktemp("bin") / "zkgroups"
+    command.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom zkgroups_cli.main import main\n"
+        f"from zkgroups_cli.shared import arguments\narguments.TIMEOUT = {PATIENT}\nsys.exit(main())\n"
+    )
+    command.chmod(0o755)
     bash = shutil.which("bash")
     assert bash is not None
-    path = f"{patient.parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
     lines = """
         source <(zkgroups completion bash)
         COMP_WORDS=(zkgroups groups describe '') COMP_CWORD=3
@@ -179,7 +168,7 @@ def test_a_name_completed_by_bash_is_one_word_with_that_value(
         eval "printf '%s\\n' ${COMPREPLY[*]}"
     """
     env = environment({"PATH": path, "ZKGROUPS_ZOOKEEPER": zookeeper_hosts})
-    done = subprocess.run([bash, "--norc", "-c", lines], env=env, capture_output=True, cwd=tmp_path, timeout=30)
+    done = subprocess.run([bash, "--norc", "-c", lines], env=env, capture_output=True, cwd=tmp_path, timeout=TIMEOUT)
     assert (set(done.stdout.decode().splitlines()), done.stderr.decode()) == (names, "")
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 

@@ -16,8 +16,6 @@ from zkgroups.testing import KafkaBroker
 
 from ..core.layouts.written import WRITERS, Tree, json_bytes, storm_of_one_topic
 from .conftest import Zkgroups
-from .test_completion import answer
-from .test_completion import patient as patient
 
 pytestmark = pytest.mark.zookeeper
 
@@ -173,17 +171,3 @@ def test_the_search_is_bounded_and_says_so(zkgroups: Zkgroups, put: Any, kazoo: 
     missing = zkgroups("layouts", "detect", "/nowhere")
     assert (missing.code, "/nowhere does not exist" in missing.err) == (3, True)
     assert zkgroups("layouts", "detect", "nowhere").code == 2
-
-
-# Completion
-
-
-def test_layouts_and_their_paths_are_completed(zookeeper_hosts: str, put: Any, patient: Path) -> None:
-    put({"/kafkastorm/spout": b"", "/kafka": b"", "/apps": b""})
-    here = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts}
-    assert answer("zkgroups offsets get --layout k", **here) == ["kafka-1.1.0"]
-    assert answer("zkgroups lag --layout s", **here) == [r"spark\:/", r"storm\:/"]
-    assert answer("zkgroups offsets get --layout storm:/kafkas", patient, **here) == [r"storm\:/kafkastorm"]
-    assert answer("zkgroups offsets get --layout /kafkastorm/", patient, **here) == ["/kafkastorm/spout"]
-    assert answer("zkgroups offsets get --layout storm:/nowhere/", patient, **here) == []
-    assert answer("zkgroups offsets get --stored ", **here) == ["next", "last", "from", "until"]
