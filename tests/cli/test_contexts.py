@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
+from zkgroups_cli import main
 
 from cli.shared import private_files
 from cli.shared.global_options import FILE_VARIABLE, Contexts
@@ -18,7 +20,7 @@ from zkgroups.exceptions import InvalidOptionError
 from zkgroups.kafka.wire import security
 from zkgroups.testing import KafkaBroker
 
-from .running import COMMAND, TIMEOUT, Argument, Ended, environment, run
+from .running import COMMAND, Argument, Ended, environment, run
 
 Run = Callable[..., Ended]
 
@@ -111,9 +113,8 @@ def test_contexts_that_two_processes_add_at_once_are_both_saved(config: Path, mo
 
 
 def test_neither_passwords_nor_options_from_the_environment_are_saved(with_contexts: Run, config: Path) -> None:
-    with_contexts(
-        "context", "add", "x", "--digest-user", "ops", ZKGROUPS_PASSWORD="hunter2", ZKGROUPS_ZOOKEEPER="zk9:2181"
-    )
+    env = {"ZKGROUPS_PASSWORD": "hunter2", "ZKGROUPS_ZOOKEEPER": "zk9:2181"}
+    with_contexts("context", "add", "x", "--digest-user", "ops", **env)
     assert config.read_text().split() == ["[context", "x]", "digest_user", "=", "ops"]
 
 
@@ -126,14 +127,16 @@ def test_a_contexts_file_that_cannot_be_opened_is_not_taken_for_an_empty_one(wit
         assert f"{config} cannot be read" in ended.err
 
 
-OPEN = "umask 000; exec"
+# Only for the user
 
 
-def run_open(*arguments: Any, **env: str) -> Ended:
-    """Run the command as a user whose files everybody may change."""
-    command = ["sh", "-c", f'{OPEN} "$0" "$@"', COMMAND, *map(str, arguments)]
-    done = subprocess.run(command, env=environment(env), capture_output=True, text=True, timeout=TIMEOUT)
-    return Ended(done.returncode, done.stdout, done.stderr)
+@pytest.fixture
+def for_everybody() -> Iterator[None]:
+    """Run commands like a user whose files everybody may change."""
+    before = os.umask(0)
+    main.protect_new_files()
+    yield
+    os.umask(before)
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -148,59 +151,43 @@ def old(registry: Registry) -> Registry:
     return registry
 
 
-# Only for the user
-
-
 @pytest.mark.zookeeper
+@pytest.mark.usefixtures("for_everybody")
 def test_saved_offsets_and_contexts_are_only_for_the_user_whatever_the_umask(
     old: Registry, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     config = tmp_path / "config" / "zkgroups" / "contexts.ini"
     env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts, "ZKGROUPS_CONFIG": str(config)}
-    reset = ("offsets", "reset", "billing", "--all-topics", "--to-offset", "3", "--execute", "--undo-file")
-    assert run_open("context", "add", "here", "-z", zookeeper_hosts, **env).code == 0
-    assert run_open("context", "add", "there", "-z", zookeeper_hosts, **env).code == 0
-    assert run_open(*reset, tmp_path / "undo", **env).code == 0
-    deleted = run_open(
-        "offsets", "delete", "billing", "--all-topics", "--execute", "--undo-file", tmp_path / "gone", **env
-    )
-    assert deleted.code == 0, deleted.err
     old.group("unused").offsets.set(TopicPartition("orders", 0), 5)
-    pruned = run_open("groups", "prune", "--older-than", "0s", "--execute", "--export", tmp_path / "pruned", **env)
-    assert pruned.code == 0, pruned.err
-    assert modes(tmp_path) == {
-        "config": 0o700,
-        "config/zkgroups": 0o700,
-        "config/zkgroups/contexts.ini": 0o600,
-        "config/zkgroups/.contexts.ini.lock": 0o600,
-        "undo": 0o600,
-        "gone": 0o600,
-        "pruned": 0o600,
-    }
+    delete = ("offsets", "delete", "billing", "--all-topics", "--execute", "--undo-file", tmp_path / "undo")
+    prune = ("groups", "prune", "--older-than", "0s", "--execute", "--export", tmp_path / "pruned")
+    for command in (("context", "add", "here", "-z", zookeeper_hosts), delete, prune):
+        ended = run(*command, env=env)
+        assert ended.code == 0, ended.err
+    private = ("config/zkgroups/contexts.ini", "config/zkgroups/.contexts.ini.lock", "undo", "pruned")
+    assert modes(tmp_path) == {"config": 0o700, "config/zkgroups": 0o700} | dict.fromkeys(private, 0o600)
 
 
-def test_a_contexts_file_that_the_user_shares_stays_shared(tmp_path: Path) -> None:
-    file = tmp_path / "contexts.ini"
-    file.touch()
-    file.chmod(0o640)
-    assert run_open("context", "add", "here", "-z", "zk1:2181", ZKGROUPS_CONFIG=str(file)).code == 0
-    assert stat.S_IMODE(file.stat().st_mode) == 0o640
-    assert "zk1:2181" in file.read_text()
+def test_a_contexts_file_that_the_user_shares_stays_shared(config: Path, with_contexts: Run) -> None:
+    config.touch()
+    config.chmod(0o640)
+    assert with_contexts("context", "add", "here", "-z", "zk1:2181").code == 0
+    assert (stat.S_IMODE(config.stat().st_mode), "zk1:2181" in config.read_text()) == (0o640, True)
 
 
 @pytest.mark.kafka
 @pytest.mark.zookeeper
+@pytest.mark.usefixtures("for_everybody")
 def test_no_file_of_a_plan_its_reports_and_its_export_can_be_changed_by_everybody(
     old: Registry, zookeeper_hosts: str, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    if "orders" not in kafka_broker_topics(kafka_broker):
+    with suppress(Exception):  # another test may have created it
         kafka_broker.create_topic("orders")
     env = {"ZKGROUPS_ZOOKEEPER": zookeeper_hosts, "ZKGROUPS_BOOTSTRAP_SERVER": kafka_broker.address}
     plan = tmp_path / "plan"
-    planned = run_open("migrate", "plan", plan, "--all", "--engine", "local", "--on-out-of-range", "latest", **env)
-    assert planned.code == 0, planned.err
-    for step in (("apply", plan, "--execute"), ("rollback", plan, "--execute"), ("export", plan, tmp_path / "export")):
-        ended = run_open("migrate", *step, **env)
+    made = ("plan", plan, "--all", "--engine", "local", "--on-out-of-range", "latest")
+    for step in (made, ("apply", plan, "--execute"), ("export", plan, tmp_path / "export")):
+        ended = run("migrate", *step, env=env)
         assert ended.code == 0, ended.err
     found = modes(tmp_path)
     assert {"plan/plan/_SUCCESS", "export/reset-offsets.sh"} <= found.keys()
@@ -208,17 +195,13 @@ def test_no_file_of_a_plan_its_reports_and_its_export_can_be_changed_by_everybod
     assert {name: oct(mode) for name, mode in found.items() if mode & stat.S_IWOTH} == {}
 
 
-def kafka_broker_topics(broker: KafkaBroker) -> Any:
-    from zkgroups.kafka import Brokers
-
-    with Brokers.connect(broker.address) as brokers:
-        return brokers.partitions()
-
-
 @pytest.mark.zookeeper
-def test_the_command_of_a_claim_keeps_the_umask_of_the_user(old: Registry, zookeeper_hosts: str) -> None:
-    ended = run_open("claim", "billing", "orders", "0", "--", "sh", "-c", "umask", ZKGROUPS_ZOOKEEPER=zookeeper_hosts)
-    assert (ended.code, ended.out) == (0, "0000\n")
+def test_the_command_of_a_claim_keeps_the_umask_of_the_user_and_the_command_itself_does_not(
+    old: Registry, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    command = 'umask 0; exec "$0" -z "$1" claim billing orders 0 -- sh -c "umask; grep Umask /proc/$$/status"'
+    done = subprocess.run(["sh", "-c", command, COMMAND, zookeeper_hosts], env=environment(), capture_output=True)
+    assert done.stdout.split() == [b"0000", b"Umask:", b"0002"]
 
 
 # Complete or not there at all
@@ -231,24 +214,18 @@ def file(tmp_path: Path) -> Iterator[Path]:
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
 
 
-def test_a_new_file_appears_when_it_is_complete(file: Path) -> None:
-    def lines() -> Iterator[str]:
+def test_a_new_file_appears_when_it_is_complete_or_not_at_all(file: Path) -> None:
+    def lines(*, to_the_end: bool) -> Iterator[str]:
         for number in range(3):
             assert not file.exists()
             yield f"{number}\n"
-
-    create_file(file, lines())
-    assert file.read_text() == "0\n1\n2\n"
-
-
-def test_a_new_file_that_cannot_be_completed_does_not_appear(file: Path) -> None:
-    def lines() -> Iterator[str]:
-        yield "0\n"
-        raise KeyboardInterrupt
+        if not to_the_end:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        create_file(file, lines())
-    assert not file.exists()
+        create_file(file, lines(to_the_end=False))
+    create_file(file, lines(to_the_end=True))
+    assert file.read_text() == "0\n1\n2\n"
 
 
 def test_a_new_file_is_created_where_files_cannot_have_two_names(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +271,7 @@ def test_saved_offsets_are_not_written_through_a_link(planted: Path) -> None:
 
 
 def test_contexts_are_not_written_through_a_link(planted: Path) -> None:
-    assert run_open("context", "add", "here", "-z", "zk1:2181", ZKGROUPS_CONFIG=str(planted)).code == 0
+    assert run("context", "add", "here", "-z", "zk1:2181", env={"ZKGROUPS_CONFIG": str(planted)}).code == 0
     assert not planted.is_symlink()
     assert stat.S_IMODE(planted.stat().st_mode) == 0o600
 
@@ -302,7 +279,7 @@ def test_contexts_are_not_written_through_a_link(planted: Path) -> None:
 def test_the_lock_of_the_contexts_is_not_opened_through_a_link(planted: Path, tmp_path: Path) -> None:
     file = tmp_path / "contexts.ini"
     planted.rename(tmp_path / ".contexts.ini.lock")
-    ended = run_open("context", "add", "here", "-z", "zk1:2181", ZKGROUPS_CONFIG=str(file))
+    ended = run("context", "add", "here", "-z", "zk1:2181", env={"ZKGROUPS_CONFIG": str(file)})
     assert ended.code != 0
     assert not file.exists()
     (tmp_path / ".contexts.ini.lock").rename(planted)
