@@ -26,9 +26,6 @@ from zkgroups.core.migration.offset_decision import Action, Decision, Policy, Re
 from zkgroups.core.migration.plan_rows import GroupPlan, GroupResult, Outcome
 from zkgroups.storage.files import CONFIGURATION
 
-from .running import run
-from .test_migrate import NOWHERE
-
 
 @pytest.mark.parametrize("module", [messages, tables], ids=lambda module: module.__name__)
 def test_docstring_examples(module: ModuleType) -> None:
@@ -64,14 +61,6 @@ def test_every_option_in_an_example_exists(name: str) -> None:
         assert words[words.index(name) - 1] == "migrate"
         with click.Context(click.Command("zkgroups"), obj=Options()) as above:
             assert command.make_context(name, arguments, parent=above).params
-
-
-@pytest.mark.parametrize("command", ["apply", "rollback", "group", "follow", "unmark"])
-def test_writing_commands_are_refused_with_read_only(command: str) -> None:
-    arguments = {"group": ("g", "./x", "--execute"), "unmark": ("g",)}.get(command, ("./x", "--execute"))
-    ended = run("migrate", command, *arguments, "--read-only", "-z", NOWHERE, "-b", NOWHERE)
-    assert (ended.code, ended.out) == (4, "")
-    assert ended.err == "zkgroups: this command writes, but --read-only was given: leave it out to write\n"
 
 
 HEAD = row("g", "g", TopicPartition("t", 0), Decision(Action.COMMIT, Reason.UNCHANGED, 1), offset=1, zxid=1)
