@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -21,12 +21,11 @@ from zkgroups_cli.shared.options import Options
 
 from tests.gateway.peers import commit
 from tests.gateway.running import reserved
-from zkgroups.exceptions import MissingDependencyError
-from zkgroups.testing import ChildProcess, KafkaBroker, local_server
+from zkgroups.testing import KafkaBroker, local_server
 from zkgroups.testing import kafka_broker as kafka_releases
-from zkgroups.testing.java import CACHE_VARIABLE, cache_folder, downloaded_bytes
+from zkgroups.testing.java import CACHE_VARIABLE, cache_folder
 
-from .running import TIMEOUT, Terminal, environment, run, started
+from .running import TIMEOUT, Terminal, run, started
 
 pytestmark = pytest.mark.zookeeper
 
@@ -68,24 +67,16 @@ def test_the_address_is_the_one_line_on_stdout_and_sigterm_ends_both() -> None:
     assert not serves(address)
 
 
-def test_the_requested_port_is_used_and_printed_in_json(tmp_path: Path) -> None:
-    port = local_server.reserve()
-    try:
-        with started("zookeeper", "--port", str(port.number), "-o", "jsonl", "--data-dir", tmp_path) as process:
-            assert address_of(process) == (
-                f'{{"schema": 1, "address": "127.0.0.1:{port.number}", "data_dir": "{tmp_path}"}}'
-            )
-    finally:
-        port.release()
-
-
 def test_a_server_that_ends_by_itself_ends_the_command(tmp_path: Path) -> None:
-    with started("zookeeper", "--data-dir", tmp_path) as process:
-        address_of(process)
+    """The requested port is used, and printed in JSON."""
+    port = local_server.reserve()
+    with started("zookeeper", "--port", str(port.number), "-o", "jsonl", "--data-dir", tmp_path) as process:
+        expected = {"schema": 1, "address": f"127.0.0.1:{port.number}", "data_dir": str(tmp_path)}
+        assert json.loads(address_of(process)) == expected
         os.kill(server_process(tmp_path), signal.SIGKILL)
         _, err = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 1
-    assert "zkgroups: the server stopped unexpectedly" in err
+    port.release()
+    assert (process.returncode, "zkgroups: the server stopped unexpectedly" in err) == (1, True)
 
 
 def test_a_port_in_use_is_an_error_of_one_sentence() -> None:
@@ -100,12 +91,6 @@ def test_without_java_the_error_names_the_package_to_install(tmp_path: Path) -> 
     assert (ended.code, ended.out) == (2, "")
     assert "install" in ended.err
     assert len(ended.err.splitlines()) == 1
-
-
-def of_the_demo(function: Any) -> Any:
-    for mark in (pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1000)):
-        function = mark(function)
-    return function
 
 
 STORY = [
@@ -140,7 +125,9 @@ STORY = [
 ]
 
 
-@of_the_demo
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.timeout(1000)
 def test_on_a_terminal_the_demo_prints_its_steps_in_order_with_colours_and_nothing_else(
     tmp_path: Path,
 ) -> None:
@@ -159,69 +146,42 @@ def test_on_a_terminal_the_demo_prints_its_steps_in_order_with_colours_and_nothi
     assert all(a.start() < b.start() for a, b in pairwise(step for step in found if step))
 
 
-@of_the_demo
-def test_without_kafka_the_last_steps_are_skipped(tmp_path: Path) -> None:
-    """Only the last steps need Kafka."""
-    code = (
-        "from contextlib import ExitStack; from zkgroups_cli import demo;"
-        "from zkgroups_cli.shared.options import Options;"
-        "stack = ExitStack(); stage = demo.DemoState(Options(), demo.Output(Options()), stack);"
-        "demo.fetch_kafka(stage); [step(stage) for step in demo.STEPS[-3:]]; stack.close()"
-    )
-    env = environment({"XDG_CACHE_HOME": str(tmp_path), "ZKGROUPS_MAVEN_REPOSITORY": "http://127.0.0.1:1/"})
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(
-        r"The last steps, with Kafka's own clients and offsets, are skipped: Kafka could not be downloaded\.\n",
-        done.stdout,
-    )
+@pytest.mark.spark
+def test_without_kafka_the_last_steps_of_the_demo_are_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its download is waited for as long as bytes arrive."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv(CACHE_VARIABLE, str(folder))
+    (cache_folder() / ".kafka.part-1").mkdir(parents=True)
+    monkeypatch.setattr(demo, "_POLL", 0.01)
+    monkeypatch.setattr(demo, "_STALLED_AFTER", 0.05)
+    for endless in (False, True):
+        with ExitStack() as stack:
+            stage = demo.DemoState(Options(), demo.Output(Options()), stack)
+            stage.download = Download(cache_folder() / ".kafka.part-1" / "kafka.jar.part", endless=endless)
+            for step in demo.STEPS[-3:]:
+                step(stage)
+    failed, stalled = capsys.readouterr().out.splitlines()
+    skipped = "The last steps, with Kafka's own clients and offsets, are skipped: "
+    assert failed == f"{skipped}Kafka could not be downloaded."
+    assert stalled.startswith(f"{skipped}the download of Kafka stalled for ")
 
 
-@pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[demo.DemoState]:
-    """The state of a demo with an empty cache, a short time limit, and a download that has not begun."""
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(demo, "_STALLED_AFTER", 7.0)
-    cache_folder().mkdir(parents=True)
-    with ExitStack() as stack:
-        yield demo.DemoState(Options(), demo.Output(Options()), stack)
+class Download:
+    """A download that receives ten bytes, and then fails or stalls."""
 
+    def __init__(self, file: Path, *, endless: bool) -> None:
+        self._file, self._endless, self._calls = file, endless, 0
 
-def download(stage: demo.DemoState, *, chunks: int, then: str) -> ChildProcess:
-    """Start a process that writes a chunk every 0.3 seconds into a scratch folder, and then does something else."""
-    folder = cache_folder() / ".kafka.part-1"
-    folder.mkdir()
-    code = f"""
-import time
-with open({str(folder / "kafka.jar.part")!r}, "ab", buffering=0) as file:
-    for _ in range({chunks}):
-        file.write(b"x" * 1000)
-        time.sleep(0.3)
-{then}
-"""
-    return stage.stack.enter_context(ChildProcess([sys.executable, "-c", code], log=folder.parent / "log"))
-
-
-@of_the_demo
-def test_the_demo_waits_for_a_slow_download_as_long_as_bytes_arrive(stage: demo.DemoState) -> None:
-    stage.download = download(stage, chunks=25, then="")
-    assert isinstance(demo._broker(stage), KafkaBroker)
-    assert downloaded_bytes() == 25_000
-
-
-@of_the_demo
-def test_the_demo_gives_up_on_a_download_that_stalls(stage: demo.DemoState) -> None:
-    stage.download = download(stage, chunks=2, then="time.sleep(60)")
-    with pytest.raises(MissingDependencyError, match=r"stalled for 7 s"):
-        demo._broker(stage)
-
-
-@of_the_demo
-@pytest.mark.soak
-def test_in_a_pipe_the_demo_prints_plain_text() -> None:
-    ended = run("demo")
-    assert (ended.code, ended.err) == (0, "")
-    assert "\x1b" not in ended.out
+    def wait(self, seconds: float) -> int | None:
+        self._calls += 1
+        if self._calls > 10:
+            time.sleep(seconds)
+            return None if self._endless else 1
+        with self._file.open("ab") as file:
+            file.write(b"x")
+        return None
 
 
 USAGE, UNAVAILABLE, TERMINATED = 2, 7, 143

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +13,15 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from cli.snapshots.audit import _has_few_commits
-from tests.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.audit.local_audit import run_audit
-from zkgroups.testing import TcpProxy
 
 from ..datadir.small_directories import Small, make, records
-from ..spark.model import Model, appeared, plant, spoil
-from ..spark.processes import descendants, wait_until_gone
+from ..spark.model import Model, plant, spoil
 from .conftest import Zkgroups
-from .running import COMMAND, Ended, Terminal, environment, run
+from .running import Ended, Terminal, environment, run
 
 TIMEOUT = 240.0
-SPARK = ("--master", "local[2,4]", "--conf", "spark.ui.enabled=false")
 
 
 @pytest.fixture
@@ -78,76 +70,6 @@ def test_a_missing_java_is_reported_with_its_version(zkgroups: Zkgroups, tmp_pat
     assert ended.err.startswith("zkgroups: Spark needs Java 17 or newer: ")
     assert len(ended.err.splitlines()) == 1
     assert not (tmp_path / "data").exists()
-
-
-# With Spark
-
-
-def with_spark(function: Any) -> Any:
-    for mark in (pytest.mark.zookeeper, pytest.mark.spark, pytest.mark.timeout(2 * TIMEOUT)):
-        function = mark(function)
-    return function
-
-
-@pytest.fixture
-def slow(zookeeper: Any, zookeeper_hosts: str) -> Iterator[str]:
-    """A slow connection to ZooKeeper, which leaves time for checks."""
-    with TcpProxy(zookeeper.address) as proxy:
-        proxy.delay(0.1)
-        yield f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
-
-
-def wait_for_the_job(process: subprocess.Popen[Any], destination: Path) -> list[int]:
-    """Wait until tasks write; return all processes of the run."""
-    written = "_unfinished/*/table=offsets/_temporary/0/_temporary/*/*.parquet"
-    assert eventually(lambda: appeared(destination, written) or process.poll() is not None)
-    assert process.poll() is None
-    return descendants(process.pid)
-
-
-@pytest.mark.soak  # like the next one
-@with_spark
-def test_ctrl_c_on_a_terminal_leaves_nothing(slow: str, model: Model, tmp_path: Path) -> None:
-    arguments = ("snapshot", tmp_path, *SPARK, "-z", slow)
-    with Terminal(*arguments) as terminal:
-        for step in ("starting", "writing"):
-            terminal.wait_for(step)
-        others = wait_for_the_job(terminal.process, tmp_path)
-        terminal.type("\x03")
-        ended = terminal.end()
-        wait_until_gone(others, timeout=30.0)
-    assert ended.code == 130
-    assert ended.out.endswith("zkgroups: interrupted\n")
-    assert "━" in ended.out
-    assert not re.search("Traceback|WARN|Stage", ended.out), "neither Spark nor Java has a word in it"
-    assert list(tmp_path.glob("*/*")) == []
-
-
-@pytest.mark.soak  # tests/spark/test_snapshots.py sends a signal to a running Spark
-@with_spark
-@pytest.mark.parametrize("everybody", [False, True])
-def test_sigterm_leaves_nothing(slow: str, model: Model, tmp_path: Path, everybody: bool) -> None:
-    """A signal to the whole process group also stops Java, which then cleans up nothing.
-
-    A signal to the command alone has the effect of Ctrl-C, see tests/spark/test_snapshots.py.
-    """
-    command = [COMMAND, "snapshot", tmp_path, *SPARK, "-z", slow]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=environment(), start_new_session=True, **pipes) as process:
-        try:
-            others = wait_for_the_job(process, tmp_path)
-            if everybody:
-                os.killpg(process.pid, signal.SIGTERM)
-            else:
-                process.terminate()
-            out, err = process.communicate(timeout=TIMEOUT)
-        finally:
-            process.kill()
-    wait_until_gone(others, timeout=30.0)
-    assert (process.returncode, out) == (143, "")
-    assert err.splitlines()[1:] == ["zkgroups: terminated"]
-    assert list(tmp_path.glob("table=*/*")) == []
-    assert everybody or list(tmp_path.glob("*/*")) == []
 
 
 @pytest.fixture(scope="module")
