@@ -106,21 +106,16 @@ def test_without_commits_no_offset_is_written(topic: Topic) -> None:
     assert topic.left() == ({}, [], [])
 
 
-@pytest.mark.parametrize(
-    ("options", "in_zookeeper"), [(("--offsets", "kafka"), 2), (("--offsets", "both", "--truth", "kafka"), 7)]
-)
-def test_offsets_on_the_brokers_are_read_and_committed(
-    topic: Topic, legacy_kafka: KafkaBroker, options: tuple[str, ...], in_zookeeper: int
-) -> None:
+def test_offsets_on_the_brokers_are_read_and_committed(topic: Topic, legacy_kafka: KafkaBroker) -> None:
     values, at = topic.numbers(7), TopicPartition(topic.name, 0)
     with Registry.connect(topic.hosts) as registry, Brokers.connect(legacy_kafka.address) as brokers:
         registry.group(topic.group).offsets.set(at, 2)
         brokers.commit({topic.group: {at: 4}})
-        ended = topic.consume(TO_END, *options)
+        ended = topic.consume(TO_END, "--offsets", "both", "--truth", "kafka")
         assert (ended.code, ended.lines) == (0, values[4:])
         assert {at: found.offset for at, found in brokers.committed([topic.group])[topic.group].items()} == {at: 7}
-    assert topic.left()[0] == {0: in_zookeeper}
-    assert (f"{at}: 2 in ZooKeeper, 4 on the brokers" in ended.err) is (in_zookeeper == 7)
+    assert topic.left()[0] == {0: 7}
+    assert f"{at}: 2 in ZooKeeper, 4 on the brokers" in ended.err
 
 
 def test_an_offset_outside_of_the_log_is_an_error_after_the_other_partitions_were_read(topic: Topic) -> None:
@@ -289,11 +284,8 @@ def test_a_json_line_has_everything_and_what_is_no_text_as_base64() -> None:
         "key": {"base64": "/wA="},
         "value": "café",
     }
-
-
-def test_in_json_what_a_message_does_not_have_is_null() -> None:
-    found = json.loads(json_line(message(**BARE)))
-    assert [found[name] for name in ("key", "value", "headers", "timestamp_ms")] == [None, None, [], None]
+    nothing = {"key": None, "value": None, "headers": [], "timestamp_ms": None}
+    assert json.loads(json_line(message(**BARE))).items() >= nothing.items()
 
 
 @pytest.mark.parametrize(

@@ -155,8 +155,8 @@ def test_without_kafka_the_last_steps_of_the_demo_are_skipped(
     monkeypatch.setenv(CACHE_VARIABLE, str(folder))
     (cache_folder() / ".kafka.part-1").mkdir(parents=True)
     monkeypatch.setattr(demo, "_POLL", 0.01)
-    monkeypatch.setattr(demo, "_STALLED_AFTER", 0.05)
     for endless in (False, True):
+        monkeypatch.setattr(demo, "_STALLED_AFTER", 0.05 if endless else 1000.0)
         with ExitStack() as stack:
             stage = demo.DemoState(Options(), demo.Output(Options()), stack)
             stage.download = Download(cache_folder() / ".kafka.part-1" / "kafka.jar.part", endless=endless)
