@@ -21,6 +21,7 @@ import pytest
 import trustme
 import yaml
 from zkgroups_cli.main import root
+from zkgroups_cli.serve.serve import access_of
 from zkgroups_cli.shared.options import Options
 
 from tests.waiting import eventually
@@ -81,21 +82,11 @@ def test_an_address_of_a_network_needs_a_login() -> None:
     assert "--users-file" in refused.err
 
 
-def test_with_users_only_they_see_the_groups(zookeeper_hosts: str, billing: None, tmp_path: Path) -> None:
-    users, token = tmp_path / "users", tmp_path / "token"
-    users.write_text("# on call\nanna:s:ecret\n\n")
-    token.write_text("t0ken\n")
-    with served(zookeeper_hosts, "--users-file", str(users), "--token-file", str(token)) as (url, process):
-        assert body(f"{url}/healthz") == "ok\n"
-        with pytest.raises(OSError, match="401"):
-            body(f"{url}/metrics")
-        assert "zkgroups_up" in body(f"{url}/metrics", Authorization="Bearer t0ken")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 143
-
-
 def test_a_login_file_must_be_readable_and_have_users_or_a_token(tmp_path: Path) -> None:
-    login, latin = tmp_path / "login", "anna:schön\n".encode("latin-1")
+    login, token, latin = tmp_path / "login", tmp_path / "token", "anna:schön\n".encode("latin-1")
+    login.write_text("# on call\nanna:s:ecret\n\n")
+    token.write_text("t0ken\n")
+    assert access_of(login, token, ["Web."]) == Access({"anna": "s:ecret"}, "t0ken", frozenset({"web"}))
     for option, content, said in (
         ("--users-file", b"anna", "line 1 is not NAME:PASSWORD"),
         ("--users-file", b"# nobody\n", "it has no users"),

@@ -156,21 +156,6 @@ def test_above_the_limit_coarser_series_are_handed_out_and_the_rest_is_counted()
         assert sum(map(len, found.values())) <= most + 40, "the series of the server itself are few"
 
 
-def test_the_number_of_series_is_that_of_the_lines() -> None:
-    full = Sweeps().sweep(
-        view("billing", {at(0): 90, at(1): 95, at(2): 100}, members={"anna": [0, 1, 2]}), ends=log(100)
-    )
-    rendered = render(full, MetricSettings(), Format.TEXT)
-    missing_values = 7  # two time lags, two rates, the time to catch up, and no migration and no finding
-    lines = [line for line in b"".join(rendered.parts).decode().splitlines() if not line.startswith("#")]
-    server = [
-        line
-        for line in lines
-        if re.match(r"zkgroups_(build|groups|up|source|live|read_only|sweep|zookeeper|series)", line)
-    ]
-    assert len(lines) - len(server) - len(["kafka_exporter_build_info"]) == rendered.series - missing_values
-
-
 def test_commits_are_a_counter_and_churn_is_counted() -> None:
     sweeps = Sweeps()
     sweeps.sweep(view("billing", {at(0): 5}, members={"anna": [0]}), ends=log(10))
@@ -188,36 +173,6 @@ def promtool(*arguments: str, stdin: str | None = None) -> subprocess.CompletedP
     if found is None:
         missing("web", "promtool is not installed: run `scripts/setup web`, or install it with apt")
     return subprocess.run([found, *arguments], input=stdin, capture_output=True, text=True, cwd=DEPLOY / "prometheus")
-
-
-FAKE_APT = """for last; do :; done
-case " $* " in
-    *" update "*) touch "$LISTS" ;;
-    *" $HOME_OF_PROMTOOL "* | *" prometheus "*) [ -e "$LISTS" ] && touch "${last}_1.deb" ;;
-    *) exit 100 ;;
-esac
-"""
-FAKE_DPKG = """[ "$2" = "${HOME_OF_PROMTOOL}_1.deb" ] || exit 0
-mkdir -p usr/bin
-touch usr/bin/promtool
-chmod +x usr/bin/promtool
-"""
-
-
-@pytest.mark.parametrize("home", ["promtool", "prometheus"])
-def test_the_setup_takes_promtool_from_the_package_that_has_it(tmp_path: Path, home: str) -> None:
-    programs, venv = tmp_path / "bin", tmp_path / ".venv"
-    programs.mkdir()
-    venv.mkdir()
-    for name, code in {"chromium": "", "chromedriver": "", "apt-get": FAKE_APT, "dpkg": FAKE_DPKG}.items():
-        (programs / name).write_text(f"#!/bin/sh\n{code}")
-        (programs / name).chmod(0o755)
-    for name in ("sh", "rm", "mkdir", "touch", "chmod"):
-        (programs / name).symlink_to(str(shutil.which(name)))
-    env = {"PATH": str(programs), "LISTS": str(tmp_path / "lists"), "HOME_OF_PROMTOOL": home}
-    done = subprocess.run([ROOT / "scripts/setup", "web"], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (venv / "prometheus/usr/bin/promtool").exists()
 
 
 @pytest.mark.parametrize("names", MetricNames)

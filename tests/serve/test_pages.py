@@ -154,38 +154,35 @@ def held_by_others(found: GroupView) -> str:
     return parsed(html.partition("Held by others</h2>")[2].partition("</section>")[0]).text
 
 
-def test_the_command_releases_the_owner_that_holds_the_partition_and_no_other() -> None:
-    assert held_by_others(held_by(HELD)) == (
-        "orders/0 held for 1m by ghost-0, which is not registered. "
-        "zkgroups release --expect-owner=ghost-0 --expect-session=0x2a billing orders 0"
-    )
+def test_the_holder_of_a_partition_is_named_with_the_command_that_releases_it_and_no_other() -> None:
+    """An owner that `release` does not find has no command, and of an unreadable node nothing is claimed."""
     found = group_view("billing", {at(0): 100}, members={"anna": [0], "ben": []})
-    elsewhere = replace(found.instances[0], registration=Registration({"refunds": 1}))
-    assert held_by_others(replace(found, instances=(elsewhere, *found.instances[1:]))) == (
-        "orders/0 held for 1m by anna, which does not subscribe. "
-        "zkgroups release --expect-owner=anna --expect-session=0x64 billing orders 0"
-    )
+    shares = group_view("billing", {at(0): 100}, members={"anna": [0], "ben": [1, 2]})
 
+    def with_anna(view: GroupView, registration: Any) -> GroupView:
+        anna = replace(view.instances[0], registration=registration)
+        return replace(view, instances=(anna, *view.instances[1:]))
 
-def test_an_owner_that_release_does_not_find_has_no_command() -> None:
     orphan = held_by("/consumers/billing/owners/b'orders'/1001-0", since_s=20, owned=(0, 1, 2))
-    assert held_by_others(orphan) == "orders/0 held for 20s by ghost-0, which is not registered. "
-
-
-def test_of_an_unreadable_owner_node_nothing_is_claimed() -> None:
     left_over = MalformedNode(HELD, b"anna-0", "it belongs to no session", created_at=from_ms(NOW - 60_000))
-    found = group_view("billing", {at(0): 100}, members={"anna": [1, 2]}, unreadable=[left_over])
-    assert held_by_others(found) == "orders/0 held for 1m by an owner node that cannot be read. "
-
-
-def test_of_an_unreadable_registration_nothing_is_claimed() -> None:
-    found = group_view("billing", {at(0): 100}, members={"anna": [0], "ben": [1, 2]})
     bad = MalformedNode("/consumers/billing/ids/anna", b"x", "it is not JSON", 100)
-    unknown = replace(found.instances[0], registration=bad)
-    assert held_by_others(replace(found, instances=(unknown, *found.instances[1:]))) == (
-        "orders/0 held for 1m by anna, whose registration cannot be read. "
-        "zkgroups release --expect-owner=anna --expect-session=0x64 billing orders 0"
-    )
+    release = "zkgroups release --expect-owner={} --expect-session={} billing orders 0"
+    for shown, text, command in (
+        (held_by(HELD), "1m by ghost-0, which is not registered. ", release.format("ghost-0", "0x2a")),
+        (
+            with_anna(found, Registration({"refunds": 1})),
+            "1m by anna, which does not subscribe. ",
+            release.format("anna", "0x64"),
+        ),
+        (with_anna(shares, bad), "1m by anna, whose registration cannot be read. ", release.format("anna", "0x64")),
+        (orphan, "20s by ghost-0, which is not registered. ", ""),
+        (
+            group_view("billing", {at(0): 100}, members={"anna": [1, 2]}, unreadable=[left_over]),
+            "1m by an owner node that cannot be read. ",
+            "",
+        ),
+    ):
+        assert held_by_others(shown) == f"orders/0 held for {text}{command}"
 
 
 def test_a_finding_that_can_disappear_is_shown_when_two_checks_have_found_it() -> None:
@@ -194,12 +191,6 @@ def test_a_finding_that_can_disappear_is_shown_when_two_checks_have_found_it() -
     first, second = (sweeps.sweep(half, ends=log(100), now=NOW + number).groups["half"] for number in range(2))
     assert [each.code.value for each in first.findings] == []
     assert [each.code.value for each in second.findings] == ["unowned-partition"]
-
-
-def test_a_page_of_a_missing_group_says_so() -> None:
-    found = view(mixed(), "/groups/nothing", NOW)
-    assert not found.exists
-    assert "Not found" in found.html
 
 
 def test_banners_tell_which_source_does_not_answer_and_how_old_the_page_is() -> None:
@@ -217,6 +208,8 @@ def test_before_the_first_sweep_the_page_says_so() -> None:
     empty = Picture(0, "prod", SourceState(), None)
     assert "being read for the first time" in shown("/", empty).text
     assert view(empty, "/groups/billing", NOW).exists, "it may exist"
+    missing = view(mixed(), "/groups/nothing", NOW)
+    assert (missing.exists, "Not found" in missing.html) == (False, True)
 
 
 def test_the_owners_over_time_are_those_of_the_events() -> None:

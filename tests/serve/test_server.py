@@ -8,17 +8,14 @@ import gzip
 import http.client
 import json
 import socket
-import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +24,7 @@ from zkgroups.serve.picture.values import Picture, SourceState
 from zkgroups.serve.settings import MetricSettings
 from zkgroups.serve.sweeper import Publisher
 from zkgroups.serve.web import app as server
-from zkgroups.serve.web.access import Access, Decision, is_loopback
+from zkgroups.serve.web.access import Access, Decision
 from zkgroups.serve.web.app import STATIC, App, listening_socket, served
 
 from .pictures import HOSTILE, NOW, mixed
@@ -62,15 +59,8 @@ class Site:
 
     port: int
     app: App = field(repr=False)
-    tls: ssl.SSLContext | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     def connect(self) -> http.client.HTTPConnection:
-        if self.tls is not None:
-            return http.client.HTTPSConnection("127.0.0.1", self.port, context=self.tls, timeout=TIMEOUT)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
 
     def get(self, path: str, method: str = "GET", **headers: str) -> Answer:
@@ -109,22 +99,14 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def serving(
-    publisher: Publisher,
-    *,
-    access: Access | None = None,
-    metrics: MetricSettings | None = None,
-    tls: ssl.SSLContext | None = None,
-    client_tls: ssl.SSLContext | None = None,
-    port: int = 0,
-) -> Iterator[Site]:
-    app = App(publisher, metrics or MetricSettings(), access or Access())
-    listening = listening_socket("127.0.0.1", port)
+def serving(publisher: Publisher, *, access: Access | None = None) -> Iterator[Site]:
+    app = App(publisher, MetricSettings(), access or Access())
+    listening = listening_socket("127.0.0.1", 0)
     number = listening.getsockname()[1]
     started, loop, ended = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
 
     async def run() -> None:
-        async with served(app, listening, tls):
+        async with served(app, listening, None):
             started.set()
             await ended.wait()
 
@@ -132,7 +114,7 @@ def serving(
     thread.start()
     assert started.wait(TIMEOUT)
     try:
-        yield Site(number, app, client_tls)
+        yield Site(number, app)
     finally:
         loop.call_soon_threadsafe(ended.set)
         thread.join(TIMEOUT)
@@ -161,8 +143,11 @@ def newer(publisher: Publisher, **changes: Any) -> Picture:
 
 
 def test_every_answer_protects_the_browser_and_no_method_that_writes_or_foreign_host_is_accepted(site: Site) -> None:
-    for path in (*PATHS, "/nothing", "/static/page.js", "/groups/nothing"):
-        headers = site.get(path).headers
+    for path in (*PATHS, "/nothing", "/static/page.js", "/groups/nothing", "/topics/nothing", "/api/v1/groups/nothing"):
+        found = site.get(path)
+        headers = found.headers
+        assert found.status == (404 if "nothing" in path else 200)
+        assert site.get(path, "HEAD").body == b""
         policy = headers["content-security-policy"]
         assert policy.startswith("default-src 'none'")
         assert "unsafe" not in policy
@@ -171,7 +156,7 @@ def test_every_answer_protects_the_browser_and_no_method_that_writes_or_foreign_
         assert headers["referrer-policy"] == "no-referrer"
         assert "server" not in headers
         for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
-            assert path.startswith(("/static", "/groups/n")) or site.get(path, method).status == 405
+            assert path.startswith("/static") or "nothing" in path or site.get(path, method).status == 405
         foreign = site.get(path, Host="evil.example")
         assert foreign.status == 421
         assert "billing" not in foreign.text
@@ -184,11 +169,6 @@ def test_only_the_files_of_the_page_are_handed_out(site: Site) -> None:
         assert len(answer.body) > 100
     for name in ("..%2fviews.py", "%2e%2e/views.py", "page.py", "", "/etc/passwd"):
         assert site.get(f"/static/{name}").status == 404
-
-
-def test_head_has_no_body(site: Site) -> None:
-    for path in ("/", "/events", "/metrics"):
-        assert (site.get(path, "HEAD").status, site.get(path, "HEAD").body) == (200, b"")
 
 
 def test_the_server_is_healthy_before_it_is_ready() -> None:
@@ -204,17 +184,6 @@ def test_while_zookeeper_does_not_answer_the_server_stays_ready_with_the_last_pi
         assert site.get("/readyz").status == 200
         assert "gone" in site.get("/").text
         assert 'zkgroups_up{source="zookeeper"} 0' in site.get("/metrics").text
-
-
-def test_a_request_with_two_ends_is_refused_and_the_connection_closed(site: Site) -> None:
-    """A proxy in front may see the second request as the body of the first."""
-    ends = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-    with socket.create_connection(("127.0.0.1", site.port), TIMEOUT) as client:
-        client.sendall(request + ends + request + b"\r\n")
-        answer = b"".join(iter(lambda: client.recv(4096), b""))
-    assert answer.startswith(b"HTTP/1.1 400")
-    assert answer.count(b"HTTP/1.1") == 1
 
 
 def closed_by_the_server(client: socket.socket, request: bytes) -> None:
@@ -302,11 +271,6 @@ def test_the_list_of_groups_is_paged_filtered_and_sorted(site: Site) -> None:
     assert [group["group"] for group in site.get("/api/v1/groups?status=STOP").json["groups"]] == ["stopped"]
     assert site.get("/api/v1/groups?sort=group").json["groups"][0]["group"] == sorted(mixed().groups)[0]
     assert len(site.get("/api/v1/groups?per_page=99999999&page=7").json["groups"]) == len(mixed().groups)
-
-
-def test_missing_objects_are_not_found(site: Site) -> None:
-    for path in ("/api/v1/groups/nothing", "/api/v1/topics/nothing", "/groups/nothing", "/topics/nothing", "/nothing"):
-        assert site.get(path).status == 404
 
 
 def test_burrow_answers_in_its_own_form(site: Site) -> None:
@@ -406,42 +370,21 @@ def test_streams_end_before_the_server_does(caplog: pytest.LogCaptureFixture) ->
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-# Logins and TLS
+# Logins
 
 
 def test_without_credentials_nothing_but_probes_is_shown() -> None:
-    access = Access(users={"anna": "secret"}, token="t0ken")
-    basic = "Basic " + base64.b64encode(b"anna:secret").decode()
-    with serving(Publisher(mixed()), access=access) as site:
+    assert not any(secret in repr(BOTH) for secret in ("ecret", "t0ken"))
+    with serving(Publisher(mixed()), access=BOTH) as site:
         for path in ("/", "/groups/billing", "/events", "/metrics", "/api/v1/groups", "/v3/kafka"):
             refused = site.get(path)
             assert refused.status == 401
             assert refused.headers["www-authenticate"].startswith("Basic")
             assert "billing" not in refused.text
         assert site.get("/healthz").status == site.get("/static/page.css").status == 200
-        assert site.get("/", Authorization=basic).status == 200
+        assert site.get("/", Authorization=basic("anna", "s:ecret")).status == 200
         assert site.get("/metrics", Authorization="Bearer t0ken").status == 200
         assert site.get("/", Authorization="Bearer t0ken").status == 401
-
-
-def test_only_clients_with_a_certificate_are_served(tmp_path: Path) -> None:
-    authority, other = trustme.CA(), trustme.CA()
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(server)
-    authority.configure_trust(server)
-    server.verify_mode = ssl.CERT_REQUIRED
-    client = ssl.create_default_context()
-    authority.configure_trust(client)
-    with serving(Publisher(mixed()), tls=server, client_tls=client) as site:
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            site.get("/")
-        other.issue_cert("me").configure_cert(client)
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            site.get("/")
-        known = ssl.create_default_context()
-        authority.configure_trust(known)
-        authority.issue_cert("me").configure_cert(known)
-        assert replace(site, tls=known).get("/").status == 200
 
 
 # Access
@@ -493,13 +436,3 @@ def test_a_name_that_somebody_points_here_is_refused_before_anything_else() -> N
 def test_no_header_raises_an_error(path: str, host: str, authorization: str) -> None:
     BOTH.decide(path, host, authorization)
     assert BOTH.decide("/metrics", HERE, authorization) is not Decision.ALLOWED
-
-
-def test_secrets_are_not_shown() -> None:
-    assert "ecret" not in repr(BOTH)
-    assert "t0ken" not in repr(BOTH)
-
-
-def test_loopback_addresses() -> None:
-    assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
-    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "zk1", "", "localhost.example")))

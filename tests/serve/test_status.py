@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 from zkgroups_cli.main import run as run_here
 
 from tests.waiting import LONGEST
@@ -19,19 +16,15 @@ from zkgroups import Registry, TopicPartition
 from zkgroups.core.health import Status
 from zkgroups.kafka import Brokers
 from zkgroups.serve import sweeper
-from zkgroups.serve.metrics.exposition import Format
-from zkgroups.serve.metrics.render import render
 from zkgroups.serve.page.overview import Query
 from zkgroups.serve.page.views import view
 from zkgroups.serve.picture.build_group import Rules
 from zkgroups.serve.picture.values import Picture, SourceState
-from zkgroups.serve.settings import MetricSettings
 from zkgroups.serve.sweeper import BrokerReader, ClusterState
 from zkgroups.testing import KafkaBroker
 
 from ..cli.running import run, started
 from .pictures import NOW
-from .test_metrics import DEPLOY, promtool
 from .test_pages import parsed, rows
 
 pytestmark = pytest.mark.zookeeper
@@ -99,7 +92,6 @@ def test_of_100_groups_the_four_in_trouble_come_first_and_nothing_else_pages(
     groups: None,
     later: None,
     capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
 ) -> None:
     servers = ("-z", zookeeper_hosts, "--timeout", "40", "-b", kafka_broker.address)
     assert run_here([*servers, "status", "--fail-on", "error", "-o", "json"]) == 10
@@ -143,8 +135,6 @@ def test_of_100_groups_the_four_in_trouble_come_first_and_nothing_else_pages(
     assert "show 96 not in use" in tags.text
     assert len(Query.parse({"all": "1"}).chosen(list(picture.groups.values()))) == 100
 
-    assert_alerts(picture, tmp_path)
-
 
 def swept(registry: Registry, broker: KafkaBroker) -> Picture:
     state = ClusterState(Rules())
@@ -156,55 +146,9 @@ def swept(registry: Registry, broker: KafkaBroker) -> Picture:
     return Picture(1, "prod", SourceState(NOW), SourceState(NOW), groups=state.groups, topics=state.topics)
 
 
-def assert_alerts(picture: Picture, folder: Path) -> None:
-    """Check which alerts the metrics of this picture cause after half an hour: those of the groups in trouble only."""
-    rules = DEPLOY / "prometheus" / "alerts.yml"
-    [group] = yaml.safe_load(rules.read_text())["groups"]
-    late = [name for name, status in TROUBLE.items() if status is Status.STOP]
-    critical = "Messages are not read, or clients fail. The page of the group has the reason."
-    expected = {
-        "ConsumerGroupError": [
-            {
-                "exp_labels": {"severity": "critical", "instance": "a", "consumergroup": name, "status": status.value},
-                "exp_annotations": {"summary": f"Group {name}: {status}", "description": critical},
-            }
-            for name, status in TROUBLE.items()
-        ],
-        "ConsumerGroupTimeLag": [
-            {
-                "exp_labels": {"severity": "warning", "instance": "a", "consumergroup": name},
-                "exp_annotations": {
-                    "summary": f"Group {name} is 3d 0h 0m 0s behind",
-                    "description": "Its first unread message is older than an hour.",
-                },
-            }
-            for name in late
-        ],
-    }
-    text = b"".join(render(picture, MetricSettings(), Format.TEXT).parts).decode()
-    used = tuple(set(re.findall(r"zkgroups_group_\w+", rules.read_text())))
-    series = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith(used)]
-    values = [
-        # The exact age depends on the time of the messages.
-        (name.replace("{", '{instance="a",'), 3 * 86_400 if "time_lag" in name and float(value) else value)
-        for name, value in series
-    ]
-    test = {
-        "interval": "1m",
-        "input_series": [{"series": name, "values": f"{value}x40"} for name, value in values],
-        "alert_rule_test": [
-            {"eval_time": "30m", "alertname": rule["alert"], "exp_alerts": expected.get(rule["alert"], [])}
-            for rule in group["rules"]
-            if rule["alert"].startswith("ConsumerGroup")
-        ],
-    }
-    file = folder / "test.yml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": [test]}))
-    checked = promtool("test", "rules", str(file))
-    assert checked.returncode == 0, checked.stdout[-3000:] + checked.stderr[-3000:]
-
-
-def test_without_brokers_members_that_own_too_little_are_found(zookeeper_hosts: str, registry: Registry) -> None:
+def test_without_brokers_or_their_answer_members_that_own_too_little_are_found(
+    zookeeper_hosts: str, registry: Registry
+) -> None:
     node = b'{"version": 1, "partitions": {"0": [0], "1": [0]}}'
     registry.client.create("/brokers/topics/orders", node, makepath=True)
     with registry.group("billing").instance("anna") as anna:
@@ -218,15 +162,13 @@ def test_without_brokers_members_that_own_too_little_are_found(zookeeper_hosts: 
         assert "Without brokers (-b), it is unknown whether messages wait." in ended.err
         assert run("-z", zookeeper_hosts, "status", "--fail-on", "warning").code == 10
         assert run("-z", zookeeper_hosts, "status", "-o", "name").out == "billing\n"
+        away = run("-z", zookeeper_hosts, "-b", "127.0.0.1:1", "status")
+        assert (away.code, "log ends and lag are unknown" in away.err, "UNOWNED  billing" in away.out) == (
+            9,
+            True,
+            True,
+        )
     assert run("-z", zookeeper_hosts, "status", "--fail-on", "warning").code == 0
-
-
-def test_brokers_that_do_not_answer_are_reported(zookeeper_hosts: str, registry: Registry) -> None:
-    registry.group("billing").offsets.set(TopicPartition("orders", 0), 5)
-    ended = run("-z", zookeeper_hosts, "-b", "127.0.0.1:1", "status")
-    assert ended.code == 9
-    assert "log ends and lag are unknown" in ended.err
-    assert "UNKNOWN  billing" in ended.out
 
 
 def test_watch_shows_the_groups_again_until_one_fails(zookeeper_hosts: str, registry: Registry) -> None:

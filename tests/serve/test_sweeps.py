@@ -1,16 +1,10 @@
-"""Sweeps on real servers: changes arrive at once, and outages leave the last picture.
-
-Lags and log ends are those of Kafka's own tools of release 1.1.1, and of `zkgroups lag`.
-"""
+"""Sweeps on real servers: changes arrive at once, and outages leave the last picture."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -20,20 +14,12 @@ from confluent_kafka import Producer
 from tests.waiting import eventually
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.health import Status
-from zkgroups.core.znodes.own_nodes import MarkState
 from zkgroups.kafka import Brokers
-from zkgroups.serve.metrics.exposition import Format
-from zkgroups.serve.metrics.render import render
 from zkgroups.serve.picture.values import GroupPicture, Picture
-from zkgroups.serve.settings import MetricSettings, SweepSettings
+from zkgroups.serve.settings import SweepSettings
 from zkgroups.serve.sweeper import Sweeper
 from zkgroups.testing import KafkaBroker, TcpProxy, ZooKeeperEnsemble, ZooKeeperServer
-from zkgroups.testing.java import find_java
-from zkgroups.testing.kafka_broker import release_jars
-from zkgroups.zookeeper.admin import migration_marks
-from zkgroups.zookeeper.session.session import context_of
 
-from ..cli.running import run
 from ..zookeeper.test_read_only import minority
 from .conftest import Sweep
 
@@ -75,10 +61,16 @@ def test_members_and_owners_arrive_at_once_without_a_sweep(registry: Registry, s
     assert sweeper.publisher.picture.stats.sweeps == 1
 
 
-def test_a_deleted_group_disappears_at_once(registry: Registry, sweeping: Sweep) -> None:
-    registry.group("billing").create()
-    sweeper = sweeping()
-    until_group(sweeper, "billing")
+def test_only_the_wanted_groups_are_shown_and_a_deleted_one_disappears_at_once(
+    registry: Registry, sweeping: Sweep
+) -> None:
+    for name in ("billing", "test-1"):
+        registry.group(name).create()
+    sweeper = sweeping(matching=re.compile("(?!test-).*"))
+    assert list(until(sweeper, lambda picture: picture.is_ready).groups) == ["billing"]
+    for name in ("test-2", "audit"):
+        registry.group(name).create()
+    assert list(until(sweeper, lambda picture: len(picture.groups) > 1).groups) == ["audit", "billing"]
     registry.group("billing").delete()
     until(sweeper, lambda picture: "billing" not in picture.groups)
 
@@ -90,16 +82,6 @@ def test_without_live_changes_a_sweep_finds_them(old_hosts: str, sweeping: Sweep
     with Registry.connect(old_hosts) as registry:
         registry.group("billing").offsets.set(P0, 5)
         until_group(sweeper, "billing", lambda group: group.partitions[0].offset == 5)
-
-
-def test_only_the_wanted_groups_are_shown(registry: Registry, sweeping: Sweep) -> None:
-    for name in ("billing", "test-1"):
-        registry.group(name).create()
-    sweeper = sweeping(matching=re.compile("(?!test-).*"))
-    assert list(until(sweeper, lambda picture: picture.is_ready).groups) == ["billing"]
-    for name in ("test-2", "audit"):
-        registry.group(name).create()
-    assert list(until(sweeper, lambda picture: len(picture.groups) > 1).groups) == ["audit", "billing"]
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -271,23 +253,6 @@ def test_while_the_brokers_do_not_answer_the_last_log_ends_stay(
         until_group(sweeper, "billing", lambda group: group.verdict.status is Status.PAST_END)
 
 
-def test_a_moved_group_is_shown_as_moved(registry: Registry, sweeping: Sweep, zookeeper_hosts: str) -> None:
-    registry.group("billing").offsets.set(P0, 5)
-    sweeper = sweeping()
-    until_group(sweeper, "billing")
-    migration_marks.put(context_of(registry), {"billing": "accounts"}, plan="p1", state=MarkState.MOVED)
-    group = until_group(sweeper, "billing", lambda group: group.has_moved)
-    assert "moved to Kafka's own offsets as 'accounts'" in group.verdict.reason
-
-
-def test_findings_are_confirmed_by_a_second_check(registry: Registry, sweeping: Sweep) -> None:
-    registry.group("billing").offsets.set(P0, 5)
-    registry.client.create("/consumers/billing/owners/orders/0", b"ghost", ephemeral=True, makepath=True)
-    sweeper = sweeping(every=0.3)
-    group = until_group(sweeper, "billing", lambda group: "orphan-owner" in [each.code for each in group.findings])
-    assert group.verdict.status is Status.ORPHANED
-
-
 def test_nothing_is_written(registry: Registry, sweeping: Sweep) -> None:
     registry.group("billing").offsets.set(P0, 5)
     before = registry.client.get("/consumers/billing/offsets/orders/0")[1].mzxid
@@ -298,74 +263,3 @@ def test_nothing_is_written(registry: Registry, sweeping: Sweep) -> None:
     sessions_only = created - before
     assert sessions_only < 20, "only sessions have begun"
     assert until(sweeper, lambda picture: picture.stats.sweeps > 4).stats.failures == 0
-
-
-# The same as Kafka's tools
-
-OPTIONS = ("-XX:TieredStopAtLevel=1", "-Dlog4j.configuration=file:/dev/null")
-
-
-def kafka_tool(broker: KafkaBroker, main: str, *arguments: str) -> list[list[str]]:
-    """Run one of Kafka's own tools, and return the words of each line that it prints."""
-    jars = os.pathsep.join(map(str, release_jars(broker.release)))
-    command = [str(find_java()), *OPTIONS, "-cp", jars, main, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    return [line.split() for line in done.stdout.splitlines() if line.strip()]
-
-
-def series(picture: Picture, name: str) -> dict[tuple[str, str, int], int]:
-    """Return the values of a metric by group, topic and partition."""
-    text = b"".join(render(picture, MetricSettings(), Format.TEXT).parts).decode()
-    found = re.findall(
-        rf'^{name}{{(?:consumergroup="(.*?)",)?topic="(.*?)",partition="(\d+)"}} (\d+)$', text, re.MULTILINE
-    )
-    return {(group, topic, int(number)): int(value) for group, topic, number, value in found}
-
-
-@contextmanager
-def member(registry: Registry, group: str, topic: str, offsets: dict[int, int]) -> Iterator[None]:
-    """A member that owns all partitions, and has committed. Kafka's tool only shows topics that have owners."""
-    with registry.group(group).instance("anna-0") as anna:  # the tool needs a dash in the name
-        anna.register([topic])
-        claims = anna.claim_many([TopicPartition(topic, number) for number in range(3)])
-        claims.commit({TopicPartition(topic, number): offset for number, offset in offsets.items()})
-        yield
-
-
-@pytest.mark.timeout(1000)  # jars may have to be fetched
-def test_every_value_equals_that_of_kafkas_tools_and_of_zkgroups_lag(legacy_kafka: KafkaBroker) -> None:
-    topic, group = f"served-{uuid4().hex}", f"group-{uuid4().hex}"
-    legacy_kafka.create_topic(topic, 3)
-    for number, messages in enumerate((10, 4, 0)):
-        legacy_kafka.write(topic, number, messages)
-    zookeeper, address = legacy_kafka.zookeeper, legacy_kafka.address
-    settings = SweepSettings(cluster="old", every=3600)
-    with Registry.connect(zookeeper) as registry, member(registry, group, topic, {0: 7, 1: 4}):
-        with (
-            Brokers.connect(address) as brokers,
-            Sweeper(lambda: Registry.connect(zookeeper), brokers, settings) as sweeper,
-        ):
-            picture = until(sweeper, lambda picture: group in picture.groups)
-        tool, told_by = "kafka.admin.ConsumerGroupCommand", ("--zookeeper", zookeeper, "--describe", "--group", group)
-        described = kafka_tool(legacy_kafka, tool, *told_by)
-        ours = run("-z", zookeeper, "-b", address, "lag", group, "-o", "json").json["lags"]
-    lags = by_place(picture, "kafka_consumergroup_lag", group, topic)
-    offsets = by_place(picture, "kafka_consumergroup_current_offset", group, topic)
-    ends = by_place(picture, "kafka_topic_partition_current_offset", "", topic)
-    starts = by_place(picture, "kafka_topic_partition_oldest_offset", "", topic)
-    assert (lags, ends) == ({0: 3, 1: 0}, {0: 10, 1: 4, 2: 0})
-
-    told = {int(words[1]): words[2:5] for words in described if words[0] == topic}
-    assert {number: (offset, end, lag) for number, (offset, end, lag) in told.items() if offset != "-"} == {
-        number: (str(offsets[number]), str(ends[number]), str(lags[number])) for number in lags
-    }
-    for moment, wanted in (("-1", ends), ("-2", starts)):
-        arguments = ("--broker-list", address, "--topic", topic, "--time", moment)
-        printed = kafka_tool(legacy_kafka, "kafka.tools.GetOffsetShell", *arguments)
-        assert {int(words[0].split(":")[1]): int(words[0].split(":")[2]) for words in printed} == wanted
-    assert {row["partition"]: row["lag"] for row in ours if row["lag"] is not None} == lags
-    assert {row["partition"]: row["log_end"] for row in ours} == ends
-
-
-def by_place(picture: Picture, name: str, group: str, topic: str) -> dict[int, int]:
-    return {number: value for (g, t, number), value in series(picture, name).items() if (g, t) == (group, topic)}
