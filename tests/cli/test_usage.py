@@ -106,6 +106,8 @@ REFUSED: list[tuple[str, str]] = [
     ("offsets reset g --from-file ''", "the name is empty"),
     ("offsets reset g --from-file /nowhere/plan.csv", "/nowhere/plan.csv cannot be read: No such file"),
     ("offsets import ''", "the name is empty"),
+    ("offsets import /dev/zero", "/dev/zero cannot be read: it is longer than 256 MiB: split it"),
+    ("offsets reset billing --from-file /dev/zero", "/dev/zero cannot be read: it is longer than 256 MiB: split it"),
     # Offsets of other systems, of snapshots and of audits.
     ("offsets get --layout strom:/x", "layout is 'strom:/x', but it must be legacy, kafka-1.1.0"),
     ("offsets get --layout spark:/x", "--stored from or --stored until"),

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from zkgroups.exceptions import StorageError
+from zkgroups.migration.plan_folder import PLAN, PlanFolder
+from zkgroups.storage.files import LocalFiles
+
 from ..seeds import FUZZ_SECONDS, seed
 from .campaign import LONGEST, PROGRESS
 
@@ -36,3 +40,14 @@ def test_damaged_input_gives_a_value_or_a_typed_error_in_bounded_time_and_memory
     print(f"\n{found['cases']} cases in {seconds:g} s with ZKGROUPS_SEED={found['seed']}; {found['peak_mib']} MiB")
     assert found["peak_mib"] < MOST_MIB
     assert found["cases"] > 100
+
+
+def test_a_plan_with_a_huge_list_of_files_is_an_error(tmp_path: Path) -> None:
+    """tests/cli/test_usage.py has files of offsets without an end."""
+    plan = tmp_path / PLAN
+    plan.mkdir()
+    (plan / "_VERSION").write_text("3")
+    (plan / "_SUCCESS").touch()
+    os.truncate(plan / "_SUCCESS", 2**40)
+    with pytest.raises(StorageError, match="it is longer than 256 MiB"):
+        PlanFolder(LocalFiles(), str(tmp_path)).check_rows(3)
