@@ -124,32 +124,6 @@ TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-@pytest.mark.parametrize("by_coordinator", [True, False])
-@pytest.mark.parametrize("cooperative", [True, False])
-def test_two_hundred_members_settle_after_many_failures(by_coordinator: bool, cooperative: bool) -> None:
-    chance = random.Random(by_coordinator + 2 * cooperative)
-    group = Simulation(by_coordinator, cooperative, {"initial_rebalance_delay": 1}, partitions=300)
-    for _ in range(200):
-        group.add()
-    for _ in range(30):
-        group.slow = chance.random() < 0.5
-        for _ in range(chance.randrange(5)):
-            getattr(group, chance.choice(["kill", "leave", "retry"]))(chance.choice(group.consumers))
-            group.add(chance.choice([None, None, "i", "j"]))
-        for _ in range(chance.randrange(300)):
-            group.deliver(chance.randrange(1000))
-            group.beat(chance.choice(group.consumers))
-        group.finish_work(0)
-        group.wait(chance.random() * 4)
-    group.settle(chance)
-    for _ in range(5):
-        group.add()
-    group.leave(chance.choice(group.consumers))
-    group.settle(chance)
-    group.check_settled()
-    group.close()
-
-
 class DeadlinesInOrder(RuleBasedStateMachine):
     """Deadlines, compared with a dictionary."""
 

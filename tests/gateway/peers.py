@@ -23,7 +23,7 @@ from zkgroups.testing.java import cache_folder, fetch, find_java, pyspark_jars
 from zkgroups.testing.kafka_broker import release_jars, silent_logger
 
 from ..go_programs import built
-from ..printing_consumer import PrintingConsumer, PrintingProcess
+from ..printing_consumer import PrintingConsumer
 
 _FOLDER = Path(__file__).parent
 
@@ -94,26 +94,26 @@ def administrator(bootstrap: str, **config: Any) -> AdminClient:
 
 
 def describe(bootstrap: str, group: str) -> Any:
-    admin = administrator(bootstrap)
-    return admin.describe_consumer_groups([group])[group].result(LONGEST)
+    with administrator(bootstrap) as admin:
+        return admin.describe_consumer_groups([group])[group].result(LONGEST)
 
 
 def offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    admin = administrator(bootstrap)
-    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(LONGEST)
+    with administrator(bootstrap) as admin:
+        found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(LONGEST)
     return {each.partition: each.offset for each in found.topic_partitions if each.topic == topic}
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
-    admin = administrator(bootstrap)
     request = [ConsumerGroupTopicPartitions(group, [Partition(topic, 0, offset)])]
-    found = admin.alter_consumer_group_offsets(request)[group].result(LONGEST)
+    with administrator(bootstrap) as admin:
+        found = admin.alter_consumer_group_offsets(request)[group].result(LONGEST)
     assert all(each.error is None for each in found.topic_partitions)
 
 
 def listed(bootstrap: str) -> list[str]:
-    admin = administrator(bootstrap)
-    return [each.group_id for each in admin.list_consumer_groups().result(LONGEST).valid]
+    with administrator(bootstrap) as admin:
+        return [each.group_id for each in admin.list_consumer_groups().result(LONGEST).valid]
 
 
 @contextmanager
@@ -149,15 +149,15 @@ _QUICK = {
 }
 
 
-class JavaClient(PrintingProcess):
-    """A program in a process of its own, with the clients of a release."""
+class JavaConsumer(PrintingConsumer):
+    """A KafkaConsumer of a release. It commits after each poll."""
 
-    program = ""
-    """The name of the class, and of its file."""
-
-    def __init__(self, release: str, properties: Mapping[str, str], *topics: str) -> None:
+    def __init__(
+        self, release: str, bootstrap: str, group: str, *topics: str, config: Mapping[str, str] | None = None
+    ) -> None:
         self._release = release
         self._topics = topics
+        properties = {"bootstrap.servers": bootstrap, "group.id": group, **_QUICK, **(config or {})}
         self._properties = {key: value for key, value in properties.items() if value}
 
     def command(self, folder: Path) -> list[str]:
@@ -165,30 +165,7 @@ class JavaClient(PrintingProcess):
         properties = folder / "client.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
         java = [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", jars, _COMPILER]
-        return [*java, str(_FOLDER / f"{self.program}.java"), self.program, str(properties), *self._topics]
-
-
-class JavaConsumer(JavaClient, PrintingConsumer):
-    """A KafkaConsumer. It commits after each poll."""
-
-    program = "JavaMember"
-
-    def __init__(
-        self, release: str, bootstrap: str, group: str, *topics: str, config: Mapping[str, str] | None = None
-    ) -> None:
-        properties = {"bootstrap.servers": bootstrap, "group.id": group, **_QUICK, **(config or {})}
-        super().__init__(release, properties, *topics)
-
-
-class JavaProducer(JavaClient):
-    """A KafkaProducer, which commits transactions and ends."""
-
-    program = "JavaProducer"
-
-    def __init__(self, release: str, bootstrap: str, topic: str) -> None:
-        serializer = "org.apache.kafka.common.serialization.StringSerializer"
-        names = {"bootstrap.servers": bootstrap, "transactional.id": topic}
-        super().__init__(release, names | {"key.serializer": serializer, "value.serializer": serializer}, topic)
+        return [*java, str(_FOLDER / "JavaMember.java"), "JavaMember", str(properties), *self._topics]
 
 
 def consumer_groups(release: str, bootstrap: str, *arguments: str) -> str:

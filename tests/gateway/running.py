@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import socket
@@ -142,22 +141,6 @@ def produce(topic: str, partition: int, *, acks: int, id: int, records: bytes = 
     body = struct.pack(">hhih", 0, 3, id, 1) + b"p" + struct.pack(">hhi", -1, acks, 10_000)
     body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">iii", 1, partition, len(records)) + records
     return struct.pack(">i", len(body)) + body
-
-
-async def open_many(address: Address, count: int, first: bytes) -> list[asyncio.StreamWriter]:
-    """Open connections that send some bytes, and then nothing."""
-    opened = []
-    for _ in range(count):
-        _, writer = await asyncio.open_connection(*address)
-        writer.write(first)
-        opened.append(writer)
-    return opened
-
-
-async def close_all(writers: Sequence[asyncio.StreamWriter]) -> None:
-    """Close them, on the event loop that opened them."""
-    for writer in writers:
-        writer.close()
 
 
 SESSION = 10

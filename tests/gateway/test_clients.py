@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-import aiokafka
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, Producer
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as Partition
 
 from tests.waiting import LONGEST, eventually
@@ -24,12 +22,10 @@ from .conftest import Front
 from .peers import (
     GoConsumer,
     JavaConsumer,
-    JavaProducer,
     administrator,
     commit,
     consumer_groups,
     describe,
-    kafka_python,
     listed,
     member,
     offsets,
@@ -48,8 +44,8 @@ current_broker = pytest.mark.parametrize("front", ["kafka_broker"], indirect=Tru
 def test_members_join_share_commit_leave_and_resume(front: Front, make_topic: MakeTopic) -> None:
     """A group is deleted once it is empty."""
     topic, bootstrap = make_topic(6, messages=3), front.gateway.bootstrap
-    group, admin = f"here-{topic}", administrator(front.gateway.bootstrap)
-    with member(bootstrap, group, topic) as first:
+    group = f"here-{topic}"
+    with administrator(bootstrap) as admin, member(bootstrap, group, topic) as first:
         assert settled(first, shares={6})
         assert eventually(lambda: first.poll() or len(first.read) == 18)
         assert all(each.error is None for each in first.consumer.commit(asynchronous=False))
@@ -66,7 +62,8 @@ def test_members_join_share_commit_leave_and_resume(front: Front, make_topic: Ma
         assert refused.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
     assert eventually(lambda: describe(bootstrap, group).state is ConsumerGroupState.EMPTY)
     assert offsets(bootstrap, group, topic) == dict.fromkeys(range(6), 3)
-    admin.delete_consumer_groups([group])[group].result(LONGEST)
+    with administrator(bootstrap) as admin:
+        admin.delete_consumer_groups([group])[group].result(LONGEST)
     assert offsets(bootstrap, group, topic) == {}
     assert group not in listed(bootstrap)
 
@@ -110,29 +107,14 @@ def test_groups_that_do_not_match_stay_with_the_broker(front: Front, make_topic:
         assert describe(front.broker.address, there).state is ConsumerGroupState.STABLE
 
 
-def test_messages_are_written_with_any_acks(front: Front, make_topic: MakeTopic) -> None:
-    topic = make_topic()
-    for acks in (0, 1, "all"):
-        producer = Producer({"bootstrap.servers": front.gateway.bootstrap, "acks": acks}, logger=silent_logger())
-        for _ in range(5):
-            producer.produce(topic, b"x" * 900_000)
-        assert producer.flush(LONGEST) == 0
-    consumer = Consumer({"bootstrap.servers": front.broker.address, "group.id": "there-unused"})
-    try:
-        end = lambda: consumer.get_watermark_offsets(Partition(topic, 0), timeout=LONGEST)[1]  # noqa: E731
-        assert eventually(lambda: end() == 15)
-    finally:
-        consumer.close()
-
-
 def test_a_transaction_is_committed_but_offsets_cannot_take_part(front: Front, make_topic: MakeTopic) -> None:
     topic, bootstrap = make_topic(), front.gateway.bootstrap
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic}, logger=silent_logger())
-    producer.init_transactions(LONGEST)
-    producer.begin_transaction()
-    producer.produce(topic, b"m")
-    producer.commit_transaction(LONGEST)
-    with member(bootstrap, f"here-{topic}", topic) as found:
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": topic}
+    with Producer(settings, logger=silent_logger()) as producer, member(bootstrap, f"here-{topic}", topic) as found:
+        producer.init_transactions(LONGEST)
+        producer.begin_transaction()
+        producer.produce(topic, b"m")
+        producer.commit_transaction(LONGEST)
         assert eventually(lambda: found.poll() or found.read == [(0, 0)])
         producer.begin_transaction()
         with pytest.raises(KafkaException) as refused:
@@ -143,28 +125,6 @@ def test_a_transaction_is_committed_but_offsets_cannot_take_part(front: Front, m
 
 
 # Python and Java
-
-
-def test_aiokafka_and_kafka_python_share_a_group(front: Front, make_topic: MakeTopic) -> None:
-    topic, bootstrap = make_topic(4, messages=2), front.gateway.bootstrap
-    group = f"here-{topic}"
-
-    async def use() -> None:
-        settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": group, "enable_auto_commit": False}
-        settings |= {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 200}
-        async with aiokafka.AIOKafkaConsumer(topic, **settings) as consumer:
-            read = 0
-            while read < 8:
-                read += sum(map(len, (await consumer.getmany(timeout_ms=100)).values()))
-            await consumer.commit()
-            assert await asyncio.to_thread(shared, consumer)
-
-    def shared(consumer: Any) -> bool:
-        with kafka_python(bootstrap, group, topic) as other:
-            return eventually(lambda: other.poll(50) or len(other.assignment()) == len(consumer.assignment()) == 2)
-
-    asyncio.run(asyncio.wait_for(use(), 2 * LONGEST))
-    assert offsets(bootstrap, group, topic) == dict.fromkeys(range(4), 2)
 
 
 STALLED_MS = 25_000
@@ -205,14 +165,6 @@ def test_a_client_of_the_next_generation_of_groups_is_told_the_cure(front: Front
     topic = make_topic()
     with JavaConsumer(front.broker.release, front.gateway.bootstrap, f"here-{topic}", topic, config=settings) as java:
         assert eventually(lambda: any("group.protocol=classic" in line for line in java.lines()))
-
-
-@current_broker
-def test_a_transaction_of_java_is_committed_but_not_with_offsets(front: Front, make_topic: MakeTopic) -> None:
-    with JavaProducer(front.broker.release, front.gateway.bootstrap, make_topic()) as producer:
-        found = producer.wait()
-    assert found[:2] == ["committed", "committed"], found
-    assert "UnsupportedVersionException" in found[2], found
 
 
 # Other families, with their groups in ZooKeeper

@@ -138,21 +138,6 @@ def test_a_simple_consumer_commits_while_nobody_is_registered(
     assert offset(group) == 20
 
 
-def test_a_simple_consumer_is_refused_by_an_instance_that_registers_at_the_same_moment(
-    registry: Registry, group: Consumergroup, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Late(NobodyRegistered):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            if not group.instances():
-                register(registry.client, "billing", "billing_a", {"orders": 1})
-
-    assert commit_alone(served, 5) == "NONE"
-    monkeypatch.setattr(commits, "NobodyRegistered", Late)
-    assert commit_alone(served, 30) == "UNKNOWN_MEMBER_ID"
-    assert offset(group) == 5
-
-
 def test_a_simple_consumer_is_refused_while_the_group_has_a_mark(
     registry: Registry, group: Consumergroup, served: Served
 ) -> None:
@@ -187,22 +172,32 @@ def test_offsets_and_groups_are_deleted_while_nobody_is_registered(
     assert not group.exists()
 
 
-def test_nothing_is_deleted_if_an_instance_registers_at_the_same_moment(
+def test_nothing_is_written_if_an_instance_registers_at_the_same_moment(
     registry: Registry, group: Consumergroup, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Late(NobodyRegistered):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
             if not group.instances():
                 register(registry.client, "billing", "billing_a", {"orders": 1})
 
+    def delete_offset() -> str:
+        [error] = served.ask(DeleteOffsetsRequest("billing", (AT,))).errors.values()
+        return str(error.name)
+
+    def delete_group() -> str:
+        return str(served.ask(DeleteGroupsRequest(("billing",))).errors["billing"].name)
+
     assert commit_alone(served, 5) == "NONE"
-    monkeypatch.setattr(groups, "NobodyRegistered", Late)
-    assert served.ask(DeleteGroupsRequest(("billing",))).errors["billing"].name == "NON_EMPTY_GROUP"
-    registry.client.delete("/consumers/billing/ids/billing_a")
-    monkeypatch.setattr(offsets, "NobodyRegistered", Late)
-    deleted = served.ask(DeleteOffsetsRequest("billing", (AT,)))
-    assert [error.name for error in deleted.errors.values()] == ["GROUP_SUBSCRIBED_TO_TOPIC"]
+    for module, write, refusal in (
+        (commits, lambda: commit_alone(served, 30), "UNKNOWN_MEMBER_ID"),
+        (groups, delete_group, "NON_EMPTY_GROUP"),
+        (offsets, delete_offset, "GROUP_SUBSCRIBED_TO_TOPIC"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "NobodyRegistered", Late)
+            assert write() == refusal
+        registry.client.delete("/consumers/billing/ids/billing_a")
     assert offset(group) == 5
 
 

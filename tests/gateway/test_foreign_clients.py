@@ -35,23 +35,14 @@ class Site(NamedTuple):
     live: Member
 
 
-def broker_and_zookeeper(kind: str, request: pytest.FixtureRequest, stack: ExitStack) -> tuple[KafkaBroker, str]:
-    """A broker, and the ZooKeeper of the groups: the one of the broker, or one that it does not know."""
-    if kind == "1.1.1":
-        legacy: KafkaBroker = request.getfixturevalue("legacy_kafka")
-        return legacy, legacy.zookeeper
-    zookeeper: Server = request.getfixturevalue("zookeeper")
-    hosts = stack.enter_context(fresh_chroot(zookeeper))
-    if kind == "4.3.1":
-        return request.getfixturevalue("kafka_broker"), hosts
-    own = hosts if kind == "3.9.1 with ZooKeeper" else None
-    return stack.enter_context(KafkaBroker(release="3.9.1", zookeeper=own)), hosts
-
-
-@pytest.fixture(scope="module", params=["1.1.1", "3.9.1 with ZooKeeper", "3.9.1", "4.3.1"])
+@pytest.fixture(scope="module", params=["legacy_kafka", "kafka_broker"])
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    """The old broker keeps its topics in the ZooKeeper of the groups. The current one does not know it."""
+    broker: KafkaBroker = request.getfixturevalue(request.param)
+    zookeeper: Server = request.getfixturevalue("zookeeper")
     with ExitStack() as stack:
-        broker, hosts = broker_and_zookeeper(request.param, request, stack)
+        is_old = request.param == "legacy_kafka"
+        hosts = broker.zookeeper if is_old else stack.enter_context(fresh_chroot(zookeeper))
         broker.create_topic(TOPIC, 2)
         for partition in range(2):
             broker.write(TOPIC, partition, MESSAGES)

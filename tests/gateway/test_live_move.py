@@ -25,7 +25,7 @@ from zkgroups.zookeeper.session.session import context_of
 
 from . import old_members
 from .live_moves import KilledMoves, Load, Sides
-from .peers import JavaConsumer, member, settled
+from .peers import member, settled
 from .running import GatewayProcess, RawClient
 from .test_wire import commit_of
 
@@ -98,35 +98,23 @@ def test_a_group_is_moved_to_the_brokers_and_back_under_load(
         assert set(load.read.values()) == {1}
 
 
-def test_a_move_that_was_killed_at_any_step_is_undone_or_finished(of: Of, make_topic: MakeTopic) -> None:
+@pytest.mark.parametrize("to", ["kafka", "zookeeper"])
+def test_a_move_that_was_killed_at_any_step_is_undone_or_finished(of: Of, make_topic: MakeTopic, to: str) -> None:
     """The offsets of the side where the group is are never lost, and never go back."""
-    sides = of(make_topic(2))
-    for number, step in enumerate(("BEGUN", "LEFT", "commit", "COPIED"), 3):
-        sides.commit_to_zookeeper(number, number)
-        for again, outcome in (("zookeeper", MoveOutcome.UNDONE), ("kafka", MoveOutcome.MOVED)):
-            sides.kill("kafka", step)
-            assert (sides.route, sides.is_marked) == ("moving-to-kafka", True)
-            assert sides.zookeeper == {0: number, 1: number}
+    sides, back = of(make_topic(2)), "zookeeper" if to == "kafka" else "kafka"
+    commit = sides.commit_to_zookeeper if to == "kafka" else sides.commit_to_kafka
+    sides.commit_to_zookeeper(1, 1)
+    for number, step in enumerate(("BEGUN", "LEFT", "commit" if to == "kafka" else "replace", "COPIED"), 3):
+        sides.move(back)
+        commit(number, number)
+        for again, outcome in ((back, MoveOutcome.UNDONE), (to, MoveOutcome.MOVED)):
+            sides.kill(to, step)
+            assert (sides.route, sides.is_marked) == (f"moving-to-{to}", True)
+            assert getattr(sides, back) == {0: number, 1: number}
             assert sides.move(again) is outcome
             assert eventually(lambda: not sides.is_locked)  # the next move is another one
             assert (sides.route, sides.is_marked) == (again, again == "kafka")
-        assert sides.kafka == {0: number, 1: number}
-        assert sides.move("zookeeper") is MoveOutcome.MOVED
-
-
-def test_a_move_back_that_was_killed_at_any_step_is_undone_or_finished(of: Of, make_topic: MakeTopic) -> None:
-    sides = of(make_topic(2))
-    sides.commit_to_zookeeper(1, 1)
-    for number, step in enumerate(("BEGUN", "LEFT", "replace", "COPIED"), 3):
-        assert sides.move("kafka") is MoveOutcome.MOVED
-        sides.commit_to_kafka(number, number)
-        for again, outcome in (("kafka", MoveOutcome.UNDONE), ("zookeeper", MoveOutcome.MOVED)):
-            sides.kill("zookeeper", step)
-            assert (sides.route, sides.is_marked) == ("moving-to-zookeeper", True)
-            assert sides.kafka == {0: number, 1: number}
-            assert sides.move(again) is outcome
-            assert (sides.route, sides.is_marked) == (again, again == "kafka")
-        assert sides.zookeeper == {0: number, 1: number}
+        assert getattr(sides, to) == {0: number, 1: number}
 
 
 def test_the_command_names_what_it_does_not_move(of: Of, make_topic: MakeTopic) -> None:
@@ -167,24 +155,6 @@ def test_a_move_that_is_interrupted_says_how_to_finish_or_undo_it(of: Of, make_t
     refused = sides.command("kafka", "--execute", "--wait", "0")
     assert (refused.code, sides.route, sides.is_marked) == (4, "zookeeper", False)
     assert "after 0 s there are still stays" in refused.err
-
-
-def test_java_members_are_moved_to_the_brokers_and_back(
-    legacy_kafka: KafkaBroker, of: Of, make_topic: MakeTopic, gateways: tuple[GatewayProcess, GatewayProcess]
-) -> None:
-    sides = of(make_topic(2))
-    both, topic = ",".join(each.address for each in gateways), sides.group
-    with JavaConsumer(legacy_kafka.release, both, topic, topic) as one:
-        for number, to in enumerate(("kafka", "zookeeper"), 1):
-            assert eventually(lambda count=20 * number: len(set(one.read)) == count), one.lines()
-            here = dict.fromkeys(range(2), 10 * number)  # it commits what it has read
-            assert eventually(lambda here=here: here in (sides.zookeeper, sides.kafka)), one.lines()
-            assert sides.move(to) is MoveOutcome.MOVED
-            for partition in range(2):
-                legacy_kafka.write(topic, partition, 10)
-        assert eventually(lambda: sides.zookeeper == {0: 30, 1: 30}), one.lines()
-        assert sides.kafka == {0: 20, 1: 20}
-        assert len(one.read) == len(set(one.read)) == 60
 
 
 def test_a_group_is_not_moved_while_other_clients_are_registered(of: Of, make_topic: MakeTopic) -> None:

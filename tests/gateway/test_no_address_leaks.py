@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import ConfigResource
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as Partition
 
 from tests.waiting import LONGEST, eventually
 from zkgroups.gateway.connections.streams import ClientStream, FrameStream
-from zkgroups.kafka.wire import codec
 from zkgroups.testing import KafkaBroker, local_server
 from zkgroups.testing.kafka_broker import silent_logger
 
-from .peers import JavaConsumer, member
+from .peers import JavaConsumer, administrator, member
 from .running import RunningGateway, running
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("gateway"), pytest.mark.timeout(1000)]
@@ -86,14 +85,9 @@ def watched() -> Iterator[Watched]:
 
 
 def leader(bootstrap: str) -> int:
-    found: int = (
-        AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        .list_topics(TOPIC)
-        .topics[TOPIC]
-        .partitions[0]
-        .leader
-    )
-    return found
+    with administrator(bootstrap) as admin:
+        found: int = admin.list_topics(TOPIC).topics[TOPIC].partitions[0].leader
+        return found
 
 
 def move(bootstrap: str, to: int) -> None:
@@ -106,15 +100,15 @@ def move(bootstrap: str, to: int) -> None:
 
 
 def write(bootstrap: str, **config: Any) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, **config}, logger=silent_logger())
-    if "transactional.id" in config:
-        producer.init_transactions(LONGEST)
-        producer.begin_transaction()
-    for _ in range(MESSAGES):
-        producer.produce(TOPIC, b"m", partition=0)
-    if "transactional.id" in config:
-        producer.commit_transaction(LONGEST)
-    assert producer.flush(LONGEST) == 0
+    with Producer({"bootstrap.servers": bootstrap, **config}, logger=silent_logger()) as producer:
+        if "transactional.id" in config:
+            producer.init_transactions(LONGEST)
+            producer.begin_transaction()
+        for _ in range(MESSAGES):
+            producer.produce(TOPIC, b"m", partition=0)
+        if "transactional.id" in config:
+            producer.commit_transaction(LONGEST)
+        assert producer.flush(LONGEST) == 0
 
 
 def test_clients_follow_a_leader_to_another_broker_and_see_only_the_gateway(watched: Watched) -> None:
@@ -132,32 +126,13 @@ def test_clients_follow_a_leader_to_another_broker_and_see_only_the_gateway(watc
     check(watched)
 
 
-def test_no_answer_about_the_cluster_contains_an_address(watched: Watched) -> None:
-    ask = [
-        *((codec.MetadataRequest(topics=None), version) for version in range(13)),
-        *((codec.DescribeClusterRequest(endpoint_type=1), version) for version in range(2)),
-        *((codec.FindCoordinatorRequest(key="g", key_type=0), version) for version in range(4)),
-        *((codec.FindCoordinatorRequest(key="t", key_type=1), version) for version in range(1, 4)),
-        *((codec.FindCoordinatorRequest(coordinator_keys=["g"], key_type=type), 4) for type in (0, 1)),
-    ]
-    with watched.gateway.connect() as client:
-        for request, version in ask:
-            answer = client.ask(request, version)
-            hosts = {
-                each.host
-                for each in getattr(answer, "brokers", None) or getattr(answer, "coordinators", None) or [answer]
-            }
-            assert hosts == {local_server.HOST}, (answer, version)
-    check(watched)
-
-
 def test_settings_of_brokers_are_shown_without_addresses(watched: Watched) -> None:
-    admin = AdminClient({"bootstrap.servers": watched.gateway.bootstrap, "log_level": 0})
     resource = ConfigResource(ConfigResource.Type.BROKER, "1")
-    settings = admin.describe_configs([resource])[resource].result(LONGEST)
+    with administrator(watched.gateway.bootstrap) as admin:
+        settings = admin.describe_configs([resource])[resource].result(LONGEST)
+        found = admin.describe_cluster().result(LONGEST)
     assert settings["advertised.listeners"].value is None
     assert settings["log.cleaner.threads"].value == "1"
-    found = admin.describe_cluster().result(LONGEST)
     assert {each.host for each in found.nodes} == {local_server.HOST}
     assert len({each.port for each in found.nodes}) == 2
     check(watched)

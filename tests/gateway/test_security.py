@@ -27,8 +27,8 @@ from zkgroups.kafka.client_settings import client_settings
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.security import Security, tls_context
 from zkgroups.testing import KafkaBroker
-from zkgroups.testing.kafka_broker import silent_logger
 
+from . import peers
 from .peers import member, settled
 from .running import RunningGateway, running
 from .test_wire import join
@@ -79,20 +79,20 @@ def guarded() -> Iterator[RunningGateway]:
     }
     with KafkaBroker(users=USERS, config=access) as broker:
         broker.create_topic(TOPIC)
-        admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
-        for user in ("ben", "cleo"):
-            allow(admin, user, ResourceType.TOPIC, TOPIC, AclOperation.READ)
-        allow(admin, "cleo", ResourceType.GROUP, GROUP, AclOperation.READ)
-        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-        user = UserScramCredentialUpsertion("anna", scram, USERS["anna"].encode())
-        for future in admin.alter_user_scram_credentials([user]).values():
-            future.result(LONGEST)
+        with peers.administrator(broker.address) as admin:
+            for user in ("ben", "cleo"):
+                allow(admin, user, ResourceType.TOPIC, TOPIC, AclOperation.READ)
+            allow(admin, "cleo", ResourceType.GROUP, GROUP, AclOperation.READ)
+            scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+            user = UserScramCredentialUpsertion("anna", scram, USERS["anna"].encode())
+            for future in admin.alter_user_scram_credentials([user]).values():
+                future.result(LONGEST)
         with running(broker.sasl_address, security=own_login()) as gateway:
             yield gateway
 
 
 def administrator(gateway: RunningGateway, user: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": gateway.bootstrap, **login(user)}, logger=silent_logger())
+    return peers.administrator(gateway.bootstrap, **login(user))
 
 
 def refusal(error: KafkaException) -> int:
@@ -113,21 +113,20 @@ def test_a_client_sees_only_the_groups_that_it_may_describe(guarded: RunningGate
     with member(guarded.bootstrap, GROUP, TOPIC, **login("anna")) as anna:
         assert settled(anna, shares={1})
         for user, seen in (("anna", [GROUP]), ("cleo", [GROUP]), ("ben", [])):
-            admin = administrator(guarded, user)
-            assert [each.group_id for each in admin.list_consumer_groups().result(LONGEST).valid] == seen
-            described = admin.describe_consumer_groups([GROUP])[GROUP]
-            if seen:
-                assert described.result(LONGEST).state is ConsumerGroupState.STABLE
-            else:
-                with pytest.raises(KafkaException) as refused:
-                    described.result(LONGEST)
-                assert refusal(refused.value) == KafkaError.GROUP_AUTHORIZATION_FAILED
+            with administrator(guarded, user) as admin:
+                assert [each.group_id for each in admin.list_consumer_groups().result(LONGEST).valid] == seen
+                described = admin.describe_consumer_groups([GROUP])[GROUP]
+                if seen:
+                    assert described.result(LONGEST).state is ConsumerGroupState.STABLE
+                else:
+                    with pytest.raises(KafkaException) as refused:
+                        described.result(LONGEST)
+                    assert refusal(refused.value) == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def test_a_client_that_may_only_read_cannot_delete(guarded: RunningGateway) -> None:
     for user, error in (("cleo", KafkaError.GROUP_AUTHORIZATION_FAILED), ("anna", KafkaError.GROUP_ID_NOT_FOUND)):
-        admin = administrator(guarded, user)
-        with pytest.raises(KafkaException) as refused:
+        with administrator(guarded, user) as admin, pytest.raises(KafkaException) as refused:
             admin.delete_consumer_groups(["missing"])["missing"].result(LONGEST)
         assert refusal(refused.value) == error
 
@@ -136,8 +135,8 @@ def test_a_client_that_has_not_logged_in_is_disconnected_before_its_request_coun
     with guarded.connect() as client:
         client.send(codec.JoinGroupRequest(**join("intruders")), 2)
         assert client.ended
-    admin = administrator(guarded, "anna")
-    groups = admin.list_consumer_groups().result(LONGEST).valid
+    with administrator(guarded, "anna") as admin:
+        groups = admin.list_consumer_groups().result(LONGEST).valid
     assert "intruders" not in [each.group_id for each in groups]
 
 
@@ -214,6 +213,5 @@ def test_a_client_without_tls_or_without_a_certificate_gets_nothing(
 ) -> None:
     files(authority, tmp_path)
     settings = {name: str(tmp_path / value) if value.endswith("pem") else value for name, value in settings.items()}
-    admin = AdminClient({"bootstrap.servers": encrypted.bootstrap, **settings}, logger=silent_logger())
-    with pytest.raises(KafkaException):
+    with peers.administrator(encrypted.bootstrap, **settings) as admin, pytest.raises(KafkaException):
         admin.list_topics(timeout=1)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 
 import aiokafka
 import pytest
@@ -20,7 +18,7 @@ from zkgroups.core.znodes.own_nodes import decode_coordinator
 from zkgroups.testing import KafkaBroker
 
 from .live_moves import Load
-from .peers import JavaConsumer, Member, consumer_groups, describe, kafka_python, member, settled
+from .peers import JavaConsumer, consumer_groups, kafka_python, member, settled
 from .running import GatewayProcess
 
 pytestmark = pytest.mark.timeout(300)
@@ -83,42 +81,6 @@ def aiokafka_member(bootstrap: str, group: str, topic: str) -> Iterator[set[tupl
         thread.join(TIMEOUT)
 
 
-def test_the_clients_of_a_killed_gateway_continue_at_another(
-    legacy_kafka: KafkaBroker, registry: Registry, gateways: tuple[GatewayProcess, GatewayProcess]
-) -> None:
-    """All join at the coordinator, also the client that knows only the other gateway."""
-    topic = group = "killed-gateway"
-    legacy_kafka.create_topic(topic, 6)
-    killed, stays = gateways
-    with member(killed.address, group, topic) as first:
-        assert settled(first, shares={6})
-    quick = {"topic.metadata.refresh.interval.ms": 300}
-    with ExitStack() as stack:
-        one = stack.enter_context(member(f"{killed.address},{stays.address}", group, topic, **quick))
-        assert settled(one, shares={6})
-        assert coordinator_port(registry, group) == killed.broker_port
-        other = stack.enter_context(member(stays.address, group, topic, **quick))
-        assert settled(one, other, shares={3})
-        [before] = sessions(registry, group)
-        for partition in range(6):
-            legacy_kafka.write(topic, partition, 2)
-        assert eventually(partial(has_read, (one, other), 12))
-        assert len(describe(killed.address, group).members) == 2
-        killed.send(signal.SIGKILL)
-
-        def moved() -> bool:
-            has_read((one, other), 12)
-            return len(sessions(registry, group) - {before}) == 1
-
-        assert eventually(moved)
-        assert settled(one, other, shares={3})
-        assert coordinator_port(registry, group) == stays.broker_port
-        for partition in range(6):
-            legacy_kafka.write(topic, partition, 2)
-        assert eventually(partial(has_read, (one, other), 24))
-        assert sessions(registry, group).isdisjoint({before})
-
-
 def test_all_clients_that_know_only_another_gateway_join_at_the_coordinator(
     legacy_kafka: KafkaBroker, registry: Registry, gateways: tuple[GatewayProcess, GatewayProcess]
 ) -> None:
@@ -174,10 +136,3 @@ def test_no_message_is_read_twice_when_gateways_are_restarted_under_load(
                 assert eventually(lambda: load.is_settled and len(sessions(registry, group)) == 1)
         assert eventually(lambda: load.has_read_all)
     assert sum(load.read.values()) == len(load.read)
-
-
-def has_read(members: Sequence[Member], count: int) -> bool:
-    """Whether the members have read so many messages together. Polls them."""
-    for each in members:
-        each.poll()
-    return len({message for each in members for message in each.read}) == count

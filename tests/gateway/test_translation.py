@@ -35,8 +35,7 @@ from zkgroups.coordinator import (
     refusal,
 )
 from zkgroups.gateway.protocol.frames import START_SIZE, expects_answer
-from zkgroups.gateway.protocol.group_answers import to_client
-from zkgroups.gateway.protocol.group_requests import at_of, check_entries, groups_of, to_coordinator
+from zkgroups.gateway.protocol.group_messages import at_of, check_entries, groups_of, to_client, to_coordinator
 from zkgroups.gateway.protocol.offered_apis import NEEDED, join, only
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.codec import ReceivedRequest

@@ -25,6 +25,7 @@ from .conftest import HERE, Front
 from .running import QUICK, RunningGateway, produce, running
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+GROUP_AUTHORIZATION_FAILED = 30
 UNSUPPORTED_VERSION = 35
 
 # A batch with one message of one byte.
@@ -82,6 +83,13 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(gateway: Ru
         client.socket.sendall(struct.pack(">ihhih", 10, codec.API_VERSIONS, 99, 7, -1))
         assert client.answer(codec.API_VERSIONS, 0).error_code == UNSUPPORTED_VERSION
         assert client.ask(codec.ApiVersionsRequest(), 0, 8).error_code == 0
+
+
+def test_a_read_only_gateway_refuses_what_writes_and_says_so(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    with start(read_only=True).connect() as client:
+        assert client.ask(heartbeat("here"), 0).error_code == GROUP_AUTHORIZATION_FAILED
+        assert client.ask(codec.DescribeGroupsRequest(groups=["here"]), 0).groups[0].error_code == 0
+    assert "refused the request Heartbeat of client 'raw'" in caplog.text
 
 
 GARBAGE = {

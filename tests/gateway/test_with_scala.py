@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
@@ -12,12 +11,12 @@ from tests.consumer.with_scala.mixed_group import STILL
 from tests.waiting import LONGEST, eventually
 from zkgroups import Owner, Registry, TopicPartition
 from zkgroups.core.rebalance.assignors import round_robin_assignor
-from zkgroups.gateway.zookeeper_storage import GroupSettings, ZooKeeperStorage, coordinator_config, storage
+from zkgroups.gateway.zookeeper_storage import GroupSettings, ZooKeeperStorage, coordinator_config
 from zkgroups.testing import KafkaBroker
 
 from .kafka_member import KafkaMember
 from .peers import Member, describe, member
-from .running import RunningGateway, reserved, running
+from .running import running
 from .served import Served
 
 pytestmark = pytest.mark.zookeeper
@@ -60,45 +59,6 @@ def test_librdkafka_shares_a_group_with_a_scala_member(legacy_kafka: KafkaBroker
         await_owners(group, {TopicPartition(TOPIC, n): f"{scala.id}-0" for n in range(PARTITIONS)})
         assert committed(registry)[1] == MESSAGES + 5
     assert modern.errors == []
-
-
-def test_clients_continue_at_a_coordinator_whose_clock_is_behind(
-    legacy_kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The numbers of generations begin at the clock. Clients only compare them for equality."""
-    topic = group = "gateway-clock"
-    legacy_kafka.create_topic(topic, 2)
-    with (
-        reserved(2) as numbers,
-        Registry.connect(legacy_kafka.zookeeper) as registry,
-        ExitStack() as clients,
-    ):
-
-        def gateway(stack: ExitStack) -> RunningGateway:
-            def opened(_counts: object, report: Any) -> ZooKeeperStorage:
-                return stack.enter_context(ZooKeeperStorage(registry, report))
-
-            config = coordinator_config()
-            return stack.enter_context(running(legacy_kafka.address, config=config, storage=opened, numbers=numbers))
-
-        def shared(before: set[str]) -> bool:
-            ids = {each.id for each in registry.group(group).instances()}
-            return len(polled(first).partitions) == len(polled(second).partitions) == 1 and len(ids - before) == 2
-
-        with ExitStack() as stack:
-            bootstrap = gateway(stack).bootstrap
-            first, second = (clients.enter_context(member(bootstrap, group, topic)) for _ in range(2))
-            assert eventually(lambda: shared(set()))
-            before = {each.id for each in registry.group(group).instances()}
-        monkeypatch.setattr(storage, "_FIRST_SECOND", storage._FIRST_SECOND + 3600)
-        with ExitStack() as stack:
-            gateway(stack)
-            assert eventually(lambda: shared(before))
-            [partition] = first.partitions
-            legacy_kafka.write(topic, partition, 3)
-            assert eventually(lambda: len(polled(first).read) == 3)
-            assert all(each.error is None for each in first.consumer.commit(asynchronous=False))
-            clients.close()
 
 
 def test_members_share_by_the_strategy_of_the_scala_members(legacy_kafka: KafkaBroker) -> None:

@@ -21,8 +21,7 @@ from zkgroups.coordinator.actions import SendAnswer
 from zkgroups.coordinator.config import AssignmentBy
 from zkgroups.coordinator.consumer_protocol import decode_subscription
 from zkgroups.gateway.protocol.frames import NAME_START, FrameError, FrameSplitter, expects_answer, name_end
-from zkgroups.gateway.protocol.group_answers import to_client
-from zkgroups.gateway.protocol.group_requests import groups_of, to_coordinator
+from zkgroups.gateway.protocol.group_messages import groups_of, to_client, to_coordinator
 from zkgroups.gateway.protocol.offered_apis import Handling, offered, only
 from zkgroups.kafka.requests import fetch_offsets
 from zkgroups.kafka.requests.fetch_offsets import Shapes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from typing import Self
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
@@ -34,6 +35,13 @@ class Writer:
         self.config = {"bootstrap.servers": address, "log_level": 0}
         self.admin = AdminClient(self.config)
 
+    def __enter__(self) -> Self:
+        self.admin.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.admin.__exit__(None, None, None)
+
     def create_topic(self, name: str, replicas: list[list[int]]) -> None:
         """Create a topic, which may not be ready yet. `replicas` are the brokers of each partition."""
         topic = NewTopic(name, len(replicas), replica_assignment=replicas)
@@ -41,10 +49,10 @@ class Writer:
 
     def produce(self, topic: str, partition: int, times: list[int]) -> None:
         """Write a message for each time, in milliseconds."""
-        producer = Producer(self.config)
-        for ms in times:
-            producer.produce(topic, b"message", partition=partition, timestamp=ms)
-        assert producer.flush(30) == 0
+        with Producer(self.config) as producer:
+            for ms in times:
+                producer.produce(topic, b"message", partition=partition, timestamp=ms)
+            assert producer.flush(30) == 0
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         for future in self.admin.delete_records([Partition(topic, partition, offset)]).values():
@@ -69,7 +77,8 @@ def own() -> Iterator[KafkaBroker]:
     """A broker only for tests that stop it. Group billing has an offset of orders."""
     with KafkaBroker(users={"anna": PASSWORD, "ben": PASSWORD}, config=_ACCESS) as broker:
         broker.create_topic("orders")
-        Writer(broker.address).commit("billing", {("orders", 0): 7})
+        with Writer(broker.address) as writer:
+            writer.commit("billing", {("orders", 0): 7})
         yield broker
 
 
@@ -80,8 +89,9 @@ def brokers(broker: KafkaBroker) -> Iterator[Brokers]:
 
 
 @pytest.fixture
-def writer(broker: KafkaBroker) -> Writer:
-    return Writer(broker.address)
+def writer(broker: KafkaBroker) -> Iterator[Writer]:
+    with Writer(broker.address) as writer:
+        yield writer
 
 
 @pytest.fixture

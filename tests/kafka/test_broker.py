@@ -6,26 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.testing.test_plugin import PLUGIN
 from tests.waiting import eventually, is_alive
 from zkgroups.exceptions import ServerStartError
 from zkgroups.input_errors import InvalidOptionError
 from zkgroups.kafka import Brokers
-from zkgroups.testing import KafkaBroker, java, local_server
+from zkgroups.testing import KafkaBroker, local_server
 
-pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
 
 def _topics(broker: KafkaBroker) -> set[str]:
     with Brokers.connect(broker.address) as brokers:
         return set(brokers.partitions()) - {"__consumer_offsets"}
-
-
-def test_a_broker_reports_its_release_and_serves(broker: KafkaBroker) -> None:
-    assert broker.release in {"1.1.1", "4.3.1"}
-    assert broker.running
-    assert broker.address in repr(broker)
 
 
 def test_a_killed_broker_restarts_with_its_data_and_leaves_nothing_behind() -> None:
@@ -68,32 +60,3 @@ def test_a_broker_that_cannot_start_reports_the_reason_and_leaves_nothing_behind
 def test_impossible_options_of_a_broker_are_refused(release: str, zookeeper: str | None, words: str) -> None:
     with pytest.raises(InvalidOptionError, match=words):
         KafkaBroker(release=release, zookeeper=zookeeper)
-
-
-@pytest.mark.parametrize(
-    ("fixture", "jars"),
-    [
-        ("zkgroups_kafka", "org.apache.kafka:kafka_*"),
-        ("zkgroups_legacy_kafka", "org.apache.zookeeper:zookeeper:3.4.14"),
-    ],
-)
-@pytest.mark.parametrize(("required", "outcomes"), [("", {"skipped": 1}), ("kafka", {"errors": 1})])
-def test_without_a_broker_tests_are_skipped_or_fail(
-    pytester: pytest.Pytester,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fixture: str,
-    jars: str,
-    required: str,
-    outcomes: dict[str, int],
-) -> None:
-    monkeypatch.setenv("ZKGROUPS_REQUIRE", required)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("ZKGROUPS_MAVEN_REPOSITORY", "http://127.0.0.1:1/")
-    monkeypatch.setattr(java, "_ATTEMPTS", 1)
-    pytester.makepyfile(f"def test_it({fixture}): pass")
-
-    result = pytester.runpytest(*PLUGIN, "-rs")
-
-    result.assert_outcomes(**outcomes)
-    result.stdout.fnmatch_lines(f"*jars of {jars} could not be downloaded in 1 attempts*")

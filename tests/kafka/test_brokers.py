@@ -171,8 +171,8 @@ def test_a_topic_that_was_just_created_is_waited_for(brokers: Brokers, writer: W
 
 def test_every_leader_is_queried_and_a_partition_without_a_leader_is_unknown(legacy_kafka: KafkaBroker) -> None:
     first, second = TopicPartition("spread", 0), TopicPartition("spread", 1)
-    writer, ends = Writer(legacy_kafka.address), {first: NOON, second: NOON}
-    with Brokers.connect(legacy_kafka.address, timeout=30) as brokers:
+    ends = {first: NOON, second: NOON}
+    with Writer(legacy_kafka.address) as writer, Brokers.connect(legacy_kafka.address, timeout=30) as brokers:
         with KafkaBroker(release="1.1.1", zookeeper=legacy_kafka.zookeeper, config={"broker.id": "2"}) as other:
             writer.create_topic("spread", [[1], [2]])
             assert eventually(lambda: set(brokers.ranges([first, second]).values()) == {OffsetRange(0, 0)})

@@ -21,7 +21,7 @@ from zkgroups.exceptions import (
     TooLargeError,
     UnknownPartitionError,
 )
-from zkgroups.input_errors import InvalidInputError, InvalidNameError, InvalidOptionError, ZkgroupsException
+from zkgroups.input_errors import InvalidInputError, InvalidNameError, InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers
 from zkgroups.testing import KafkaBroker
 
@@ -194,22 +194,6 @@ def test_a_group_of_the_new_protocol_is_not_taken_for_a_missing_one(kafka: str, 
         assert brokers.commit({name: {at: 5}}) == {name: {at: None}}
         assert brokers.delete_groups([name]) == {name: None}
         assert _group(brokers, name) == NativeGroup(name, NativeState.DEAD)
-
-
-def test_a_thousand_groups_are_written_and_read_in_one_call_each(brokers: Brokers, make_topic: MakeTopic) -> None:
-    topic = make_topic(3)
-    names = [f"crowd-{topic}-{number}" for number in range(1000)]
-    wanted = {name: {TopicPartition(topic, n): n * number for n in range(3)} for number, name in enumerate(names)}
-    assert brokers.commit(wanted) == {name: dict.fromkeys(those) for name, those in wanted.items()}
-    found = brokers.committed(names)
-    assert {name: {at: each.offset for at, each in those.items()} for name, those in found.items()} == wanted
-    assert {_state(group) for group in brokers.groups(names).values()} == {NativeState.EMPTY}
-    assert brokers.delete_groups(names) == dict.fromkeys(names)
-    assert {_state(group) for group in brokers.groups(names).values()} == {NativeState.DEAD}
-
-
-def _state(group: NativeGroup | ZkgroupsException) -> NativeState | None:
-    return group.state if isinstance(group, NativeGroup) else None
 
 
 def test_more_than_a_thousand_offsets_of_a_group_are_all_committed(brokers: Brokers, wide_topic: str) -> None:

@@ -37,15 +37,6 @@ def properties_of(folder: Path, user: str, password: str = PASSWORD) -> Path:
     return path
 
 
-def test_a_user_with_all_rights_reads_everything(own: KafkaBroker, tmp_path: Path) -> None:
-    with Brokers.connect(own.sasl_address, properties=_login(tmp_path, "anna")) as brokers:
-        assert brokers.partitions(["orders"]) == {"orders": (0,)}
-        assert brokers.ranges([AT]) == {AT: OffsetRange(0, 0)}
-        assert brokers.committed(["billing"])["billing"][AT].offset == 7
-        assert brokers.commit({"billing": {AT: 7}}) == {"billing": {AT: None}}
-        assert not isinstance(brokers.groups(["billing"])["billing"], Exception)
-
-
 def test_a_wrong_password_is_an_error_at_once_that_does_not_show_it(
     own: KafkaBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -59,12 +50,6 @@ def test_a_wrong_password_is_an_error_at_once_that_does_not_show_it(
 
     assert "s3cret" not in f"{caught.value!r} {caught.value.__cause__!r} {caplog.text}"
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_forbidden_topic_is_unknown(own: KafkaBroker, tmp_path: Path) -> None:
-    with Brokers.connect(own.sasl_address, properties=_login(tmp_path, "ben")) as brokers:
-        assert brokers.partitions() == {}
-        assert brokers.ranges([AT]) == {AT: None}
 
 
 @pytest.mark.parametrize(("user", "log"), [("ben", NoLog.UNKNOWN), ("anna", OffsetRange(0, 0))])

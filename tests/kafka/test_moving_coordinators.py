@@ -24,7 +24,6 @@ from zkgroups.kafka.requests.native_groups import delete, describe, list_groups
 from zkgroups.kafka.wire.cluster import Cluster
 from zkgroups.testing import KafkaBroker, Server, fresh_chroot
 
-from .conftest import Writer
 from .wire.conftest import with_cluster
 
 # A group of its own, because these tests start their own brokers.
@@ -148,31 +147,5 @@ def test_groups_are_deleted_once_while_they_move(pair: Pair) -> None:
                 left = [name for name in left if there[name] != {}]
                 assert not left or pair.first.release == "1.1.1"
             await moved(cluster, lambda *_: None, to)
-
-    with_cluster(pair.first.address, use)
-
-
-def test_the_second_coordinator_goes_on_where_a_killed_one_ended(pair: Pair) -> None:
-    at = TopicPartition("orders", 0)
-    writer = Writer(pair.first.address)
-
-    def in_sync() -> bool:
-        partitions = writer.admin.list_topics(OFFSETS).topics[OFFSETS].partitions.values()
-        return all(len(each.isrs) == 2 for each in partitions)
-
-    async def use(cluster: Cluster) -> None:
-        coordinators = Coordinators(cluster)
-        await moved(cluster, pair.move, 2)
-        await asyncio.to_thread(pair.move, 2, 1)
-        assert await asyncio.to_thread(eventually, in_sync, timeout=LONGEST)
-        wanted = {f"{name}-{part}": NativeOffset(f"{name}-{part}", at, 9) for name in NAMES for part in range(4)}
-        running = asyncio.create_task(commit(cluster, coordinators, [*wanted.values()], LONGEST))
-        await asyncio.sleep(0.2)  # somewhere in between
-        await asyncio.to_thread(pair.second.kill)
-        assert await running == {name: {at: None} for name in wanted}
-        there = await fetch(cluster, coordinators, [*wanted], Deadline(LONGEST))
-        assert there == {name: {at: each} for name, each in wanted.items()}
-        await asyncio.to_thread(pair.second.start)
-        await moved(cluster, pair.move, 1)
 
     with_cluster(pair.first.address, use)

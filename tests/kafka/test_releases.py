@@ -69,10 +69,10 @@ def _write(address: str, release: str) -> None:
     from confluent_kafka import Producer
 
     settings = {"bootstrap.servers": address, "api.version.request": "false", "broker.version.fallback": release}
-    producer = Producer({**settings, "log_level": 0, "message.timeout.ms": int(_LONGEST * 1000)})
-    for number in range(7):
-        producer.produce("orders", str(number).encode(), partition=0)
-    assert producer.flush(_LONGEST) == 0
+    with Producer({**settings, "log_level": 0, "message.timeout.ms": int(_LONGEST * 1000)}) as producer:
+        for number in range(7):
+            producer.produce("orders", str(number).encode(), partition=0)
+        assert producer.flush(_LONGEST) == 0
 
 
 # Brokers before 0.10, which do not answer current clients

@@ -32,13 +32,10 @@ def jaas(mechanism: str, module: str, options: str) -> dict[str, str]:
     return SASL | {"sasl.mechanism": mechanism, "sasl.jaas.config": JAAS.format(module, options)}
 
 
-def test_nothing_set_means_plaintext_and_javas_timeouts() -> None:
+def test_settings_of_java_are_carried_over_or_have_javas_defaults() -> None:
     found = client_settings({})
     assert (found.security.tls, found.security.login, found.client_id) == (None, None, "zkgroups")
     assert (found.connect_timeout, found.request_timeout) == (10.0, 30.0)
-
-
-def test_settings_of_java_are_carried_over() -> None:
     properties = {"client.id": "night", "request.timeout.ms": "5000", "socket.connection.setup.timeout.ms": "250"}
     found = client_settings(properties)
     assert (found.client_id, found.connect_timeout, found.request_timeout) == ("night", 0.25, 5.0)
@@ -126,6 +123,9 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"no.such.setting": PASSWORD}, "no.such.setting: zkgroups supports no such setting of Java clients"),
     ({"sasl.pasword": PASSWORD}, "sasl.pasword"),
     ({PASSWORD: ""}, "a setting whose name is (not shown)"),
+    ({"S3cret,\x01\x83": PASSWORD}, "a setting whose name is (not shown)"),
+    ({"stats_cb": PASSWORD}, "zkgroups supports no such setting"),
+    (SASL | {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{PASSWORD}\0"}, "cannot be sent"),
     ({"request.timeout.ms": "soon"}, "request.timeout.ms is 'soon', but it must be a whole number"),
     ({"request.timeout.ms": "0"}, "1 or more"),
     ({"request.timeout.ms": "9" * 5000}, "1 or more"),
@@ -156,8 +156,8 @@ def test_settings_that_cannot_be_used_are_refused_with_advice_and_without_secret
         client_settings(properties)
 
     assert words in str(caught.value)
-    assert "s3cret" not in "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
-    assert b"s3cret" not in pickle.dumps(caught.value)
+    assert "s3cret" not in ("".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))).lower()
+    assert b"s3cret" not in pickle.dumps(caught.value).lower()
     assert capfd.readouterr() == ("", "")
 
 
@@ -279,11 +279,6 @@ def test_certificates_are_carried_over_and_librdkafka_accepts_them(tmp_path: Pat
     assert settings["ssl.ca.pem"] == authority.cert_pem.bytes().decode()
     assert {"ssl.certificate.pem", "ssl.key.pem"} < settings.keys()
     Consumer(settings | {"group.id": "any"}).close()
-
-
-def test_a_setting_that_cannot_be_used_is_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="it is a setting of librdkafka"):
-        librdkafka_settings({"sasl.username": "anna"})
 
 
 def test_a_broker_with_passwords_accepts_the_login(own: KafkaBroker, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A Maven repository on loopback, which can refuse, truncate and delay downloads."""
+"""A Maven repository on loopback, which can delay downloads."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ class Repository:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.asked: list[str] = []
-        self.refusals = 0
-        self.cut_off = False
         self.open = threading.Event()
         self.open.set()
         self._server = _Server(("127.0.0.1", 0), partial(_Handler, self))
@@ -74,16 +72,7 @@ class _Handler(SimpleHTTPRequestHandler):
         if self.path.endswith(".jar"):
             repository.asked.append(self.path.rpartition("/")[2])
             repository.open.wait()
-            if repository.refusals:
-                repository.refusals -= 1
-                self.send_error(503)
-                return
         super().do_GET()
-
-    def send_header(self, keyword: str, value: str) -> None:
-        if keyword == "Content-Length" and self.command == "GET" and self._repository.cut_off:
-            value = str(int(value) + 1)
-        super().send_header(keyword, value)
 
     def log_message(self, *_: object) -> None:
         pass

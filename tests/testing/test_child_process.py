@@ -118,16 +118,6 @@ def test_signals_to_an_ended_process_reach_no_other(tmp_path: Path) -> None:
     process.kill()
 
 
-def test_the_output_of_a_process_is_in_its_log(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("from before\n")
-    process = ChildProcess(["sh", "-c", "echo out; echo err >&2; echo last"], log=log)
-    process.wait(30)
-
-    assert process.tail() == "from before\nout\nerr\nlast"
-    assert process.tail(1) == "last"
-
-
 def test_a_missing_program_is_reported_in_the_log(tmp_path: Path) -> None:
     process = ChildProcess(["/no/such/program"], log=tmp_path / "log")
 

@@ -21,18 +21,14 @@ def _forget() -> Iterator[None]:
     find_java.cache_clear()
 
 
-def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_comes_first_unless_it_is_too_old_or_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, on_path = java(tmp_path / "home", NEW), java(tmp_path / "path", NEW)
     monkeypatch.setenv("JAVA_HOME", str(home.parent.parent))
     monkeypatch.setenv("PATH", str(on_path.parent))
-
     assert find_java() == home
 
-
-def test_a_java_home_that_is_too_old_or_empty_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home, on_path = java(tmp_path / "home", OLD), java(tmp_path / "path", NEW)
-    monkeypatch.setenv("JAVA_HOME", str(home.parent.parent))
-    monkeypatch.setenv("PATH", str(on_path.parent))
+    find_java.cache_clear()
+    (tmp_path / "home" / "release").write_text(OLD)
     assert find_java() == on_path
 
     find_java.cache_clear()

@@ -87,17 +87,6 @@ def test_a_failed_download_leaves_nothing_behind_and_its_error_has_advice(reposi
     assert content(cache) == []
 
 
-def test_a_truncated_jar_is_refused(repository: Repository, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_ATTEMPTS", 1)
-    repository.cut_off = True
-    with pytest.raises(MissingDependencyError):
-        java.fetch(ONE, dependencies=False)
-    assert content(cache) == []
-
-    repository.cut_off = False
-    assert len(java.fetch(ONE, dependencies=False)) == 1
-
-
 def test_of_two_concurrent_processes_one_downloads_and_both_have_the_jars(repository: Repository, cache: Path) -> None:
     repository.open.clear()
     with fetching() as one, fetching() as other:

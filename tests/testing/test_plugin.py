@@ -22,34 +22,32 @@ def _no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_java() -> Path:
         raise MissingDependencyError("no Java: install one")
 
-    monkeypatch.setattr("zkgroups.testing.zookeeper_server.find_java", find_java)
+    for server in ("zookeeper_server", "kafka_broker"):
+        monkeypatch.setattr(f"zkgroups.testing.{server}.find_java", find_java)
 
 
 PLUGIN = ("-p", "zkgroups.testing.plugin")
 
 
+SERVERS = {"zkgroups_zookeeper": "zookeeper", "zkgroups_kafka": "kafka", "zkgroups_legacy_kafka": "kafka"}
+
+
 @pytest.mark.usefixtures("_no_java")
-def test_a_missing_server_skips_the_test(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_it(zkgroups_zookeeper): pass")
+@pytest.mark.parametrize("fixture", SERVERS)
+def test_a_missing_server_skips_the_test_or_fails_it_if_it_is_required(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, fixture: str
+) -> None:
+    name = SERVERS[fixture]
+    pytester.makepyfile(f"def test_it({fixture}): pass")
 
     result = pytester.runpytest(*PLUGIN, "-rs")
-
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines("*zookeeper: no Java: install one")
+    result.stdout.fnmatch_lines(f"*{name}: no Java: install one")
 
-
-@pytest.mark.usefixtures("_no_java")
-@pytest.mark.parametrize("names", ["zookeeper", "spark, zookeeper"])
-def test_a_missing_server_that_is_required_fails_the_test(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, names: str
-) -> None:
-    monkeypatch.setenv("ZKGROUPS_REQUIRE", names)
-    pytester.makepyfile("def test_it(zkgroups_zookeeper): pass")
-
+    monkeypatch.setenv("ZKGROUPS_REQUIRE", f"spark, {name}")
     result = pytester.runpytest(*PLUGIN)
-
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines("zookeeper is required by ZKGROUPS_REQUIRE and missing: no Java: install one")
+    result.stdout.fnmatch_lines(f"{name} is required by ZKGROUPS_REQUIRE and missing: no Java: install one")
 
 
 def test_the_plugin_loads_nothing_heavy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from uuid import uuid4
 
@@ -15,7 +14,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
 from tests.waiting import eventually
-from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, local_server, zookeeper_server
+from zkgroups.testing import Fault, Op, TcpProxy, ZooKeeperServer
+from zkgroups.testing.proxy import Direction
 
 from .conftest import Clients
 
@@ -48,33 +48,6 @@ def path(direct: KazooClient) -> str:
     return str(direct.create(f"/{uuid4().hex}"))
 
 
-def test_cut_before_request_withholds_the_request(
-    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
-) -> None:
-    session = client.client_id
-    fault = proxy.cut_before_request()
-
-    with pytest.raises(ConnectionLoss):
-        client.create(f"{path}/new")
-
-    assert fault.fired
-    assert direct.exists(f"{path}/new") is None
-    assert client.retry(client.create, f"{path}/new")
-    assert client.client_id == session
-
-
-def test_cut_before_reply_withholds_the_reply_of_a_completed_request(
-    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
-) -> None:
-    fault = proxy.cut_before_reply()
-
-    with pytest.raises(ConnectionLoss):
-        client.create(f"{path}/new")
-
-    assert fault.fired
-    assert direct.exists(f"{path}/new")
-
-
 def test_cut_after_reply_delivers_the_reply_first(proxy: TcpProxy, client: KazooClient, path: str) -> None:
     states: list[str] = []
     client.add_listener(states.append)
@@ -88,40 +61,34 @@ def test_cut_after_reply_delivers_the_reply_first(proxy: TcpProxy, client: Kazoo
         assert eventually(lambda: states == cuts), states  # noqa: B023
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_the_nth_request_is_the_first_that_is_lost(
-    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str, n: int
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize(
+    ("cut", "carried_out", "answered"),
+    [(TcpProxy.cut_before_request, -1, -1), (TcpProxy.cut_before_reply, 0, -1), (TcpProxy.cut_after_reply, 0, 0)],
+)
+def test_the_nth_request_is_the_first_that_is_lost_or_the_last_that_is_carried_out_or_answered(
+    proxy: TcpProxy,
+    client: KazooClient,
+    direct: KazooClient,
+    path: str,
+    cut: Callable[[TcpProxy, int], Fault],
+    carried_out: int,
+    answered: int,
+    n: int,
 ) -> None:
-    proxy.cut_before_request(n)
+    session, fault = client.client_id, cut(proxy, n)
+    proxy.delay(60, direction="requests")
+    answers = [client.create_async(f"{path}/{number}") for number in range(6)]
+    assert eventually(lambda: len(client._pending) == 6)
+    proxy.delay(0)
+    for answer in answers:
+        answer.wait(30)
 
-    outcomes = pipelined_creates(proxy, client, path, 6)
-
-    assert outcomes == [True] * (n - 1) + [False] * (7 - n)
-    assert sorted(direct.get_children(path)) == [str(number) for number in range(1, n)]
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_the_nth_request_is_the_last_that_is_carried_out(
-    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str, n: int
-) -> None:
-    proxy.cut_before_reply(n)
-
-    outcomes = pipelined_creates(proxy, client, path, 6)
-
-    assert outcomes == [True] * (n - 1) + [False] * (7 - n)
-    assert sorted(direct.get_children(path)) == [str(number) for number in range(1, n + 1)]
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_the_nth_reply_is_the_last_that_arrives(
-    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str, n: int
-) -> None:
-    proxy.cut_after_reply(n)
-
-    outcomes = pipelined_creates(proxy, client, path, 6)
-
-    assert outcomes == [True] * n + [False] * (6 - n)
-    assert sorted(direct.get_children(path)) == [str(number) for number in range(1, n + 1)]
+    assert [answer.successful() for answer in answers] == [number < n + answered for number in range(6)]
+    assert sorted(direct.get_children(path)) == [str(number) for number in range(n + carried_out)]
+    assert fault.fired
+    assert client.retry(client.exists, path)
+    assert client.client_id == session
 
 
 def test_replies_to_requests_sent_before_arming_do_not_count(
@@ -174,10 +141,11 @@ def test_refuse_rejects_new_connections_and_keeps_existing_ones(
     newcomer.close()
 
 
-def test_dropped_requests_never_reach_the_server_and_the_connection_stays(
-    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
+@pytest.mark.parametrize("direction", ["requests", "replies"])
+def test_dropped_requests_or_replies_never_arrive_and_the_connection_stays(
+    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str, direction: Direction
 ) -> None:
-    proxy.drop(direction="requests")
+    proxy.drop(direction=direction)
     before = proxy.requests
     answer = client.create_async(f"{path}/new")
     assert eventually(lambda: proxy.requests == before + 1)
@@ -188,19 +156,8 @@ def test_dropped_requests_never_reach_the_server_and_the_connection_stays(
 
     with pytest.raises(ConnectionLoss):
         answer.get(timeout=30)
-    assert direct.exists(f"{path}/new") is None
+    assert (direct.exists(f"{path}/new") is None) == (direction == "requests")
     assert client.retry(client.exists, path)
-
-
-def test_requests_whose_replies_are_dropped_are_carried_out(
-    proxy: TcpProxy, client: KazooClient, direct: KazooClient, path: str
-) -> None:
-    proxy.drop(direction="replies")
-    answer = client.create_async(f"{path}/new")
-
-    assert eventually(lambda: direct.exists(f"{path}/new"))
-    assert not answer.ready()
-    assert client.connected
 
 
 def test_swallowed_watch_events_never_arrive_and_everything_else_does(
@@ -247,20 +204,6 @@ def test_requests_are_counted_by_type_and_pings_are_not(
     }
 
 
-def test_close_ends_its_thread_and_can_be_called_twice(server: ZooKeeperServer) -> None:
-    before = set(threading.enumerate())  # other threads may end meanwhile
-    proxy = TcpProxy(server.address).start()
-    host, _, port = proxy.address.rpartition(":")
-    [own] = [each for each in set(threading.enumerate()) - before if each.name == "zkgroups-proxy"]
-
-    proxy.close()
-    proxy.close()
-
-    assert not own.is_alive()
-    assert not zookeeper_server.accepts(host, int(port))
-    assert local_server.is_free(int(port))
-
-
 def test_a_client_that_connects_just_before_close_does_not_hang() -> None:
     for _ in range(20):
         with TcpProxy("127.0.0.1:1") as proxy:
@@ -301,14 +244,3 @@ def test_other_protocols_are_passed_on_unchanged_and_held_until_heal(
             waiting.sendall(b"srvr")
             proxy.heal()
             assert waiting.recv(9) == b"Zookeeper"
-
-
-def pipelined_creates(proxy: TcpProxy, client: KazooClient, path: str, count: int) -> list[bool]:
-    """Send that many creates before the first one arrives. Return which of them were answered."""
-    proxy.delay(60, direction="requests")
-    answers = [client.create_async(f"{path}/{number}") for number in range(1, count + 1)]
-    assert eventually(lambda: len(client._pending) == count)
-    proxy.delay(0)
-    for answer in answers:
-        answer.wait(30)
-    return [answer.successful() for answer in answers]

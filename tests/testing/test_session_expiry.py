@@ -41,19 +41,6 @@ def test_the_client_reports_suspended_then_lost_then_connected(server: ZooKeeper
     assert victim.client_id[0] != session
 
 
-def test_a_session_behind_a_closed_proxy_can_be_expired(server: ZooKeeperServer, connect: Clients) -> None:
-    other = connect(server.address)
-    with TcpProxy(server.address) as proxy:
-        victim = connect(proxy.address)
-        path = victim.create("/mine-", ephemeral=True, sequence=True)
-        proxy.refuse()
-
-        expire_session(victim, address=server.address)
-
-        assert other.exists(path) is None
-        proxy.heal()
-
-
 def test_the_last_session_of_a_disconnected_client_can_be_expired(server: ZooKeeperServer, connect: Clients) -> None:
     other = connect(server.address)
     with TcpProxy(server.address) as proxy:

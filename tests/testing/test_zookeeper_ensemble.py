@@ -31,12 +31,6 @@ def is_whole(ensemble: ZooKeeperEnsemble) -> bool:
     return len(followers) == 2 and {ensemble.leader(), *followers} == set(ensemble.nodes)
 
 
-def test_one_server_leads_and_the_others_follow(ensemble: ZooKeeperEnsemble) -> None:
-    assert len(ensemble.nodes) == 3
-    assert eventually(lambda: is_whole(ensemble))
-    assert ensemble.address == ",".join(node.address for node in ensemble.nodes)
-
-
 def test_when_the_leader_is_killed_another_is_elected_and_it_rejoins(
     ensemble: ZooKeeperEnsemble, connect: Clients
 ) -> None:

@@ -10,12 +10,10 @@ from kazoo.exceptions import ConnectionLoss, UnimplementedError
 from tests import conftest
 from tests.waiting import eventually
 from zkgroups.exceptions import InvalidOptionError
-from zkgroups.testing import Sasl, Tls, ZooKeeperServer, java, local_server, zookeeper_server
+from zkgroups.testing import Sasl, Tls, ZooKeeperServer, local_server, zookeeper_server
 
 from .conftest import Clients
-from .test_plugin import PLUGIN
 
-pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.zookeeper
 
 TLS = Tls(Path("key.pem"), Path("ca.pem"))
@@ -54,27 +52,6 @@ def test_an_old_server_answers_multiread_by_closing_the_connection_but_keeps_the
         answer.get(timeout=30)
     assert client.retry(client.exists, "/mine").ephemeralOwner == session[0]
     assert client.client_id == session
-
-
-@pytest.mark.parametrize(("required", "outcomes"), [("", {"skipped": 2}), ("zookeeper", {"errors": 2})])
-def test_without_an_old_server_tests_are_skipped_or_fail(
-    pytester: pytest.Pytester,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    required: str,
-    outcomes: dict[str, int],
-) -> None:
-    monkeypatch.setenv("ZKGROUPS_REQUIRE", required)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("ZKGROUPS_MAVEN_REPOSITORY", "http://127.0.0.1:1/")
-    monkeypatch.setattr(java, "_ATTEMPTS", 1)
-    pytester.makeconftest(Path(conftest.__file__).read_text())
-    pytester.makepyfile("def test_it(old_hosts): pass")
-
-    result = pytester.runpytest(*PLUGIN, "-rs")
-
-    result.assert_outcomes(**outcomes)
-    result.stdout.fnmatch_lines("*jars of org.apache.zookeeper:zookeeper:3.4.14 could not be downloaded in 1 attempts*")
 
 
 @pytest.mark.parametrize("release", ["", "3.5", "4.0.0", "3.5.10-beta", "latest", "../3.5.10"])

@@ -29,16 +29,6 @@ def breakable() -> Iterator[ZooKeeperServer]:
         yield server
 
 
-def test_leaving_the_block_ends_the_process_and_removes_the_data() -> None:
-    with ZooKeeperServer() as server:
-        pid, data_dir = server.pid, server.data_dir
-        assert is_alive(pid)
-        assert data_dir.is_dir()
-
-    assert not is_alive(pid)
-    assert not data_dir.exists()
-
-
 def test_the_server_dies_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from zkgroups.testing import ZooKeeperServer;"

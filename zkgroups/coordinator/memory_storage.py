@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import singledispatchmethod
 from typing import Final
 
 from ..core.rebalance.assignors import ASSIGNORS, round_robin_assignor, sticky_assignor
@@ -100,9 +99,41 @@ class MemoryStorage:
         self.partitions: dict[str, int] = dict(partitions or {})
         self._groups: dict[str, _MemoryGroup] = {}
 
-    def start(self, _work_id: int, work: Work) -> Result:
+    def start(self, _work_id: int, work: Work) -> Result:  # noqa: C901 - one case for each kind of work
         """Carry out work, and return its result."""
-        return self._do(work)
+        match work:
+            case LoadGroup(name):
+                group = self._group(name)
+                return GroupLoaded(bool(group.offsets), group.generation, group.protocol_type)
+            case LocateGroups():
+                return GroupsLocated()
+            case PerformAssignment():
+                return AssignmentMade(assign_partitions(work.strategy, work.members, self.partitions))
+            case StoreGeneration():
+                group = self._groups.setdefault(work.group, _MemoryGroup())
+                group.generation, group.protocol_type = work.generation, work.protocol_type
+                return GenerationStored()
+            case ReleaseMembers():
+                return MembersReleased()
+            case StoreOffsets():
+                self._groups.setdefault(work.group, _MemoryGroup()).offsets.update(work.offsets)
+                return OffsetsStored()
+            case ReadOffsets(groups):
+                return OffsetsRead({name: self._read(name, wanted) for name, wanted in groups.items()})
+            case RemoveOffsets(name, partitions):
+                for at in partitions:
+                    self._group(name).offsets.pop(at, None)
+                return OffsetsRemoved()
+            case ExpireOffsets():
+                return self._expire(work)
+            case RemoveGroup(name):
+                self._groups.pop(name, None)
+                return GroupRemoved()
+            case ListStored():
+                return StoredListed(self._described())
+            case DescribeStored(names):
+                described = self._described()
+                return StoredDescribed({name: described[name] for name in names if name in described})
 
     def let_leave(self) -> bool:
         """True: what members commit would not outlive the coordinator."""
@@ -120,55 +151,12 @@ class MemoryStorage:
         groups = self._groups.items()
         return {name: StoredGroup("Empty", group.protocol_type) for name, group in groups if group.offsets}
 
-    @singledispatchmethod
-    def _do(self, work: Work) -> Result:
-        raise TypeError(f"{work} is not work for a storage")
+    def _read(self, name: str, wanted: tuple[TopicPartition, ...] | None) -> FetchedOffsets:
+        offsets = self._group(name).offsets
+        some = {at: offsets[at] for at in (offsets if wanted is None else wanted) if at in offsets}
+        return FetchedOffsets(KafkaError.NONE, some)
 
-    @_do.register
-    def _load(self, work: LoadGroup) -> Result:
-        group = self._group(work.group)
-        return GroupLoaded(bool(group.offsets), group.generation, group.protocol_type)
-
-    @_do.register
-    def _locate(self, _work: LocateGroups) -> Result:
-        return GroupsLocated()
-
-    @_do.register
-    def _assign(self, work: PerformAssignment) -> Result:
-        return AssignmentMade(assign_partitions(work.strategy, work.members, self.partitions))
-
-    @_do.register
-    def _store_generation(self, work: StoreGeneration) -> Result:
-        group = self._groups.setdefault(work.group, _MemoryGroup())
-        group.generation, group.protocol_type = work.generation, work.protocol_type
-        return GenerationStored()
-
-    @_do.register
-    def _release(self, _work: ReleaseMembers) -> Result:
-        return MembersReleased()
-
-    @_do.register
-    def _store_offsets(self, work: StoreOffsets) -> Result:
-        self._groups.setdefault(work.group, _MemoryGroup()).offsets.update(work.offsets)
-        return OffsetsStored()
-
-    @_do.register
-    def _read_offsets(self, work: ReadOffsets) -> Result:
-        found: dict[str, FetchedOffsets] = {}
-        for name, wanted in work.groups.items():
-            offsets = self._group(name).offsets
-            some = {at: offsets[at] for at in (offsets if wanted is None else wanted) if at in offsets}
-            found[name] = FetchedOffsets(KafkaError.NONE, some)
-        return OffsetsRead(found)
-
-    @_do.register
-    def _remove_offsets(self, work: RemoveOffsets) -> Result:
-        for at in work.partitions:
-            self._group(work.group).offsets.pop(at, None)
-        return OffsetsRemoved()
-
-    @_do.register
-    def _expire(self, work: ExpireOffsets) -> Result:
+    def _expire(self, work: ExpireOffsets) -> OffsetsExpired:
         offsets = self._group(work.group).offsets
         if (limit := work.committed_before) is not None:
             expired = [at for at, value in offsets.items() if value.committed_at is None or value.committed_at <= limit]
@@ -176,20 +164,6 @@ class MemoryStorage:
                 if at.topic not in work.except_topics:
                     del offsets[at]
         return OffsetsExpired(len(offsets))
-
-    @_do.register
-    def _remove_group(self, work: RemoveGroup) -> Result:
-        self._groups.pop(work.group, None)
-        return GroupRemoved()
-
-    @_do.register
-    def _list(self, _work: ListStored) -> Result:
-        return StoredListed(self._described())
-
-    @_do.register
-    def _describe(self, work: DescribeStored) -> Result:
-        described = self._described()
-        return StoredDescribed({name: described[name] for name in work.groups if name in described})
 
 
 # Stored commits as JSON lines, for audit and replay.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from ..core.znodes.topic_partition import TopicPartition
 from .consumer_protocol import CONSUMER
@@ -35,10 +36,12 @@ from .storage import (
     Result,
     StoredDescribed,
     StoredListed,
+    Work,
     WorkFailed,
 )
 from .transitions import TRANSITIONS
 from .values import (
+    Answer,
     CommitRequest,
     DeleteGroupsAnswer,
     DeleteGroupsRequest,
@@ -229,33 +232,24 @@ class AdminRequests:
     def locate(self, request_id: int, request: LocateRequest) -> None:
         """Find the other coordinators of groups. The groups are not loaded here."""
 
-        def located(result: Result) -> None:
-            if isinstance(result, GroupsLocated):
-                self._outbox.answer(request_id, LocateAnswer(KafkaError.NONE, result.elsewhere, result.are_elected))
-            else:
-                self._refuse(request_id, request, result)
+        def answer(found: GroupsLocated) -> LocateAnswer:
+            return LocateAnswer(KafkaError.NONE, found.elsewhere, found.are_elected)
 
-        self._outbox.start(LocateGroups(request.groups), located)
+        self._read(request_id, request, LocateGroups(request.groups), answer)
 
     def fetch(self, request_id: int, request: FetchRequest) -> None:
         """Fetch offsets. The group may be in any state, and need not exist."""
 
-        def read(result: Result) -> None:
-            if not isinstance(result, OffsetsRead):
-                self._refuse(request_id, request, result)
-                return
-            self._outbox.answer(request_id, FetchAnswer(result.groups))
+        def answer(found: OffsetsRead) -> FetchAnswer:
+            return FetchAnswer(found.groups)
 
-        self._outbox.start(ReadOffsets(request.groups), read)
+        self._read(request_id, request, ReadOffsets(request.groups), answer)
 
     def list(self, request_id: int, request: ListRequest) -> None:
-        def listed(result: Result) -> None:
-            if isinstance(result, StoredListed):
-                self._outbox.answer(request_id, ListAnswer(KafkaError.NONE, self._listed(request, result)))
-            else:
-                self._refuse(request_id, request, result)
+        def answer(found: StoredListed) -> ListAnswer:
+            return ListAnswer(KafkaError.NONE, self._listed(request, found))
 
-        self._outbox.start(ListStored(), listed)
+        self._read(request_id, request, ListStored(), answer)
 
     def _listed(self, request: ListRequest, stored: StoredListed) -> tuple[ListedGroup, ...]:
         found = {name: ListedGroup(name, each.protocol_type, each.state) for name, each in stored.groups.items()}
@@ -270,14 +264,20 @@ class AdminRequests:
         return tuple(group for group in groups if not states or group.state.casefold() in states)
 
     def describe(self, request_id: int, request: DescribeRequest) -> None:
-        def read(result: Result) -> None:
-            if not isinstance(result, StoredDescribed):
-                self._refuse(request_id, request, result)
-                return
-            groups = (described(name, self._existing(name), result.groups.get(name)) for name in request.groups)
-            self._outbox.answer(request_id, DescribeAnswer(tuple(groups)))
+        def answer(found: StoredDescribed) -> DescribeAnswer:
+            groups = (described(name, self._existing(name), found.groups.get(name)) for name in request.groups)
+            return DescribeAnswer(tuple(groups))
 
-        self._outbox.start(DescribeStored(request.groups), read)
+        self._read(request_id, request, DescribeStored(request.groups), answer)
+
+    def _read(self, request_id: int, request: Request, work: Work, answer: Callable[[Any], Answer]) -> None:
+        """Start work that reads, and answer with its result, or with its error."""
+
+        def finish(result: Result) -> None:
+            error = _error_of(result)
+            self._outbox.answer(request_id, refusal(request, error) if error else answer(result))
+
+        self._outbox.start(work, finish)
 
     def _existing(self, name: str) -> Group | None:
         group = self._groups.get(name)
@@ -332,10 +332,6 @@ class AdminRequests:
             self._outbox.start(RemoveOffsets(group.name, free), removed)
         else:
             self._outbox.answer(request_id, DeleteOffsetsAnswer(KafkaError.NONE, refused))
-
-    def _refuse(self, request_id: int, request: Request, result: Result) -> None:
-        error = _error_of(result) or KafkaError.COORDINATOR_NOT_AVAILABLE
-        self._outbox.answer(request_id, refusal(request, error))
 
 
 def _is_subscribed(group: Group, at: TopicPartition) -> bool:

@@ -118,11 +118,11 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def secure(certificates: Certificates) -> Iterator[SecureBroker]:
     """A broker for all tests of TLS and logins."""
     with SecureBroker(certificates) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
-        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            user = UserScramCredentialUpsertion("anna=,", ScramCredentialInfo(kind, 4096), PASSWORD.encode())
-            for future in admin.alter_user_scram_credentials([user]).values():
-                future.result()
+        with AdminClient({"bootstrap.servers": broker.address, "log_level": 0}) as admin:
+            for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+                user = UserScramCredentialUpsertion("anna=,", ScramCredentialInfo(kind, 4096), PASSWORD.encode())
+                for future in admin.alter_user_scram_credentials([user]).values():
+                    future.result()
         yield broker
 
 

@@ -1,4 +1,4 @@
-"""A proxy in front of one broker, which cuts a connection at a chosen request, and records what passes."""
+"""A proxy in front of one broker, which cuts a connection at a chosen request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Self
 
@@ -15,7 +14,6 @@ from zkgroups.kafka.wire.errors import Address
 
 HOST = "127.0.0.1"
 _SIZE = struct.Struct(">i")
-_START = struct.Struct(">hhi")
 
 
 class Moment(Enum):
@@ -29,22 +27,6 @@ class Moment(Enum):
     """Half of the answer reaches the client."""
 
 
-@dataclass
-class Exchange:
-    """A request and its answer, as bytes without their lengths."""
-
-    request: bytes
-    answer: bytes = b""
-
-    @property
-    def key(self) -> int:
-        return int(_START.unpack_from(self.request)[0])
-
-    @property
-    def version(self) -> int:
-        return int(_START.unpack_from(self.request)[1])
-
-
 class CuttingProxy:
     """Answers metadata with its own address, so that all connections of a cluster come here."""
 
@@ -56,7 +38,6 @@ class CuttingProxy:
         self._moment = Moment.BEFORE
         self._key: int | None = None
         self._meanwhile: Callable[[], None] = lambda: None
-        self.passed: list[Exchange] = []
         self.cut = False
 
     @property
@@ -64,9 +45,9 @@ class CuttingProxy:
         assert self._server is not None
         return Address(HOST, self._server.sockets[0].getsockname()[1])
 
-    def arm(self, request: int, moment: Moment, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Cut at this request, counted from 1, and call a function then."""
-        self._countdown, self._moment, self._meanwhile = request, moment, meanwhile
+    def arm(self, request: int, moment: Moment) -> None:
+        """Cut at this request, counted from 1."""
+        self._countdown, self._moment = request, moment
 
     def arm_after(self, key: int, meanwhile: Callable[[], None]) -> None:
         """Cut after the next request of this kind was carried out, and after another client has done something."""
@@ -96,33 +77,33 @@ class CuttingProxy:
         up_writer: asyncio.StreamWriter,
     ) -> bool:
         """Pass one request and its answer. Return False if the connection is to be cut."""
-        exchange = Exchange(await _frame(reader))
+        request = await _frame(reader)
+        kind = codec.RequestKind.read(request)
         self._countdown -= 1
         moment = self._moment if self._countdown == 0 else None
-        if exchange.key == self._key:
+        if kind.key == self._key:
             self._key, moment = None, Moment.AFTER
         self.cut = self.cut or moment is not None
         if moment is Moment.BEFORE:
-            await asyncio.to_thread(self._meanwhile)
             return False
-        up_writer.write(_SIZE.pack(len(exchange.request)) + exchange.request)
-        exchange.answer = await _frame(up_reader)
-        self.passed.append(exchange)
+        up_writer.write(_SIZE.pack(len(request)) + request)
+        answer = await _frame(up_reader)
         if moment is Moment.AFTER:
             await asyncio.to_thread(self._meanwhile)
             return False
-        answer = self._redirected(exchange) if exchange.key == codec.METADATA else exchange.answer
+        if kind.key == codec.METADATA:
+            answer = self._redirected(kind.version, answer)
         data = _SIZE.pack(len(answer)) + answer
         writer.write(data if moment is None else data[: len(data) // 2])
         await writer.drain()
         return moment is None
 
-    def _redirected(self, exchange: Exchange) -> bytes:
-        found = codec.decode(codec.MetadataRequest(), exchange.version, exchange.answer)
+    def _redirected(self, version: int, answer: bytes) -> bytes:
+        found = codec.decode(codec.MetadataRequest(), version, answer)
         for broker in found.brokers:
             broker.host, broker.port = self.address
-        head = 5 if found.flexible_version_q(exchange.version) else 4
-        return exchange.answer[:head] + bytes(found.encode())
+        head = 5 if found.flexible_version_q(version) else 4
+        return answer[:head] + bytes(found.encode())
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, HOST)

@@ -46,22 +46,6 @@ def test_metadata_of_real_brokers_has_brokers_and_topics(broker: KafkaBroker, ma
     with_cluster(broker.address, use)
 
 
-@pytest.mark.kafka
-@pytest.mark.xdist_group("kafka")
-@pytest.mark.timeout(1000)
-def test_a_broker_that_is_restarted_is_met_again(own: KafkaBroker) -> None:
-    async def use(cluster: Cluster) -> None:
-        [node] = (await cluster.metadata([])).brokers
-        assert await name(cluster, node) == "billing"
-        own.kill()
-        with pytest.raises(WireError):
-            await name(cluster, node)
-        await asyncio.to_thread(own.start)
-        assert await until_answered(cluster, node) == await until_answered(cluster, None) == "billing"
-
-    with_cluster(own.address, use)
-
-
 def test_addresses_are_read_as_users_write_them() -> None:
     assert addresses("[::1]:1, SSL://a:2,a:2") == (Address("::1", 1), Address("a", 2))
 

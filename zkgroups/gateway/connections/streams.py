@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from ...kafka.wire import codec
 from ...kafka.wire.codec import ReceivedRequest
 from ..protocol.frames import FrameError, FrameSplitter
-from ..protocol.group_requests import is_long
+from ..protocol.group_messages import is_long
 from ..settings import Turns
 
 # Work that takes time, beside the callbacks that forward bytes.

@@ -15,8 +15,7 @@ from ...kafka.wire import codec
 from ...kafka.wire.codec import ReceivedRequest
 from ...kafka.wire.errors import Address
 from ..protocol.addresses import FIRST_WITH_SEVERAL_KEYS, NO_NODE, NOBODY, addresses_at
-from ..protocol.group_answers import to_client
-from ..protocol.group_requests import check_entries, groups_of, is_long, to_coordinator
+from ..protocol.group_messages import check_entries, groups_of, is_long, to_client, to_coordinator
 from ..protocol.offered_apis import NEEDED, WRITES, GroupRouting, Permission, Route, coordinator_node, join, only
 from ..settings import Turns
 from .coordinator_host import CoordinatorHost

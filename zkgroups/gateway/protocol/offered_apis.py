@@ -15,7 +15,7 @@ from ...kafka.wire import codec
 from ...kafka.wire.codec import ReceivedRequest
 from ...kafka.wire.connection import Code
 from .addresses import FIRST_WITH_SEVERAL_KEYS
-from .group_requests import FIRST_FETCH_OF_SEVERAL
+from .group_messages import FIRST_FETCH_OF_SEVERAL
 
 # The requests that the gateway offers: an allow list of Kafka's API keys and their versions.
 #
