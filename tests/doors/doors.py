@@ -10,7 +10,7 @@ from typing import Any, Self
 import trustme
 from kazoo.client import KazooClient
 
-from tests.testing.test_zookeeper_server_security import certificate
+from tests.testing.test_zookeeper_server import certificate
 from zkgroups import Acl, AclPolicy, Digest, Registry, Sasl, Tls
 from zkgroups.testing import ZooKeeperEnsemble, ZooKeeperServer
 from zkgroups.testing import zookeeper_server as server_side

@@ -35,7 +35,7 @@ from tests.kafka.conftest import PASSWORD as OF_THE_BROKERS
 from tests.kafka.test_logins import properties_of
 from tests.releases import needs_tls
 from tests.spark.processes import descendants
-from tests.testing.test_zookeeper_server_security import certificate
+from tests.testing.test_zookeeper_server import certificate
 from zkgroups import Registry, Sasl, Tls, TopicPartition
 from zkgroups.testing import KafkaBroker, ZooKeeperServer
 from zkgroups.testing import zookeeper_server as server_side

@@ -1,7 +1,7 @@
-// A program with kafkajs. Arguments: its folder, `member` or `admin`, the bootstrap server, the group and the topic.
-// A member prints like those in Go (`go_members`); an administrator prints what it has found.
+// A member with kafkajs, which prints like those in Go (`go_members`). Arguments: the folder of kafkajs, the bootstrap
+// server, the group and the topic.
 const { Kafka, PartitionAssigners, logLevel } = require(process.argv[2])
-const [what, bootstrap, group, topic] = process.argv.slice(3)
+const [bootstrap, group, topic] = process.argv.slice(3)
 const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR })
 
 async function member() {
@@ -21,20 +21,7 @@ async function member() {
   })
 }
 
-async function admin() {
-  const admin = kafka.admin()
-  await admin.connect()
-  for (let time = 0; time < 5; time++) {
-    const described = await admin.describeGroups([group])
-    const [{ partitions }] = await admin.fetchOffsets({ groupId: group, topics: [topic] })
-    const { groups } = await admin.listGroups()
-    const count = groups.filter(({ groupId }) => groupId === group).length
-    console.log('found', described.groups[0].state, partitions.find(({ partition }) => partition === 0).offset, count)
-  }
-  await admin.disconnect()
-}
-
-({ member, admin })[what]().catch(error => {
+member().catch(error => {
   console.log('failed', error.message)
   process.exit(1)
 })

@@ -188,10 +188,10 @@ _LONGEST_INSTALL = 300.0
 
 
 class KafkaJs(PrintingConsumer):
-    """A program with kafkajs: a `member` of a group, or an `admin`."""
+    """A member with kafkajs."""
 
-    def __init__(self, what: str, bootstrap: str, group: str, topic: str) -> None:
-        self._arguments = (what, bootstrap, group, topic)
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
 
     def command(self, _folder: Path) -> list[str]:
         return ["node", str(Path(__file__).with_name("kafkajs.js")), str(installed()), *self._arguments]

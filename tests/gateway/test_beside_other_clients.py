@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.world import World
 from tests.waiting import eventually
-from zkgroups import Consumergroup, Registry, TopicPartition
+from zkgroups import Consumergroup, Registry
 from zkgroups.coordinator import RebalanceNeeded
 from zkgroups.core.znodes.own_nodes import MarkState
 from zkgroups.gateway.zookeeper_storage import GroupSettings
@@ -148,18 +148,3 @@ def test_a_marked_group_waits_for_the_end_of_its_migration(
     assert not member.assigned
     migration_marks.remove(context, ["billing"], plan="p")
     assert eventually(lambda: member.assigned == ALL)
-
-
-@pytest.mark.parametrize("notices", ["commit", "check"])
-def test_a_partition_that_an_administrator_has_released_is_claimed_again(
-    notices: str, group: Consumergroup, join: Join, serve: Serve, orders: None
-) -> None:
-    member = join(served=serve(settings=GroupSettings(reconcile_every=600.0 if notices == "commit" else 5.0)))
-    assert eventually(lambda: member.assigned == ALL)
-    at = TopicPartition("orders", 0)
-    group.release(at, expected_owner=f"{member.member_id}-0")
-    if notices == "commit":
-        assert member.commit(5, at) == {at: "ILLEGAL_GENERATION"}
-        assert group.offsets.fetch(at) is None
-    assert eventually(lambda: len(owners(group)) == 6)
-    assert eventually(lambda: member.assigned == ALL and member.commit(5, at) == {at: "NONE"})

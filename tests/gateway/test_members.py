@@ -35,7 +35,7 @@ from zkgroups.exceptions import NotConnectedError
 from zkgroups.gateway.zookeeper_storage import GroupSettings
 from zkgroups.migration.current_state import read_sources
 
-from .conftest import Connect, Join, Serve
+from .conftest import Join, Serve
 from .old_members import ALL, SCALA, claim, orders, owners, register
 from .served import PLANNED, Script, Served
 
@@ -139,15 +139,6 @@ def test_a_client_with_impossible_topics_does_not_stop_the_others(script: Script
     hostile = PlannedMember(Subscription(frozenset(names)), client_id="\ud800" * 9_000)
     shares = script.assign(1, {"a-1": hostile, "b-1": PLANNED})
     assert {id: len(share) for id, share in shares.items()} == {"a-1": 3, "b-1": 3}
-
-
-def test_no_member_is_told_of_partitions_before_the_gateway_has_claimed_them(
-    connect: Connect, group: Consumergroup, join: Join, serve: Serve
-) -> None:
-    """Two gateways without addresses treat each other's members as members of other clients."""
-    first, second = join(served=serve()), join(served=serve())
-    assert eventually(lambda: (len(first.assigned), len(second.assigned)) == (3, 3))
-    assert first.assigned | second.assigned == ALL
 
 
 # Brokers whose topics are elsewhere

@@ -104,21 +104,3 @@ def make_topic(broker: KafkaBroker) -> Callable[..., str]:
         return name
 
     return make
-
-
-WIDE = 1200
-"""More partitions than one request can have. A broker needs seconds to create them."""
-
-
-@pytest.fixture(scope="session")
-def wide_topics() -> dict[str, str]:
-    return {}
-
-
-@pytest.fixture
-def wide_topic(broker: KafkaBroker, wide_topics: dict[str, str]) -> str:
-    """A topic of that many partitions, without messages, for all tests at this broker."""
-    if broker.address not in wide_topics:
-        broker.create_topic("wide", WIDE)
-        wide_topics[broker.address] = "wide"
-    return wide_topics[broker.address]

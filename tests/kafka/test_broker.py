@@ -6,35 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import eventually, is_alive
 from zkgroups.exceptions import ServerStartError
 from zkgroups.input_errors import InvalidOptionError
-from zkgroups.kafka import Brokers
-from zkgroups.testing import KafkaBroker, local_server
+from zkgroups.testing import KafkaBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
-
-
-def _topics(broker: KafkaBroker) -> set[str]:
-    with Brokers.connect(broker.address) as brokers:
-        return set(brokers.partitions()) - {"__consumer_offsets"}
-
-
-def test_a_killed_broker_restarts_with_its_data_and_leaves_nothing_behind() -> None:
-    with KafkaBroker() as own:
-        address, data_dir = own.address, own.data_dir
-        own.create_topic("orders", 2, {"retention.ms": "1000000"})
-        own.kill()
-        assert not own.running
-        own.start()
-        assert own.address == address
-        assert _topics(own) == {"orders"}
-        pid = own.pid
-        own.start()
-        assert own.pid == pid
-    assert not is_alive(pid)
-    assert not data_dir.exists()
-    assert eventually(lambda: local_server.is_free(int(address.rpartition(":")[2])))
 
 
 def test_a_broker_that_cannot_start_reports_the_reason_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from tests.waiting import eventually
 from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState
 from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.exceptions import (
-    BrokersTooOldError,
     GroupInUseError,
     GroupNotFoundError,
     TooLargeError,
@@ -23,9 +22,10 @@ from zkgroups.exceptions import (
 )
 from zkgroups.input_errors import InvalidInputError, InvalidNameError, InvalidOptionError
 from zkgroups.kafka import BrokerOptions, Brokers
+from zkgroups.kafka.requests import commit_offsets
 from zkgroups.testing import KafkaBroker
 
-from .conftest import WIDE, Writer
+from .conftest import Writer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka"), pytest.mark.timeout(1000)]
 
@@ -129,22 +129,6 @@ def test_metadata_that_is_too_long_and_groups_that_are_missing_have_typed_errors
     assert missing.group == "nobody's"
 
 
-def test_single_offsets_are_deleted_since_2_4(brokers: Brokers, broker: KafkaBroker, make_topic: MakeTopic) -> None:
-    topic = make_topic(3)
-    first, second, third, unknown = (TopicPartition(topic, number) for number in (0, 1, 2, 9))
-    brokers.commit({"single": dict.fromkeys((first, second, third), 7)})
-    found = brokers.delete_offsets({"single": [second, third, unknown], "nobody's": [first], "empty": []})
-    there = brokers.committed(["single"])["single"].keys()
-    assert brokers.can_delete_offsets() == (broker.release != "1.1.1")
-    if not brokers.can_delete_offsets():
-        assert {type(error) for those in found.values() for error in those.values()} == {BrokersTooOldError}
-        assert there == {first, second, third}
-        return
-    assert isinstance(found["single"][unknown], UnknownPartitionError)
-    assert [found["single"][at] for at in (second, third)] == [None, None]
-    assert (found["nobody's"], found["empty"], there) == ({first: None}, {}, {first})
-
-
 def test_a_live_group_is_refused_with_its_members_and_other_groups_are_written(
     brokers: Brokers, broker: KafkaBroker, make_topic: MakeTopic
 ) -> None:
@@ -196,8 +180,12 @@ def test_a_group_of_the_new_protocol_is_not_taken_for_a_missing_one(kafka: str, 
         assert _group(brokers, name) == NativeGroup(name, NativeState.DEAD)
 
 
-def test_more_than_a_thousand_offsets_of_a_group_are_all_committed(brokers: Brokers, wide_topic: str) -> None:
-    wanted = {TopicPartition(wide_topic, number): number for number in range(WIDE)}
+def test_more_offsets_than_one_request_can_have_are_all_committed(
+    brokers: Brokers, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_offsets, "_MOST_PER_REQUEST", 2)
+    topic = make_topic(5)
+    wanted = {TopicPartition(topic, number): number for number in range(5)}
 
     assert brokers.commit({"large": wanted}) == {"large": dict.fromkeys(wanted)}
 

@@ -1,4 +1,4 @@
-"""Brokers before 0.10, which do not answer current clients, and in soak of releases between those of other tests."""
+"""Brokers before 0.10, which do not answer current clients."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ from confluent_kafka import Message
 from tests.lasting import lasting_client
 from tests.waiting import eventually
 from zkgroups import Registry, TopicPartition
-from zkgroups.core.kafka_values import NativeGroup, NativeOffset, NativeState, OffsetRange
+from zkgroups.core.kafka_values import NativeGroup, NativeState, OffsetRange
 from zkgroups.exceptions import BrokersTooOldError
 from zkgroups.kafka import Brokers
 from zkgroups.messages.dead_letters import DeadLetterWriter
 from zkgroups.messages.runs import Letter
-from zkgroups.testing import KafkaBroker, Server, fresh_chroot, local_server
+from zkgroups.testing import Server, fresh_chroot, local_server
 from zkgroups.testing import java as maven
 from zkgroups.testing.child_process import ChildProcess
 from zkgroups.testing.java import find_java
 
 from ..cli.running import run
+
+pytestmark = [
+    pytest.mark.zookeeper,
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("kafka"),
+    pytest.mark.timeout(1000),
+]
 
 _LONGEST = 120.0
 _JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
@@ -75,9 +82,6 @@ def _write(address: str, release: str) -> None:
         assert producer.flush(_LONGEST) == 0
 
 
-# Brokers before 0.10, which do not answer current clients
-
-
 ZERO, ONE = (TopicPartition("orders", number) for number in range(2))
 
 
@@ -91,112 +95,66 @@ def old(
         yield request.param, address, hosts
 
 
-@pytest.mark.zookeeper
-@pytest.mark.kafka
-@pytest.mark.xdist_group("kafka")
-@pytest.mark.timeout(1000)
-class TestOldBrokers:
-    """One broker of each release for all of these tests."""
-
-    def test_topics_and_logs_of_old_brokers_are_read_without_settings(self, old: tuple[str, str, str]) -> None:
-        with Brokers.connect(old[1], timeout=90) as brokers:
-            assert brokers.partitions(["orders"]) == {"orders": (0, 1)}
-            assert brokers.ranges([ZERO, ONE]) == {ZERO: OffsetRange(0, 7), ONE: OffsetRange(0, 0)}
-            assert brokers.cluster_id() is None
-            assert brokers.offsets_retention() is None
-
-    def test_times_are_refused_because_old_brokers_interpret_them_differently(self, old: tuple[str, str, str]) -> None:
-        with Brokers.connect(old[1], timeout=90) as brokers:
-            with pytest.raises(BrokersTooOldError, match=r"store no message times \(new in release 0\.10\.1\)"):
-                brokers.offsets_at({ZERO: 0, ONE: 0})
-            assert brokers.offsets_at({ONE: 0}) == {ONE: 0}
-            assert brokers.message_times({ZERO: 2}, now_ms=10**12) == {ZERO: None}
-
-    def test_groups_are_supported_since_0_9_and_refused_before(self, old: tuple[str, str, str]) -> None:
-        release, address, _hosts = old
-        with Brokers.connect(address, timeout=90) as brokers:
-            if release.startswith("0.9"):
-                assert brokers.commit({"billing": {ZERO: 5}}) == {"billing": {ZERO: None}}
-                assert brokers.committed(["billing"])["billing"][ZERO].offset == 5
-                assert brokers.groups(["billing"]) == {"billing": NativeGroup("billing", NativeState.DEAD, ())}
-                assert not brokers.can_delete_offsets()
-                for refused in (
-                    brokers.delete_groups(["billing"])["billing"],
-                    brokers.delete_offsets({"billing": [ZERO]})["billing"][ZERO],
-                ):
-                    assert isinstance(refused, BrokersTooOldError)
-                return
-            for call in self._calls(brokers):
-                with pytest.raises(BrokersTooOldError, match=r"older than release 0\.9"):
-                    call()
-
-    def test_messages_of_old_brokers_are_consumed_without_settings(self, old: tuple[str, str, str]) -> None:
-        ended = run("-z", old[2], "consume", "archive", "orders", "--exit-at-end")
-        assert (ended.lines, ended.code) == ([*"0123456"], 0), ended.err
-        with Registry.connect(old[2]) as registry:
-            assert registry.group("archive").offsets.fetch(ZERO).offset == 7
-
-    def test_dead_letters_are_refused_because_old_brokers_store_no_headers(self, old: tuple[str, str, str]) -> None:
-        """Every letter has a report. Otherwise its message would wait for ever."""
-        release, address, _hosts = old
-        refused: Queue[Exception | None] = Queue()
-        settings = {"bootstrap.servers": address, "api.version.request": "false", "broker.version.fallback": release}
-        writer = DeadLetterWriter({**settings, "log_level": 0}, "orders", "billing")
-        message = Message(topic="orders", partition=0, offset=1, value=b"an order")
-        for _ in range(2):
-            writer.write(Letter(message, ZERO, 1, 3, ValueError("no amount")), refused.put)
-            assert "requires Apache Kafka broker version >= 0.11.0" in str(refused.get(timeout=60))
-        writer.close()
-
-    @staticmethod
-    def _calls(brokers: Brokers) -> Sequence[Callable[[], object]]:
-        return (
-            lambda: brokers.commit({"billing": {ZERO: 5}}),
-            lambda: brokers.committed(["billing"]),
-            lambda: brokers.groups(["billing"]),
-            lambda: brokers.delete_groups(["billing"]),
-            lambda: brokers.delete_offsets({"billing": [ZERO]}),
-        )
+def test_topics_and_logs_of_old_brokers_are_read_without_settings(old: tuple[str, str, str]) -> None:
+    with Brokers.connect(old[1], timeout=90) as brokers:
+        assert brokers.partitions(["orders"]) == {"orders": (0, 1)}
+        assert brokers.ranges([ZERO, ONE]) == {ZERO: OffsetRange(0, 7), ONE: OffsetRange(0, 0)}
+        assert brokers.cluster_id() is None
+        assert brokers.offsets_retention() is None
 
 
-# Every kind of request on releases between the oldest and the newest broker of the other tests
+def test_times_are_refused_because_old_brokers_interpret_them_differently(old: tuple[str, str, str]) -> None:
+    with Brokers.connect(old[1], timeout=90) as brokers:
+        with pytest.raises(BrokersTooOldError, match=r"store no message times \(new in release 0\.10\.1\)"):
+            brokers.offsets_at({ZERO: 0, ONE: 0})
+        assert brokers.offsets_at({ONE: 0}) == {ONE: 0}
+        assert brokers.message_times({ZERO: 2}, now_ms=10**12) == {ZERO: None}
 
 
-ZERO, ONE = (TopicPartition("orders", number) for number in range(2))
-WEEK = 7 * 86_400
+def test_groups_are_supported_since_0_9_and_refused_before(old: tuple[str, str, str]) -> None:
+    release, address, _hosts = old
+    with Brokers.connect(address, timeout=90) as brokers:
+        if release.startswith("0.9"):
+            assert brokers.commit({"billing": {ZERO: 5}}) == {"billing": {ZERO: None}}
+            assert brokers.committed(["billing"])["billing"][ZERO].offset == 5
+            assert brokers.groups(["billing"]) == {"billing": NativeGroup("billing", NativeState.DEAD, ())}
+            assert not brokers.can_delete_offsets()
+            for refused in (
+                brokers.delete_groups(["billing"])["billing"],
+                brokers.delete_offsets({"billing": [ZERO]})["billing"][ZERO],
+            ):
+                assert isinstance(refused, BrokersTooOldError)
+            return
+        for call in _calls(brokers):
+            with pytest.raises(BrokersTooOldError, match=r"older than release 0\.9"):
+                call()
 
 
-@pytest.fixture(params=["2.8.2", "3.9.1"])
-def between(request: pytest.FixtureRequest, zookeeper: Server) -> Iterator[KafkaBroker]:
-    with fresh_chroot(zookeeper) as hosts:
-        needed = hosts if request.param.startswith("2.") else None
-        with KafkaBroker(release=request.param, zookeeper=needed) as broker:
-            broker.create_topic("orders", 2)
-            broker.write("orders", 0, 5)
-            yield broker
+def test_messages_of_old_brokers_are_consumed_without_settings(old: tuple[str, str, str]) -> None:
+    ended = run("-z", old[2], "consume", "archive", "orders", "--exit-at-end")
+    assert (ended.lines, ended.code) == ([*"0123456"], 0), ended.err
+    with Registry.connect(old[2]) as registry:
+        assert registry.group("archive").offsets.fetch(ZERO).offset == 7
 
 
-@pytest.mark.soak
-@pytest.mark.kafka
-@pytest.mark.zookeeper
-@pytest.mark.timeout(1000)
-def test_all_requests_are_answered(between: KafkaBroker) -> None:
-    wanted = {ZERO: NativeOffset("billing", ZERO, 3, "a note\0", 2), ONE: NativeOffset("billing", ONE, 1)}
-    with Brokers.connect(between.address, timeout=60) as brokers:
-        assert brokers.partitions(["orders", "none"]) == {"orders": (0, 1)}
-        assert brokers.ranges([ZERO, ONE]) == {ZERO: OffsetRange(0, 5), ONE: OffsetRange(0, 0)}
-        assert brokers.offsets_at({ZERO: 0, ONE: 0}) == {ZERO: 0, ONE: 0}
-        assert brokers.topic_ids(["orders", "none"]).keys() == {"orders"}
-        assert (bool(brokers.cluster_id()), brokers.offsets_retention()) == (True, WEEK)
+def test_dead_letters_are_refused_because_old_brokers_store_no_headers(old: tuple[str, str, str]) -> None:
+    """Every letter has a report. Otherwise its message would wait for ever."""
+    release, address, _hosts = old
+    refused: Queue[Exception | None] = Queue()
+    settings = {"bootstrap.servers": address, "api.version.request": "false", "broker.version.fallback": release}
+    writer = DeadLetterWriter({**settings, "log_level": 0}, "orders", "billing")
+    message = Message(topic="orders", partition=0, offset=1, value=b"an order")
+    for _ in range(2):
+        writer.write(Letter(message, ZERO, 1, 3, ValueError("no amount")), refused.put)
+        assert "requires Apache Kafka broker version >= 0.11.0" in str(refused.get(timeout=60))
+    writer.close()
 
-        assert brokers.commit({"billing": wanted}) == {"billing": {ZERO: None, ONE: None}}
-        assert brokers.committed(["billing", "none"]) == {"billing": wanted, "none": {}}
-        assert brokers.groups(["billing", "none"]) == {
-            "billing": NativeGroup("billing", NativeState.EMPTY),
-            "none": NativeGroup("none", NativeState.DEAD),
-        }
-        assert brokers.can_delete_offsets()
-        assert brokers.delete_offsets({"billing": [ZERO]}) == {"billing": {ZERO: None}}
-        assert brokers.committed(["billing"]) == {"billing": {ONE: wanted[ONE]}}
-        assert brokers.delete_groups(["billing"]) == {"billing": None}
-        assert brokers.groups(["billing"]) == {"billing": NativeGroup("billing", NativeState.DEAD)}
+
+def _calls(brokers: Brokers) -> Sequence[Callable[[], object]]:
+    return (
+        lambda: brokers.commit({"billing": {ZERO: 5}}),
+        lambda: brokers.committed(["billing"]),
+        lambda: brokers.groups(["billing"]),
+        lambda: brokers.delete_groups(["billing"]),
+        lambda: brokers.delete_offsets({"billing": [ZERO]}),
+    )

@@ -83,22 +83,3 @@ def test_each_test_has_its_own_empty_registry_on_one_server(pytester: pytest.Pyt
     """)
 
     pytester.runpytest(*PLUGIN).assert_outcomes(passed=4)
-
-
-@pytest.mark.zookeeper
-def test_every_worker_of_xdist_has_its_own_server(pytester: pytest.Pytester) -> None:
-    pytest.importorskip("xdist")
-    pytester.makepyfile("""
-        import pytest
-
-        @pytest.mark.parametrize("number", range(2))
-        def test_it(zkgroups_zookeeper, worker_id, number):
-            assert zkgroups_zookeeper.running
-            print(worker_id, zkgroups_zookeeper.address)
-    """)
-
-    result = pytester.runpytest(*PLUGIN, "-n", "2", "-rP")
-
-    result.assert_outcomes(passed=2)
-    addresses = {line for line in result.outlines if line.startswith("gw") and "127.0.0.1" in line}
-    assert len({line.split()[-1] for line in addresses}) == 2

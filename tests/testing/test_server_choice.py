@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,12 +76,3 @@ def test_on_an_external_server_the_chroot_is_removed_afterwards(server: ZooKeepe
         assert len(direct.get_children("/external")) == 1
 
     assert direct.get_children("/external") == []
-
-
-def test_importing_the_package_imports_no_library() -> None:
-    code = "import sys, zkgroups; before = set(sys.modules); import zkgroups.testing; print(*set(sys.modules) - before)"
-    heavy = {"kazoo", "docker", "pyspark", "pytest", "asyncio", "subprocess", "zkgroups.testing.zookeeper_server"}
-
-    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-
-    assert not heavy & set(imported)

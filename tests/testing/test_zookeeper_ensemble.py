@@ -3,65 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
-from kazoo.exceptions import NotReadOnlyCallError
-from kazoo.protocol.states import KeeperState
 
 from tests.waiting import eventually
 from zkgroups.testing import ZooKeeperEnsemble
 
-from ..lasting import through_restarts
 from .conftest import Clients
 
 pytestmark = pytest.mark.zookeeper
-
-
-@pytest.fixture(scope="module")
-def ensemble() -> Iterator[ZooKeeperEnsemble]:
-    """Every test leaves all nodes serving."""
-    with ZooKeeperEnsemble() as ensemble:
-        yield ensemble
 
 
 def is_whole(ensemble: ZooKeeperEnsemble) -> bool:
     """Whether all serve. A server on a busy machine may not say in time whom it follows."""
     followers = ensemble.followers()
     return len(followers) == 2 and {ensemble.leader(), *followers} == set(ensemble.nodes)
-
-
-def test_when_the_leader_is_killed_another_is_elected_and_it_rejoins(
-    ensemble: ZooKeeperEnsemble, connect: Clients
-) -> None:
-    client = connect(through_restarts(ensemble.address))
-    path = client.create("/survives-", ephemeral=True, sequence=True)
-    session, leader = client.client_id, ensemble.leader()
-
-    leader.kill()
-    assert ensemble.leader() is not leader
-    assert client.retry(client.exists, path)
-    assert client.client_id == session
-
-    leader.start()
-    assert eventually(lambda: leader.mode() == "follower")
-
-
-def test_a_minority_serves_reads_to_read_only_clients(connect: Clients) -> None:
-    with ZooKeeperEnsemble(read_only=True) as ensemble:
-        survivor, *others = ensemble.nodes
-        connect(survivor.address).create("/made-before")  # by another server, the survivor may not have it yet
-        for node in others:
-            node.kill()
-        assert eventually(lambda: survivor.mode() == "read-only")
-
-        client = connect(survivor.address, read_only=True)
-
-        assert client.client_state == KeeperState.CONNECTED_RO
-        assert client.exists("/made-before")
-        with pytest.raises(NotReadOnlyCallError):
-            client.create("/made-after")
-        client.stop()
 
 
 def test_a_follower_that_is_cut_off_serves_until_the_sync_limit_and_rejoins_when_healed() -> None:

@@ -1,32 +1,23 @@
-"""A single server: it starts, fails in each way, restarts with its data, and leaves nothing behind."""
+"""A single server: it starts, fails, keeps its data, leaves nothing behind, has TLS and logins, and other releases."""
 
 from __future__ import annotations
 
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kazoo.protocol.serialization import Connect
+import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from tests.waiting import eventually, is_alive
-from zkgroups.exceptions import ServerStartError
-from zkgroups.testing import ZooKeeperServer, local_server, zookeeper_server
+from zkgroups.exceptions import InvalidOptionError, ServerStartError
+from zkgroups.testing import Sasl, TcpProxy, Tls, ZooKeeperServer, expire_session, local_server, zookeeper_server
 
-from ..lasting import through_restarts
 from .conftest import Clients
 
-End = Callable[[ZooKeeperServer], None]
-
 pytestmark = pytest.mark.zookeeper
-
-
-@pytest.fixture(scope="module")
-def breakable() -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer() as server:
-        yield server
 
 
 def test_the_server_dies_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
@@ -55,42 +46,6 @@ def test_a_given_data_dir_is_kept_and_can_be_served_again(tmp_path: Path, connec
     with ZooKeeperServer(data_dir=data_dir, port=port) as again:
         assert again.port == port
         assert connect(again.address).get("/kept")[0] == b"1"
-
-
-@pytest.mark.parametrize("end", [ZooKeeperServer.stop, ZooKeeperServer.kill])
-def test_a_server_started_again_has_its_port_data_and_sessions(
-    breakable: ZooKeeperServer, connect: Clients, end: End
-) -> None:
-    client = connect(through_restarts(breakable.address))
-    path = client.create("/ephemeral-", ephemeral=True, sequence=True)
-    session, address, pid = client.client_id, breakable.address, breakable.pid
-
-    end(breakable)
-    assert not breakable.running
-    assert not is_alive(pid)
-    assert breakable.mode() is None
-    breakable.start()
-
-    assert breakable.address == address
-    assert client.retry(client.exists, path)
-    assert client.client_id == session
-
-
-def test_a_suspended_server_answers_nothing_until_it_is_resumed(breakable: ZooKeeperServer, connect: Clients) -> None:
-    client = connect(breakable.address)
-
-    breakable.suspend()
-    answer = client.exists_async("/")
-    assert breakable.running
-    assert breakable.mode() is None
-    assert not answer.ready()
-    breakable.resume()
-
-    assert answer.get(timeout=30) is not None
-
-
-def test_sessions_may_last_from_two_ticks_to_five_minutes(breakable: ZooKeeperServer) -> None:
-    assert [granted_timeout(breakable, asked) for asked in (0.1, 3.0, 1000.0)] == [0.4, 3.0, 300.0]
 
 
 def test_an_invalid_configuration_is_an_error_with_the_log() -> None:
@@ -128,10 +83,76 @@ def test_another_port_is_chosen_if_the_first_is_taken_meanwhile(monkeypatch: pyt
     taken.close()
 
 
-def granted_timeout(server: ZooKeeperServer, asked: float) -> float:
-    """The answer of the server to a connect request. kazoo only keeps the requested timeout."""
-    request = Connect(0, 0, round(asked * 1000), 0, bytes(16), False).serialize()
-    with socket.create_connection((local_server.HOST, server.port)) as connection:
-        connection.sendall(len(request).to_bytes(4) + request)
-        answer, _ = Connect.deserialize(connection.recv(4096), 4)
-    return float(answer.time_out / 1000)
+# Other releases
+
+TLS = Tls(Path("key.pem"), Path("ca.pem"))
+
+
+@pytest.mark.parametrize("release", ["", "3.5", "4.0.0", "3.5.10-beta", "latest", "../3.5.10"])
+def test_an_invalid_release_is_refused(release: str) -> None:
+    with pytest.raises(InvalidOptionError, match=r"it must be a release of ZooKeeper, such as 3\.5\.10"):
+        ZooKeeperServer(release=release)
+
+
+def test_the_environment_chooses_the_release_of_servers_without_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZKGROUPS_TEST_RELEASE", "3.4.14")
+
+    assert ZooKeeperServer().release == "3.4.14"
+    assert ZooKeeperServer(release="3.5.10").release == "3.5.10"
+    assert ZooKeeperServer(jars=[Path("zookeeper.jar")]).release is None
+    with pytest.raises(InvalidOptionError, match=r"releases before 3\.5 have no TLS"):
+        ZooKeeperServer(tls=TLS)
+    monkeypatch.setenv("ZKGROUPS_TEST_RELEASE", "")
+    assert ZooKeeperServer().release is None
+
+
+def test_options_that_a_release_lacks_are_refused() -> None:
+    with pytest.raises(InvalidOptionError, match=r"releases before 3\.5 have no TLS"):
+        ZooKeeperServer(release="3.4.14", tls=TLS)
+    with pytest.raises(InvalidOptionError, match=r"releases before 3\.6 cannot require logins"):
+        ZooKeeperServer(release="3.5.10", sasl=Sasl({"alice": "secret"}, enforce=True))
+    with pytest.raises(InvalidOptionError, match="the jars are given, too"):
+        ZooKeeperServer(release="3.5.10", jars=[Path("zookeeper.jar")])
+
+    ZooKeeperServer(release="3.5.10", tls=TLS)
+
+
+# TLS and logins
+
+
+def test_a_client_with_a_certificate_is_served_and_expired_over_tls(tmp_path: Path, connect: Clients) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    server_pem = certificate(authority, "127.0.0.1", tmp_path / "server.pem")
+    client_pem = certificate(authority, "client@example.org", tmp_path / "client.pem")
+    options = {"use_ssl": True, "ca": str(tmp_path / "ca.pem"), "certfile": client_pem, "keyfile": client_pem}
+
+    with ZooKeeperServer(tls=Tls(Path(server_pem), tmp_path / "ca.pem")) as server:
+        client, other = (connect(server.secure_address, check_hostname=True, **options) for _ in range(2))
+        path = client.create("/over-tls", ephemeral=True)
+        expire_session(client)
+        assert other.exists(path) is None
+
+        assert connect(server.address).exists("/"), "the plain port is open, too"
+        with TcpProxy(server.secure_address) as proxy:
+            through = connect(proxy.address, **options)
+            proxy.cut()
+            assert through.retry(through.exists, "/")
+            through.stop()
+
+
+def test_a_login_works_with_any_password(connect: Clients) -> None:
+    password = 'with "quotes" and \\backslash'
+    login = {"mechanism": "DIGEST-MD5", "username": "alice", "password": password}
+    with ZooKeeperServer(sasl=Sasl({"alice": password})) as server:
+        assert connect(server.address, sasl_options=login).exists("/")
+
+
+def certificate(authority: trustme.CA, identity: str, path: Path) -> str:
+    """A PEM file with the certificate and the key, in a form that Java reads."""
+    issued = authority.issue_cert(identity)
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    for certificate in issued.cert_chain_pems:
+        certificate.write_to_path(str(path), append=True)
+    return str(path)

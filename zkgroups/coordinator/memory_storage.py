@@ -99,7 +99,7 @@ class MemoryStorage:
         self.partitions: dict[str, int] = dict(partitions or {})
         self._groups: dict[str, _MemoryGroup] = {}
 
-    def start(self, _work_id: int, work: Work) -> Result:  # noqa: C901 - one case for each kind of work
+    def start(self, _work_id: int, work: Work) -> Result | None:  # noqa: C901 - one case for each kind of work
         """Carry out work, and return its result."""
         match work:
             case LoadGroup(name):

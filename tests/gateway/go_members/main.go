@@ -1,7 +1,7 @@
-// Members of a group, written with the three clients that Go programs use, and programs that inspect groups.
+// Members of a group, written with the three clients that Go programs use.
 //
 // Arguments: the client, the bootstrap server, the group and the topic. A member prints its partitions and messages, and
-// commits what it has read. It leaves when it is asked to end. The other programs print what they have found.
+// commits what it has read. It leaves when it is asked to end.
 package main
 
 import (
@@ -21,9 +21,7 @@ const (
 
 type member func(ctx context.Context, bootstrap, group, topic string) error
 
-var members = map[string]member{
-	"franz-go": franz, "kafka-go": segmentio, "sarama": ibm, "kafka-go-client": describing, "kminion": exporting,
-}
+var members = map[string]member{"franz-go": franz, "kafka-go": segmentio, "sarama": ibm}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

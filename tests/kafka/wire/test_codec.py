@@ -11,7 +11,6 @@ import struct
 import sys
 import typing
 import uuid
-from collections.abc import Mapping
 from contextlib import suppress
 from enum import IntEnum
 from importlib import import_module
@@ -37,11 +36,20 @@ WITHOUT_ORACLE = {
 KINDS = codec.SERVED | codec.APIS
 
 
-def in_all_versions(kinds: Mapping[int, Any]) -> pytest.MarkDecorator:
-    """Parametrize a test with all versions of these kinds that kio has."""
-    found = [(key, version) for key, api in kinds.items() for version in range(api.first, api.last + 1)]
-    known = [(key, version) for key, version in found if (kinds[key].name, version) not in WITHOUT_ORACLE]
-    return pytest.mark.parametrize(("key", "version"), known, ids=[f"{kinds[key].name}-{n}" for key, n in known])
+VERSIONS = sorted(
+    (key, version)
+    for key, version in {
+        (key, version)
+        for kinds in (codec.APIS, codec.SERVED)
+        for key, api in kinds.items()
+        for version in range(api.first, api.last + 1)
+    }
+    if (KINDS[key].name, version) not in WITHOUT_ORACLE
+)
+in_all_versions = pytest.mark.parametrize(
+    ("key", "version"), VERSIONS, ids=[f"{KINDS[key].name}-{version}" for key, version in VERSIONS]
+)
+"""Parametrizes a test with all versions of all kinds that kio has."""
 
 
 TEXTS = ("", "a", "größe", "\0", "€😀", "x" * 200, "word " * 40)
@@ -148,62 +156,9 @@ def _bits(operations: set[int] | int | None) -> int:
     return unsigned - (1 << 32) if unsigned >> 31 else unsigned
 
 
-@in_all_versions(codec.APIS)
-def test_requests_have_the_same_bytes(key: int, version: int) -> None:
+def request_of_kio(key: int, version: int, chance: random.Random) -> tuple[Any, bytes, int, str | None]:
+    """A random request, its frame, its correlation id, and the name of the client."""
     kind = oracle(key, version, "Request")
-    for run in range(RUNS):
-        chance = random.Random(run)
-        message = any_message(kind, chance)
-        number, client = chance.randrange(2**31), chance.choice(TEXTS)
-        header = kind.__header_schema__(
-            request_api_key=key, request_api_version=version, correlation_id=number, client_id=client
-        )
-        frame = written(header) + written(message)
-
-        request = ours(message, getattr(codec, f"{codec.APIS[key].name}Request"), version)
-
-        assert codec.encode(request, version, number, client) == struct.pack(">i", len(frame)) + frame
-
-
-@in_all_versions(codec.APIS)
-def test_responses_have_the_same_values(key: int, version: int) -> None:
-    kind = oracle(key, version, "Response")
-    request = getattr(codec, f"{codec.APIS[key].name}Request")()
-    for run in range(RUNS):
-        message = any_message(kind, random.Random(run))
-        if key == codec.API_VERSIONS and message.error_code:
-            continue  # the body is that of version 0
-        body = written(message)
-        header = written(kind.__header_schema__(correlation_id=run))
-
-        found = codec.decode(request, version, header + body)
-
-        assert codec.correlation_id(header + body) == run
-        assert values(found, version) == values(message, version)
-        assert bytes(found.encode()) == body
-
-
-@in_all_versions(codec.APIS)
-def test_a_cut_or_longer_response_is_damaged_and_random_bytes_are_read_or_damaged(key: int, version: int) -> None:
-    kind = oracle(key, version, "Response")
-    request = getattr(codec, f"{codec.APIS[key].name}Request")()
-    frame = written(kind.__header_schema__(correlation_id=1)) + written(any_message(kind, random.Random(7)))
-    codec.decode(request, version, frame)
-    for end in (*range(4, len(frame)), None):
-        with pytest.raises(DamagedAnswerError):
-            codec.decode(request, version, frame[:end] if end is not None else frame + b"\0")
-    for run in range(RUNS * 5):
-        with suppress(DamagedAnswerError):
-            codec.decode(request, version, random_bytes(run, at_least=4))
-
-
-def random_bytes(run: int, *, at_least: int = 0) -> bytes:
-    """Bytes among which lengths and signs are frequent."""
-    chance = random.Random(run)
-    return bytes(chance.choices((0, 1, 2, 0x7F, 0x80, 0xFF, chance.randrange(256)), k=chance.randrange(at_least, 200)))
-
-
-def a_request(kind: Any, key: int, version: int, chance: random.Random) -> tuple[Any, bytes, int, str | None]:
     message = any_message(kind, chance)
     number, client = chance.randrange(2**31), chance.choice((*TEXTS, None))
     header = kind.__header_schema__(
@@ -212,42 +167,68 @@ def a_request(kind: Any, key: int, version: int, chance: random.Random) -> tuple
     return message, written(header) + written(message), number, client
 
 
-@in_all_versions(codec.SERVED)
-def test_requests_of_clients_have_the_same_values(key: int, version: int) -> None:
-    kind = oracle(key, version, "Request")
+def answer_of_kio(key: int, version: int, chance: random.Random) -> tuple[Any, bytes, int]:
+    """A random answer, its frame, and its correlation id."""
+    kind = oracle(key, version, "Response")
+    message, number = any_message(kind, chance), chance.randrange(2**31)
+    if key == codec.API_VERSIONS:
+        message = dataclasses.replace(message, error_code=ErrorCode.none)  # with an error, it is in version 0
+    return message, written(kind.__header_schema__(correlation_id=number)) + written(message), number
+
+
+def framed(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
+
+
+def random_bytes(run: int) -> bytes:
+    """Bytes among which lengths and signs are frequent."""
+    chance = random.Random(run)
+    return bytes(chance.choices((0, 1, 2, 0x7F, 0x80, 0xFF, chance.randrange(256)), k=chance.randrange(200)))
+
+
+@in_all_versions
+def test_requests_have_the_same_bytes_and_values(key: int, version: int) -> None:
     for run in range(RUNS):
-        message, frame, number, client = a_request(kind, key, version, random.Random(run))
+        message, frame, number, client = request_of_kio(key, version, random.Random(run))
+        if client is not None:
+            request = ours(message, getattr(codec, f"{KINDS[key].name}Request"), version)
+            assert codec.encode(request, version, number, client) == framed(frame)
+        if key in codec.SERVED:
+            found = codec.decode_request(frame)
+            assert (found.kind, found.client_id) == (codec.RequestKind(key, version, number), client)
+            assert values(found.message, version) == values(message, version)
 
-        found = codec.decode_request(frame)
 
-        assert found.kind == codec.RequestKind(key, version, number)
-        assert found.client_id == client
-        assert values(found.message, version) == values(message, version)
+@in_all_versions
+def test_answers_have_the_same_values_and_the_same_bytes_when_they_are_written_again(key: int, version: int) -> None:
+    for run in range(RUNS):
+        message, frame, number = answer_of_kio(key, version, random.Random(run))
+        found = codec.decode_answer(key, version, frame)
+        assert codec.correlation_id(frame) == number
+        if key != codec.API_VERSIONS:  # it has optional fields, which only the bytes show
+            assert values(found, version) == values(message, version)
+        assert codec.encode_answer(found, version, number) == framed(frame)
 
 
-@in_all_versions(codec.SERVED)
-def test_a_cut_or_longer_request_is_damaged_and_random_bytes_are_read_or_damaged(key: int, version: int) -> None:
-    _, frame, _, _ = a_request(oracle(key, version, "Request"), key, version, random.Random(7))
-    for end in (*range(8, len(frame)), None):
+@in_all_versions
+def test_a_cut_or_longer_message_is_damaged_and_random_bytes_are_read_or_damaged(key: int, version: int) -> None:
+    _, answer, _ = answer_of_kio(key, version, random.Random(7))
+    codec.decode_answer(key, version, answer)
+    for end in (*range(4, len(answer)), None):
+        with pytest.raises(DamagedAnswerError):
+            codec.decode_answer(key, version, answer[:end] if end is not None else answer + b"\0")
+    for run in range(RUNS * 5):
+        with suppress(DamagedAnswerError):
+            codec.decode_answer(key, version, bytes(4) + random_bytes(run))
+    if key not in codec.SERVED:
+        return
+    _, request, _, _ = request_of_kio(key, version, random.Random(7))
+    for end in (*range(8, len(request)), None):
         with pytest.raises(DamagedRequestError):
-            codec.decode_request(frame[:end] if end is not None else frame + b"\0")
+            codec.decode_request(request[:end] if end is not None else request + b"\0")
     for run in range(RUNS * 5):
         with suppress(DamagedRequestError):
             codec.decode_request(struct.pack(">hhi", key, version, 1) + random_bytes(run))
-
-
-@in_all_versions(codec.SERVED)
-def test_answers_that_are_read_and_written_again_have_the_same_bytes(key: int, version: int) -> None:
-    kind = oracle(key, version, "Response")
-    for run in range(RUNS):
-        message = any_message(kind, random.Random(run))
-        if key == codec.API_VERSIONS:
-            message = dataclasses.replace(message, error_code=ErrorCode.none)  # with an error, it is in version 0
-        frame = written(kind.__header_schema__(correlation_id=run)) + written(message)
-
-        answer = codec.decode_answer(key, version, frame)
-
-        assert codec.encode_answer(answer, version, run) == struct.pack(">i", len(frame)) + frame
 
 
 def test_an_answer_to_an_unknown_version_of_api_versions_is_read_in_its_first_version() -> None:

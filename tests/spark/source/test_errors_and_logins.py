@@ -33,7 +33,7 @@ from zkgroups.spark.errors import translated
 from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.testing import zookeeper_server as server_side
 
-from ...testing.test_zookeeper_server_security import certificate
+from ...testing.test_zookeeper_server import certificate
 from ..conftest import ENVIRONMENT_PASSWORD, Read, plant
 from .conftest import OPERATORS, SECRET, planned, refusal, through
 

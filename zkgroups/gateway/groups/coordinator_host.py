@@ -26,9 +26,9 @@ from ...coordinator.actions import (
 )
 from ...coordinator.config import CoordinatorConfig
 from ...coordinator.group import GroupMetadata
-from ...coordinator.memory_storage import MemoryStorage
+from ...coordinator.memory_storage import MemoryStorage, assign_partitions
 from ...coordinator.state_machine import CoordinatorMachine
-from ...coordinator.storage import PerformAssignment, Result, Storage, Work, WorkFailed
+from ...coordinator.storage import AssignmentMade, PerformAssignment, Result, Storage, Work, WorkFailed
 from ...coordinator.values import Answer, CommitRequest, JoinRequest, KafkaError, Request, refusal
 from ...deadline import Deadline
 from ...exceptions import NotConnectedError, ZkgroupsException
@@ -104,11 +104,11 @@ class BrokerTopics:
 # Groups in memory. The brokers are asked which partitions exist.
 
 
-class MemoryGroupStorage:
+class MemoryGroupStorage(MemoryStorage):
     """A storage that asks the brokers for partitions before each assignment. Its offsets exist only in memory."""
 
     def __init__(self, topics: BrokerTopics, report: Callable[[Event], None]) -> None:
-        self._memory = MemoryStorage()
+        super().__init__()
         self._topics = topics
         self._report = report
         self._assigning: set[asyncio.Task[None]] = set()
@@ -116,31 +116,24 @@ class MemoryGroupStorage:
     def start(self, work_id: int, work: Work) -> Result | None:
         """Carry out work. The result of an assignment comes later."""
         if not isinstance(work, PerformAssignment):
-            return self._memory.start(work_id, work)
+            return super().start(work_id, work)
         task = asyncio.create_task(self._assign(work_id, work))
         self._assigning.add(task)
         task.add_done_callback(self._assigning.discard)
         return None
 
-    def let_leave(self) -> bool:
-        """True: what members commit would not outlive the gateway."""
-        return True
-
-    def may_be_lost(self, _group: str) -> bool:
-        """False: there is no other coordinator."""
-        return False
-
     async def _assign(self, work_id: int, work: PerformAssignment) -> None:
         topics = {topic for member in work.members.values() for topic in member.subscription.topics}
         try:
             found = await self._topics.partitions(topics)
-            self._memory.partitions = {name: len(numbers or ()) for name, numbers in found.items()}
         except Exception as error:
             expected = isinstance(error, WireError | ZkgroupsException)
             _log.warning("could not assign the partitions of group %s: %s", work.group, error, exc_info=not expected)
             self._report(WorkFinished(work_id, WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)))
             return
-        self._report(WorkFinished(work_id, self._memory.start(work_id, work)))
+        known = {name: numbers or () for name, numbers in found.items()}
+        shares = assign_partitions(work.strategy, work.members, known)
+        self._report(WorkFinished(work_id, AssignmentMade(shares)))
 
 
 _LATE: Final = 0.5

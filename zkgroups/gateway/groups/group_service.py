@@ -201,7 +201,7 @@ _GROUPS_AT_A_TIME: Final = 500
 T = TypeVar("T")
 
 
-class Client(Protocol):
+class Client(Broker, Protocol):
     """The connection of a client, with the methods that requests about groups need."""
 
     @property
@@ -215,9 +215,6 @@ class Client(Protocol):
     @property
     def keeps_addresses(self) -> bool:
         """True if the client does not notice that a coordinator has another address under the same id."""
-
-    async def ask(self, message: Any, version: int) -> Any:
-        """Return the answer of the broker to a request of the gateway, on the client's own connection."""
 
     async def allowed(self, permission: Permission, groups: Sequence[str]) -> set[str]:
         """Return the groups for which the client has a permission."""

@@ -83,7 +83,7 @@ OFFERED: Final = {
     21: Offered("DeleteRecords", 0, 2),
     22: Offered("InitProducerId", 0, 5),
     23: Offered("OffsetForLeaderEpoch", 0, 4),
-    # Later versions of these two belong to transaction.version 2: see api_versions.py.
+    # Later versions of these two belong to transaction.version 2: see `limit_versions`.
     24: Offered("AddPartitionsToTxn", 0, 3),
     26: Offered("EndTxn", 0, 4),
     29: Offered("DescribeAcls", 0, 3),

@@ -8,7 +8,7 @@
 2. The members of a group (`members.py`) are registered as instances, with owner nodes for their partitions. `group.py`
    prepares each generation: it registers, computes the shares (`members.py`), releases and claims. Later it watches the
    group, and asks the coordinator for a rebalance if other clients change a share.
-3. Commits (`commits.py`) are fenced by the generation, the registration and the owner nodes, in one transaction. Their
+3. Commits (`offsets.py`) are fenced by the generation, the registration and the owner nodes, in one transaction. Their
    details (metadata and leader epoch) are written to a separate node, which old clients ignore.
 4. If there are several gateways, one of them coordinates each group (`elections.py`).
 5. A group that was moved live to the brokers has a route (`zookeeper/ownership/routes.py`). Its members leave,
@@ -18,7 +18,7 @@
 7. A storage that is `read_only` refuses to load groups. So all requests that join or change a group are refused with
    GROUP_AUTHORIZATION_FAILED, before anything is written. Lists, descriptions and committed offsets are answered
    (`storage.py`, `offsets.py`): every group of every old client appears in Kafka's tools.
-8. Errors of zkgroups are converted to Kafka's errors (`kafka_errors.py`).
+8. Errors of zkgroups are converted to Kafka's errors (`offsets.py`).
 """
 
 from __future__ import annotations

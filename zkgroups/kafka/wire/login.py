@@ -39,7 +39,6 @@ _SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _FEWEST_ITERATIONS: Final = 4096
 _MOST_ITERATIONS: Final = 1_000_000
 """Brokers use 4096 by default. More would let a false broker keep a processor busy for long."""
-"""More would keep this process busy for minutes."""
 _NO_PROTECTION: Final = b"\x01"
 
 
