@@ -147,7 +147,7 @@ _MOST_SEARCHED: Final = 2**30
 class LogFile:
     """Iterates over the records of a file; raises DamagedDataError for damage.
 
-    Each record begins with the head of a transaction (`transaction_log.py`). Afterwards, `torn` tells whether the
+    Each record begins with the head of a transaction. Afterwards, `torn` tells whether the
     file ends within a record.
     """
 

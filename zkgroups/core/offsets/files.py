@@ -50,13 +50,13 @@ def unescape_formula(cell: str) -> str:
 #     json       one document: {"schema": 1, "offsets": [{"group": "g", "topic": "t", "partition": 0, "offset": 5}]}
 #     jsonl      one such object per line
 #     csv        group,topic,partition,offset, with a header line; a leading apostrophe keeps a spreadsheet from taking
-#                a name for a formula (`files.py`)
+#                a name for a formula
 #     kafka-csv  group,topic,partition,offset without a header or apostrophes, for kafka-consumer-groups.sh
 #                --reset-offsets --from-file; also topic,partition,offset, if the group is given elsewhere
 #     path       /consumers/g/offsets/t/0:5, as written by Kafka's ExportZkOffsets
 #     spark      the offsets of one group as Spark's option startingOffsets: {"t": {"0": 5}}
 #
-# `files.py` and `files.py` keep one rule: every name that ZooKeeper allows survives a round trip. In json and jsonl,
+# Reader and writer keep one rule: every name that ZooKeeper allows survives a round trip. In json and jsonl,
 # an offset may be null if none is committed or if the node is malformed. The other formats cannot express this.
 
 
@@ -93,7 +93,7 @@ class OffsetRecord:
         return cls(committed.group, committed.at, committed.offset)
 
 
-# Read offsets from text, in any format of `files.py`.
+# Read offsets from text, in any of these formats.
 #
 # The reader is strict: it rejects the whole file if one line is invalid or ambiguous.
 
@@ -340,7 +340,7 @@ def _record(values: _Values) -> OffsetRecord:
     )
 
 
-# Write offsets as text, in any format of `files.py`.
+# Write offsets as text, in any of these formats.
 
 
 def format_offsets(records: Iterable[OffsetRecord], file_format: FileFormat) -> Iterator[str]:

@@ -110,7 +110,7 @@ class GroupView:
         return tuple(node for node in forbidden if node not in dead)
 
 
-# The state of a group at one moment, as `group_description.py` works it out from its znodes.
+# The state of a group at one moment.
 #
 # A partition is blocked if some instances subscribe to its topic, and another instance holds it. None of the
 # subscribers can get it before it is released. An instance whose subscription cannot be evaluated may subscribe to

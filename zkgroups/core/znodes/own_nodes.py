@@ -243,7 +243,7 @@ def _number(value: object) -> int:
 #     /zkgroups/routes/<group>/<permit>     ephemeral    a consumer or gateway that uses the brokers for the group
 #
 # A group without a route is in ZooKeeper. Each step of a move is one transaction, which also changes the mark of the
-# group (`own_nodes.py`):
+# group:
 #
 #     | state                 | mark   | commits go to | consumers | gateways                                         |
 #     |-----------------------|--------|---------------|-----------|--------------------------------------------------|

@@ -50,7 +50,7 @@ MIGRATION: Final = "migration"
 
 
 DETAILS: Final = "details"
-"""The name of the directory of commit details in a group (`commit_details.py`)."""
+"""The name of the directory of commit details in a group (`own_nodes.py`)."""
 
 
 def join(parent: str, *names: str) -> str:

@@ -55,8 +55,6 @@ def host_of_instance(group: str, id: str) -> str | None:
 
 
 # The topics that a registration subscribes to. White and black lists have the same meaning as for Scala members.
-#
-# `registrations.py` reads and writes the JSON of a registration, with its subscription.
 
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -163,9 +161,7 @@ _MOST_BYTES: Final = 2**25
 _cache = _Verdicts()
 
 
-# Read and write the JSON of registrations, the nodes under `ids`, with their subscriptions.
-#
-# `registrations.py` finds the topics that a subscription selects.
+# Read and write the JSON of registrations.
 
 
 MAX_STREAMS: Final = 2**31 - 1

@@ -273,7 +273,7 @@ def _transact(context: RegistryContext, units: Units) -> Outcomes:
 #     /zkgroups/targets/<cluster>:<target>    ephemeral    the id of the plan that is writing there; in a rollback with
 #                                                          " (rollback)" at the end
 #
-# The mark of a migration (`migration_marks.py`) belongs to a source group, so it does not stop two plans that move
+# The mark of a migration belongs to a source group, so it does not stop two plans that move
 # different groups to one target. A lock ends with the session of the process that holds it. The same plan may take it
 # again, because a killed Spark task may be retried before its session has expired. Then the new session replaces the
 # node with its own, and the old session has lost the lock. A node without a session has no holder, and any plan

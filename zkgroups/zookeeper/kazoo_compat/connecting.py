@@ -297,8 +297,6 @@ class ConnectFailures:
             return False
         if self._failing_since is None or uptime() < self._failing_since + _CHECK_ZXID_AFTER:
             return False
-        pass
-
         last = last_zxid(self._client, *self._current, Deadline(_STATUS_TIMEOUT))
         return last is not None and last < seen
 

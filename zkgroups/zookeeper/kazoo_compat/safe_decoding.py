@@ -52,7 +52,7 @@ def report_events(client: Any, on_event: Callable[[str], object]) -> None:
     read = connection._read_watch_event
 
     def read_watch_event(event: bytes, offset: int) -> None:
-        read(event, offset)  # decodes it strictly: see `safe_decoding.py`
+        read(event, offset)  # decodes it strictly
         watch, _end = Watch.deserialize(event, offset)
         on_event(client.unchroot(watch.path))
 

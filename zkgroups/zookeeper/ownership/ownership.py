@@ -1,8 +1,7 @@
 """The partitions that one instance owns, and the registration under which it owns them.
 
-`claims.py` adds owner nodes, `claims.py` deletes them, and `commits.py` commits offsets
-through them. When the check of the registration fails, each of them calls `refresh`, which finds out what the instance
-still owns, and tries again.
+`claims.py` adds and deletes owner nodes, and `commits.py` commits offsets through them. When the check of the
+registration fails, each of them calls `refresh`, which finds out what the instance still owns, and tries again.
 
 The fence has one gap: a user or another client deletes an owner node without writing the registration, and a third
 client then recreates the node.

@@ -29,7 +29,7 @@ from ...exceptions import GroupNotFoundError, NoPermissionError, NotRegisteredEr
 from ..registry import Registry
 from ..requests import bulk_read
 from ..requests.node import Node
-from ..session.session import PIPELINE, RegistryContext, context_of
+from ..session.session import RegistryContext, context_of
 from . import group_reader, layouts
 
 GROUPS_AT_ONCE: Final = 64
@@ -203,28 +203,10 @@ def _upper(paths: GroupPaths) -> tuple[str, ...]:
 
 
 def _acls(context: RegistryContext, paths: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield the access control lists of many nodes, with many requests in flight. A forbidden one is empty.
-
-    No ZooKeeper request reads several lists.
-    """
+    """Yield the access control lists of many nodes. A forbidden one is empty. No request reads several lists."""
     client = context.session.client
-    for start in range(0, len(paths), PIPELINE):
-        window = paths[start : start + PIPELINE]
-        answers = [client.get_acls_async(path) for path in window]
-        yield from (_acl(context, path, answer) for path, answer in zip(window, answers, strict=True))
-
-
-def _acl(context: RegistryContext, path: str, answer: Any) -> tuple[Any, ...]:
-    session = context.session
-
-    def send() -> Any:
-        return session.client.get_acls_async(path)
-
-    try:
-        found = session.call_pending(answer, send, path, context.deadline())
-    except NoPermissionError:
-        return ()
-    return () if found is None else tuple(found[0])
+    for found in context.session.call_all(client.get_acls_async, paths, context.deadline):
+        yield () if found is None or isinstance(found, NoPermissionError) else tuple(found[0])
 
 
 # Read the nodes of a group that explain where its partitions are.

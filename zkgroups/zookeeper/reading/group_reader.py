@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from ...core.times import from_ms
 from ...core.znodes.codecs import (
@@ -42,7 +42,7 @@ from ..requests import bulk_read
 from ..requests.bulk_read import Siblings, failed_read
 from ..requests.multiread import Record
 from ..requests.node import Node
-from ..session.session import PIPELINE, RegistryContext
+from ..session.session import RegistryContext
 from . import tree_walk
 from .tree_walk import PartDirectory, TopicFilter, all_topics
 
@@ -51,35 +51,21 @@ from .tree_walk import PartDirectory, TopicFilter, all_topics
 
 def with_stats(context: RegistryContext, forbidden: Sequence[ForbiddenNode]) -> dict[str, ForbiddenNode]:
     """Return the nodes by path, with the fields of their stats if the server reports them."""
-    nodes: dict[str, ForbiddenNode] = {}
-    client = context.session.client
-    for start in range(0, len(forbidden), PIPELINE):
-        window = forbidden[start : start + PIPELINE]
-        answers = [client.exists_async(node.path) for node in window]
-        nodes.update((node.path, _with_stat(context, node, each)) for node, each in zip(window, answers, strict=True))
-    return nodes
-
-
-def _with_stat(context: RegistryContext, node: ForbiddenNode, answer: Any) -> ForbiddenNode:
     session = context.session
-
-    def send() -> Any:
-        return session.client.exists_async(node.path)
-
-    try:
-        stat = session.call_pending(answer, send, node.path, context.deadline())
-    except NoPermissionError:
-        return node
-    if stat is None:
-        return node
-    return ForbiddenNode(
-        node.path,
-        node.reason,
-        stat.ephemeralOwner,
-        stat.version,
-        from_ms(stat.ctime),
-        persistent=stat.ephemeralOwner == 0 and stat.numChildren == 0,
-    )
+    stats = session.call_all(session.client.exists_async, [node.path for node in forbidden], context.deadline)
+    return {
+        node.path: node
+        if stat is None or isinstance(stat, NoPermissionError)
+        else ForbiddenNode(
+            node.path,
+            node.reason,
+            stat.ephemeralOwner,
+            stat.version,
+            from_ms(stat.ctime),
+            persistent=stat.ephemeralOwner == 0 and stat.numChildren == 0,
+        )
+        for node, stat in zip(forbidden, stats, strict=True)
+    }
 
 
 # Read the znodes of groups and decode them into values, with one bulk read for each kind of node.

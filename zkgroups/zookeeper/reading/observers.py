@@ -270,7 +270,7 @@ def _checked(numbers: Iterable[int]) -> tuple[int, ...]:
 # Observe a group for one of its members: the roster that plans are computed from, the owners, and the shared plan.
 #
 # Reading the roster takes a few requests, regardless of the size of the group: the names of the instances, and then
-# all registrations and topics in bulk. The rules for watches and consistent reads are those of `observers.py`.
+# all registrations and topics in bulk. The rules for watches and consistent reads are those of the topics.
 
 
 # Each read of each member in this process returns the same nodes, mostly.

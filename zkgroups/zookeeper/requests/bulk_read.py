@@ -3,7 +3,7 @@
 Nodes are read as siblings, which are children of one directory: the partitions of a topic, or the topics of a group. An
 answer is kept as bytes. The caller decodes it into objects or columns.
 
-The memory is limited by the requests in flight (`bulk_read.py`), regardless of the number of nodes. A missing node
+The memory is limited by the requests in flight, regardless of the number of nodes. A missing node
 reads as None, a forbidden one as `ForbiddenNode`. Neither affects other nodes. Reads that were lost with a connection
 are repeated.
 
@@ -33,7 +33,6 @@ from ...core.znodes.values import ForbiddenNode
 from ...deadline import Deadline
 from ...exceptions import DamagedAnswerError
 from ..kazoo_compat import internals
-from ..kazoo_compat.closing import Endpoints, endpoints
 from ..kazoo_compat.requests import HEADER_BYTES, ReadBatch, enqueue, error_of, exception_of
 from ..kazoo_compat.safe_decoding import DamagedAnswer
 from ..session.errors import LOSSES, translate, translate_of_read
@@ -47,6 +46,7 @@ from .multiread import (
     MultiRead,
     PlainOffsets,
     Record,
+    SentRequest,
     encode_error,
     encode_result,
     listings,
@@ -58,7 +58,7 @@ from .multiread import (
 from .node import Node
 from .transaction import SMALLEST_LIMIT
 
-# How much to read at a time, so that `bulk_read.py` is fast, but never reads more than fits into memory.
+# How much to read at a time, so that reading is fast, but never takes more than fits into memory.
 #
 # An answer can be ten thousand times as long as its request, and its length is not known before. So the first request
 # is sent alone and is small. Then the length of the last answer limits the number of reads in the next request.
@@ -124,40 +124,17 @@ class BulkReadPace:
 # Reads that were sent: many in one request, or one request for each. Both have an answer of the same form.
 
 
-class SentTogether:
+class SentTogether(SentRequest):
     """One request for many reads, which was sent."""
 
     def __init__(self, session: Session, questions: bytes) -> None:
-        self._session = session
-        self._connection: Endpoints | None = None  # the connection on which it was sent
-        self._answer = session.client.handler.async_result()
-        enqueue(session.client, [(MultiRead(questions, self._is_supported), self)])
-
-    def _is_supported(self) -> bool:
-        """Called by kazoo as it sends."""
-        connection = endpoints(self._session.client)
-        supported = multiread.is_supported(self._session, connection)
-        self._connection = connection if supported else None
-        return supported
-
-    def set(self, answer: bytes) -> None:
-        """Called by kazoo with the answer."""
-        if self._connection is not None:
-            multiread.note_answer(self._session, self._connection)
-        self._answer.set(answer)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Called by kazoo with the error. Note it at once, before another such request is sent."""
-        if self._connection is not None and isinstance(error, UnimplementedError):
-            multiread.note_unsupported(self._connection)
-        elif self._connection is not None and isinstance(error, LOSSES):
-            multiread.note_loss(self._session, self._connection)
-        self._answer.set_exception(error)
+        super().__init__(session)
+        enqueue(session.client, [(MultiRead(questions, self.is_supported), self)])
 
     def get(self, timeout: float) -> bytes:
         """Wait for the answer, and raise kazoo's errors."""
         try:
-            answer: bytes = self._answer.get(timeout=timeout)
+            answer: bytes = self.answer.get(timeout=timeout)
         except NoAuthError as error:  # each of many reads has its own error, so another request was sent
             raise UnimplementedError from error
         if self._connection is None:

@@ -13,7 +13,7 @@ from itertools import groupby
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, UnimplementedError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Exists
 
@@ -24,6 +24,7 @@ from ..kazoo_compat import connecting, internals
 from ..kazoo_compat.closing import Endpoints, close_client, endpoints
 from ..kazoo_compat.connecting import SilentLog, connect_only_to, second_client
 from ..kazoo_compat.safe_decoding import decode_counted_names
+from ..session.errors import LOSSES
 from ..session.session import Session
 
 # MultiRead: encode many reads into one request, and decode the answer.
@@ -78,16 +79,17 @@ _HEAD: Final = Struct(">i5xi")
 """The kind of a result and the number after its header. The nine bytes of the end are never read."""
 
 
-class MultiRead:
-    """Many reads in one request, sent only to a server that is known to support it.
+class NewRequest:
+    """A request that servers before ZooKeeper 3.6 do not know, sent only to a server that is known to support it.
 
     An older server answers this request before earlier ones, which kazoo's thread does not survive. Which server
     receives a request is certain only at the moment of sending, on that thread, when kazoo reads the `type`. If
     `is_supported` returns False there, a request that every server supports is sent instead.
     """
 
-    def __init__(self, operations: bytes, is_supported: Callable[[], bool]) -> None:
-        self._operations = operations
+    def __init__(self, request_type: int, body: bytes, is_supported: Callable[[], bool]) -> None:
+        self._type = request_type
+        self._body = body
         self._is_supported = is_supported
         self._sent: bool | None = None
 
@@ -96,7 +98,7 @@ class MultiRead:
         """Read by kazoo, for the first time when it sends."""
         if self._sent is None:
             self._sent = self._is_supported()
-        return _MULTI_READ if self._sent else Exists.type
+        return self._type if self._sent else int(Exists.type)
 
     @property
     def withheld(self) -> bool:
@@ -105,12 +107,56 @@ class MultiRead:
 
     def serialize(self) -> bytes:
         """Called by kazoo as it sends, after it has read the type."""
-        return self._operations + END if self._sent else _HARMLESS
+        return self._body if self._sent else _HARMLESS
 
     @staticmethod
     def deserialize(answer: bytes, offset: int) -> bytes:
         """Called by kazoo on its connection thread, so it must be fast."""
         return answer[offset:]
+
+
+class MultiRead(NewRequest):
+    """Many reads in one request."""
+
+    def __init__(self, operations: bytes, is_supported: Callable[[], bool]) -> None:
+        super().__init__(_MULTI_READ, operations + END, is_supported)
+
+
+class SentRequest:
+    """Receives the answer to a `NewRequest`, and notes what it shows about the server."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._connection: Endpoints | None = None  # the connection on which it was sent
+        self.answer = session.client.handler.async_result()
+
+    def is_supported(self) -> bool:
+        """Called by kazoo as it sends."""
+        connection = endpoints(self._session.client)
+        supported = is_supported(self._session, connection)
+        self._connection = connection if supported else None
+        return supported
+
+    def on_answer(self, connection: Endpoints) -> None:
+        """Called with the connection on which the request was answered."""
+        if connection not in self._session.reads_many:
+            self._session.reads_many = {connection: True}
+            _SERVERS.answered(connection)
+
+    def set(self, answer: bytes) -> None:
+        """Called by kazoo with the answer."""
+        if self._connection is not None:
+            self.on_answer(self._connection)
+        self.answer.set(answer)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Called by kazoo with the error. Note it at once, before another such request is sent."""
+        connection = self._connection
+        if connection is not None and isinstance(error, UnimplementedError):
+            _SERVERS.set_supports(connection, False)
+        elif connection is not None and isinstance(error, LOSSES) and connection not in self._session.reads_many:
+            _SERVERS.lost(connection)
+        self.answer.set_exception(error)
 
 
 def single_read(path: bytes) -> bytes:
@@ -326,24 +372,6 @@ def is_supported(session: Session, connection: Endpoints | None) -> bool:
         return False
     observed = session.reads_many.get(connection)
     return bool(_SERVERS.supports(connection)) if observed is None else observed
-
-
-def note_answer(session: Session, connection: Endpoints) -> None:
-    """Note that the server has answered many reads in one request."""
-    if connection not in session.reads_many:
-        session.reads_many = {connection: True}
-        _SERVERS.answered(connection)
-
-
-def note_unsupported(connection: Endpoints) -> None:
-    """Note that the server does not know the request."""
-    _SERVERS.set_supports(connection, False)
-
-
-def note_loss(session: Session, connection: Endpoints) -> None:
-    """Note that the connection was lost before such a request was answered."""
-    if connection not in session.reads_many:
-        _SERVERS.lost(connection)
 
 
 def _address(connection: Endpoints) -> _Address:

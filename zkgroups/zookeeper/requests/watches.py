@@ -9,9 +9,8 @@ from struct import Struct
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
-from kazoo.exceptions import KazooException, UnimplementedError
+from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KazooState
 
 from ...core.znodes.paths import CONSUMERS
@@ -19,9 +18,9 @@ from ...deadline import Deadline
 from ..kazoo_compat.closing import Endpoints, endpoints
 from ..kazoo_compat.requests import enqueue
 from ..kazoo_compat.safe_decoding import report_events
-from ..session.errors import LOSSES
 from ..session.session import Session
 from . import multiread
+from .multiread import NewRequest, SentRequest
 
 # The paths that have changed, as the dispatcher reports them on kazoo's threads.
 
@@ -169,43 +168,18 @@ _ADD_WATCH: Final = 106
 _SET_WATCHES: Final = 105
 _PERSISTENT_RECURSIVE: Final = 1
 _OTHER_LISTS: Final = 4
-_HARMLESS: Final[bytes] = bytes(Exists("/", None).serialize())
 
 
-class RecursiveWatchRequest:
-    """A request to watch the tree at `path`: a first one, or after a lost connection.
-
-    Older servers close the connection after it. So it asks `is_supported` at the moment of sending, as `MultiRead`
-    does, and otherwise sends a request that every server supports.
-    """
+class RecursiveWatchRequest(NewRequest):
+    """A request to watch the tree at `path`: a first one, or after a lost connection."""
 
     def __init__(self, path: str, is_supported: Callable[[], bool], *, seen_zxid: int | None = None) -> None:
-        self._path = path.encode()
-        self._is_supported = is_supported
-        self._seen_zxid = seen_zxid
-        self._sent: bool | None = None
-
-    @property
-    def type(self) -> int:
-        """Read by kazoo, for the first time when it sends."""
-        if self._sent is None:
-            self._sent = self._is_supported()
-        if not self._sent:
-            return int(Exists.type)
-        return _ADD_WATCH if self._seen_zxid is None else _SET_WATCHES
-
-    def serialize(self) -> bytes:
-        """Called by kazoo as it sends, after it has read the type."""
-        if not self._sent:
-            return _HARMLESS
-        path = _INT.pack(len(self._path)) + self._path
-        if self._seen_zxid is None:
-            return path + _INT.pack(_PERSISTENT_RECURSIVE)
-        return _LONG.pack(self._seen_zxid) + _INT.pack(0) * _OTHER_LISTS + _INT.pack(1) + path
-
-    @staticmethod
-    def deserialize(_answer: bytes, _offset: int) -> None:
-        """Called by kazoo. The answer has no contents that matter."""
+        encoded = _INT.pack(len(path.encode())) + path.encode()
+        if seen_zxid is None:
+            super().__init__(_ADD_WATCH, encoded + _INT.pack(_PERSISTENT_RECURSIVE), is_supported)
+        else:
+            lists = _INT.pack(0) * _OTHER_LISTS + _INT.pack(1) + encoded
+            super().__init__(_SET_WATCHES, _LONG.pack(seen_zxid) + lists, is_supported)
 
 
 # One watch on all groups: every change of every node below `/consumers`, by one request.
@@ -313,35 +287,16 @@ class RecursiveWatch:
             return list(self._listeners)
 
 
-class _SentWatch:
-    """A request that was sent, and its answer."""
+class _SentWatch(SentRequest):
+    """A request that was sent."""
 
     def __init__(self, watch: RecursiveWatch) -> None:
+        super().__init__(watch._session)
         self._watch = watch
-        self._connection: Endpoints | None = None
-        self._session = watch._session
-        self.answer = self._session.client.handler.async_result()
 
-    def is_supported(self) -> bool:
-        """Called by kazoo as it sends."""
-        connection = endpoints(self._session.client)
-        supported = multiread.is_supported(self._session, connection)
-        self._connection = connection if supported else None
-        return supported
-
-    def set(self, _result: object) -> None:
-        """Called by kazoo with the answer."""
-        if self._connection is not None:
-            self._watch.is_set(self._connection)
-        self.answer.set(None)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Called by kazoo with the error. Note it at once, before the request is sent over the next connection."""
-        if self._connection is not None and isinstance(error, UnimplementedError):
-            multiread.note_unsupported(self._connection)
-        elif self._connection is not None and isinstance(error, LOSSES):
-            multiread.note_loss(self._session, self._connection)
-        self.answer.set_exception(error)
+    def on_answer(self, connection: Endpoints) -> None:
+        """Called with the connection on which the request was answered."""
+        self._watch.is_set(connection)
 
 
 _WATCHES: WeakKeyDictionary[Session, RecursiveWatch] = WeakKeyDictionary()

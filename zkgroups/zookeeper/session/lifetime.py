@@ -178,7 +178,7 @@ class ObservedLifetime:
 # The thread that proves sessions. Each process has one, which runs only while a session is in use.
 #
 # It sends one tiny transaction for each session every tenth of the session timeout, unless the session's own
-# transactions prove it. It does not wait for the answers: kazoo's connection thread records them (`lifetime.py`). The
+# transactions prove it. It does not wait for the answers: kazoo's connection thread records them. The
 # claims are held without interruption if each answer arrives within `PROOF_TIMEOUT`.
 #
 # If an answer is missing although the connection looks fine, the server is cut off from its leader, or does not work.

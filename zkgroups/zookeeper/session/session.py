@@ -13,7 +13,8 @@ import itertools
 import math
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeAlias
 from weakref import WeakSet
 
@@ -256,15 +257,11 @@ class Session:
     def get_all(self, paths: Sequence[str], *, deadline: Deadline) -> list[Node | None]:
         """Return many nodes, with many requests in flight together."""
         nodes: list[Node | None] = []
-        for start in range(0, len(paths), PIPELINE):
-            window = paths[start : start + PIPELINE]
-            answers = [self._client.get_async(path) for path in window]
-            nodes += [self._get_pending(path, answer, deadline) for path, answer in zip(window, answers, strict=True)]
+        for path, found in zip(paths, self.call_all(self._client.get_async, paths, lambda: deadline), strict=True):
+            if isinstance(found, NoPermissionError):
+                raise found
+            nodes.append(None if found is None else Node.of(path, *found))
         return nodes
-
-    def _get_pending(self, path: str, answer: Any, deadline: Deadline) -> Node | None:
-        found = self.call_pending(answer, lambda: self._client.get_async(path), path, deadline)
-        return None if found is None else Node.of(path, *found)
 
     def children(self, path: str, *, deadline: Deadline) -> list[str] | None:
         """Return the names of the node's children. None if it does not exist."""
@@ -306,6 +303,18 @@ class Session:
         """Return the result of a read that was already sent. Send it again after a lost connection."""
         answers = iter([answer])
         return self.call(lambda: next(answers, None) or send(), path, deadline)
+
+    def call_all(
+        self, send: Callable[[str], Any], paths: Sequence[str], deadline: Callable[[], Deadline]
+    ) -> Iterator[Any | NoPermissionError | None]:
+        """Yield the results of reads, with many requests in flight. A forbidden node yields its error."""
+        for start in range(0, len(paths), PIPELINE):
+            window = paths[start : start + PIPELINE]
+            for path, answer in [(path, send(path)) for path in window]:
+                try:
+                    yield self.call_pending(answer, partial(send, path), path, deadline())
+                except NoPermissionError as error:
+                    yield error
 
     def sync(self, *, deadline: Deadline) -> None:
         """Wait until the server knows all changes that were made before this call."""
