@@ -10,7 +10,6 @@ from kazoo.security import make_acl
 
 from tests.waiting import eventually
 from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
-from zkgroups.core.times import from_ms, to_ms
 from zkgroups.exceptions import (
     ConflictError,
     GroupExistsError,
@@ -24,7 +23,7 @@ from zkgroups.exceptions import (
 from zkgroups.testing import Op, TcpProxy
 from zkgroups.zookeeper.admin import groups
 from zkgroups.zookeeper.admin.groups import Deletion, UnchangedDeletion, _Pruning
-from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered, server_time_ms
+from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.requests.transaction import Operation
 
 from .helpers import GROUP, IDS, OFFSETS, OWNERS, P0, P1
@@ -78,17 +77,6 @@ def test_delete_removes_all_nodes_in_one_transaction(proxy: TcpProxy, proxied: R
     with pytest.raises(GroupNotFoundError, match="billing") as caught:
         group.delete()
     assert caught.value.group == "billing"
-
-
-def test_delete_is_refused_while_an_instance_is_registered(group: Consumergroup, raw: Any) -> None:
-    group.offsets.set(P0, 5)
-    for name in ("d", "b", "a", "c"):
-        raw.create(f"{IDS}/{name}", b"", ephemeral=True, makepath=True)
-    before = dump(raw)
-    with pytest.raises(GroupInUseError, match="a, b, c and 1 more") as caught:
-        group.delete()
-    assert caught.value.instances == ("a", "b", "c", "d")
-    assert dump(raw) == before
 
 
 def test_delete_is_refused_while_a_live_session_owns_a_partition_without_a_registration(
@@ -207,23 +195,6 @@ def test_what_happens_just_before_the_transaction_keeps_a_group_from_being_prune
     with pytest.raises((OffsetConflictError, GroupInUseError)):
         eventually(pruning.attempt)
     assert [offsets(raw, "billing")] == after
-
-
-def test_a_group_that_was_used_too_recently_by_the_clock_of_the_server_is_not_pruned(
-    idle: Consumergroup, registry: Registry, raw: Any
-) -> None:
-    registry.group("empty").create()
-    assert registry.created_at(["billing", "gone"]) == {"billing": from_ms(raw.get(GROUP)[1].ctime)}
-    for group in (idle, registry.group("empty")):
-        with pytest.raises(GuardFailedError, match=r"was used [0-9]+ s ago by the server's clock"):
-            group.prune(read(group), unused_for=3600.0)
-    last_ms = max(to_ms(found.committed_at) for found in read(idle))
-    assert eventually(lambda: server_time_ms(registry._context, GROUP) > last_ms + 1000)
-    idle.prune(read(idle), unused_for=1.0)
-    assert registry.groups() == ["empty"]
-    for unused_for in (0.0, 60.0):
-        with pytest.raises(GroupNotFoundError):
-            idle.prune([], unused_for=unused_for)
 
 
 def test_a_group_with_an_owner_or_a_registration_is_not_pruned(idle: Consumergroup, raw: Any) -> None:

@@ -101,16 +101,6 @@ def test_nodes_deleted_between_listing_and_reading_are_left_out(registry: Regist
     assert len(left) == len(expected) - 60 - 60 - 20 - 1 - 60
 
 
-def test_a_group_deleted_between_listing_and_describing_is_dead(registry: Registry, raw: Any) -> None:
-    plant_offsets(raw, 100, 1, 1)
-    describing = registry.describe()
-    first = next(describing)
-    raw.delete("/consumers/g0099", recursive=True)
-    described = [first, *describing]
-    assert [group.group for group in described] == [*registry.groups(), "g0099"]
-    assert [group.state for group in described] == [GroupState.EMPTY] * 99 + [GroupState.DEAD]
-
-
 # Comparison with single reads
 
 

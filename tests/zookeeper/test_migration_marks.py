@@ -20,7 +20,7 @@ from zkgroups.exceptions import (
     NoPermissionError,
     OutcomeUnknownError,
 )
-from zkgroups.testing import TcpProxy, expire_session
+from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.admin import migration_marks as marks
 from zkgroups.zookeeper.admin.migration_marks import (
     FoundRoute,
@@ -360,17 +360,6 @@ def test_a_target_is_locked_by_one_plan_until_the_plan_releases_it(registry: Reg
     MigrationTargetLocks(registry._context, cluster="c", plan="p1").release(["a", "c"])
     assert sorted(raw.get_children(TARGETS)) == ["c:b", "c:c", "c:größe", "other:a"]
     assert take(registry, "a", plan="p2") == {"a": None}
-
-
-def test_a_lock_is_deleted_with_the_session_of_its_holder_and_only_the_holder_releases_it(
-    registry: Registry, connect: Connect, raw: Any
-) -> None:
-    with connect() as other:
-        assert take(other, "a") == {"a": None}
-        MigrationTargetLocks(registry._context, cluster="c", plan="p1").release(["a"])
-        assert raw.get_children(TARGETS) == ["c:a"]
-        expire_session(other.client)
-        assert eventually(lambda: take(registry, "a", plan="p2") == {"a": None})
 
 
 @pytest.mark.parametrize("lost", [Create, Delete])

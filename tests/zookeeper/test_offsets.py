@@ -17,7 +17,6 @@ from zkgroups.exceptions import (
     InvalidOptionError,
     MalformedNodeError,
     NoPermissionError,
-    NotClaimedError,
     OffsetConflictError,
     OffsetOutOfRangeError,
     OffsetWouldGoBackError,
@@ -25,7 +24,6 @@ from zkgroups.exceptions import (
 from zkgroups.zookeeper.admin.transaction_guards import NobodyRegistered
 from zkgroups.zookeeper.instance import MemberInstance
 from zkgroups.zookeeper.offsets import OffsetWriter
-from zkgroups.zookeeper.reading.group_reader import read_details
 from zkgroups.zookeeper.requests import transaction
 from zkgroups.zookeeper.requests.transaction import Delete
 
@@ -379,54 +377,6 @@ def me(registry: Registry, raw: Any) -> MemberInstance:
     instance.register(["orders"])
     instance.claim_many([P0, P1])
     return instance
-
-
-def test_a_client_may_lower_or_delete_what_it_committed_or_what_was_committed_before(
-    me: MemberInstance, raw: Any
-) -> None:
-    for wanted in ({P0: 10, P1: 7}, {P0: 20, P1: 6}, {P0: 5}):
-        me.commit_for_client(wanted, {})
-    assert offsets(raw, "billing") == {"orders/0": b"5", "orders/1": b"6"}
-    me.commit_for_client({P0: None, P1: 2}, {P0: NOTE})
-    assert offsets(raw, "billing") == {"orders/1": b"2"}
-    me.release_all()
-    for offset in (70, None):
-        with pytest.raises(NotClaimedError):
-            me.commit_for_client({P1: offset}, {})
-    assert offsets(raw, "billing") == {"orders/1": b"2"}
-
-
-@pytest.mark.parametrize("new", [10, None])
-def test_a_client_never_lowers_or_deletes_what_another_has_committed_since(
-    me: MemberInstance, raw: Any, new: int | None
-) -> None:
-    me.commit_for_client({P0: 30}, {})
-    raw.set(OFFSET, b"60")
-    for error in (OffsetConflictError, OffsetWouldGoBackError):
-        with pytest.raises(error):
-            me.commit_for_client({P0: new}, {})
-        assert raw.get(OFFSET)[0] == b"60"
-    me.commit_for_client({P0: 61}, {})
-    me.commit_for_client({P0: new}, {})
-    assert (raw.exists(OFFSET) and raw.get(OFFSET)[0]) == (None if new is None else b"10")
-
-
-def test_details_are_read_for_the_commit_that_they_belong_to(me: MemberInstance, registry: Registry, raw: Any) -> None:
-    group = registry.group("billing")
-
-    def details() -> dict[Any, CommitDetails]:
-        found = [each for each in group.offsets.fetch_many([P0, P1]).values() if each is not None]
-        return read_details(registry._context, group.paths, found)
-
-    raw.create("/consumers/billing/offsets/paid/0", b"1", makepath=True)
-    assert details() == {}
-    me.commit_for_client({P0: 10, P1: 7}, {P0: NOTE})
-    assert details() == {P0: NOTE}
-    for offset in (11, 3):
-        me.commit_for_client({P0: offset}, {P0: CommitDetails(f"at {offset}")})
-        assert details()[P0] == CommitDetails(f"at {offset}")
-    raw.set(OFFSET, b"12")
-    assert details()[P0] == CommitDetails()
 
 
 def test_details_that_may_not_be_read_are_not_overwritten(me: MemberInstance, alice: Any, raw: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from zkgroups import Broker, MalformedNode, Registry, ShortSessionWarning, Topic
+from zkgroups import Registry, ShortSessionWarning, Topic
 from zkgroups.exceptions import (
     InvalidNameError,
     InvalidOptionError,
@@ -57,22 +57,6 @@ def test_topics_are_those_registered_by_kafka_with_their_partition_numbers(regis
     assert registry.topic("unknown") is None
     with pytest.raises(InvalidNameError):
         registry.topic("a/b")
-
-
-def test_brokers_are_sorted_by_id_and_a_malformed_one_is_listed_too(registry: Registry, raw: Any) -> None:
-    assert registry.brokers() == []
-    raw.create(
-        "/brokers/ids/10", b'{"host":"kafka10","port":9092,"endpoints":["PLAINTEXT://kafka10:9092"]}', makepath=True
-    )
-    raw.create("/brokers/ids/9", b'{"host":null,"port":-1,"endpoints":["SSL://kafka9:9093"]}')
-    raw.create("/brokers/ids/2", b"what")
-    [malformed, *brokers] = registry.brokers()
-    assert isinstance(malformed, MalformedNode)
-    assert malformed.path == "/brokers/ids/2"
-    assert brokers == [
-        Broker(9, None, None, ("SSL://kafka9:9093",)),
-        Broker(10, "kafka10", 9092, ("PLAINTEXT://kafka10:9092",)),
-    ]
 
 
 # A client that was passed

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -21,7 +19,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from tests.lasting import lasting_client
 from tests.waiting import eventually
-from zkgroups import Registry, SessionCredentials
+from zkgroups import Registry
 from zkgroups.deadline import Deadline
 from zkgroups.testing import TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.session.lifetime import _LookLimit, is_proof
@@ -50,42 +48,6 @@ def test_a_client_connects_again_after_names_could_not_be_resolved_for_lack_of_d
     proxy.accept()
     assert eventually(lambda: registry._context.session.connected)
     assert registry.session_id == session_id
-
-
-CRASHING = """
-import sys, warnings
-warnings.simplefilter("ignore")
-from zkgroups import Registry, TopicPartition
-registry = Registry.connect(sys.argv[1], session_timeout=float(sys.argv[2]))
-me = registry.group("billing").instance("me")
-me.register(["orders"])
-me.claim(TopicPartition("orders", 0))
-print(registry.credentials().dump(), flush=True)
-sys.stdin.read()
-"""
-
-
-def crash(hosts: str, session_timeout: float) -> SessionCredentials:
-    """Run a process that registers and claims, and kill it. Return the credentials of its session."""
-    with subprocess.Popen(
-        [sys.executable, "-c", CRASHING, hosts, str(session_timeout)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        credentials = SessionCredentials.load(process.stdout.readline())
-        process.send_signal(signal.SIGKILL)
-    return credentials
-
-
-def test_failure_5_a_restarted_instance_ends_its_earlier_session_at_once(
-    zookeeper_hosts: str, registry: Registry
-) -> None:
-    past = crash(zookeeper_hosts, 120.0)
-    me = registry.group("billing").instance("me")
-    me.register(["orders"], past_session=past)
-    assert me.claim(P0).held
 
 
 def thread() -> bool:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,7 +26,7 @@ from zkgroups.zookeeper.ownership import ownership as instance_ids_in_use
 from zkgroups.zookeeper.requests import transaction, watches
 from zkgroups.zookeeper.session import session
 
-from ..seeds import seed, seeds
+from ..seeds import seed
 from .conftest import Connect
 from .events import attempt
 from .helpers import (
@@ -141,38 +140,6 @@ def test_a_connection_is_closed_even_if_closing_it_is_interrupted_at_any_moment(
     assert moments > 10
     for n in range(1, moments + 1):
         closed(n)
-
-
-@pytest.mark.parametrize("seed", seeds(3))
-def test_every_ctrl_c_is_raised_and_leaves_nothing_behind(seed: int, registry: Registry, raw: Any) -> None:
-    """Without corrections, kazoo turns one of six into a closed connection."""
-    rng = random.Random(seed)
-    for _ in range(60):
-        with registry.group("billing").instance("me") as me:
-            until_interrupted(partial(come_and_go, me), after=rng.uniform(0.0001, 0.02))
-        assert left_behind(raw) == []
-
-
-def come_and_go(me: Instance) -> None:
-    if not me.registered:
-        register(me)
-    claim_three(me)
-    for claim in list(me.claims.values()):
-        claim.release()
-
-
-def until_interrupted(act: Callable[[], object], *, after: float) -> None:
-    """Act repeatedly, with one Ctrl-C after so many seconds. Other exceptions pass through."""
-    finger = threading.Timer(after, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
-    try:
-        finger.start()
-        while True:
-            act()
-    except KeyboardInterrupt:
-        return
-    finally:
-        finger.cancel()
-        finger.join()
 
 
 SLOW = 600.0

@@ -25,13 +25,12 @@ from zkgroups import (
     CommittedOffset,
     Consumergroup,
     ForbiddenNode,
-    RegisteredInstance,
     Registry,
     TopicPartition,
     Watch,
     Watched,
 )
-from zkgroups.exceptions import ClaimTimeout, InvalidOptionError, NoPermissionError, NotConnectedError
+from zkgroups.exceptions import ClaimTimeout, NoPermissionError, NotConnectedError
 from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper import watch as zookeeper_watch
 from zkgroups.zookeeper.kazoo_compat.closing import Endpoints
@@ -41,33 +40,9 @@ from zkgroups.zookeeper.watch import ChangedGroups, GroupChanges
 
 from ..releases import needs_recursive_watch
 from .conftest import Connect
-from .helpers import IDS, OFFSETS, OWNER, OWNERS, P0, P1, in_background, seen, told, told_many
+from .helpers import IDS, OFFSETS, OWNER, P0, P1, in_background, seen, told, told_many
 
 pytestmark = pytest.mark.zookeeper
-
-
-def test_a_watch_begins_with_rescanned_and_all_current_nodes(group: Consumergroup) -> None:
-    me = group.instance("me")
-    me.register({"orders": 2})
-    me.claim_many([P0, P1])
-    group.offsets.set_many({P0: 5, TopicPartition("refunds", 10): 6, TopicPartition("refunds", 9): 7})
-    with group.watch(Watched.MEMBERS) as members, group.watch(Watched.OWNERS) as owners:
-        assert seen(change := told(members)) == ("rescanned", IDS)
-        assert change.reason == "the watch has begun"
-        joined = told(members)
-        assert seen(joined) == ("appeared", f"{IDS}/me")
-        assert isinstance(joined.now, RegisteredInstance)
-        assert (joined.now.registration, joined.before) == (me.registration(), None)
-        assert [seen(change) for change in told_many(owners, 3)] == [
-            ("rescanned", OWNERS),
-            ("appeared", f"{OWNERS}/orders/0"),
-            ("appeared", f"{OWNERS}/orders/1"),
-        ]
-    with group.watch(Watched.OFFSETS) as offsets:
-        assert seen(told(offsets)) == ("rescanned", OFFSETS)
-        assert [change.now for change in told_many(offsets, 3)] == list(group.offsets)
-        with pytest.raises(InvalidOptionError):
-            offsets.next(timeout=-1.0)
 
 
 def test_a_registration_rewritten_with_the_same_bytes_is_not_reported(
@@ -310,17 +285,6 @@ def next_groups(changes: GroupChanges) -> set[str]:
     found = changes.wait(LONGEST)
     assert not found.everything
     return set(found.groups)
-
-
-@needs_recursive_watch
-def test_a_new_member_a_claim_and_its_end_are_reported_at_once(registry: Registry, connect: Connect) -> None:
-    changes = begun(connect())
-    with registry.group("billing").instance("anna") as anna:
-        anna.register(["orders"])
-        assert next_groups(changes) == {"billing"}
-        with anna.claim(P0, timeout=5):
-            assert next_groups(changes) == {"billing"}
-    assert next_groups(changes) == {"billing"}
 
 
 @needs_recursive_watch
