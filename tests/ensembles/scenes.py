@@ -1,20 +1,17 @@
-"""Members and instances in their own processes, on an ensemble that other users share. `history.py` judges them."""
+"""Members in their own processes, on an ensemble that other users share. `history.py` judges them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 from tests.consumer import journal
 from tests.consumer.history import Kind, Violation, judge
-from tests.consumer.nemesis import Place, Scene
-from zkgroups import CommittedOffset
+from tests.consumer.nemesis import Scene
 from zkgroups.core.history.events import HistoryEvent
-from zkgroups.exceptions import ZkgroupsException
 from zkgroups.testing import ZooKeeperEnsemble
 
 from .faults import Route
@@ -58,30 +55,3 @@ class Members(Scene):
 
     def _journal(self) -> list[HistoryEvent]:
         return journal.accepted((node.data_dir for node in self._ensemble.nodes), self.group.name)
-
-
-class Instances(Members):
-    """Instances that claim free partitions of one group in turn."""
-
-    group_name = "by hand"
-    program = "tests.ensembles.instance_worker"
-
-    def start(self, place: Place, *options: str, new: bool = True) -> None:
-        """Start an instance. One on each route commits only after three session timeouts: a server that is cut
-        off answers pings, but no ping after a commit."""
-        seldom = ("--auto-commit-every", str(3 * self.timeout)) if place.number < 2 else ()
-        super().start(place, *options, *seldom, new=new)
-
-    def settle(self, bound: float = 40.0) -> bool:
-        """Wait until every partition has been committed since this call."""
-        before, end = self._commits(), time.monotonic() + bound
-        while time.monotonic() < end:
-            with suppress(ZkgroupsException):
-                now = self._commits()
-                if all(now.get(str(at), 0) > before.get(str(at), 0) for at in self.partitions):
-                    return True
-            time.sleep(0.05)
-        return False
-
-    def _commits(self) -> dict[str, int]:
-        return {str(each.at): each.zxid for each in self.group.offsets if isinstance(each, CommittedOffset)}

@@ -1,4 +1,4 @@
-"""Members, instances, commands under a claim, and migrations on three servers, under all faults of `proxy.py`.
+"""Members, commands under a claim, and migrations on three servers, under all faults of `proxy.py`.
 
 A short run of each is part of every run of the tests. `make soak` runs many longer ones.
 """
@@ -19,9 +19,8 @@ from zkgroups.testing import KafkaBroker, ZooKeeperEnsemble
 
 from .commands import Commands
 from .faults import KINDS, RELEASES, Nemesis, Route, Strike, ensemble_with_routes, plan
-from .instance_worker import PARTITIONS
 from .migrations import Migrations
-from .scenes import Instances, Members
+from .scenes import Members
 
 pytestmark = pytest.mark.zookeeper
 
@@ -81,18 +80,17 @@ def run(cast: Cast, strikes: Sequence[Strike], number: int, session: float) -> N
 
 
 def work(directory: Path, number: int) -> Cast:
-    """Return members, instances and commands, which share the ensemble."""
+    """Return members and commands, which share the ensemble."""
 
     def cast(ensemble: ZooKeeperEnsemble, routes: list[Route], session: float) -> Iterable[AbstractContextManager[Any]]:
-        folders = [directory / name for name in ("members", "instances", "commands")]
+        folders = [directory / name for name in ("members", "commands")]
         for folder in folders:
             folder.mkdir()
         sticky = ("--assignors", "sticky") if number % 2 else ()
         options = ("--reconcile-every", "2", *sticky)
         return [
             Members(folders[0], ensemble, routes, 3, session_timeout=session, options=options),
-            Instances(folders[1], ensemble, routes, 3, topics={"jobs": PARTITIONS}, session_timeout=session),
-            Commands(folders[2], ensemble, routes, 2, session_timeout=session),
+            Commands(folders[1], ensemble, routes, 2, session_timeout=session),
         ]
 
     return cast
