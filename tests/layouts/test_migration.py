@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.layouts.written import WRITERS, json_bytes, storm_value
+from tests.core.layouts.written import WRITERS, storm_value
 from tests.migration.consumers import NativeReader, NumberedProducer, judge
 from tests.zookeeper.tree import dump_all
 from zkgroups import Registry, TopicPartition
@@ -143,20 +143,6 @@ def test_a_plan_from_a_snapshot_has_the_layout_of_the_snapshot(job: Job, brokers
     assert job.apply() == {Outcome.LEFT: PARTITIONS}
     assert job.apply(writers_stopped=True) == {Outcome.WRITTEN: PARTITIONS}
     assert job.on_target(brokers) == {0: 10, 1: 7}
-
-
-def test_the_last_processed_message_of_a_partition_is_not_read_again(make: Callable[[str], Job]) -> None:
-    """Its number is written by hand here: off by one would be seen, on either side."""
-    job = make("/app/{group}/{topic}-{partition} --stored last --value json:at")
-    job.producer.write(10)
-    last = {message.at: message for message in job.producer.written[:6]}
-    for at, message in last.items():
-        path = f"/app/{job.group}/{at.topic}-{at.partition}"
-        job.registry.client.create(path, json_bytes({"at": message.offset}), makepath=True)
-    job.plan()
-    job.apply(writers_stopped=True)
-    with job.native() as native:
-        judge(job.producer.written, job.producer.written[:6], native.do_all())
 
 
 # Jobs that may still run

@@ -104,8 +104,8 @@ class Scene:
         """kazoo connects to the servers in random order."""
         for _ in range(100):
             registry = Registry.connect(hosts, session_timeout=session, timeout=8.0)
-            peer = registry._context.session.server_address
-            if peer is not None and peer[1] == node.port:
+            found = closing.endpoints(registry.client)
+            if found is not None and found.peer[1] == node.port:
                 self._stack.callback(registry.close)
                 return registry
             registry.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kazoo.security import make_acl
 
-from zkgroups import CommittedOffset, Consumergroup, MalformedNode, OffsetRange, Offsets, Registry, TopicPartition
+from zkgroups import CommittedOffset, Consumergroup, OffsetRange, Offsets, Registry, TopicPartition
 from zkgroups.core.times import from_ms, to_ms
 from zkgroups.core.znodes.own_nodes import CommitDetails
 from zkgroups.core.znodes.values import CurrentOffset
@@ -87,27 +87,6 @@ def test_an_offset_has_its_version_and_the_times_of_its_first_and_last_commit(gr
     assert first.created_at == first.committed_at == second.created_at == from_ms(stat.ctime)
     assert (to_ms(second.committed_at), second.zxid) == (stat.mtime, stat.mzxid)
     assert (second.group, second.at, second.offset) == ("billing", P0, 6)
-
-
-def test_offsets_are_sorted_by_topic_and_number_with_malformed_nodes_in_place(group: Consumergroup, raw: Any) -> None:
-    for name in ("10", "9", "0", "2147483647"):
-        raw.create(f"{ORDERS}/{name}", name.encode(), makepath=True)
-    for name, data in (("2", b"what"), ("01", b"5"), ("2147483648", b"5"), ("x", b"5")):
-        raw.create(f"{ORDERS}/{name}", data)
-    raw.create(f"{GROUP}/offsets/audit/7", b"70", makepath=True)
-    raw.create(f"{GROUP}/offsets/empty")
-    found = list(group.offsets)
-    assert [o.offset for o in found if isinstance(o, CommittedOffset)] == [70, 0, 9, 10, 2147483647]
-    assert [o.path for o in found if isinstance(o, MalformedNode)] == [
-        f"{ORDERS}/{name}" for name in ("01", "2147483648", "x", "2")
-    ]
-    assert [str(o.at) for o in found if isinstance(o, CommittedOffset)][:2] == ["audit/7", "orders/0"]
-    some = group.offsets.fetch_many([P1, P2, P0, P2])
-    assert [(at, type(value)) for at, value in some.items()] == [
-        (P1, type(None)),
-        (P2, MalformedNode),
-        (P0, CommittedOffset),
-    ]
 
 
 def test_validate_returns_offsets_outside_their_range_and_malformed_ones(group: Consumergroup, raw: Any) -> None:

@@ -11,14 +11,11 @@ import pytest
 from kazoo.security import make_digest_acl
 
 from tests.lasting import lasting_client
-from tests.waiting import eventually
 from zkgroups import CommittedOffset, Registry, TopicPartition
-from zkgroups.testing import Op, TcpProxy, ZooKeeperServer, fresh_chroot
+from zkgroups.testing import Op, TcpProxy, ZooKeeperServer
 from zkgroups.zookeeper.kazoo_compat.closing import Endpoints, endpoints
 from zkgroups.zookeeper.requests import multiread
-from zkgroups.zookeeper.requests.bulk_read import REQUESTS
 
-from ..releases import needs_multiread
 from .conftest import Connect
 from .helpers import ODD, plant, plant_offsets, run_together, shown
 
@@ -72,55 +69,6 @@ def test_an_old_server_is_read_like_a_new_one_and_never_receives_multiread_on_th
         assert claim.held
         claim.commit(5)
     assert states == []
-
-
-@pytest.mark.parametrize("same_address", [False, True], ids=["another of its hosts", "the same address"])
-@needs_multiread
-def test_a_client_that_reconnects_to_an_old_server_during_a_walk_continues(
-    old_zookeeper: ZooKeeperServer, same_address: bool
-) -> None:
-    """After a rollback of an upgrade, or if one address leads to several servers."""
-    with ZooKeeperServer() as new, fresh_chroot(old_zookeeper) as old_hosts:
-        chroot = old_hosts.partition("/")[2]
-        with lasting_client(f"{new.address}") as client:
-            expected = plant_offsets_below(client, f"/{chroot}")
-            last = client.last_zxid
-        with lasting_client(old_zookeeper.address) as client:
-            assert plant_offsets_below(client, f"/{chroot}") == expected
-            while client.last_zxid <= last + 100:  # a server refuses a client that has seen later transactions
-                client.set(f"/{chroot}", b"")
-        with TcpProxy(new.address) as to_new, TcpProxy(old_zookeeper.address) as to_old:
-            to_old.refuse()
-            hosts = to_new.address if same_address else f"{to_new.address},{to_old.address}"
-            with Registry.connect(f"{hosts}/{chroot}") as registry:
-                states: list[str] = []
-                registry.client.add_listener(states.append)
-                reading = registry.offsets()
-                found = [next(reading) for _ in range(100)]
-                assert eventually(lambda: to_new.requests_by_type[Op.MULTI_READ] > 3)
-                if same_address:
-                    to_new._target = to_old._target
-                else:
-                    to_old.accept()
-                    to_new.refuse()
-                registry.client.exists("/")  # answered after all reads ahead, so those are counted by now
-                before = to_new.requests_by_type + to_old.requests_by_type
-                to_new.cut()
-                assert shown([*found, *reading]) == expected
-                assert shown(registry.offsets()) == expected
-                spent = to_new.requests_by_type + to_old.requests_by_type - before
-                changes, refused = ["SUSPENDED", "LOST", "CONNECTED"], ["SUSPENDED", "CONNECTED"]
-                # at a known address, an old server drops the connection on the request once, and never again
-                assert spent[Op.MULTI_READ] <= (REQUESTS if same_address else 0)
-                assert states == changes + (refused if same_address else [])
-
-
-def plant_offsets_below(client: Any, chroot: str) -> list[str]:
-    client.ensure_path(chroot)
-    client.chroot = chroot
-    names = plant_offsets(client, 12, 3, 80)
-    client.chroot = ""
-    return names
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["refused", "not answered"])

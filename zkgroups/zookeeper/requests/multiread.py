@@ -100,11 +100,6 @@ class NewRequest:
             self._sent = self._is_supported()
         return self._type if self._sent else int(Exists.type)
 
-    @property
-    def withheld(self) -> bool:
-        """True if another request was sent, because the server may not support this one."""
-        return self._sent is False
-
     def serialize(self) -> bytes:
         """Called by kazoo as it sends, after it has read the type."""
         return self._body if self._sent else _HARMLESS

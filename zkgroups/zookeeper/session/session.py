@@ -34,7 +34,7 @@ from ...exceptions import (
     ReadOnlyError,
 )
 from ..kazoo_compat import internals
-from ..kazoo_compat.closing import Endpoints, endpoints
+from ..kazoo_compat.closing import Endpoints
 from ..kazoo_compat.requests import correct_request_queue
 from ..kazoo_compat.safe_decoding import DamagedAnswer, read_safely
 from ..requests.node import Node
@@ -204,12 +204,6 @@ class Session:
     def server_is_read_only(self) -> bool:
         """True if the server has no quorum and answers reads only."""
         return bool(self._client.client_state == KeeperState.CONNECTED_RO)
-
-    @property
-    def server_address(self) -> tuple[Any, ...] | None:
-        """The address of the server. On kazoo's thread, of the server that receives the next request."""
-        found = endpoints(self._client)
-        return None if found is None else found.peer
 
     @property
     def requests_sent(self) -> int:
