@@ -39,7 +39,8 @@ from ..shared.options import Options
 
 if TYPE_CHECKING:
     from zkgroups.audit.journal import Journal
-    from zkgroups.snapshots.layout import ChosenSnapshot, SnapshotReader
+    from zkgroups.snapshots.layout import ChosenSnapshot
+    from zkgroups.snapshots.local_snapshot import ArrowLayout
     from zkgroups.snapshots.restore import RestorableTopic
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -87,7 +88,9 @@ class SnapshotChoice:
 
 
 @contextmanager
-def opened_snapshots(options: Options, engine: EngineOptions, destination: str) -> Iterator[SnapshotReader]:
+def opened_snapshots(
+    options: Options, engine: EngineOptions, destination: str, to: str = "read the"
+) -> Iterator[ArrowLayout]:
     """Start the engine, and yield the snapshots of a destination."""
     if engine.is_local(destination):
         with arrow_installed("snapshots"):
@@ -96,7 +99,7 @@ def opened_snapshots(options: Options, engine: EngineOptions, destination: str) 
         return
     with spark_installed():
         from zkgroups.spark.snapshots import Layout
-    say(options, f"Starting Spark to read the snapshots in {destination}.")
+    say(options, f"Starting Spark to {to} snapshots in {destination}.")
     with engine.spark.session(options) as session:
         yield Layout(session, destination)
 
@@ -176,20 +179,19 @@ class AuditSource:
         time = datetime.fromtimestamp(self.time_ms / 1000, UTC)
         if self.engine.is_local(self.destination):
             with arrow_installed("snapshots"):
-                from zkgroups.audit.local_audit import ArrowJournal
-                from zkgroups.audit.local_audit import offsets_at as offsets_here
-            self._check_cluster(options, ArrowJournal.at(self.destination))
-            yield offsets_here(self.destination, time, selection.only_names)
+                from zkgroups.audit.journal import Journal
+                from zkgroups.audit.recorded_commits import offsets_at as offsets_here
+            journal = Journal.at(self.destination)
+            self._check_cluster(options, journal)
+            yield offsets_here(journal, time, selection.only_names)
             return
         with spark_installed():
-            from zkgroups.spark import offsets_at
-            from zkgroups.spark.audit import SparkJournal
+            from zkgroups.spark.audit import journal_of, last_commits
         say(options, f"Starting Spark to read the audit in {self.destination}.")
         with self.engine.spark.session(options) as session:
-            self._check_cluster(options, SparkJournal(session, self.destination))
-            rows = offsets_at(session, self.destination, time)
-            names = selection.only_names
-            yield (rows if names is None else rows.where(rows["group"].isin(list(names)))).toArrow()
+            journal = journal_of(session, self.destination)
+            self._check_cluster(options, journal)
+            yield last_commits(session, journal, time, selection.only_names)
 
     def _check_cluster(self, options: Options, journal: Journal) -> None:
         """Refuse an audit of another ZooKeeper cluster, unless `--cluster` names that cluster."""

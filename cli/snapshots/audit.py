@@ -204,7 +204,7 @@ def _recorder(
     """Start the engine, and yield the function that records."""
     if local:
         with arrow_installed("snapshots"):
-            from zkgroups.audit.local_audit import run_audit as record_here
+            from zkgroups.audit.audit import run_audit as record_here
         yield partial(record_here, destination, _source(options, chosen))
         return
     with spark_installed():
@@ -291,7 +291,7 @@ def _found(
     needs_spark = "--from-data-dir" if data_dir[0] else None
     if engine.is_local(destination, is_small=partial(_has_few_commits, destination), needs_spark=needs_spark):
         with arrow_installed("snapshots"):
-            from zkgroups.audit.local_audit import find_commits as find_here
+            from zkgroups.audit.recorded_commits import find_commits as find_here
         yield find_here(destination, **selection)
         return
     with spark_installed():
@@ -305,7 +305,7 @@ def _found(
 def _has_few_commits(destination: str) -> bool:
     """Return whether an audit is small. A missing or damaged one counts as small: reading it fails anyway."""
     with arrow_installed("snapshots"):
-        from zkgroups.audit.local_audit import count_commits
+        from zkgroups.audit.recorded_commits import count_commits
     with suppress(ZkgroupsException):
         return count_commits(destination) <= _FEW_COMMITS
     return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from zkgroups.core.offsets.changes import (
 from zkgroups.core.times import utc
 from zkgroups.exceptions import RefusedError
 
-from ..offsets.from_parquet import cluster_address, warn_if_in_future
+from ..offsets.from_parquet import cluster_address, opened_snapshots, warn_if_in_future
 from ..shared.command_classes import Command
 from ..shared.engine_options import (
     EngineOptions,
@@ -29,7 +28,6 @@ from ..shared.engine_options import (
     cluster_option,
     engine_option,
     selection_options,
-    spark_installed,
     spark_options,
 )
 from ..shared.exit_codes import ExitCode
@@ -155,40 +153,24 @@ def diff(
       zkgroups snapshots diff /data/groups --groups 'billing.*' --fail-on went-back,gone
       zkgroups snapshots diff /data/groups --by partition --only stalled --fail-on stalled
     """
-    with _history(options, EngineOptions.of(chosen), destination) as (history, session):
-        two = history.choose_pair(
-            *session, destination, before, after, cluster=cluster, address=cluster_address(options)
-        )
+    with arrow_installed("snapshots"):
+        from zkgroups.snapshots import diff as history
+    with opened_snapshots(options, EngineOptions.of(chosen), destination, "compare") as layout:
+        two = layout.choose_pair(before, after, cluster=cluster, address=cluster_address(options))
         if STALLED in {*only, *fail_on} and two.without_log_ends:
             raise RefusedError(
                 f"{two.without_log_ends[0]} has no log ends, so `{STALLED}` is unknown: take snapshots with -b"
             )
         warn_if_in_future(two.after.name)
         say(options, f"From snapshot {two.before.name} to {two.after.name} of {two.after.cluster or 'no cluster'}:")
-        rows = history.diff(*session, two, by=SummaryLevel(by), **chosen)
+        rows = history.diff(layout, two, by=SummaryLevel(by), **chosen)
         found: Counter[str] = Counter(history.totals(rows) if only else {})
-        shown = history.with_states(rows, only) if only else rows
-        each = history.iterate(shown)
+        each = history.iterate(history.with_states(rows, only) if only else rows)
         Output(options).write(_table(SummaryLevel(by)), map(_shown, each if only else _counted(each, found)))
         known = [state for state in CHANGE_FILTERS if state != STALLED or not two.without_log_ends]
     say(options, f"Offsets: {', '.join(f'{found[state]} {state}' for state in known)}.")
     if any(found[state] for state in fail_on):
         raise click.exceptions.Exit(ExitCode.FINDINGS)
-
-
-@contextmanager
-def _history(options: Options, engine: EngineOptions, destination: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Start the engine. Yield the module that compares, and the first arguments of its functions."""
-    if engine.is_local(destination):
-        with arrow_installed("snapshots"):
-            from zkgroups.snapshots import local_diff
-        yield local_diff, ()
-        return
-    with spark_installed():
-        from zkgroups.spark import diff as spark_diff
-    say(options, f"Starting Spark to compare snapshots in {destination}.")
-    with engine.spark.session(options) as session:
-        yield spark_diff, (session,)
 
 
 def _counted(rows: Iterable[dict[str, Any]], found: Counter[str]) -> Iterator[dict[str, Any]]:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from zkgroups.core.times import utc
-from zkgroups.snapshots.layout import ListedSnapshot, list_local_snapshots
-from zkgroups.storage.files import parse_timestamp
+from zkgroups.snapshots.layout import listing
+from zkgroups.storage.files import LocalFiles, parse_timestamp
+from zkgroups.storage.snapshot_folder import SnapshotFolder
 
 from ..offsets.from_parquet import opened_snapshots
 from ..shared.arguments import execute_option
 from ..shared.command_classes import Command
 from ..shared.engine_options import (
     EngineOptions,
-    SparkOptions,
-    arrow_installed,
     at_option,
     engine_option,
-    spark_installed,
     spark_options,
 )
 from ..shared.errors import Tally
@@ -80,22 +77,14 @@ def list_(options: Options, /, destination: str, **given: Any) -> None:
     """
     engine = EngineOptions.of(given)
     if engine.is_local(destination):
-        with arrow_installed("snapshots"):
-            found = list_local_snapshots(destination)
+        found = listing(SnapshotFolder(LocalFiles(), destination))  # without Arrow, whose import takes longer
     else:
-        found = _listed_by_spark(options, destination, engine.spark)
+        with opened_snapshots(options, engine, destination, "list the") as layout:
+            found = listing(layout)
     if not found:
         say(options, f"No snapshots in {destination}. To write one: zkgroups snapshot {destination}")
     times = {each.name: utc(int(each.time.timestamp() * 1000)) for each in found}
     Output(options).write(_SNAPSHOTS, [dataclasses.asdict(each) | {"time": times[each.name]} for each in found])
-
-
-def _listed_by_spark(options: Options, destination: str, spark: SparkOptions) -> list[ListedSnapshot]:
-    with spark_installed():
-        from zkgroups.spark.snapshots import listing
-    say(options, f"Starting Spark to list the snapshots in {destination}.")
-    with spark.session(options) as session:
-        return listing(session, destination)
 
 
 # `zkgroups snapshots prune`: delete old snapshots, after a dry run.
@@ -188,28 +177,13 @@ def verify(options: Options, /, destination: str, at: str | None, **given: Any) 
       zkgroups snapshots verify /data/groups --at latest -o json
     """
     totals = _Totals()
-    with _verified(options, EngineOptions.of(given), destination, at) as found:
-        Output(options).write(_FINDINGS, totals.rows(counted(options, found, "snapshots")))
+    with opened_snapshots(options, EngineOptions.of(given), destination) as layout:
+        from zkgroups.snapshots.verify import verify as verified
+
+        Output(options).write(_FINDINGS, totals.rows(counted(options, verified(layout, at), "snapshots")))
     say(options, totals.summary)
     if totals.damaged:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
-
-
-@contextmanager
-def _verified(
-    options: Options, engine: EngineOptions, destination: str, at: str | None
-) -> Iterator[Iterator[VerifiedSnapshot]]:
-    """Start the engine, and yield an iterator that verifies one snapshot after the other."""
-    if engine.is_local(destination):
-        with arrow_installed("snapshots"):
-            from zkgroups.snapshots.local_verify import verify as verify_here
-        yield verify_here(destination, at)
-        return
-    with spark_installed():
-        from zkgroups.spark.snapshots import verify as verify_with_spark
-    say(options, f"Starting Spark to read the snapshots in {destination}.")
-    with engine.spark.session(options) as session:
-        yield verify_with_spark(session, destination, at)
 
 
 class _Totals:

@@ -1,4 +1,4 @@
-"""Audits without Spark, and the files that both engines share. tests/spark/test_audit.py compares both engines."""
+"""Audits: their interruptions, their ZooKeeper, and their files. tests/spark/test_audit.py lets Spark read offsets."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.snapshots import killed_runs
 from tests.spark.conftest import plant
 from tests.waiting import eventually
 from zkgroups import TopicPartition
-from zkgroups.audit.audit import AuditResult, locked
+from zkgroups.audit.audit import AuditResult, Batch, Ledger, locked, run_audit
 from zkgroups.audit.journal import MERGE_FACTOR, AuditDescription, FinishedBatch, Journal, Piece
-from zkgroups.audit.local_audit import KEPT, ArrowJournal, read_commits, recent_commits, run_audit
+from zkgroups.audit.recorded_commits import KEPT, offsets_at, read_commits, recent_commits
 from zkgroups.core.ensemble_position import EnsemblePosition
-from zkgroups.core.table_columns import COMMITS
+from zkgroups.core.table_columns import COMMITS, READ
 from zkgroups.exceptions import ConflictError, InvalidOptionError, NotConnectedError, NotFoundError, RefusedError
 from zkgroups.storage.files import LocalFiles
 from zkgroups.tables.arrow import arrow_schema
@@ -188,12 +188,41 @@ def test_an_audit_refuses_another_zookeeper_even_with_younger_groups(
     assert [row["offset"] for row in rows(tmp_path)] == [5, 6]
 
 
+def test_offsets_from_before_the_audit_started_over_are_not_current(
+    zookeeper: Any, zookeeper_hosts: str, raw: KazooClient, tmp_path: Path
+) -> None:
+    """They are not the previous ones of the new ZooKeeper either."""
+    plant(raw, {"g/offsets/t/0": b"900", "g/offsets/t/1": b"901"})
+    record(tmp_path, zookeeper_hosts)
+    with fresh_chroot(zookeeper) as other, lasting_client(other) as client:
+        plant(client, {"g/offsets/t/0": b"5"})
+        before = datetime.now(UTC)
+        record(tmp_path, SourceOptions(zookeeper=other, start_over=True))
+        assert [(row["before"], row["offset"]) for row in rows(tmp_path) if row["batch"]] == [(None, 5)]
+        found = offsets_at(journal(tmp_path), before).to_pylist()
+        assert [(row["partition"], row["offset"]) for row in found] == [(0, 5)]
+        client.set("/consumers/g/offsets/t/0", b"6")
+        record(tmp_path, other)
+    assert rows(tmp_path)[-1]["before"] == 5
+
+
+def test_a_commit_with_an_invalid_time_is_recorded_once(tmp_path: Path) -> None:
+    """Its time is null. A server with such a clock cannot be started, so the ledger gets the rows."""
+    ledger = Ledger(journal(tmp_path), SourceOptions(zookeeper="127.0.0.1:1"), threading.Event())
+    recorded = {"group": "g", "topic": "t", "partition": 0, "offset": 5, "zxid": 7, "batch": 0}
+    ledger.journal.write_commits([pa.Table.from_pylist([recorded], arrow_schema(COMMITS))], Piece(0, 0))
+    again = [recorded, recorded | {"partition": 1}, recorded | {"zxid": 8}]
+    read = pa.Table.from_pylist(again, arrow_schema(COMMITS)).select(READ)
+    found = ledger._new(read, Batch(1, 0, (), 0)).sort_by("zxid").to_pylist()
+    assert [(row["partition"], row["before"], row["zxid"]) for row in found] == [(1, None, 7), (0, 5, 8)]
+
+
 def test_many_batches_are_merged_and_read_as_before(
     zookeeper_hosts: str, raw: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Recent commits are those of the pieces that count: merged pieces still exist."""
     monkeypatch.setattr("zkgroups.audit.audit.MERGE_FACTOR", 2)
-    monkeypatch.setattr("zkgroups.audit.local_audit._ROWS_OF_A_FILE", 2)
+    monkeypatch.setattr("zkgroups.audit.journal._ROWS_OF_A_FILE", 2)
     plant(raw, {"g/offsets/t/0": b"0", "g/offsets/t/1": b"7", "g/offsets/t/2": b"no number"})
     for offset in range(1, 6):
         record(tmp_path, zookeeper_hosts)
@@ -330,18 +359,18 @@ NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> ArrowJournal:
-    found = ArrowJournal.at(str(tmp_path))
+def files(tmp_path: Path) -> Journal:
+    found = Journal.at(str(tmp_path))
     found.begin(AuditDescription(None, None))
     return found
 
 
-def add(files: ArrowJournal, batch: int, *commits: tuple[int, timedelta], count: int = 1) -> None:
+def add(files: Journal, batch: int, *commits: tuple[int, timedelta], count: int = 1) -> None:
     """Add a batch with offsets and their ages, each so many times."""
     values = {"group": "g", "topic": "t", "partition": 0, "commit_count": 1, "cluster": "c", "zxid": 1, "batch": batch}
     given: list[dict[str, Any]] = [{**values, "offset": offset, "committed_at": NOW - age} for offset, age in commits]
     rows = pa.Table.from_pylist(given, arrow_schema(COMMITS))
-    files.write_commits(pa.concat_tables([rows] * count), Piece(batch, batch))
+    files.write_commits([pa.concat_tables([rows] * count)], Piece(batch, batch))
 
 
 def offsets(folder: Path) -> list[int]:
@@ -352,12 +381,12 @@ COUNTING = pa.proxy_memory_pool(pa.default_memory_pool())
 """Lives as long as this process: threads of Arrow give memory back to it after a test has ended."""
 
 
-def test_an_audit_in_one_large_piece_is_not_read_as_a_whole(files: ArrowJournal, tmp_path: Path) -> None:
+def test_an_audit_in_one_large_piece_is_not_read_as_a_whole(files: Journal, tmp_path: Path) -> None:
     for batch in range(15):
         add(files, batch, (batch, timedelta(days=15 - batch)), count=20_000)
     add(files, 15, (15, timedelta()))
     files.merge(files.pieces(), Piece(0, 15, level=1))
-    whole = files.read(files.pieces()).nbytes
+    whole = read_commits(str(tmp_path)).nbytes
     before = pa.default_memory_pool()
     pa.set_memory_pool(COUNTING)
     try:
@@ -368,7 +397,7 @@ def test_an_audit_in_one_large_piece_is_not_read_as_a_whole(files: ArrowJournal,
 
 
 def test_commits_of_the_last_hour_are_found_in_several_pieces_and_older_pieces_are_not_read(
-    files: ArrowJournal, tmp_path: Path
+    files: Journal, tmp_path: Path
 ) -> None:
     minute = timedelta(minutes=1)
     for batch, commits in enumerate(
@@ -387,6 +416,6 @@ def test_commits_of_the_last_hour_are_found_in_several_pieces_and_older_pieces_a
     assert offsets(tmp_path) == [2, 5, 4, 6, 7]
 
 
-def test_an_audit_without_rows_has_no_recent_commits(files: ArrowJournal, tmp_path: Path) -> None:
+def test_an_audit_without_rows_has_no_recent_commits(files: Journal, tmp_path: Path) -> None:
     add(files, 0)
     assert offsets(tmp_path) == []

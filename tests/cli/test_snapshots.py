@@ -14,7 +14,7 @@ from kazoo.security import make_digest_acl
 
 from cli.snapshots.audit import _has_few_commits
 from zkgroups import Registry, TopicPartition
-from zkgroups.audit.local_audit import run_audit
+from zkgroups.audit.audit import run_audit
 
 from ..datadir.small_directories import Small, make, records
 from ..spark.model import Model, plant, spoil

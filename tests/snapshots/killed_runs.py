@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.parquet as parquet
 
 from zkgroups.audit import audit
-from zkgroups.audit.local_audit import run_audit
+from zkgroups.audit.audit import run_audit
 from zkgroups.snapshots.local_snapshot import take_snapshot
 from zkgroups.storage.files import LocalFiles
 

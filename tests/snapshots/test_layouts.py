@@ -12,12 +12,12 @@ from kazoo.security import make_digest_acl
 
 import zkgroups
 from zkgroups import CommittedOffset, Registry, TopicPartition
-from zkgroups.audit.audit import AuditResult
-from zkgroups.audit.local_audit import read_commits, run_audit
+from zkgroups.audit.audit import AuditResult, run_audit
+from zkgroups.audit.recorded_commits import read_commits
 from zkgroups.exceptions import RefusedError
-from zkgroups.snapshots.local_snapshot import take_snapshot
-from zkgroups.snapshots.local_verify import verify
+from zkgroups.snapshots.local_snapshot import ArrowLayout, take_snapshot
 from zkgroups.snapshots.snapshot import survey
+from zkgroups.snapshots.verify import verify
 from zkgroups.tables.source_options import SourceOptions
 
 from ..core.layouts.written import WRITERS, Tree, storm_of_one_topic, trident_batch
@@ -83,7 +83,7 @@ def test_a_snapshot_has_the_offsets_that_the_registry_reads(
     assert sorted(tuple(row[name] for name in columns) for row in rows) == [
         (each.group, each.at.topic, each.at.partition, each.offset, each.zxid, each.committed_at) for each in expected
     ]
-    assert [each.findings for each in verify(str(tmp_path))] == [()]
+    assert [each.findings for each in verify(ArrowLayout.at(str(tmp_path)))] == [()]
 
 
 def test_a_node_that_cannot_be_read_has_a_row_with_its_problem(put: Put, zookeeper_hosts: str, tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 
 from zkgroups import Registry, TopicPartition, read_snapshot
-from zkgroups.audit.local_audit import read_commits, run_audit
+from zkgroups.audit.audit import run_audit
+from zkgroups.audit.recorded_commits import read_commits
 from zkgroups.core.table_columns import COLUMNS, Table
 from zkgroups.exceptions import InvalidOptionError
-from zkgroups.snapshots.layout import list_local_snapshots
-from zkgroups.snapshots.local_diff import diff_snapshots
-from zkgroups.snapshots.local_snapshot import take_snapshot
+from zkgroups.snapshots import diff as comparison
+from zkgroups.snapshots.layout import listing
+from zkgroups.snapshots.local_snapshot import ArrowLayout, take_snapshot
 from zkgroups.tables import table_reader
 from zkgroups.tables.arrow import arrow_schema
 from zkgroups.tables.source_options import SourceOptions
@@ -73,7 +74,7 @@ def test_each_offset_has_the_log_of_its_partition_if_the_brokers_know_it(
         "no topic/0": unknown,
     }
     assert (taken.lag, taken.unknown_lags, taken.log_ends_problem) == (5, 4, None), "one is past the log end"
-    [listed] = list_local_snapshots(str(tmp_path))
+    [listed] = listing(ArrowLayout.at(str(tmp_path)))
     assert (listed.lag, listed.unknown_lags) == (5, 4)
 
 
@@ -127,7 +128,7 @@ def test_without_an_answer_of_the_brokers_offsets_are_recorded_without_log_ends(
     assert read_commits(str(tmp_path / "audit"))["log_end"].to_pylist() == [None]
     wrong = zkgroups("snapshot", tmp_path / "snapshots", "--engine", "local", "-b", "no port")
     assert (wrong.code, wrong.out) == (2, "")
-    assert len(list_local_snapshots(str(tmp_path / "snapshots"))) == 1
+    assert len(listing(ArrowLayout.at(str(tmp_path / "snapshots")))) == 1
     with pytest.raises(InvalidOptionError, match="a data directory may be older than the log ends"):
         SourceOptions(data_dir="/data", bootstrap_servers=NOBODY)
     with pytest.raises(InvalidOptionError, match="it needs bootstrapServers"):
@@ -148,8 +149,12 @@ def test_stalled_means_unchanged_and_behind_in_both_snapshots(
     billing.set_many({stuck: 11, idle: 2})
     third = take_snapshot(str(tmp_path), source).name
 
+    def compared(before: str, after: str, by: str = "group") -> list[dict[str, Any]]:
+        layout = ArrowLayout.at(str(tmp_path))
+        return list(comparison.diff(layout, layout.choose_pair(before, after), by=by).to_pylist())
+
     def states(before: str, after: str) -> dict[str, tuple[Any, ...]]:
-        rows = diff_snapshots(str(tmp_path), before, after, by="partition").to_pylist()
+        rows = compared(before, after, by="partition")
         names = ("state", "stalled", "lag", "lag_delta")
         return {f"{row['topic']}/{row['partition']}": tuple(row[name] for name in names) for row in rows}
 
@@ -165,9 +170,9 @@ def test_stalled_means_unchanged_and_behind_in_both_snapshots(
         f"{topic}/1": ("unchanged", None, 2, None),
         "gone/0": unknown,
     }
-    [group] = diff_snapshots(str(tmp_path), first, second).to_pylist()
+    [group] = compared(first, second)
     assert [group[name] for name in ("unchanged", "stalled", "lag", "lag_delta")] == [3, 1, 10, 5]
-    [group] = diff_snapshots(str(tmp_path), old, old).to_pylist()
+    [group] = compared(old, old)
     assert [group[name] for name in ("unchanged", "stalled", "lag", "lag_delta")] == [3, None, None, None]
 
     diff = ("snapshots", "diff", tmp_path, "--engine", "local", "--only", "stalled", "--fail-on", "stalled")

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition
-from zkgroups.audit.local_audit import ArrowJournal, run_audit
+from zkgroups.audit.audit import run_audit
+from zkgroups.audit.journal import Journal
 from zkgroups.core.table_columns import Table
 from zkgroups.exceptions import InvalidInputError, InvalidOptionError, NotFoundError, RefusedError
 from zkgroups.snapshots.local_snapshot import ArrowLayout, take_snapshot
@@ -375,7 +376,7 @@ def test_the_audit_of_another_zookeeper_is_used_only_if_named(
     assert (named.code, registry.client.get("/other/consumers/billing/offsets/orders/0")[0]) == (0, b"50")
 
     def followed_ensemble() -> str:
-        known = ArrowJournal.at(str(tmp_path)).description().ensemble
+        known = Journal.at(str(tmp_path)).description().ensemble
         assert known is not None
         return known.cluster
 

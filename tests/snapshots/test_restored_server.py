@@ -8,8 +8,8 @@ import pytest
 
 from tests.restoring import restorable
 from zkgroups import Registry, TopicPartition
-from zkgroups.audit.local_audit import read_commits
-from zkgroups.snapshots.layout import list_local_snapshots
+from zkgroups.audit.recorded_commits import read_commits
+from zkgroups.snapshots.local_snapshot import ArrowLayout
 
 from ..spark.commands import command_on
 
@@ -30,7 +30,7 @@ def test_failure_19_a_snapshot_and_an_audit_report_that_zookeeper_was_restored(t
         once = ("audit", audit, "--once", "-q", "-o", "csv", "--no-headers", "--engine", "local")
         assert zkgroups(*once).out == f"1,1,0,0,file:{audit}\n"
         server.restore()
-        [name] = [each.name for each in list_local_snapshots(str(snapshots))]
+        [name] = ArrowLayout.at(str(snapshots)).snapshots()
         ended = zkgroups("snapshot", snapshots, "-q", "--engine", "local")
         words = f"{server.address} was restored from a backup, wiped or replaced since snapshot {name}: offsets may"
         assert ended.code == 0

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from pyspark.sql import SparkSession
@@ -21,12 +19,10 @@ from pyspark.sql import SparkSession
 from tests.datadir.small_directories import named
 from tests.lasting import lasting_client
 from zkgroups import Registry, TopicPartition
-from zkgroups.audit.audit import Batch
-from zkgroups.audit.journal import Piece
-from zkgroups.audit.local_audit import LocalLedger, read_commits, recent_commits
-from zkgroups.audit.local_audit import offsets_at as offsets_here
-from zkgroups.audit.local_audit import run_audit as run_local_audit
-from zkgroups.core.table_columns import COMMITS, READ
+from zkgroups.audit.audit import run_audit as run_local_audit
+from zkgroups.audit.journal import Journal
+from zkgroups.audit.recorded_commits import offsets_at as offsets_here
+from zkgroups.audit.recorded_commits import read_commits
 from zkgroups.exceptions import InvalidOptionError, NotFoundError, RefusedError
 from zkgroups.spark import (
     AuditResult,
@@ -38,10 +34,8 @@ from zkgroups.spark import (
     read_audit,
     run_audit,
 )
-from zkgroups.spark.audit import SparkJournal, SparkLedger
 from zkgroups.spark.stream import StreamReader
-from zkgroups.tables.arrow import arrow_schema
-from zkgroups.testing import KafkaBroker, Op, TcpProxy, ZooKeeperServer, fresh_chroot
+from zkgroups.testing import KafkaBroker, Op, TcpProxy, ZooKeeperServer
 
 from ..audit.commits import Committer, assert_whole, auditing
 from ..cli.running import run
@@ -138,7 +132,7 @@ def test_each_commit_has_the_previous_offset_and_offsets_at_a_time_are_found(
     assert round(again["committed_at"].timestamp() * 1000) == stat.mtime
     assert found[4]["problem"].startswith("/consumers/h/offsets/t/0: ")
 
-    finished = SparkJournal(spark, str(tmp_path)).finished_batch()
+    finished = Journal.at(str(tmp_path)).finished_batch()
     assert finished is not None
 
     def standing(ms: int, group: str | None = None) -> list[tuple[Any, ...]]:
@@ -146,7 +140,7 @@ def test_each_commit_has_the_previous_offset_and_offsets_at_a_time_are_found(
         read = offsets_at(spark, str(tmp_path), at, group).orderBy("group", "partition")
         assert read.columns == ["group", "topic", "partition", "offset", "committed_at"]
         found = [tuple(row)[:4] for row in read.collect()]
-        here = offsets_here(str(tmp_path), at, None if group is None else [group])
+        here = offsets_here(Journal.at(str(tmp_path)), at, None if group is None else [group])
         assert sorted(tuple(row.values())[:4] for row in here.to_pylist()) == found
         return found
 
@@ -183,34 +177,13 @@ def test_each_engine_continues_an_audit_of_the_other(
         *((0, offset - 1, offset, offset) for offset in range(1, 5)),
     ]
     assert rows() == [row | _naive(row) for row in read_commits(str(tmp_path)).to_pylist()]
-    assert {(each.at.partition, each.offset) for sweep in recent_commits(str(tmp_path)) for each in sweep.commits} == {
-        (row["partition"], row["offset"]) for row in rows()
-    }
-    pieces = SparkJournal(spark, str(tmp_path)).pieces()
+    pieces = Journal.at(str(tmp_path)).pieces()
     assert [each.name for each in pieces] == ["2-000000000000-000000000003", "0-000000000004-000000000004"]
 
 
 def _naive(row: dict[str, Any]) -> dict[str, Any]:
     """Spark returns times without a zone, in UTC."""
     return {name: row[name].replace(tzinfo=None) for name in ("committed_at", "read_at")}
-
-
-def test_offsets_from_before_the_audit_started_over_are_not_current(
-    record: Record, rows: Rows, spark: SparkSession, zookeeper: Any, zookeeper_hosts: str, raw: Any, tmp_path: Path
-) -> None:
-    """Its offsets are not the previous ones of the new ZooKeeper either."""
-    plant(raw, {"g/offsets/t/0": b"900", "g/offsets/t/1": b"901"})
-    record(zookeeper_hosts)
-    with fresh_chroot(zookeeper) as other, lasting_client(other) as client:
-        plant(client, {"g/offsets/t/0": b"5"})
-        before = datetime.now(UTC)
-        record(SourceOptions(zookeeper=other, start_over=True))
-        assert [(row["before"], row["offset"]) for row in rows() if row["batch"]] == [(None, 5)]
-        standing = offsets_at(spark, str(tmp_path), before).collect()
-        assert [(row["partition"], row["offset"]) for row in standing] == [(0, 5)]
-        commit(client, "g/offsets/t/0", 6)
-        record(other)
-    assert rows()[-1]["before"] == 5
 
 
 def test_commits_to_forbidden_nodes_are_recorded_once_readable(
@@ -243,21 +216,6 @@ def test_commits_to_forbidden_nodes_are_recorded_once_readable(
         ("g", 0, 5, 15),
         ("h", 0, 7, 17),
     ]
-
-
-def test_a_commit_with_an_invalid_time_is_recorded_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Its time is null. A server with such a clock cannot be started, so the engines get the rows."""
-    source, schema = SourceOptions(zookeeper="127.0.0.1:1"), arrow_schema(COMMITS)
-    with_spark = SparkLedger(spark, str(tmp_path), source)
-    local = LocalLedger(str(tmp_path), source, Event())
-    recorded = {"group": "g", "topic": "t", "partition": 0, "offset": 5, "zxid": 7, "batch": 0}
-    local.journal.write_commits(pa.Table.from_pylist([recorded], schema), Piece(0, 0))
-    again = pa.Table.from_pylist([recorded, recorded | {"partition": 1}, recorded | {"zxid": 8}], schema).select(READ)
-    batch = Batch(1, 0, (), 0)
-    new = [(1, None, 7), (0, 5, 8)]
-    for found in (local._new(again, batch), with_spark._new(spark.createDataFrame(again), batch, few=True).toArrow()):
-        rows = found.sort_by("zxid").to_pylist()
-        assert [(row["partition"], row["before"], row["zxid"]) for row in rows] == new
 
 
 def test_audits_streams_and_reads_from_a_transaction_have_log_ends(

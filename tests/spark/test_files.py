@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from zkgroups.audit.journal import Journal
 from zkgroups.core.migration.plan_rows import MigrationStep
 from zkgroups.exceptions import DamagedFileError, NotSharedError
 from zkgroups.spark import SourceOptions, Table, read_audit, read_snapshot, run_audit, take_snapshot
-from zkgroups.spark.audit import SparkJournal
 from zkgroups.spark.files import HadoopFiles, check_row_count, write_and_list
 from zkgroups.spark.migration import SnapshotSource, plan, read_plan, summary
 from zkgroups.spark.migration.engine import SparkEngine
@@ -197,7 +197,7 @@ def test_an_audit_with_a_missing_file_is_neither_read_nor_continued(
 
     with pytest.raises(DamagedFileError, match=r"part-\S+ is missing: restore it from a backup, or start a new"):
         read_audit(spark, str(tmp_path))
-    finished = SparkJournal(spark, str(tmp_path)).finished_batch()
+    finished = Journal.at(str(tmp_path)).finished_batch()
     assert finished is not None
     at = datetime.fromtimestamp(finished.read_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
     raw.set("/consumers/g0/offsets/t0/0", b"60")

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -14,26 +14,52 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import MapType
 
 import zkgroups
 from tests.waiting import eventually
-from zkgroups.exceptions import InvalidOptionError, NotFoundError, SparkJobError, StorageError, UnavailableError
+from zkgroups.audit.journal import Journal
+from zkgroups.core.offsets.changes import SummaryLevel
+from zkgroups.core.table_columns import COLUMNS
+from zkgroups.exceptions import (
+    DamagedFileError,
+    InvalidOptionError,
+    NotFoundError,
+    SparkJobError,
+    StorageError,
+    UnavailableError,
+)
+from zkgroups.snapshots import digest as digest_module
+from zkgroups.snapshots.diff import KEY, diff
+from zkgroups.snapshots.layout import listing
+from zkgroups.snapshots.local_snapshot import ArrowLayout
 from zkgroups.snapshots.local_snapshot import take_snapshot as take_local_snapshot
 from zkgroups.spark import (
     Snapshot,
     SourceOptions,
     Survey,
     Table,
+    diff_snapshots,
+    list_snapshots,
+    offsets_at,
+    read_audit,
     read_snapshot,
+    run_audit,
     snapshot_names,
     survey,
     take_snapshot,
+    verify_snapshots,
 )
+from zkgroups.spark.data_source import SCHEMAS
+from zkgroups.spark.snapshots import Layout
+from zkgroups.tables.arrow import arrow_schema
 from zkgroups.testing import TcpProxy
 
 from .commands import command_on
@@ -404,3 +430,118 @@ def test_a_failed_rename_is_an_error_and_leaves_nothing(
     reluctant.setInt(None, 3)
     taken = take_snapshot(spark, destination, zookeeper_hosts)
     assert assert_complete(model, tmp_path) == snapshot_names(spark, destination) == [taken.name]
+
+
+# What Arrow finds, as tables of Spark
+
+
+def test_spark_returns_what_arrow_finds_on_any_file_system(
+    spark: SparkSession, zookeeper_hosts: str, raw: Any, tmp_path: Path, reluctant: Any
+) -> None:
+    reluctant.setInt(None, 6)
+    spoil(plant(raw, ["billing", "shipping"]), raw)
+    destination = f"reluctant://{tmp_path}"
+    taken = []
+    for data in (b"5", b"6"):
+        raw.set("/consumers/billing/offsets/t0/1", data)
+        taken.append(take_snapshot(spark, destination, zookeeper_hosts).name)
+    here, layout = ArrowLayout.at(str(tmp_path)), Layout(spark, destination)
+    for by in SummaryLevel:
+        [expected, found] = [diff(here, here.choose_pair(), by=by), diff_snapshots(spark, destination, by=by).toArrow()]
+        assert found.column_names == expected.column_names
+        order = [(name, "ascending") for name in KEY if name in found.column_names]
+        assert found.sort_by(order).to_pylist() == expected.sort_by(order).to_pylist()
+    listed = [row.asDict() | {"time": None} for row in list_snapshots(spark, destination).orderBy("time").collect()]
+    assert listed == [asdict(each) | {"time": None} for each in listing(here)]
+    columns, groups = ("group", "topic", "partition", "offset", "snapshot"), ["billing"]
+    rows = [sorted(map(repr, each.offsets(taken, columns, groups).to_pylist())) for each in (here, layout)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 20
+    assert verify_snapshots(spark, destination).count() == 0
+    for file in files(tmp_path, Table.OWNERS, taken[0]):
+        file.unlink()
+    [finding] = verify_snapshots(spark, destination).collect()
+    assert tuple(finding)[:4] == ("error", taken[0], "owners", "missing-table")
+
+
+def test_an_audit_on_another_file_system_continues(
+    spark: SparkSession, zookeeper_hosts: str, raw: Any, model: Model, tmp_path: Path, reluctant: Any
+) -> None:
+    destination = f"reluctant://{tmp_path}/audit"
+    for data in (b"7", b"8"):
+        raw.set("/consumers/billing/offsets/t0/1", data)
+        run_audit(spark, destination, zookeeper_hosts, once=True)
+    finished = Journal.at(str(tmp_path / "audit")).finished_batch()
+    assert finished is not None
+    at = datetime.fromtimestamp(finished.read_ms / 1000, UTC)
+    assert offsets_at(spark, destination, at, "billing").where("topic = 't0' and partition = 1").first()[3] == 8
+    rows = read_audit(spark, destination).where("batch = 1").select("before", "offset").collect()
+    assert list(map(tuple, rows)) == [(7, 8)]
+
+
+def test_snapshots_of_other_versions_are_read_in_the_current_columns(
+    spark: SparkSession, zookeeper_hosts: str, model: Model, tmp_path: Path
+) -> None:
+    name = take_local_snapshot(str(tmp_path), zookeeper_hosts).name
+    [file] = files(tmp_path, Table.OFFSETS, name)
+    (file.parent / "_SUMMARY.json").unlink()
+    whole = pq.ParquetFile(file).read().replace_schema_metadata(None)  # which has Spark's columns
+    older = whole.drop_columns(["owner"]).set_column(5, "commit_count", whole["commit_count"].cast("int64"))
+    pq.write_table(older.append_column("colour", pa.nulls(len(whole), "string")), file)
+    rows = read_snapshot(spark, str(tmp_path)).toArrow()
+    assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, zkgroups.read_snapshot(str(tmp_path)).to_pylist()))
+    pq.write_table(whole.set_column(4, "offset", whole["offset"].cast("string")), file)
+    with pytest.raises(DamagedFileError, match=f"snapshot {name} in .* has a column offset of type string, not int64"):
+        read_snapshot(spark, str(tmp_path))
+
+
+# The digest
+
+ROWS = 150
+LENGTHS = [*range(18), 31, 32, 33, 36, 39, 40, 63, 64, 65, 71, 100]
+
+
+def values(field: pa.Field) -> Sequence[Any]:
+    """Texts of every length that XXH64 treats in a different way, the limits of numbers, and null."""
+    match str(field.type):
+        case "int32":
+            found: list[Any] = [0, -1, 1, 2**31 - 1, -(2**31)]
+        case "int64":
+            found = [0, -1, 1, 2**63 - 1, -(2**63)]
+        case "string":
+            found = ["é" * (length // 2) + "x" * (length % 2) for length in LENGTHS]
+        case "binary":
+            found = [bytes(range(200, 200 - length, -1)) for length in LENGTHS]
+        case "timestamp[us, tz=UTC]":
+            found = [0, 1, 1_700_000_000_000_000]
+        case _:
+            found = [[(f"topic-{number}", number) for number in range(count)] for count in range(4)]
+    return [*found, None] if field.nullable else found
+
+
+def every_value(table: Table) -> pa.Table:
+    columns = {}
+    for place, field in enumerate(arrow_schema(COLUMNS[table])):
+        each = values(field)
+        columns[field.name] = pa.array([each[(place + row) % len(each)] for row in range(ROWS)], field.type)
+    return pa.table(columns, arrow_schema(COLUMNS[table]))
+
+
+def test_the_digest_in_a_summary_is_the_xor_of_the_hashes_of_spark(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if all long texts are hashed by Arrow, as they are when many have the same length."""
+    for table in Table:
+        found = every_value(table)
+        columns = [
+            f.map_entries(field.name) if isinstance(field.dataType, MapType) else f.col(field.name)
+            for field in SCHEMAS[table]
+        ]
+        rows = spark.createDataFrame(found, SCHEMAS[table])
+        [[expected]] = rows.agg(f.hex(f.bit_xor(f.xxhash64(*columns)))).collect()
+        with monkeypatch.context() as patched:
+            patched.setattr(digest_module, "_FEW", 0)
+            assert digest_module.digest(found.to_batches()) == expected
+        assert digest_module.digest(found.to_batches()) == expected
+        assert digest_module.digest(found.to_batches(max_chunksize=7)) == expected
+        assert digest_module.digest(found.slice(0, 0).to_batches()) == "0"

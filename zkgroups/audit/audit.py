@@ -1,10 +1,10 @@
-"""Record commits batch by batch: the steps that both engines share.
+"""Record commits batch by batch.
 
 A batch reads all offsets, and records those that were written since the position of the last one. It has four steps:
 
 1. Read the position of ZooKeeper. All transactions up to it are in what is read next.
 2. Take the number of the batch.
-3. Read the offsets, and add the new commits as a piece. Only this step depends on the engine: see `Ledger`.
+3. Read the offsets, and add the new commits as a piece: see `Ledger`. With Spark, its tasks read the offsets.
 4. Write the position of step 1. The next batch starts there, so it reads what was committed meanwhile again.
 
 If the run is killed, the next batch starts at the position before, and skips the commits that are already recorded. So
@@ -19,16 +19,23 @@ from __future__ import annotations
 import fcntl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..core.ensemble_position import EnsemblePosition
+from ..core.selection import Selection
+from ..core.table_columns import COMMITS, KEY, READ, STANDING, Table
 from ..exceptions import InvalidOptionError, RefusedError, UnavailableError, ZkgroupsException
+from ..tables.arrow import arrow_schema
 from ..tables.source_options import SourceOptions
-from ..tables.table_reader import check_brokers
+from ..tables.table_reader import check_brokers, read_selected, with_log_ends, written_after
 from ..zookeeper.registry import Registry
 from ..zookeeper.zookeeper_source import ensemble_position
 from .journal import LOCK, MERGE_FACTOR, AuditDescription, FinishedBatch, FollowedEnsemble, Journal, Piece
@@ -95,24 +102,104 @@ class Counts:
 
 
 class Interrupted(Exception):
-    """Raised by an engine whose batch was interrupted, because the audit is to stop."""
+    """Raised by a ledger whose batch was interrupted, because the audit is to stop."""
 
 
-class Ledger(Protocol):
-    """An engine that reads and writes the rows of an audit."""
+class Ledger:
+    """Reads the rows of the batches of an audit, and records those that are new."""
 
-    @property
-    def journal(self) -> Journal:
-        """The folder of the audit."""
+    def __init__(self, journal: Journal, source: SourceOptions, stop: threading.Event) -> None:
+        self.journal = journal
+        self._source = replace(source, with_owners=False, start_over=False, table=Table.OFFSETS)
+        self._stop = stop
 
     def add(self, registry: Registry, batch: Batch) -> Counts:
         """Record the commits of a batch that are not recorded yet, each with the previous offset."""
+        source = self._source if batch.with_log_ends else self._source.without_brokers()
+        batches = [each.select(READ).cast(_READ) for each in self.read(registry, source, batch)]
+        read = pa.Table.from_batches(batches, _READ).combine_chunks()
+        new = self._new(read.filter(_is_commit(read)), batch)
+        if len(new):
+            self.journal.write_commits([new], Piece(batch.number, batch.number))
+        return Counts(len(new), len(new) - new.column("problem").null_count, _forbidden(read))
+
+    def read(self, registry: Registry, source: SourceOptions, batch: Batch) -> Iterator[Any]:
+        """Read the offsets written after the batch before, and all of the groups that had forbidden nodes."""
+        return with_log_ends(self._offsets(registry, source, batch), source)
+
+    def _offsets(self, registry: Registry, source: SourceOptions, batch: Batch) -> Iterator[Any]:
+        for found in read_selected(registry, source, Selection(source.groups, source.topics)):
+            if self._stop.is_set():
+                raise Interrupted
+            yield written_after(found, batch.after, or_in=batch.were_forbidden)
+
+    def _new(self, commits: Any, batch: Batch) -> Any:
+        """Return the commits that are not in the audit yet, with the previous offset of each partition."""
+        last = self._last(commits, batch.first)
+        same_zxid = pc.equal(last["zxid"], commits.column("zxid"))
+        # The time is null if the server's clock was out of range.
+        times = last["committed_at"], commits.column("committed_at")
+        same_time = pc.if_else(pc.is_valid(times[0]), pc.equal(*times), pc.is_null(times[1]))
+        is_new = pc.invert(pc.fill_null(pc.and_(same_zxid, pc.fill_null(same_time, False)), False))
+        numbers = pa.repeat(pa.scalar(batch.number, pa.int64()), len(commits))
+        columns = {"before": last["offset"], "batch": numbers}
+        columns |= {name: commits.column(name) for name in READ}
+        return pa.table({name: columns[name] for name in _COMMITS.names}, _COMMITS).filter(is_new)
+
+    def _last(self, commits: Any, first: int) -> dict[str, Any]:
+        """Return the last recorded commit of each of these partitions, as columns; null if there is none.
+
+        Only as many folders are read as are needed to find all.
+        """
+        keys, left = _keys(commits), pa.array(range(len(commits)), pa.int64())
+        places, found = [], []
+        for known in self.journal.known(first) if len(commits) else ():
+            rows = pc.index_in(keys, value_set=_keys(known))  # the first one of each key, and so the latest
+            hit = pc.is_valid(rows)
+            places.append(left.filter(hit))
+            found.append(known.select(_LAST).take(rows.drop_null()))
+            keys, left = keys.filter(pc.invert(hit)), left.filter(pc.invert(hit))
+            if not len(left):
+                break
+        nothing = pa.table({name: pa.nulls(len(left), _COMMITS.field(name).type) for name in _LAST})
+        order = pc.sort_indices(pa.concat_arrays([*places, left]))
+        together = pa.concat_tables([*found, nothing]).take(order)
+        return {name: together.column(name) for name in _LAST}
 
     def write_standing(self, batch: int, first: int) -> None:
         """Write the last commit of each partition after a batch, without those before the batch `first`."""
+        last = arrow_schema(STANDING).empty_table()
+        for known in self.journal.known(first):
+            keys = _keys(known)
+            is_first = pc.equal(pc.index_in(keys, value_set=keys), pa.array(range(len(known)), pa.int32()))
+            is_older = pc.is_in(keys, value_set=_keys(last))
+            last = pa.concat_tables([last, known.filter(pc.and_(is_first, pc.invert(is_older)))])
+        self.journal.write_standing(last, batch)
 
-    def merge(self, pieces: list[Piece], into: Piece) -> None:
-        """Write the commits of these pieces as one."""
+
+_COMMITS: Final = arrow_schema(COMMITS)
+_READ: Final = pa.schema([_COMMITS.field(name) for name in READ])
+_LAST: Final = ("offset", "zxid", "committed_at")
+"""The columns of the last recorded commit that the next one is compared with."""
+
+
+def _is_commit(rows: Any) -> Any:
+    """Select the rows of commits. A forbidden node has no zxid, and a directory has no partition."""
+    zxid, topic, partition = (pc.is_valid(rows.column(name)) for name in ("zxid", "topic", "partition"))
+    return pc.and_(zxid, pc.and_(topic, partition))
+
+
+def _forbidden(rows: Any) -> dict[str, int]:
+    """Return how many forbidden nodes each group has. Each problem names its node, so it is counted once."""
+    found = rows.filter(pc.is_null(rows.column("zxid"))).select(["group", "problem"]).to_pylist()
+    return Counter(group for group, _problem in {(row["group"], row["problem"]) for row in found})
+
+
+def _keys(rows: Any) -> Any:
+    """Return one text for each row that identifies its partition. Names contain no slash."""
+    group, topic, partition = (rows.column(name) for name in KEY)
+    joined = pc.binary_join_element_wise(group, topic, partition.cast(pa.string()), "/")
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
 def check_interval(every: float) -> None:
@@ -214,7 +301,7 @@ class Recording:
                 if self.journal.standing_batch() != pieces[-1].last:
                     self.ledger.write_standing(pieces[-1].last, first)
                 self.journal.delete_merged()
-            self.ledger.merge(pieces, Piece(pieces[0].first, pieces[-1].last, level + 1))
+            self.journal.merge(pieces, Piece(pieces[0].first, pieces[-1].last, level + 1))
             level += 1
 
     # The ZooKeeper
@@ -272,3 +359,19 @@ def locked(journal: Journal) -> Iterator[None]:
         except BlockingIOError as error:
             raise journal.conflict() from error
         yield
+
+
+def run_audit(
+    destination: str,
+    source: SourceOptions | str,
+    *,
+    every: float = 10.0,
+    once: bool = False,
+    on_progress: Callable[[AuditStep], None] | None = None,
+    stop: threading.Event | None = None,
+) -> AuditResult:
+    """Record commits in a folder of this machine. `zkgroups.spark.run_audit` explains the arguments."""
+    check_interval(every)
+    source = SourceOptions(zookeeper=source) if isinstance(source, str) else source
+    stop = stop or threading.Event()
+    return Recording(Ledger(Journal.at(destination), source, stop), source, every, once, on_progress, stop).go()

@@ -23,19 +23,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, TypeGuard
+from itertools import chain
+from typing import Any, Final, Self, TypeGuard
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..core.ensemble_position import EnsemblePosition
 from ..core.layouts.legacy import LEGACY
+from ..core.table_columns import COMMITS as COMMIT_COLUMNS
+from ..core.table_columns import STANDING as STANDING_COLUMNS
+from ..core.table_columns import TableColumn
 from ..core.times import utc
 from ..core.znodes.topic_partition import is_group
 from ..exceptions import ConflictError, DamagedFileError, NotFoundError, RefusedError
-from ..storage.atomic_folder import UNFINISHED, AtomicFolder
+from ..storage.atomic_folder import UNFINISHED, AtomicFolder, write_list
+from ..storage.files import LocalFiles, join
 from ..storage.snapshot_folder import FIELDS, decode_position, encode_position
+from ..tables.arrow import arrow_schema
+from ..tables.parquet_files import FILE_NAME, arrow_errors, parquet_writer, read_row_groups
 
 # The ZooKeeper ensemble that an audit follows.
 
@@ -251,8 +261,92 @@ CURE: Final = "restore it from a backup, or start a new audit in another folder"
 _BATCH: Final = re.compile("[0-9]{12}")
 
 
+_ROWS_OF_A_FILE: Final = 1_000_000
+
+
 class Journal(AtomicFolder):
-    """The folder of one audit."""
+    """The folder of one audit, with its rows as Arrow tables."""
+
+    @classmethod
+    def at(cls, destination: str) -> Self:
+        """Return the journal of a folder of this machine."""
+        return cls(LocalFiles(), destination)
+
+    # Rows
+
+    def commits(
+        self,
+        piece: Piece,
+        columns: Sequence[TableColumn] = COMMIT_COLUMNS,
+        *,
+        groups: Collection[str] | None = None,
+        latest_first: bool = False,
+    ) -> Iterator[Any]:
+        """Yield these columns of the commits of a piece, of these groups or of all, some rows at a time.
+
+        A piece may hold nearly the whole audit. Its files are checked first.
+        """
+        files = self.files_of(COMMITS, piece.name)
+        with arrow_errors(f"{self} cannot be read"):
+            for file in reversed(files) if latest_first else files:
+                yield from read_row_groups(self._files, file, columns, groups=groups, latest_first=latest_first)
+
+    def count(self) -> int:
+        """Return the number of recorded commits, from the lists of files."""
+        lists = [self.check_files(COMMITS, piece.name, cure=CURE) for piece in self.pieces()]
+        return sum(each.rows for each in lists if each is not None)
+
+    def known(self, first: int) -> Iterator[Any]:
+        """Yield the last commits of all partitions, latest first, without those before the batch `first`.
+
+        A partition may be in several of these tables. In each, its later rows come first.
+        """
+        for names in self.known_folders():
+            files = self.files_of(*names)
+            with arrow_errors(f"{self} cannot be read"):
+                found = pa.concat_tables(
+                    [
+                        arrow_schema(STANDING_COLUMNS).empty_table(),
+                        *(rows for file in files for rows in read_row_groups(self._files, file, STANDING_COLUMNS)),
+                    ]
+                )
+            found = found.filter(pc.greater_equal(found.column("batch"), first))
+            yield found.sort_by([("batch", "descending")])
+
+    def files_of(self, *names: str) -> list[str]:
+        """Check a complete folder, and return its files."""
+        self.check_files(*names, cure=CURE)
+        return [self.path(*names, file) for file in sorted(self.file_lengths(*names))]
+
+    def write_commits(self, tables: Iterable[Any], piece: Piece) -> None:
+        """Add a piece."""
+        with self.new_piece(piece) as path:
+            self._write(path, COMMIT_COLUMNS, tables)
+
+    def write_standing(self, rows: Any, batch: int) -> None:
+        """Add the last commit of each partition."""
+        with self.new_standing(batch) as path:
+            self._write(path, STANDING_COLUMNS, [rows])
+
+    def merge(self, pieces: Sequence[Piece], into: Piece) -> None:
+        """Copy the commits of pieces to another one, some at a time."""
+        self.write_commits(chain.from_iterable(map(self.commits, pieces)), into)
+
+    def _write(self, path: str, columns: Sequence[TableColumn], tables: Iterable[Any]) -> None:
+        """Write tables to files of a new folder, and list them."""
+        self._files.make_folder(path)
+        rows = 0
+        left = iter(tables)
+        for number, table in enumerate(left):
+            in_file = 0
+            with parquet_writer(self._files, join(path, FILE_NAME.format(number)), columns) as file:
+                for each in chain([table], left):
+                    file.write_table(each)
+                    in_file += len(each)
+                    if in_file >= _ROWS_OF_A_FILE:
+                        break
+            rows += in_file
+        write_list(self._files, path, rows)
 
     # Commits
 

@@ -262,7 +262,7 @@ class ClusterState:
 def prime(state: ClusterState, destination: str) -> int:
     """Add the last commits in a folder to the past of all groups. Return their number."""
     try:
-        from ..audit.local_audit import recent_commits
+        from ..audit.recorded_commits import recent_commits
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
             "--history needs pyarrow; from the checkout: pip install '.[snapshots]'"

@@ -9,14 +9,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..core.layouts.legacy import LEGACY
 from ..core.table_columns import Table
 from ..exceptions import InvalidOptionError, SparkJobError, StorageError, ZkgroupsException
 from ..storage.atomic_folder import MARK, UNFINISHED
-from ..storage.files import LocalFiles, parse_timestamp, timestamp_text
-from ..storage.snapshot_folder import IN_ORDER, LATEST, SUMMARY, SnapshotFolder, Summary, find_snapshot, is_name, place
+from ..storage.files import parse_timestamp, timestamp_text
+from ..storage.snapshot_folder import (
+    IN_ORDER,
+    LATEST,
+    PREVIOUS,
+    SUMMARY,
+    SnapshotFolder,
+    Summary,
+    find_snapshot,
+    is_name,
+    place,
+)
 
 # Writing snapshots: each appears completely or not at all. `storage/snapshot_folder.py` finds and checks them.
 #
@@ -149,43 +159,12 @@ class ListedSnapshot:
     unknown_lags: int | None = None
 
 
-RowCounts: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
-"""The cluster, the `rows` and the `problems` by snapshot and table name. Tables that cannot be read are missing."""
-
-RowCounter: TypeAlias = Callable[[Mapping[str, Mapping[Table, Collection[str]]]], RowCounts]
-"""Counts the rows of snapshots, given their files."""
-
-
-def list_local_snapshots(destination: str) -> list[ListedSnapshot]:
-    """Return the snapshots of a folder of this machine, oldest first, without Spark."""
-    return listing(SnapshotFolder(LocalFiles(), destination), lambda files: _count_rows(destination, files))
-
-
-def _count_rows(destination: str, files: Mapping[str, Mapping[Table, Collection[str]]]) -> RowCounts:
-    from .local_snapshot import ArrowLayout  # importing Arrow takes longer than reading summaries
-
-    layout = ArrowLayout.at(destination)
-    counts = {}
-    for name, tables in files.items():
-        for table in (table for table, found in tables.items() if found):
-            with suppress(SparkJobError, StorageError):
-                counts[name, str(table)] = layout.count_rows(table, name)
-    return counts
-
-
-def listing(layout: SnapshotFolder, count_rows: RowCounter) -> list[ListedSnapshot]:
+def listing(layout: SnapshotFolder) -> list[ListedSnapshot]:
     """Return the snapshots of a destination, oldest first. Raise NotFoundError if it does not exist."""
     layout.check_exists()
-    summaries = {name: _summary(layout, name) for name in layout.snapshots()}
-    without_summary = {
-        name: {table: layout.files(table, name) for table in Table}
-        for name, summary in summaries.items()
-        if summary is None
-    }
-    counts = count_rows(without_summary) if without_summary else {}
     return [
-        _without_summary(name, without_summary[name], counts) if summary is None else _with_summary(name, summary)
-        for name, summary in summaries.items()
+        _without_summary(layout, name) if summary is None else _with_summary(name, summary)
+        for name, summary in ((name, _summary(layout, name)) for name in layout.snapshots())
     ]
 
 
@@ -213,18 +192,25 @@ def _with_summary(name: str, summary: Summary) -> ListedSnapshot:
     )
 
 
-def _without_summary(name: str, files: Mapping[Table, Mapping[str, int]], counts: RowCounts) -> ListedSnapshot:
-    rows = {table: counts[name, table]["rows"] if (name, table) in counts else None for table in Table}
-    found = [counts[name, table] for table in Table if (name, table) in counts]
+def _without_summary(layout: SnapshotFolder, name: str) -> ListedSnapshot:
+    from .local_snapshot import ArrowLayout  # importing Arrow takes longer than reading summaries
+
+    reader = ArrowLayout.of(layout)
+    files = {table: layout.files(table, name) for table in Table}
+    counts: dict[Table, Mapping[str, Any]] = {}
+    for table in (table for table, found in files.items() if found):
+        with suppress(SparkJobError, StorageError):
+            counts[table] = reader.count_rows(table, name)
+    rows = {table: counts[table]["rows"] if table in counts else None for table in Table}
     return ListedSnapshot(
         name,
         parse_timestamp(name),
-        cluster=next((each["cluster"] for each in found if each["cluster"] is not None), None),
+        cluster=next((each["cluster"] for each in counts.values() if each["cluster"] is not None), None),
         groups=None,
         offsets=rows[Table.OFFSETS],
         owners=rows[Table.OWNERS],
         members=rows[Table.MEMBERS],
-        problems=sum(each["problems"] for each in found) if len(found) == len(Table) else None,
+        problems=sum(each["problems"] for each in counts.values()) if len(counts) == len(Table) else None,
         size=sum(sum(each.values()) for each in files.values()),
     )
 
@@ -296,6 +282,13 @@ class SnapshotReader(SnapshotLayout):
                 "cluster", None, f"{self} holds snapshots of {', '.join(sorted(there))}: choose one"
             )
         return self._choice(name, next(iter(there), None))
+
+    def choose_pair(
+        self, before: str = PREVIOUS, after: str = LATEST, *, cluster: str | None = None, address: str | None = None
+    ) -> SnapshotPair:
+        """Choose two snapshots of the named cluster, or of the one at the address, or of the only one."""
+        last = self.choose_in_cluster(after, cluster=cluster, address=address)
+        return SnapshotPair(self.choose_in_cluster(before, cluster=cluster or last.cluster), last)
 
     def _clusters(self, name: str) -> set[str]:
         """Return the clusters in a snapshot: one, or none if it is empty and of an earlier version."""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ..core.selection import Selection
 from ..core.table_columns import COLUMNS, ColumnType, Table, TableColumn, columns_json
 from ..storage.files import LocalFiles, join
-from ..storage.snapshot_folder import IN_ORDER
+from ..storage.snapshot_folder import IN_ORDER, SnapshotFolder
 from ..tables import data_dir_reader
 from ..tables.parquet_files import FILE_NAME, arrow_errors, parquet_writer, read_parquet, read_row_groups, to_columns
 from ..tables.source_options import SourceOptions
@@ -24,7 +24,7 @@ from ..tables.table_reader import TableReader, with_log_ends
 from .layout import ChosenSnapshot, SnapshotLayout, SnapshotReader, UnfinishedSnapshot
 from .snapshot import Snapshot, TableCounts, WrittenTable, as_options, begin, begin_connected, write_snapshot
 
-# The snapshots of a folder of this machine as Arrow tables.
+# The snapshots of a destination as Arrow tables.
 
 
 _SNAPSHOT: Final = TableColumn("snapshot", ColumnType.STRING, "the name of the snapshot", nullable=False)
@@ -35,10 +35,15 @@ class ArrowLayout(SnapshotReader):
 
     @classmethod
     def at(cls, destination: str) -> Self:
-        """Return the layout of a folder. Raise NotFoundError if it does not exist."""
+        """Return the layout of a folder of this machine. Raise NotFoundError if it does not exist."""
         layout = cls(LocalFiles(), destination)
         layout.check_exists()
         return layout
+
+    @classmethod
+    def of(cls, folder: SnapshotFolder) -> Self:
+        """Return the layout of the same folder."""
+        return cls(folder.file_system, str(folder))
 
     def offsets(self, names: Sequence[str], columns: Sequence[str], groups: Collection[str] | None = None) -> Any:
         wanted = [each for each in COLUMNS[Table.OFFSETS] if each.name in columns]
@@ -47,7 +52,7 @@ class ArrowLayout(SnapshotReader):
             folder = self.table(Table.OFFSETS, name)
             with arrow_errors(f"snapshot {name} cannot be read"):
                 for file in sorted(self.files(Table.OFFSETS, name)):
-                    for rows in read_row_groups(join(folder, file), wanted, groups=groups):
+                    for rows in read_row_groups(self._files, join(folder, file), wanted, groups=groups):
                         found.append(rows.append_column("snapshot", pa.repeat(name, len(rows))))
         return pa.concat_tables(found)
 
@@ -60,9 +65,10 @@ class ArrowLayout(SnapshotReader):
     def rows(self, table: Table, choice: ChosenSnapshot) -> Any:
         """Return the rows of the chosen cluster."""
         found = self.read_intact(table, choice.name)
-        if choice.cluster is not None:
-            found = found.filter(pc.equal(found.column("cluster"), choice.cluster))
-        return found
+        if choice.cluster is None:
+            return found
+        is_of_cluster = pc.equal(found.column("cluster"), choice.cluster)
+        return found if pc.all(is_of_cluster).as_py() else found.filter(is_of_cluster)
 
     def read_intact(self, table: Table, name: str) -> Any:
         """Check the files of a table, and return its rows in the columns of this version."""
@@ -79,7 +85,8 @@ class ArrowLayout(SnapshotReader):
         """Return the rows of a table with the columns that it was written with."""
         folder = self.table(table, name)
         with arrow_errors(f"snapshot {name} cannot be read"):
-            return pa.concat_tables(read_parquet(join(folder, file)) for file in sorted(self.files(table, name)))
+            names = sorted(self.files(table, name))
+            return pa.concat_tables(read_parquet(self._files, join(folder, file)) for file in names)
 
 
 _ROWS: Final = 250_000
@@ -129,7 +136,7 @@ def write_table(table: Table, batches: Iterable[Any], path: str) -> WrittenTable
     """Write a table to one file, and count its rows."""
     columns = COLUMNS[table]
     counts = TableCounts()
-    with parquet_writer(path, columns) as file:
+    with parquet_writer(LocalFiles(), path, columns) as file:
         for each in _row_groups(batches):
             file.write_table(each)
             counts += TableCounts.of(each)

@@ -339,12 +339,14 @@ class TableShares:
     - `options`, `shares`: what to read, and in how many shares.
     - `state`: the state of a data directory, which the driver has found.
     - `counted`: adds up the rows.
+    - `always`: groups whose rows are read even if they are older than the `starting_zxid` of the options.
     """
 
     options: SourceOptions
     shares: int
     state: DataDirState | None = None
     counted: CountSum | None = None
+    always: tuple[str, ...] = ()
 
     def __call__(self, numbers: Iterator[Any]) -> Iterator[Any]:
         for some in numbers:
@@ -353,7 +355,7 @@ class TableShares:
 
     def _share(self, number: int) -> Iterator[Any]:
         selection = Selection(self.options.groups, self.options.topics, number, self.shares)
-        for batch in read_share(self.options, selection, self.state):
+        for batch in read_share(self.options, selection, self.state, self.always):
             if self.counted is not None:
                 self.counted.add(TableCounts.of(batch))
             yield batch

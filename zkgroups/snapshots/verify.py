@@ -6,39 +6,24 @@ of an earlier version has no summary, so it is only checked for being readable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..core.doctor.findings import Severity
 from ..core.table_columns import COLUMNS, Table, column_types, columns_json
 from ..exceptions import DamagedFileError, SparkJobError, StorageError
 from ..storage.atomic_folder import MARK
-from ..storage.snapshot_folder import SnapshotFolder, Summary, TableSummary
+from ..storage.snapshot_folder import Summary, TableSummary
+from ..tables.parquet_files import to_columns
+from .digest import digest
+from .local_snapshot import ArrowLayout
 
 KEY: Final = ("cluster", "group", "topic", "partition")
-
-
-class StoredTable(Protocol):
-    """A table of a snapshot, as it was written. All methods raise SparkJobError if it cannot be read."""
-
-    @property
-    def columns(self) -> Mapping[str, str]:
-        """The types of the columns by name, as Spark shows them."""
-
-    def check_types(self) -> None:
-        """Raise an error for a column that cannot be converted to the type in this version."""
-
-    def counts(self, columns: Sequence[str], cluster: str | None) -> Mapping[str, Any]:
-        """Read all rows. Count `rows`, `problems` and `others` (of another cluster), and compute the `digest`."""
-
-    def duplicates(self) -> tuple[int, Mapping[str, Any]]:
-        """Return how many partitions have more than one row, and the `KEY` of the first one."""
-
-
-TableOpener: TypeAlias = Callable[[Table, str], StoredTable]
-"""Opens a table of the named snapshot. Raises SparkJobError if it cannot be read."""
 
 
 class FindingKind(StrEnum):
@@ -97,7 +82,7 @@ class VerifiedSnapshot:
 Findings: TypeAlias = Iterator[tuple[FindingKind, str]]
 
 
-def verify(layout: SnapshotFolder, open_table: TableOpener, at: str | None = None) -> Iterator[VerifiedSnapshot]:
+def verify(layout: ArrowLayout, at: str | None = None) -> Iterator[VerifiedSnapshot]:
     """Verify snapshots one after the other, and yield each result; incomplete snapshots come last."""
     layout.check_exists()
     names = layout.snapshots() if at is None else [layout.choose(at)]
@@ -105,11 +90,11 @@ def verify(layout: SnapshotFolder, open_table: TableOpener, at: str | None = Non
     if not names and not any(each.has_errors for each in incomplete):  # an empty result would look like success
         raise layout.no_snapshot()
     for name in names:
-        yield VerifiedSnapshot(name, True, tuple(_snapshot(layout, open_table, name)))
+        yield VerifiedSnapshot(name, True, tuple(_snapshot(layout, name)))
     yield from incomplete
 
 
-def _incomplete(layout: SnapshotFolder) -> list[VerifiedSnapshot]:
+def _incomplete(layout: ArrowLayout) -> list[VerifiedSnapshot]:
     """Return incomplete snapshots.
 
     The order of the listings matters: the folder in `_unfinished` is deleted last, so a snapshot that is just being
@@ -129,7 +114,7 @@ def _incomplete(layout: SnapshotFolder) -> list[VerifiedSnapshot]:
     ]
 
 
-def _snapshot(layout: SnapshotFolder, open_table: TableOpener, name: str) -> Iterator[SnapshotFinding]:
+def _snapshot(layout: ArrowLayout, name: str) -> Iterator[SnapshotFinding]:
     summary: Summary | None = None
     try:
         summary = layout.summary(name)
@@ -143,13 +128,11 @@ def _snapshot(layout: SnapshotFolder, open_table: TableOpener, name: str) -> Ite
     except (SparkJobError, StorageError) as error:
         yield SnapshotFinding(name, None, FindingKind.BAD_SUMMARY, str(error))
     for table in Table:
-        for fault, detail in _table(layout, open_table, name, table, summary):
+        for fault, detail in _table(layout, name, table, summary):
             yield SnapshotFinding(name, table, fault, detail)
 
 
-def _table(
-    layout: SnapshotFolder, open_table: TableOpener, name: str, table: Table, summary: Summary | None
-) -> Findings:
+def _table(layout: ArrowLayout, name: str, table: Table, summary: Summary | None) -> Findings:
     contents = None if summary is None else summary.tables[table]
     there = layout.files(table, name)
     if not there:
@@ -158,9 +141,10 @@ def _table(
     if contents is not None:
         yield from _files(there, contents.files)
     try:
-        found = open_table(table, name)
-        columns = found.columns if contents is None else _written(contents)
-        problems = [*_columns(found.columns, columns, table), *_rows(found, columns, table, summary)]
+        found = layout.read_as_written(table, name)
+        there_now = {field.name: _in_spark(field.type) for field in found.schema}
+        columns = there_now if contents is None else _written(contents)
+        problems = [*_columns(there_now, columns, table), *_rows(found, columns, table, summary)]
     except (SparkJobError, StorageError) as error:
         yield FindingKind.UNREADABLE, str(error)
     else:
@@ -212,33 +196,49 @@ def _describe(*what: tuple[Collection[str], str]) -> str:
     return "; ".join(f"{', '.join(sorted(names))}: {state}" for names, state in what if names)
 
 
+def _in_spark(kind: Any) -> str:
+    """Return a type of Arrow as Spark shows it."""
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    if pa.types.is_map(kind):
+        return f"map<{_in_spark(kind.key_type)},{_in_spark(kind.item_type)}>"
+    return {pa.int32(): "int", pa.int64(): "bigint"}.get(kind, str(kind))
+
+
 # Rows
 
 
-def _rows(found: StoredTable, columns: Mapping[str, str], table: Table, summary: Summary | None) -> Findings:
-    found.check_types()
-    if summary is None:
-        found.counts(list(found.columns), None)
-    elif columns.keys() <= found.columns.keys():
-        yield from _counted(found.counts(list(columns), summary.cluster), summary.tables[table])
+def _rows(found: Any, columns: Mapping[str, str], table: Table, summary: Summary | None) -> Findings:
+    rows = to_columns(found, COLUMNS[table], "the table")
+    if summary is not None and columns.keys() <= set(found.column_names):
+        yield from _counted(found.select(list(columns)), rows, summary, table)
     if table is Table.OFFSETS:
-        yield from _duplicates(found)
+        yield from _duplicates(rows)
 
 
-def _counted(counts: Mapping[str, Any], contents: TableSummary) -> Findings:
-    wanted = {"rows": contents.rows, "problems": contents.problems}
-    wrong = [f"{counts[what]} {what}, not {number}" for what, number in wanted.items() if counts[what] != number]
+def _counted(found: Any, rows: Any, summary: Summary, table: Table) -> Findings:
+    """Compare the counts with the summary: of the columns as they were written, and of the same rows as this version
+    reads them.
+    """
+    contents = summary.tables[table]
+    problems = len(rows) - rows.column("problem").null_count
+    wanted = {"rows": (len(found), contents.rows), "problems": (problems, contents.problems)}
+    wrong = [f"{count} {what}, not {number}" for what, (count, number) in wanted.items() if count != number]
+    now = digest(found.combine_chunks().to_batches())
     if wrong:
         yield FindingKind.WRONG_ROWS, f"found {' and '.join(wrong)}"
-    elif counts["digest"] != contents.digest:
-        yield FindingKind.WRONG_DIGEST, f"the digest of the rows is {counts['digest']}, not {contents.digest}"
-    if counts["others"]:
-        yield FindingKind.WRONG_CLUSTER, f"{counts['others']} rows belong to another cluster than the summary names"
+    elif now != contents.digest:
+        yield FindingKind.WRONG_DIGEST, f"the digest of the rows is {now}, not {contents.digest}"
+    if others := pc.sum(pc.not_equal(rows.column("cluster"), summary.cluster)).as_py():
+        yield FindingKind.WRONG_CLUSTER, f"{others} rows belong to another cluster than the summary names"
 
 
-def _duplicates(found: StoredTable) -> Findings:
+def _duplicates(rows: Any) -> Findings:
     """Find partitions with more than one row. Rows without a partition report other nodes."""
-    partitions, first = found.duplicates()
-    if partitions:
+    keys = rows.filter(pc.is_valid(rows.column("partition"))).select(KEY)
+    counted = keys.group_by(KEY).aggregate([([], "count_all")])
+    twice = counted.filter(pc.greater(counted.column("count_all"), 1))
+    if len(twice):
+        first = twice.sort_by([(each, "ascending") for each in KEY]).slice(0, 1).to_pylist()[0]
         at = f"{first['topic']}/{first['partition']} of group {first['group']!r}"
-        yield FindingKind.DUPLICATE, f"{partitions} partitions have more than one row; the first is {at}"
+        yield FindingKind.DUPLICATE, f"{len(twice)} partitions have more than one row; the first is {at}"

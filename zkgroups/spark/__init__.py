@@ -19,8 +19,7 @@ from ..snapshots.snapshot import Snapshot, Survey, survey
 from ..tables.source_options import HistoryOptions, SourceOptions
 from .audit import offsets_at, read_audit, run_audit
 from .data_source import register
-from .diff import diff_snapshots
-from .snapshots import list_snapshots, read_snapshot, snapshot_names, take_snapshot, verify_snapshots
+from .snapshots import diff_snapshots, list_snapshots, read_snapshot, snapshot_names, take_snapshot, verify_snapshots
 
 __all__ = [
     "AuditResult",

@@ -10,184 +10,67 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import reduce
 from operator import and_
 from typing import Any, Final
 
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import LongType
 
-from ..audit.audit import AuditResult, AuditStep, Batch, Counts, Recording, check_interval
+from ..audit.audit import AuditResult, AuditStep, Batch, Ledger, Recording, check_interval
 from ..audit.journal import COMMITS as COMMITS_FOLDER
-from ..audit.journal import CURE, Journal, Piece
+from ..audit.journal import Journal
+from ..audit.recorded_commits import LastCommits, standing
 from ..core.layouts.legacy import LEGACY
 from ..core.selection import check_expression
-from ..core.table_columns import COMMITS, KEY, READ, STANDING
+from ..core.table_columns import COMMITS, KEY, READ, STANDING, TableColumn
 from ..exceptions import InvalidOptionError, RefusedError, SparkStoppedError
+from ..storage.files import join
+from ..tables.parquet_files import arrow_errors, read_parquet
 from ..tables.source_options import MAX_PARALLELISM, HistoryOptions, SourceOptions
 from ..zookeeper.registry import Registry
-from .data_source import NAME, read_shares, register, spark_schema
+from .data_source import NAME, read_shares, register, spark_schema, strict_reader
 from .errors import translated
-from .files import SparkFolder, check_shared, write_and_list
-from .pyspark_internals import active_session, is_stopped
+from .files import HadoopFiles, check_shared, write_and_list
+from .pyspark_internals import active_session, driver_interpreter, is_stopped, map_in_arrow
 from .session import stoppable
 from .snapshots import session_beside
 
-# The rows of an audit as tables of Spark. `zkgroups/audit/journal.py` describes the files.
+
+def journal_of(spark: SparkSession, destination: str) -> Journal:
+    """Return the journal of a folder on any file system of Spark."""
+    return Journal(HadoopFiles(spark, destination), destination)
 
 
-COMMIT_SCHEMA: Final = spark_schema(COMMITS)
-STANDING_SCHEMA: Final = spark_schema(STANDING)
-
-_ROWS_OF_A_FILE: Final = 1_000_000
-
-
-class SparkJournal(SparkFolder, Journal):
-    """The folder of one audit, with its rows as tables of Spark."""
-
-    def read(self, pieces: Iterable[Piece]) -> DataFrame:
-        """Return the commits of pieces, after a check that their files are there."""
-        return self.read_folders([(COMMITS_FOLDER, piece.name) for piece in pieces], COMMIT_SCHEMA, CURE)
-
-    def known(self, first: int) -> DataFrame | None:
-        """Return commits, with the last one of each partition, without those before the batch `first`; None if none."""
-        folders = self.known_folders()
-        if not folders:
-            return None
-        return self.read_folders(folders, STANDING_SCHEMA, CURE).where(f.col("batch") >= first)
-
-    def write_commits(self, rows: DataFrame, count: int, piece: Piece) -> None:
-        """Add a piece."""
-        with self.new_piece(piece) as path:
-            write_and_list(rows.coalesce(_files(count)), path)
-
-    def write_standing(self, rows: DataFrame, batch: int) -> None:
-        """Add the last commit of each partition."""
-        with self.new_standing(batch) as path:
-            write_and_list(rows.coalesce(_files(rows.count())), path)
+def _commits(spark: SparkSession, journal: Journal, columns: Sequence[TableColumn] = COMMITS) -> DataFrame:
+    """Return all commits, after a check that their files are there."""
+    files = [file for piece in journal.pieces() for file in journal.files_of(COMMITS_FOLDER, piece.name)]
+    if not files:
+        return spark.createDataFrame([], spark_schema(columns))
+    with translated(f"{journal} cannot be read"):  # with a schema, because inferring one needs a job
+        return strict_reader(spark).schema(spark_schema(columns)).parquet(*files)
 
 
-def _files(rows: int) -> int:
-    return -(-rows // _ROWS_OF_A_FILE) or 1
+class SparkLedger(Ledger):
+    """Reads the offsets of a batch in Spark's tasks. They write files, because a batch may have millions of rows."""
 
-
-# Records the batches of an audit with Spark. `zkgroups/audit/audit.py` has the steps.
-
-
-_FEW: Final = 100_000
-"""Up to this many keys are broadcast to every process."""
-
-_STANDING: Final = [each.name for each in STANDING]
-
-
-class SparkLedger:
-    """Records the batches of one audit. `Ledger` describes the methods."""
-
-    def __init__(self, spark: SparkSession, destination: str, source: SourceOptions) -> None:
+    def __init__(self, spark: SparkSession, destination: str, source: SourceOptions, stop: threading.Event) -> None:
+        super().__init__(journal_of(spark, destination), source, stop)
         self._spark = spark
-        self._source = replace(source, with_owners=False, start_over=False)
-        self.journal = SparkJournal(spark, destination)
 
-    def add(self, _registry: Registry, batch: Batch) -> Counts:
-        with translated(f"batch {batch.number} could not be written to {self.journal}"), active_session(self._spark):
-            source = self._source if batch.with_log_ends else self._source.without_brokers()
-            rows = read_shares(self._spark, replace(source, starting_zxid=batch.after))
-            if batch.were_forbidden:
-                groups = "|".join(map(re.escape, batch.were_forbidden))
-                rows = rows.unionByName(read_shares(self._spark, replace(source, groups=groups)))
-            with _cached(rows.select(*READ)) as (read, found):
-                forbidden = _forbidden(read) if found.forbidden else {}
-                if not found.commits:
-                    return Counts(0, 0, forbidden)
-                commits = _newest(read.where(_is_commit())) if batch.were_forbidden else read.where(_is_commit())
-                new = self._write_new(commits, batch, few=found.commits <= _FEW)
-                return Counts(new.commits, new.problems, forbidden)
-
-    def _write_new(self, read: DataFrame, batch: Batch, *, few: bool) -> _RowCounts:
-        with _cached(self._new(read, batch, few=few)) as (commits, new):
-            if new.commits:
-                self.journal.write_commits(commits, new.commits, Piece(batch.number, batch.number))
-            return new
-
-    def _new(self, read: DataFrame, batch: Batch, *, few: bool) -> DataFrame:
-        """Return the commits that are not in the audit yet, with the previous offset of each partition.
-
-        Only the partitions in `read` are looked up, so a small batch sorts few rows.
-        """
-        read = read.withColumn("batch", f.lit(batch.number).cast(LongType()))
-        known = self.journal.known(batch.first)
-        if known is None:
-            return read.withColumn("before", f.lit(None).cast(LongType())).select(*COMMIT_SCHEMA.names)
-        wanted = read.select(*KEY)
-        wanted = f.broadcast(wanted) if few else wanted
-        last = _last(known.join(wanted, [*KEY], "leftsemi"))
-        before = last.select(*KEY, f.struct("offset", "zxid", "committed_at").alias("last"))
-        together = read.join(before, [*KEY], "left")
-        same_zxid = f.col("last.zxid").eqNullSafe(f.col("zxid"))
-        # The time is null if the server's clock was out of range.
-        same_time = f.col("last.committed_at").eqNullSafe(f.col("committed_at"))
-        new = together.where(~(same_zxid & same_time))
-        return new.withColumn("before", f.col("last.offset")).select(*COMMIT_SCHEMA.names)
-
-    def write_standing(self, batch: int, first: int) -> None:
-        if (known := self.journal.known(first)) is not None:
-            self.journal.write_standing(_last(known), batch)
-
-    def merge(self, pieces: list[Piece], into: Piece) -> None:
-        rows = self.journal.read(pieces)
-        self.journal.write_commits(rows, rows.count(), into)
-
-
-@dataclass(frozen=True, slots=True)
-class _RowCounts:
-    """The numbers of commits, of malformed ones among them, and of rows that report forbidden nodes."""
-
-    commits: int
-    problems: int
-    forbidden: int
-
-
-@contextmanager
-def _cached(rows: DataFrame) -> Iterator[tuple[DataFrame, _RowCounts]]:
-    """Cache rows for the block, and count them."""
-    cached = rows.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        problems = f.count_if(_is_commit() & f.col("problem").isNotNull())
-        counted = cached.agg(f.count_if(_is_commit()), problems, f.count_if(f.col("zxid").isNull())).collect()
-        yield cached, _RowCounts(*counted[0])
-    finally:
-        cached.unpersist()
-
-
-def _is_commit() -> Column:
-    """Select the rows of commits. A forbidden node has no zxid, and a directory has no partition."""
-    return f.col("zxid").isNotNull() & f.col("topic").isNotNull() & f.col("partition").isNotNull()
-
-
-def _newest(commits: DataFrame) -> DataFrame:
-    """Return the newer row of each partition that was read twice."""
-    values = [name for name in commits.columns if name not in KEY]
-    last = f.max_by(f.struct(*values), "zxid").alias("last")
-    return commits.groupBy(*KEY).agg(last).select(*KEY, "last.*")
-
-
-def _forbidden(rows: DataFrame) -> dict[str, int]:
-    """Return how many forbidden nodes each group has. Each problem names its node, so it is counted once."""
-    found = rows.where(f.col("zxid").isNull()).groupBy("group").agg(f.count_distinct("problem")).collect()
-    return {row[0]: row[1] for row in found}
-
-
-def _last(found: DataFrame) -> DataFrame:
-    """Return the last commit of each partition."""
-    values = [name for name in _STANDING if name not in KEY]
-    last = f.max_by(f.struct(*values), "batch").alias("last")
-    return found.groupBy(*KEY).agg(last).select(*KEY, "last.*")
+    def read(self, _registry: Registry, source: SourceOptions, batch: Batch) -> Iterator[Any]:
+        failure = f"batch {batch.number} could not be written to {self.journal}"
+        with self.journal.staging(datetime.now(UTC)) as path:
+            with translated(failure), active_session(self._spark):
+                rows = read_shares(self._spark, replace(source, starting_zxid=batch.after), always=batch.were_forbidden)
+                write_and_list(rows.select(*READ), path)
+            files = self.journal.file_system
+            with arrow_errors(failure):
+                for name in files.lengths(path):
+                    yield from read_parquet(files, join(path, name)).to_batches()
 
 
 # The commits of an audit together with those in the transaction logs of its ZooKeeper, each of them once.
@@ -223,13 +106,13 @@ def read_audit(spark: SparkSession, destination: str, *, logs: HistoryOptions | 
     fill the audit where it missed commits between two reads. `read_at` and `batch` are null for a commit from the logs.
     Unless `logs` says which groups and topics, they are those of the audit. Raise RefusedError for another layout.
     """
-    journal = SparkJournal(spark, destination)
+    journal = journal_of(spark, destination)
     journal.check_exists()
-    commits = journal.read(journal.pieces())
+    commits = _commits(spark, journal)
     return commits if logs is None else with_logs(commits, _selected(logs, journal))
 
 
-def _selected(logs: HistoryOptions, journal: SparkJournal) -> HistoryOptions:
+def _selected(logs: HistoryOptions, journal: Journal) -> HistoryOptions:
     """Select the groups and topics of the audit in the logs."""
     audit = journal.description()
     if audit.layout != LEGACY.text:
@@ -247,17 +130,18 @@ def offsets_at(spark: SparkSession, destination: str, at: datetime, group: str |
     """
     if not isinstance(at, datetime) or at.tzinfo is None:
         raise InvalidOptionError("at", str(at), "it must be a datetime with a time zone")
-    journal = SparkJournal(spark, destination)
+    found = last_commits(spark, journal_of(spark, destination), at, None if group is None else [group])
+    return spark.createDataFrame(found.select([*KEY, "offset", "committed_at"]))
+
+
+def last_commits(spark: SparkSession, journal: Journal, at: datetime, groups: Collection[str] | None) -> Any:
+    """Return the offsets committed at a time, of these groups or of all, as an Arrow table."""
     journal.check_exists()
     journal.check_has_read(at)
-    commits = journal.read(journal.pieces())
-    first = journal.description().first_batch
-    commits = commits.where((f.col("committed_at") <= f.lit(at)) & (f.col("batch") >= first))
-    if group is not None:
-        commits = commits.where(f.col("group") == group)
-    last = f.max_by(f.struct("offset", "committed_at"), "batch").alias("last")
-    found = commits.groupBy(*KEY).agg(last).select(*KEY, "last.*")
-    return found.where(f.col("offset").isNotNull())
+    last = LastCommits(at, journal.description().first_batch, groups)
+    with translated(f"{journal} cannot be read"), driver_interpreter(spark.sparkContext), active_session(spark):
+        of_tasks = map_in_arrow(_commits(spark, journal, STANDING), last, spark_schema(STANDING)).toArrow()
+    return standing(last(of_tasks.to_batches()))
 
 
 def find_commits(
@@ -309,5 +193,10 @@ def run_audit(
     source = SourceOptions(zookeeper=source) if isinstance(source, str) else source
     cores = min(spark.sparkContext.defaultParallelism, MAX_PARALLELISM)
     source = replace(source, parallelism=source.parallelism or cores)
-    ledger = SparkLedger(session_beside(spark), destination, source)
-    return stoppable(spark, lambda ended: Recording(ledger, source, every, once, on_progress, ended).go(), stop)
+    own = session_beside(spark)
+
+    def record(ended: threading.Event) -> AuditResult:
+        ledger = SparkLedger(own, destination, source, ended)
+        return Recording(ledger, source, every, once, on_progress, ended).go()
+
+    return stoppable(spark, record, stop)

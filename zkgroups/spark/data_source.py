@@ -22,23 +22,24 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import DataType, IntegerType, LongType, StructType
+from pyspark.sql.types import DataType, MapType, StructType
 
 from ..core.history.events import Commit, HistoryEvent, OwnerChange
 from ..core.selection import Selection
 from ..core.table_columns import COLUMNS, HISTORY_COLUMNS, Table, TableColumn, columns_json
 from ..datadir.data_dir import DataDirState
 from ..datadir.history import GapReason, HistoryReader, LogGap, LogPart, history_files, log_parts, logs_of_period
-from ..exceptions import DamagedDataError, InvalidOptionError, SparkJobError
+from ..exceptions import DamagedDataError, InvalidOptionError
 from ..snapshots.snapshot import CountSum, TableShares
 from ..tables import data_dir_reader
 from ..tables.history_batches import history_batches
+from ..tables.parquet_files import to_columns
 from ..tables.share_reader import read_share
 from ..tables.source_options import DEFAULT_PARALLELISM, HistoryOptions, SourceOptions, Starting, history_table
-from .pyspark_internals import active_session, driver_interpreter, literal_paths, map_in_arrow
+from .pyspark_internals import active_session, arrow_schema, driver_interpreter, literal_paths, map_in_arrow
 from .stream import StreamReader
 
-# Columns as Spark's types. `core/` defines them: `table_columns.py`, `table_columns.py`, `table_columns.py`.
+# Columns as Spark's types. `core/table_columns.py` defines them.
 
 
 def spark_schema(columns: Sequence[TableColumn]) -> StructType:
@@ -52,10 +53,6 @@ SCHEMAS: Final = {table: spark_schema(COLUMNS[table]) for table in Table}
 # Read tables written by other versions: missing columns become null, unknown columns are dropped.
 
 
-_WIDER: Final = {(IntegerType(), LongType())}
-"""Types of this version, with the wider types that a later version may use instead. Wider columns are kept."""
-
-
 def strict_reader(spark: SparkSession) -> DataFrameReader:
     """Return a reader that takes paths literally, because a folder may be named [1], and verifies checksums."""
     reader = literal_paths(spark.read)
@@ -67,25 +64,19 @@ def to_current_columns(frame: DataFrame, table: Table, origin: str) -> DataFrame
 
     A frame that has these columns is returned unchanged, because a select is slow.
     """
-    there = {field.name: field.dataType for field in frame.schema}
-    if list(there.items()) == [(each.name, each.dataType) for each in SCHEMAS[table]]:
+    if [(each.name, each.dataType) for each in frame.schema] == [(e.name, e.dataType) for e in SCHEMAS[table]]:
         return frame
-    return frame.select(*(_column(each.name, each.dataType, there.get(each.name), origin) for each in SCHEMAS[table]))
+    there = arrow_schema(frame.schema)
+    kept = to_columns(there.empty_table(), COLUMNS[table], origin).schema
 
-
-def _column(name: str, wanted: DataType, found: DataType | None, origin: str) -> Column:
-    if found is None:
-        return f.lit(None).cast(wanted).alias(name)
-    if found == wanted or (wanted, found) in _WIDER:
-        return f.col(name)
-    if (found, wanted) in _WIDER:
+    def column(name: str, wanted: DataType) -> Column:
+        if name not in frame.columns:
+            return f.lit(None).cast(wanted).alias(name)
+        if kept.field(name).type == there.field(name).type or isinstance(wanted, MapType):
+            return f.col(name)  # maps differ only in nullability
         return f.col(name).cast(wanted).alias(name)
-    if found.typeName() == wanted.typeName():  # maps that differ only in nullability
-        return f.col(name)
-    raise SparkJobError(
-        f"{origin} has a column {name} of type {found.simpleString()}, not {wanted.simpleString()}: the files were "
-        "changed, or written by a later version of zkgroups"
-    )
+
+    return frame.select(*(column(each.name, each.dataType) for each in SCHEMAS[table]))
 
 
 # Read a table with one task per share.
@@ -94,13 +85,20 @@ def _column(name: str, wanted: DataType, found: DataType | None, origin: str) ->
 # Spark starts two more processes of Python.
 
 
-def read_shares(spark: SparkSession, options: SourceOptions, counted: CountSum | None = None) -> DataFrame:
-    """Return the rows of a table, in as many partitions as the options say. `counted` adds them up as they are read."""
+def read_shares(
+    spark: SparkSession, options: SourceOptions, counted: CountSum | None = None, always: Sequence[str] = ()
+) -> DataFrame:
+    """Return the rows of a table, in as many partitions as the options say. `counted` adds them up as they are read.
+
+    With a `starting_zxid`, all rows of the groups in `always` are returned, too.
+    """
     shares = options.parallelism or 1
     state = None if options.files is None else data_dir_reader.find_state(options.files, options.zxid)
     with driver_interpreter(spark.sparkContext), active_session(spark):
         numbers = spark.range(0, shares, 1, shares)
-        return map_in_arrow(numbers, TableShares(options, shares, state, counted), SCHEMAS[options.table])
+        return map_in_arrow(
+            numbers, TableShares(options, shares, state, counted, tuple(always)), SCHEMAS[options.table]
+        )
 
 
 # Read the tables of a history: each task reads some transaction logs, and logs before them that lead to their state.

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOptionError, NotSharedError
-from ..storage.atomic_folder import AtomicFolder, write_list
+from ..storage.atomic_folder import write_list
 from ..storage.files import configured, is_data_file, local_path
 from .errors import translated
-from .pyspark_internals import file_system, hadoop_path, literal_paths, read_stream, row_counter
+from .pyspark_internals import file_system, hadoop_path, read_stream, row_counter
 from .session import run_in_parallel
 
 # Access from the driver to any file system that Spark supports.
@@ -83,6 +83,28 @@ class HadoopFiles:
         finally:
             stream.close()
 
+    @contextmanager
+    def readable(self, path: str) -> Iterator[str]:
+        if (here := self.local_path(path)) is not None:
+            yield here
+            return
+        with tempfile.TemporaryDirectory(prefix="zkgroups-") as folder:
+            here = f"{folder}/file"
+            with translated(f"{path} cannot be read"):
+                self._files.copyToLocalFile(False, self._path(path), self._path(f"file:{here}"), True)
+            yield here
+
+    @contextmanager
+    def writable(self, path: str) -> Iterator[str]:
+        if (here := self.local_path(path)) is not None:
+            yield here
+            return
+        with tempfile.TemporaryDirectory(prefix="zkgroups-") as folder:
+            here = f"{folder}/file"
+            yield here
+            with translated(f"{path} could not be written"):
+                self._files.copyFromLocalFile(False, False, self._path(f"file:{here}"), self._path(path))
+
     def make_folder(self, path: str) -> None:
         if not self._files.mkdirs(self._path(path)):
             raise OSError("the folder could not be created")
@@ -95,27 +117,6 @@ class HadoopFiles:
 
     def delete(self, path: str) -> None:
         self._files.delete(self._path(path), True)
-
-
-# A folder on any Hadoop file system, whose subfolders Spark reads.
-
-
-class SparkFolder(AtomicFolder):
-    """A folder; all names are relative to it."""
-
-    def __init__(self, spark: SparkSession, folder: str) -> None:
-        self._spark = spark
-        super().__init__(HadoopFiles(spark, folder), folder)
-
-    def read_folders(self, folders: Sequence[Sequence[str]], schema: StructType, cure: str) -> DataFrame:
-        """Check the files of complete folders, and read their rows."""
-        if not folders:
-            return self._spark.createDataFrame([], schema)
-        for names in folders:
-            self.check_files(*names, cure=cure)
-        with translated(f"{self} cannot be read"):  # with a schema, because inferring one needs a job
-            reader = literal_paths(self._spark.read.schema(schema))
-            return reader.parquet(*(self.path(*names) for names in folders))
 
 
 # Write Parquet on the workers, and check on the driver that all rows can be read.

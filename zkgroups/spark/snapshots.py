@@ -1,23 +1,24 @@
-"""Snapshots on any file system of Spark: write, list and verify them."""
+"""Snapshots on any file system of Spark: write, list, verify and compare them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark import AccumulatorParam
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from ..core.table_columns import COLUMNS, Table, column_types, columns_json
-from ..exceptions import InvalidOptionError, SparkJobError, SparkStoppedError
-from ..snapshots.layout import ListedSnapshot, RowCounts, SnapshotReader, UnfinishedSnapshot
-from ..snapshots.layout import listing as listing_by
+from ..core.offsets.changes import SummaryLevel
+from ..core.table_columns import COLUMNS, Table, columns_json
+from ..exceptions import InvalidOptionError, SparkStoppedError
+from ..snapshots.diff import diff
+from ..snapshots.layout import UnfinishedSnapshot, listing
+from ..snapshots.local_snapshot import ArrowLayout
 from ..snapshots.snapshot import (
     CountAddition,
     Snapshot,
@@ -28,38 +29,25 @@ from ..snapshots.snapshot import (
     begin,
     write_snapshot,
 )
-from ..snapshots.verify import KEY, VerifiedSnapshot
-from ..snapshots.verify import verify as verify_with
-from ..storage.snapshot_folder import IN_ORDER
+from ..snapshots.verify import verify
+from ..storage.snapshot_folder import IN_ORDER, LATEST, PREVIOUS
 from ..tables.source_options import MAX_PARALLELISM, SourceOptions
 from .data_source import SCHEMAS, read_shares, strict_reader, to_current_columns
 from .errors import translated
-from .files import SparkFolder, check_row_count, check_shared, write_plain
-from .pyspark_internals import active_session, arrow_schema, is_stopped, literal_paths
+from .files import HadoopFiles, check_row_count, check_shared, write_plain
+from .pyspark_internals import active_session, arrow_schema, is_stopped
 from .session import interruptible, run_in_parallel
 
-# The digest of a table in the summary of a snapshot, computed by Spark.
 
+class Layout(ArrowLayout):
+    """The snapshots of one destination on any file system of Spark."""
 
-def digest(columns: StructType) -> Column:
-    """Return an order-independent digest of all rows."""
-    return f.hex(f.coalesce(f.bit_xor(row_hash(columns)), f.lit(0)))
-
-
-def row_hash(columns: StructType) -> Column:
-    """Return a hash of one row. Maps become lists, because Spark cannot hash maps."""
-    return f.xxhash64(
-        *(f.map_entries(f.col(c.name)) if isinstance(c.dataType, MapType) else f.col(c.name) for c in columns)
-    )
-
-
-# The snapshots of a destination as tables of Spark. `zkgroups/snapshots/layout.py` describes the files.
-
-
-class Layout(SparkFolder, SnapshotReader):
-    """The snapshots of one destination, as tables of Spark."""
+    def __init__(self, spark: SparkSession, destination: str) -> None:
+        self._spark = spark
+        super().__init__(HadoopFiles(spark, destination), destination)
 
     def offsets(self, names: Sequence[str], columns: Sequence[str], groups: Collection[str] | None = None) -> Any:
+        """Let Spark find the rows: the files of hundreds of snapshots need not be copied to this machine."""
         paths = [self.table(Table.OFFSETS, name) for name in names]
         wanted = [each for each in SCHEMAS[Table.OFFSETS] if each.name in columns]
         schema = StructType([*wanted, StructField("snapshot", StringType())])
@@ -68,20 +56,8 @@ class Layout(SparkFolder, SnapshotReader):
             rows = reader.parquet(*paths)
             return (rows if groups is None else rows.where(f.col("group").isin(list(groups)))).toArrow()
 
-    def read_intact(self, table: Table, name: str) -> DataFrame:
-        """Check the files of a table, and return its rows in the columns of this version."""
-        self.check_intact(table, name, self.summary(name))
-        return to_current_columns(self.read_as_written(table, name), table, f"snapshot {name} in {self}")
 
-    def read_as_written(self, table: Table, name: str) -> DataFrame:
-        """Return the rows of a table with the columns that it was written with."""
-        with translated(f"snapshot {name} cannot be read"):
-            return strict_reader(self._spark).parquet(self.table(table, name))
-
-
-# List the snapshots of a destination on any file system of Spark. `zkgroups/snapshots/layout.py` reads the summaries.
-#
-# Snapshots of earlier versions have no summary. One job counts the rows of all of them.
+# List, verify and compare the snapshots of a destination.
 
 
 LISTING: Final = StructType(
@@ -94,64 +70,6 @@ LISTING: Final = StructType(
         *(StructField(name, LongType()) for name in ("zxid", "lag", "unknown_lags")),
     ]
 )
-
-
-def list_snapshots(spark: SparkSession, destination: str) -> DataFrame:
-    """Return the snapshots of a destination, oldest first.
-
-    The columns are name, `time` (of its start), cluster, the numbers of groups, offsets, owners, members and
-    `problems` (unreadable nodes), `size` in bytes, `zxid` if it was read from a data directory, and `lag` and
-    `unknown_lags` if it has log ends.
-    """
-    rows = [asdict(each) for each in listing(spark, destination)]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, arrow_schema(LISTING)), LISTING)
-
-
-def listing(spark: SparkSession, destination: str) -> list[ListedSnapshot]:
-    """Return the snapshots of a destination, oldest first. Raise NotFoundError if it does not exist."""
-    layout = Layout(spark, destination)
-    return listing_by(layout, lambda files: _counted(spark, layout, files))
-
-
-# Counting
-
-
-_COUNTED: Final = StructType([StructField(name, StringType()) for name in ("cluster", "problem", "snapshot")])
-
-
-def _counted(
-    spark: SparkSession, layout: Layout, without_summary: Mapping[str, Mapping[Table, Collection[str]]]
-) -> RowCounts:
-    """Count the rows of these snapshots; return nothing if one cannot be read, which must not prevent a listing."""
-    there = {table: [name for name, files in without_summary.items() if files[table]] for table in Table}
-    counts = {(name, str(table)): _EMPTY_TABLE for table, names in there.items() for name in names}
-    if not counts:
-        return {}
-    with suppress(SparkJobError), translated(f"the snapshots in {layout} cannot be read"):
-        frames = [_read(spark, layout, table, names) for table, names in there.items() if names]
-        rows = reduce(DataFrame.union, frames).collect()
-        return counts | {(row["snapshot"], row["table"]): row.asDict() for row in rows}
-    return {}
-
-
-_EMPTY_TABLE: Final = {"cluster": None, "rows": 0, "problems": 0}
-"""The counts of an empty table, for which the query returns no row."""
-
-
-def _read(spark: SparkSession, layout: Layout, table: Table, names: Sequence[str]) -> DataFrame:
-    paths = [layout.table(table, name) for name in names]
-    rows = literal_paths(spark.read.schema(_COUNTED)).option("basePath", paths[0].rpartition("/")[0])
-    return (
-        rows.parquet(*paths)
-        .groupBy("snapshot")
-        .agg(f.max("cluster").alias("cluster"), f.count(f.lit(1)).alias("rows"), f.count("problem").alias("problems"))
-        .withColumn("table", f.lit(table.value))
-    )
-
-
-# Verify snapshots on any file system of Spark. `zkgroups/snapshots/verify.py` has the checks.
-
-
 CHECKS: Final = StructType(
     [
         StructField("severity", StringType(), False),
@@ -163,56 +81,68 @@ CHECKS: Final = StructType(
 )
 
 
+def list_snapshots(spark: SparkSession, destination: str) -> DataFrame:
+    """Return the snapshots of a destination, oldest first.
+
+    The columns are name, `time` (of its start), cluster, the numbers of groups, offsets, owners, members and
+    `problems` (unreadable nodes), `size` in bytes, `zxid` if it was read from a data directory, and `lag` and
+    `unknown_lags` if it has log ends.
+    """
+    rows = [asdict(each) for each in listing(Layout(spark, destination))]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, arrow_schema(LISTING)), LISTING)
+
+
 def verify_snapshots(spark: SparkSession, destination: str, at: str | None = None) -> DataFrame:
     """Verify all snapshots, or the one chosen by `at`, and return the findings: no rows if all is well.
 
     `at` is "latest", "previous", a name, or a time. The columns are severity, snapshot, table, finding and detail. A
     snapshot without findings of the severity `error` is intact.
     """
-    findings = [finding for each in verify(spark, destination, at) for finding in each.findings]
+    findings = [finding for each in verify(Layout(spark, destination), at) for finding in each.findings]
     columns = {name: [getattr(each, name) for each in findings] for name in CHECKS.names}
     return spark.createDataFrame(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), CHECKS)
 
 
-def verify(spark: SparkSession, destination: str, at: str | None = None) -> Iterator[VerifiedSnapshot]:
-    """Verify snapshots one after the other, and yield each result; incomplete snapshots come last."""
+def diff_snapshots(
+    spark: SparkSession,
+    destination: str,
+    before: str = PREVIOUS,
+    after: str = LATEST,
+    *,
+    by: SummaryLevel | str = SummaryLevel.GROUP,
+    cluster: str | None = None,
+    groups: str | None = None,
+    topics: str | None = None,
+) -> DataFrame:
+    """Compare the offsets of two snapshots.
+
+    - `before`, `after`: the snapshots: "latest", "previous", a name, or a time such as "2026-01-31 12:00" in UTC, which
+      means the latest snapshot at or before it.
+    - `by`: one row per "group", "topic" or "partition".
+    - `cluster`: the value of the column `cluster`, if the destination has snapshots of several.
+    - `groups`, `topics`: regular expressions that must match the whole names.
+
+    By partition, the columns are cluster, group, topic, partition, `state`, the offsets `before` and `after`, `delta`,
+    `rate`, `commits`, `recreated`, `held`, `stalled`, `lag`, `lag_delta` and `committed_at`. The states are:
+
+        moved       the offset is higher, by `delta`
+        unchanged   the offset is the same; `held` is true if the partition is owned
+        went-back   the offset is lower
+        new         the offset is only in the second snapshot
+        gone        the offset is only in the first snapshot
+        unreadable  in one snapshot the node is malformed or forbidden
+
+    `stalled` is true if the offset is unchanged, and was behind the log end in both snapshots. `lag` is that of the
+    second snapshot, and `lag_delta` its change. They are null if unknown, for example without log ends.
+
+    By group and topic, the columns are the number of `partitions`, the numbers of them in each state (`moved`,
+    `unchanged`, `went_back`, `new`, `gone`, `unreadable`), `unchanged_held`, `stalled`, and `recreated`; then the sums
+    `delta`, `rate`, `lag` and `lag_delta`, and the last `committed_at`. `rate` is in messages per second, between the
+    two commits. Sums are of the known values, and null if none is known.
+    """
     layout = Layout(spark, destination)
-    return verify_with(layout, lambda table, name: _SparkTable(table, layout.read_as_written(table, name)), at)
-
-
-class _SparkTable:
-    """A table of a snapshot, which Spark reads. `StoredTable` describes the methods."""
-
-    def __init__(self, table: Table, rows: DataFrame) -> None:
-        self._table = table
-        self._rows = rows
-
-    @property
-    def columns(self) -> Mapping[str, str]:
-        return column_types(self._rows.schema.json())
-
-    def check_types(self) -> None:
-        self._current()
-
-    def _current(self) -> DataFrame:
-        return to_current_columns(self._rows, self._table, "the table")
-
-    def counts(self, columns: Sequence[str], cluster: str | None) -> Mapping[str, Any]:
-        problem = f.col("problem") if "problem" in self._rows.columns else f.lit(None)
-        counts = self._rows.agg(
-            f.count(f.lit(1)).alias("rows"),
-            f.count(problem).alias("problems"),
-            f.count_if(f.col("cluster") != f.lit(cluster)).alias("others"),
-            digest(StructType([self._rows.schema[name] for name in columns])).alias("digest"),
-        )
-        with translated("its rows cannot be read"):
-            return counts.collect()[0].asDict()
-
-    def duplicates(self) -> tuple[int, Mapping[str, Any]]:
-        found = self._current().where("partition is not null").groupBy(*KEY).count().where("count > 1")
-        with translated("its rows cannot be read"):
-            [row] = found.agg(f.count(f.lit(1)).alias("partitions"), f.min(f.struct(*KEY)).alias("first")).collect()
-        return row["partitions"], row["first"]
+    pair = layout.choose_pair(before, after, cluster=cluster)
+    return spark.createDataFrame(diff(layout, pair, by=by, groups=groups, topics=topics))
 
 
 # Write all offsets, owners and members as Parquet with Spark. A snapshot appears completely or not at all.
@@ -311,4 +241,7 @@ def read_snapshot(
     found = layout.latest() if name is None else name if layout.has(name) else None
     if found is None:
         raise layout.no_snapshot(f" {name}" if name else "")
-    return layout.read_intact(Table(table), found)
+    layout.check_intact(Table(table), found, layout.summary(found))
+    with translated(f"snapshot {found} cannot be read"):
+        rows = strict_reader(spark).parquet(layout.table(Table(table), found))
+    return to_current_columns(rows, Table(table), f"snapshot {found} in {layout}")

@@ -67,6 +67,11 @@ class AtomicFolder:
     def __str__(self) -> str:
         return self._root
 
+    @property
+    def file_system(self) -> Files:
+        """Where the folder is."""
+        return self._files
+
     def path(self, *names: str) -> str:
         """Return the full path of a file or folder."""
         return join(self._root, *names) if names else self._root

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +53,12 @@ class Files(Protocol):
 
     def write_text(self, path: str, text: str) -> None:
         """Write a small text file; fail if it exists. Creates the folders above it."""
+
+    def readable(self, path: str) -> AbstractContextManager[str]:
+        """Yield the path of a file on this machine: the file itself, or a copy that exists until the block ends."""
+
+    def writable(self, path: str) -> AbstractContextManager[str]:
+        """Yield the path on this machine to write a new file to. At the end of the block it has its own path."""
 
     def make_folder(self, path: str) -> None:
         """Create a folder, with those above it."""
@@ -170,6 +176,11 @@ class LocalFiles:
             _checksum(found).unlink(missing_ok=True)
         with found.open("x", encoding="utf-8") as file:
             file.write(text)
+
+    def readable(self, path: str) -> AbstractContextManager[str]:
+        return nullcontext(str(_path(path)))
+
+    writable = readable
 
     def make_folder(self, path: str) -> None:
         _path(path).mkdir(parents=True, exist_ok=True)

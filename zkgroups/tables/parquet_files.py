@@ -1,4 +1,4 @@
-"""Parquet files on the disk of this machine, as Spark writes and reads them."""
+"""Parquet files on any file system, as Spark writes and reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 
 from ..core.table_columns import TableColumn, columns_json
 from ..exceptions import DamagedFileError, StorageError
-from ..storage.files import local_path
+from ..storage.files import Files, local_path
 from .arrow import arrow_schema
 
 FILE_NAME: Final = "part-{:05d}.snappy.parquet"
@@ -25,43 +25,53 @@ _RESTORE: Final = "restore it from a backup"
 
 
 @contextmanager
-def parquet_writer(path: str, columns: Sequence[TableColumn]) -> Iterator[Any]:
+def parquet_writer(files: Files, path: str, columns: Sequence[TableColumn]) -> Iterator[Any]:
     """Create a file with these columns, and yield its writer."""
     options = {"compression": "snappy", "store_schema": False, "write_page_checksum": True}
-    with closing(parquet.ParquetWriter(str(local_path(path)), arrow_schema(columns), **options)) as writer:
+    with (
+        files.writable(path) as here,
+        closing(parquet.ParquetWriter(here, arrow_schema(columns), **options)) as writer,
+    ):
         yield writer
         writer.add_key_value_metadata({_SPARK_COLUMNS: columns_json(columns)})
 
 
 @contextmanager
-def parquet_reader(path: str) -> Iterator[Any]:
+def parquet_reader(files: Files, path: str) -> Iterator[Any]:
     """Open a file. An error of Arrow gets the name of the file as a note: see `arrow_errors`."""
-    file = str(local_path(path))
     try:
-        with parquet.ParquetFile(file, page_checksum_verification=True) as opened:
+        with (
+            files.readable(path) as here,
+            parquet.ParquetFile(here, page_checksum_verification=True) as opened,
+        ):
             yield opened
     except (pa.ArrowException, OSError) as error:
-        error.add_note(file)
+        error.add_note(str(local_path(path) or path))
         raise
 
 
-def read_parquet(path: str, columns: Collection[str] | None = None) -> Any:
+def read_parquet(files: Files, path: str, columns: Collection[str] | None = None) -> Any:
     """Return all rows of a file, with these columns as far as it has them, or with all."""
-    with parquet_reader(path) as file:
+    with parquet_reader(files, path) as file:
         there = file.schema_arrow.names
         wanted = None if columns is None else [name for name in there if name in columns]
         return file.read(wanted).replace_schema_metadata(None)
 
 
 def read_row_groups(
-    path: str, columns: Sequence[TableColumn], *, groups: Collection[str] | None = None, latest_first: bool = False
+    files: Files,
+    path: str,
+    columns: Sequence[TableColumn],
+    *,
+    groups: Collection[str] | None = None,
+    latest_first: bool = False,
 ) -> Iterator[Any]:
     """Yield these columns of a file of any version, some rows at a time; with `groups`, only the rows of these groups.
 
     Parts of the file that have no such rows are not read.
     """
     names = {each.name for each in columns} | {"group"}
-    with parquet_reader(path) as file:
+    with parquet_reader(files, path) as file:
         wanted = [name for name in file.schema_arrow.names if name in names]
         numbers = range(file.num_row_groups)
         for number in reversed(numbers) if latest_first else numbers:

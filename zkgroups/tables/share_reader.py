@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..core.selection import Selection
@@ -12,13 +12,18 @@ from .source_options import SourceOptions, Starting
 from .table_reader import read_batches, with_log_ends, written_after
 
 
-def read_share(options: SourceOptions, selection: Selection, state: DataDirState | None) -> Iterator[Any]:
-    """Read one share as Arrow batches. `state` is that of a data directory, if the options name one."""
+def read_share(
+    options: SourceOptions, selection: Selection, state: DataDirState | None, always: Sequence[str] = ()
+) -> Iterator[Any]:
+    """Read one share as Arrow batches. `state` is that of a data directory, if the options name one.
+
+    With a `starting_zxid`, older rows are left out, except those of the groups in `always`.
+    """
     if state is not None:
         found = data_dir_reader.read_batches(options, selection, state)
     else:
         found = read_batches(options, selection)
     start = options.starting_zxid
     if not isinstance(start, Starting):
-        found = (written_after(batch, start) for batch in found)
+        found = (written_after(batch, start, or_in=always) for batch in found)
     return with_log_ends(found, options)

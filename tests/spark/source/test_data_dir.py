@@ -18,9 +18,10 @@ from zkgroups.core.times import from_ms
 from zkgroups.datadir.data_dir import DataDir
 from zkgroups.datadir.history import HistoryReader, LogGap
 from zkgroups.exceptions import DamagedDataError, NotFoundError
+from zkgroups.snapshots.layout import listing
 from zkgroups.spark import SourceOptions, read_snapshot, survey, take_snapshot
 from zkgroups.spark.errors import translated
-from zkgroups.spark.snapshots import Layout, listing
+from zkgroups.spark.snapshots import Layout
 from zkgroups.testing import ZooKeeperServer
 
 from ...lasting import lasting_client
@@ -219,7 +220,8 @@ def test_a_snapshot_from_files_has_one_consistent_state(
     assert (taken.groups, taken.offsets, taken.owners, taken.members, taken.forbidden) == (4, 74, 3, 2, 0)
     assert {row.cluster for row in read_snapshot(spark, str(tmp_path)).collect()} == {f"{server.data_dir}/kafka"}
     state = DataDir(str(server.data_dir)).state()
-    [listed], chosen = listing(spark, str(tmp_path)), Layout(spark, str(tmp_path)).choose_in_cluster()
+    layout = Layout(spark, str(tmp_path))
+    [listed], chosen = listing(layout), layout.choose_in_cluster()
     assert listed.zxid == chosen.zxid == state.zxid
 
 

@@ -1,6 +1,17 @@
-"""Compare the offsets of two snapshots in a folder of this machine, without Spark.
+"""Compare the offsets of two snapshots by partition, topic or group.
 
-The rows are those of `zkgroups/spark/diff.py`, which explains the states.
+moved       the offset is higher, by `delta`
+unchanged   the offset is the same, whatever the lag is; `held` is true if the partition is owned
+went-back   the offset is lower
+new         the offset is only in the second snapshot
+gone        the offset is only in the first snapshot
+unreadable  in one snapshot the node is malformed or forbidden
+
+`stalled` is true if the offset is unchanged, and was behind the log end in both snapshots, so that there were messages
+to read all the time. It and `lag` are null unless the snapshots have log ends.
+
+`recreated` is true if the node was deleted and recreated in between. `rate` is in messages per second, between the two
+commits that the snapshots found. Messages read after the last commit are not included.
 """
 
 from __future__ import annotations
@@ -16,7 +27,6 @@ from ..core.offsets.changes import CHANGE_FILTERS, STALLED, UNCHANGED_HELD, Snap
 from ..core.selection import Selection
 from ..core.table_columns import Table
 from ..exceptions import InvalidOptionError
-from ..storage.snapshot_folder import LATEST, PREVIOUS
 from ..tables.parquet_files import arrow_errors
 from ..tables.table_reader import lags
 from .layout import ChosenSnapshot, SnapshotPair
@@ -26,47 +36,20 @@ KEY: Final = ("group", "topic", "partition")
 _BATCH_ROWS: Final = 10_000
 
 
-def choose_pair(
-    destination: str,
-    before: str = PREVIOUS,
-    after: str = LATEST,
-    *,
-    cluster: str | None = None,
-    address: str | None = None,
-) -> SnapshotPair:
-    """Choose two snapshots of the named cluster, or of the one at the address, or of the only one."""
-    layout = ArrowLayout.at(destination)
-    last = layout.choose_in_cluster(after, cluster=cluster, address=address)
-    return SnapshotPair(layout.choose_in_cluster(before, cluster=cluster or last.cluster), last)
-
-
-def diff_snapshots(
-    destination: str,
-    before: str = PREVIOUS,
-    after: str = LATEST,
-    *,
-    by: SummaryLevel | str = SummaryLevel.GROUP,
-    cluster: str | None = None,
-    groups: str | None = None,
-    topics: str | None = None,
-) -> Any:
-    """Compare two snapshots. See `zkgroups.spark.diff_snapshots`; this returns an Arrow table."""
-    if by not in set(SummaryLevel):
-        raise InvalidOptionError("by", by, f"it must be one of {', '.join(SummaryLevel)}")
-    return diff(choose_pair(destination, before, after, cluster=cluster), by=by, groups=groups, topics=topics)
-
-
 def diff(
+    layout: ArrowLayout,
     of: SnapshotPair,
     *,
     by: SummaryLevel | str = SummaryLevel.GROUP,
     groups: str | None = None,
     topics: str | None = None,
 ) -> Any:
-    """Compare two chosen snapshots."""
+    """Compare two chosen snapshots, and return an Arrow table. `zkgroups.spark.diff_snapshots` has its columns."""
+    if by not in set(SummaryLevel):
+        raise InvalidOptionError("by", by, f"it must be one of {', '.join(SummaryLevel)}")
     selection = Selection(groups, topics)
-    before, after = (_read(each, selection) for each in (of.before, of.after))
     with arrow_errors("the snapshots cannot be compared"):
+        before, after = (_read(layout, each, selection) for each in (of.before, of.after))
         both = _side(before, "a_").join(_side(after, "b_"), list(KEY), join_type="full outer").combine_chunks()
         both = both.append_column("state", _state(both, {"a_": _hidden(before), "b_": _hidden(after)}))
         rows = _rows(both, of.after.cluster)
@@ -104,11 +87,15 @@ def _is_in(rows: Any, state: str) -> Any:
 # Reading
 
 
-def _read(choice: ChosenSnapshot, selection: Selection) -> Any:
+def _read(layout: ArrowLayout, choice: ChosenSnapshot, selection: Selection) -> Any:
     """Return the selected offsets, and the rows that report a group whose topics may not be listed."""
-    rows = ArrowLayout.at(choice.destination).rows(Table.OFFSETS, choice)
-    rows = rows.filter(_chosen(rows.column("group"), selection.has_group))
-    return rows.filter(_chosen(rows.column("topic"), lambda topic: topic is None or selection.has_topic("", topic)))
+    rows = layout.rows(Table.OFFSETS, choice)
+    if selection.groups is not None:
+        rows = rows.filter(_chosen(rows.column("group"), selection.has_group))
+    if selection.topics is not None:
+        has_topic = selection.has_topic
+        rows = rows.filter(_chosen(rows.column("topic"), lambda topic: topic is None or has_topic("", topic)))
+    return rows
 
 
 def _chosen(names: Any, has: Callable[[Any], bool]) -> Any:
@@ -118,7 +105,8 @@ def _chosen(names: Any, has: Callable[[Any], bool]) -> Any:
 
 def _side(rows: Any, prefix: str) -> Any:
     """Return the columns to compare. Rows without a partition report a forbidden node, and are left out."""
-    rows = rows.filter(pc.is_valid(rows.column("partition")))
+    if rows.column("partition").null_count:
+        rows = rows.filter(pc.is_valid(rows.column("partition")))
     values = {
         "there": pa.repeat(pa.scalar(True), len(rows)),
         "offset": rows.column("offset"),
@@ -166,6 +154,8 @@ def _state(both: Any, hidden: Mapping[str, Any]) -> Any:
 
 
 def _is_below(both: Any, hidden: Any) -> Any:
+    if not len(hidden):  # as usual, and faster
+        return pa.scalar(False)
     group, topic = both.column("group"), both.column("topic")
     of_group = pc.is_in(_joined(group, pa.scalar("")), value_set=hidden)
     return pc.or_(of_group, pc.is_in(_joined(group, topic), value_set=hidden))
