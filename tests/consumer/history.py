@@ -24,9 +24,8 @@ still works on it (`time`), and writes all three. Therefore:
   member must have run out before.
 
 **Commits.** By the server's log: no commit without the owner node and the registration of its session. None lower than
-the previous one. None beyond the messages that its process has processed (or its starting offset), and none beyond a
-message that no process has processed. By the files: each `committed` is in the log. A commit that began after another
-had returned is not lower. Each refused commit was refused for a reason that members may see.
+the previous one. None beyond a message that no process has processed. By the files: each refused commit was refused for
+a reason that members may see.
 
 **Settling.** After `calm`, when all faults are over, each partition must be worked on within the bound.
 """
@@ -144,8 +143,7 @@ def read(directory: Path) -> list[Event]:
 def judge(history: History, *, bound: float | None = None, once: bool = False) -> list[Violation]:
     """Return all violations. `bound` is the limit for settling, in seconds after `calm`. With `once`, no message may
     have been processed twice: members only came and left."""
-    found = [*doubled(history), *unfenced(history), *fallen(history), *unprocessed(history), *skipped(history)]
-    found += [*unwritten(history), *backward(history), *unexpected(history), *mistold(history)]
+    found = [*doubled(history), *unfenced(history), *fallen(history), *skipped(history), *unexpected(history)]
     found += unsettled(history, bound) if bound is not None else ()
     found += repeated(history) if once else ()
     return found
@@ -266,22 +264,6 @@ def at(event: Commit | OwnerChange) -> str:
     return f"{event.topic}/{event.partition}"
 
 
-def unprocessed(history: History) -> Iterator[Violation]:
-    """Commits beyond the messages that their process had processed."""
-    runs = {event.session: event.run for event in history.of(Kind.BEGUN) if event.session is not None}
-    may_commit = {(event.run, event.at, (event.offset or 0) + 1) for event in history.of(Kind.PROCESSED)}
-    may_commit |= {(event.run, event.at, event.offset or 0) for event in history.of(Kind.BEGUN)}
-    for commit in history.commits:
-        if commit.session in history.administrators or commit.offset is None:
-            continue
-        if commit.session not in runs:
-            text = f"{at(commit)}: {commit.offset} by session {commit.session:#x}, zxid {commit.zxid:#x}"
-            yield Violation("a commit of nobody", text)
-        elif (runs[commit.session], at(commit), commit.offset) not in may_commit:
-            text = f"{at(commit)}: {commit.offset} by {runs[commit.session]}"
-            yield Violation("a commit beyond the processed messages", text)
-
-
 def skipped(history: History) -> Iterator[Violation]:
     """Messages below a commit that no member has processed."""
     done: dict[str, set[int]] = defaultdict(set)
@@ -302,36 +284,6 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
 
 
-def unwritten(history: History) -> Iterator[Violation]:
-    """Commits that returned although the server never wrote them."""
-    written = {(at(commit), commit.offset) for commit in history.commits}
-    if not written:
-        return
-    for event in history.of(Kind.COMMITTED):
-        if (event.at, event.offset) not in written:
-            yield Violation("a commit was lost", f"{event.at}: {event.offset} by {event.run} at {event.time:.6f}")
-
-
-# Commits, by process
-
-
-def backward(history: History) -> Iterator[Violation]:
-    """Commits lower than a commit that had returned before they began."""
-    highest: dict[str, Event] = {}
-    begun: dict[tuple[str, str, int | None], list[Event]] = defaultdict(list)
-    for event in history.of(Kind.COMMITTING, Kind.COMMITTED):
-        top = highest.get(event.at)
-        if event.kind is Kind.COMMITTING:
-            begun[event.run, event.at, event.offset].append(top or event)
-            continue
-        known = (begun[event.run, event.at, event.offset] or [event]).pop()
-        if (known.offset or 0) > (event.offset or 0):
-            text = f"{event.at}: {event.offset} by {event.run} after {known.offset} by {known.run}"
-            yield Violation("a commit went back", f"{text}, at {event.time:.6f}")
-        if top is None or (top.offset or 0) < (event.offset or 0):
-            highest[event.at] = event
-
-
 def unexpected(history: History) -> Iterator[Violation]:
     """Commits refused for a reason that members should never see, and all other failures."""
     for event in history.of(Kind.REFUSED):
@@ -339,27 +291,6 @@ def unexpected(history: History) -> Iterator[Violation]:
             yield Violation("refused for a wrong reason", f"{event.at}: {event.offset} by {event.run}: {event.error}")
     for event in history.of(Kind.FAILED):
         yield Violation("it failed", f"{event.run} at {event.time:.6f}: {event.error}")
-
-
-# Events that members received
-
-
-def mistold(history: History) -> Iterator[Violation]:
-    """Partitions reported as lost or revoked although the member did not have them, and plan numbers that decrease."""
-    for (run, at), events in _told(history).items():
-        had = Kind.LOST
-        for event in events:
-            if event.kind is Kind.LOST and had is Kind.LOST:
-                yield Violation("lost without having it", f"{at}: {run} at {event.time:.6f}")
-            elif event.kind is Kind.REVOKED and had in (Kind.LOST, Kind.REVOKED):
-                yield Violation("revoked without having it", f"{at}: {run} at {event.time:.6f}")
-            had = event.kind
-    newest: dict[str, int] = {}
-    for event in history.of(Kind.BEGUN):
-        if event.number < newest.get(event.run, event.number):
-            text = f"{event.run}: generation of plan {event.number} after {newest[event.run]}"
-            yield Violation("a plan grew older", text)
-        newest[event.run] = event.number
 
 
 # The end

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from kazoo.client import KazooClient
 
@@ -287,23 +287,10 @@ class Scene:
         return journal.read(self.server.data_dir, self.group.name)
 
 
-class Stage(Protocol):
-    """The processes that a nemesis kills and suspends. Other faults need a `Scene`."""
-
-    places: Sequence[Any]
-    timeout: float
-
-    def start(self, place: Any, *, new: bool) -> None: ...
-
-    def signal(self, place: Any, number: int) -> None: ...
-
-    def note(self, kind: Kind, text: str = "") -> None: ...
-
-
 class Nemesis:
     """Carry out the planned faults, and end them in time."""
 
-    def __init__(self, scene: Scene | Stage) -> None:
+    def __init__(self, scene: Any) -> None:
         self._scene = scene
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._order = count()

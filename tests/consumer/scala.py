@@ -19,12 +19,13 @@ import shutil
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
-from zkgroups import Change, ChangeKind, Consumergroup, Registration, Registry, TopicPartition, Watched
+from tests.waiting import LONGEST, eventually
+from zkgroups import Consumergroup, Registration, Registry, TopicPartition
 from zkgroups.core.rebalance.members import Assignor, Members
 from zkgroups.core.znodes.registrations import subscribed_topics
 from zkgroups.testing import ChildProcess, KafkaBroker
@@ -49,13 +50,14 @@ _QUICK = {
 SHORT_SESSION = {"zookeeper.session.timeout.ms": "4000"}
 """Settings of a member that is killed: others wait until its session expires."""
 
-# In seconds, on a busy machine, which takes long to start Java.
-_LEAVING = 60.0
-_SETTLING = 100.0
+AS_IT_COMES = {"rebalance.backoff.ms": "2000", "rebalance.max.retries": "4"}
+"""The default settings: four tries, two seconds apart."""
+
+STILL = 1.0
+"""In seconds. A rebalance that takes longer counts as finished."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Message:
+class Message(NamedTuple):
     """One message as a consumer got it."""
 
     at: TopicPartition
@@ -122,6 +124,11 @@ class ScalaConsumer:
         """The messages that it has read, in order."""
         return [message_of(line) for line in self._lines() if line.startswith("read ")]
 
+    @property
+    def texts(self) -> Counter[str]:
+        """How often it has read each message."""
+        return Counter(message.text for message in self.messages)
+
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of its log; empty once it is closed."""
         return "" if self._process is None else self._process.tail(lines)
@@ -144,7 +151,7 @@ class ScalaConsumer:
         if not self.running:
             return
         os.kill(self.pid, signal.SIGTERM)
-        status = self._started.wait(_LEAVING)
+        status = self._started.wait(LONGEST)
         assert status == 128 + signal.SIGTERM, f"{self} ended with status {status}:\n{self.log_tail()}"
         assert "left" in self._lines(), f"{self} has not left:\n{self.log_tail()}"
 
@@ -213,45 +220,30 @@ def computed(registry: Registry, group: Consumergroup, assignor: Assignor) -> di
 
 
 def settle(
-    registry: Registry,
-    group: Consumergroup,
-    assignor: Assignor,
-    ids: Iterable[str],
-    *,
-    still: float = 0.0,
-    streams: bool = True,
-    timeout: float = _SETTLING,
+    registry: Registry, group: Consumergroup, assignor: Assignor, ids: Iterable[str], *, still: float = 0.0
 ) -> dict[TopicPartition, str]:
-    """Wait until exactly these members are registered and own their computed shares, and nothing has moved for a
-    while. Return the owners.
-
-    Without `streams`, the number of the stream of an owner does not matter.
-    """
-    deadline = time.monotonic() + timeout
-    await_members(group, ids, timeout=timeout)
+    """Wait until exactly these members are registered and own their computed shares, whatever stream of theirs, and
+    nothing has moved for a while. Return the owners."""
+    await_members(group, ids)
     expected = computed(registry, group, assignor)
-    await_owners(group, expected, streams=streams, timeout=deadline - time.monotonic())
+    await_owners(group, expected, streams=False)
     if still:
-        await_stillness(group, still, timeout=deadline - time.monotonic())
-        await_owners(group, expected, streams=streams, timeout=deadline - time.monotonic())
+        await_stillness(group, still)
+        await_owners(group, expected, streams=False)
     return expected
 
 
-def await_members(group: Consumergroup, ids: Iterable[str], *, timeout: float = _SETTLING) -> None:
+def await_members(group: Consumergroup, ids: Iterable[str]) -> None:
     """Return once exactly these instances are registered."""
-    _await(group, Watched.MEMBERS, {group.paths.instance(id): id for id in ids}, timeout)
+    wanted = set(ids)
+    assert eventually(lambda: {each.id for each in group.instances()} == wanted), group.instances()
 
 
-def await_owners(
-    group: Consumergroup,
-    expected: Mapping[TopicPartition, str],
-    *,
-    streams: bool = True,
-    timeout: float = _SETTLING,
-) -> None:
-    """Return once the owner nodes have exactly these contents; see `settle`."""
-    by_path = {group.paths.owner(at): id for at, id in expected.items()}
-    _await(group, Watched.OWNERS, by_path, timeout, shown=str if streams else whose)
+def await_owners(group: Consumergroup, expected: Mapping[TopicPartition, str], *, streams: bool = True) -> None:
+    """Return once the owner nodes have exactly these contents. Without `streams`, their last number does not matter."""
+    shown = str if streams else whose
+    wanted = {group.paths.owner(at): shown(id) for at, id in expected.items()}
+    assert eventually(lambda: {owner.path: shown(owner.id) for owner in group.owners()} == wanted), list(group.owners())
 
 
 def whose(id: str) -> str:
@@ -259,72 +251,17 @@ def whose(id: str) -> str:
     return id.rpartition("-")[0]
 
 
-def await_stillness(group: Consumergroup, seconds: float, *, timeout: float = _SETTLING) -> None:
-    """Return once no owner has changed for that long."""
-    deadline = time.monotonic() + timeout
-    with group.watch(Watched.OWNERS) as changes:
-        while (change := changes.next(seconds)) is not None:
-            assert time.monotonic() < deadline, f"{group} does not stand still after {timeout:g} s: {change}"
-
-
-def await_quiet(
-    group: Consumergroup,
-    seconds: float,
-    counted: Callable[[], object] = lambda: None,
-    *,
-    timeout: float = _SETTLING,
-) -> None:
-    """Return after that long without a change of an owner and of what is `counted`.
+def await_stillness(group: Consumergroup, seconds: float, counted: Callable[[], object] = lambda: None) -> None:
+    """Return once no owner, and nothing that is `counted`, has changed for that long.
 
     A group that rebalances again and again never has such a time. A last rebalance of a Scala member may still come.
     """
-    deadline = time.monotonic() + timeout
-    while True:
-        before = counted()
-        changes = changes_within(group, seconds)
-        if not changes and counted() == before:
-            return
-        assert time.monotonic() < deadline, f"{group} never stands still for {seconds:g} s: {changes}, {counted()}"
+    seen: list[object] = [None, time.monotonic()]
 
+    def stands_still() -> bool:
+        now = set(group.owners()), counted()
+        if now != seen[0]:
+            seen[:] = [now, time.monotonic()]
+        return time.monotonic() - seen[1] > seconds  # type: ignore[operator]
 
-def changes_within(group: Consumergroup, seconds: float) -> list[Change]:
-    """Return the changes of owners during that time."""
-    before = set(group.owners())
-    deadline = time.monotonic() + seconds
-    found = []
-    with group.watch(Watched.OWNERS) as changes:
-        while (change := changes.next(max(deadline - time.monotonic(), 0.0))) is not None:
-            if change.kind is not ChangeKind.RESCANNED and change.now not in before:
-                found.append(change)
-    return found
-
-
-def _await(
-    group: Consumergroup,
-    what: Watched,
-    expected: Mapping[str, str],
-    timeout: float,
-    *,
-    shown: Callable[[str], str] = str,
-) -> None:
-    wanted = {path: shown(id) for path, id in expected.items()}
-    found: dict[str, str] = {}
-    deadline = time.monotonic() + timeout
-    with group.watch(what) as changes:
-        # A watch that has just begun may not have reported everything yet.
-        while found != wanted or {path: shown(id) for path, id in _now(group, what).items()} != wanted:
-            change = changes.next(max(deadline - time.monotonic(), 0.0))
-            assert change is not None, f"no {what} of {group} are {wanted} after {timeout:g} s, but {found}"
-            found.pop(change.path, None)
-            if change.now is not None:
-                found[change.path] = shown(_id(change.now))
-
-
-def _now(group: Consumergroup, what: Watched) -> dict[str, str]:
-    if what is Watched.OWNERS:
-        return {owner.path: _id(owner) for owner in group.owners()}
-    return {group.paths.instance(instance.id): _id(instance) for instance in group.instances()}
-
-
-def _id(node: object) -> str:
-    return str(getattr(node, "id", node))
+    assert eventually(stands_still), seen

@@ -105,21 +105,6 @@ def test_another_foreign_owner_and_another_partition_are_waited_for_and_reported
     assert a.told(EventKind.STUCK)[2].at == ats("orders", 7)
 
 
-def test_several_blocked_partitions_are_reported_together_and_each_is_claimed_once_released(
-    run: Run, orders: Partitions, raw: Any
-) -> None:
-    blocked = {P0, P4, P5}
-    for at in blocked:
-        sit(raw, at)
-    a = run(**OPTIONS)
-    assert a.until_told(EventKind.STUCK).at == blocked
-    for at in (P0, P4, P5):
-        leave(raw, at)
-        blocked.remove(at)
-        until_working_on(a, orders - blocked)
-    a.until_holding(orders)
-
-
 @pytest.mark.parametrize("subscribes", [False, True])
 def test_a_member_waits_for_a_live_instance_that_has_no_part_in_the_plan_and_names_it(
     run: Run, group: Consumergroup, orders: Partitions, connect: Connect, subscribes: bool
@@ -198,16 +183,6 @@ def test_waiting_for_many_partitions_of_another_member_takes_few_requests(
     a.until_holding(ats("orders", *range(100)))
 
 
-def test_a_waiting_member_can_be_closed_at_once(run: Run, orders: Partitions, raw: Any) -> None:
-    sit(raw, P2)
-    a = run(**{**OPTIONS, "rebalance_timeout": 3600.0})
-    until_working_on(a, orders - {P2})
-    began = time.monotonic()
-    a.close()
-    assert time.monotonic() - began < 5.0, "in simulated time"
-    assert a.told(EventKind.STUCK) == []
-
-
 def cannot_plan(_members: Any) -> Any:
     raise LookupError("no plan")
 
@@ -225,16 +200,6 @@ def test_a_missing_plan_is_reported_and_waiting_members_are_not_stable(
 
 
 # Owners whose ids are odd
-
-
-def test_an_owner_node_with_a_stream_of_thousands_of_digits_stops_nobody(
-    run: Run, client: Any, orders: Partitions
-) -> None:
-    a = run(id="a", reconcile_every=60.0).until_holding(orders)
-    client.set(f"/consumers/billing/owners/{P0}", b"a-" + b"9" * 5_000)
-    run(id="b").until_holding(ats("orders", 3, 4, 5))
-    a.until_holding(ats("orders", 0, 1, 2))
-    assert not a.errors
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one session", "two sessions"])

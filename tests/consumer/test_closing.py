@@ -63,20 +63,6 @@ def test_failure_24_closing_twice_or_from_several_threads_closes_once(group: Con
     assert (group.instances(), list(group.owners())) == ([], [])
 
 
-def test_failure_24_a_member_that_never_started_registers_nothing_and_may_be_closed_twice(
-    group: Consumergroup, orders: Partitions
-) -> None:
-    member = Member(group, "orders")
-    for _ in range(2):
-        closes_within(1.0, member.close)
-    with pytest.raises(MemberClosedError):
-        member.next_generation(timeout=5)
-    assert not group.exists()
-    with Member(group, ["orders"]) as member:
-        member.stop()
-        assert list(member.generations()) == []
-
-
 @pytest.mark.parametrize("where", ["worker", "waiting worker", "body", "callback"])
 def test_failure_24_a_worker_and_a_callback_that_close_their_member_do_not_wait_for_themselves(
     group: Consumergroup, client: Any, orders: Partitions, where: str, caplog: pytest.LogCaptureFixture

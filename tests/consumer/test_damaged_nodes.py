@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.world import World
-from zkgroups import Consumergroup, EventKind, Generation, Registry, StartAt, TopicPartition
+from zkgroups import Consumergroup, EventKind, Generation, Registry, TopicPartition
 from zkgroups.core.rebalance.assignors import java_hash
 from zkgroups.exceptions import AlreadyRegisteredError
 from zkgroups.zookeeper.instance import MemberInstance
@@ -94,12 +94,11 @@ def test_partitions_taken_away_by_an_administrator_are_reported_as_lost_and_clai
     assert {event.at for event in a.told(EventKind.LOST)} == {frozenset({P0})}
 
 
-@pytest.mark.parametrize("data", [b"somebody else", b"a"])
 def test_a_partition_whose_owner_node_was_overwritten_is_lost_and_claimed_again(
-    run: Run, client: Any, orders: Partitions, data: bytes
+    run: Run, client: Any, orders: Partitions
 ) -> None:
     a = run(id="a", **QUICK).until_holding(orders)
-    client.set(f"{GROUP}/owners/orders/0", data)
+    client.set(f"{GROUP}/owners/orders/0", b"a")
     assert a.until_told(EventKind.LOST).at == {P0}
     a.until_holding(orders)
     assert client.get(f"{GROUP}/owners/orders/0")[0] == b"a-0"
@@ -142,14 +141,6 @@ def test_a_member_whose_id_another_session_registers_releases_everything_and_ret
     a.until_holding(orders)
 
 
-def test_two_members_of_one_session_with_one_id_never_work_on_the_same_partitions(run: Run, orders: Partitions) -> None:
-    a, b = run(id="a").until_holding(orders), run(id="a")
-    assert "already registered" in b.until_told(EventKind.FAILED).detail
-    assert not b.member.assignment
-    a.close()
-    b.until_holding(orders)
-
-
 def test_a_persistent_registration_of_the_id_is_an_error_that_names_the_repair(
     run: Run, registry: Registry, orders: Partitions
 ) -> None:
@@ -168,22 +159,15 @@ def test_a_persistent_registration_of_the_id_is_an_error_that_names_the_repair(
 # 14: garbage
 
 REGISTRATIONS = {
-    "empty": b"",
     "half": b'{"version":1,"subscr',
-    "list": b"[1, 2]",
-    "no-streams": b'{"version":1,"subscription":{"orders":0},"pattern":"static"}',
-    "float": b'{"version":1,"subscription":{"orders":1.5},"pattern":"static"}',
     "expression": b'{"version":1,"subscription":{"(":1},"pattern":"white_list"}',
     "deep": b"[" * 100_000,
     "huge": b'{"version":1,"pattern":"static","subscription":{"x":1},"more":"' + b"x" * 900_000 + b'"}',
-    "not-text": b"\xff\xfe\x00",
-    "numbers": b'{"version":' + b"9" * 5000 + b"}",
     "nobodys-assignor": b'{"version":1,"subscription":{"other":1},"pattern":"static","assignors":[7,null]}',
     "\N{SNOWMAN} \N{GREEK SMALL LETTER ALPHA}": b"null",
 }
 OWNERS = {
     "orders/abc": b"x",
-    "orders/-1": b"",
     "orders/99": b"\xff",
     "b'orders'/1-x": b"somebody",
     "\N{SNOWMAN}/0": b"anne-0",
@@ -191,9 +175,7 @@ OWNERS = {
 }
 OFFSETS = {
     "orders/abc": b"5",
-    "orders/-1": b"-1",
     "orders/99": b"9" * 5000,
-    "nowhere/0": b"",
     "\N{SNOWMAN}/0": b"x" * 900_000,
 }
 
@@ -218,7 +200,7 @@ def test_failure_14_a_group_settles_whatever_other_nodes_contain(
     c.until(lambda: all(group.offsets.fetch(at) not in (None, found[at]) for at in orders), "commits")
 
 
-@pytest.mark.parametrize("data", [b"", b"7 ", b"abc", b"-5", b"1.0", b"9" * 5000, b"x" * 900_000])
+@pytest.mark.parametrize("data", [b"", b"x" * 900_000])
 def test_failure_14_a_partition_with_an_unreadable_offset_is_skipped_until_it_is_readable(
     run: Run, client: Any, orders: Partitions, data: bytes
 ) -> None:
@@ -230,17 +212,6 @@ def test_failure_14_a_partition_with_an_unreadable_offset_is_skipped_until_it_is
     assert client.get(path)[0] == data
     client.set(path, b"7")
     a.until(lambda: a.generation.partitions.get(P2) == 7)
-
-
-def test_failure_14_a_partition_with_an_unreadable_owner_is_claimed_once_it_is_released(
-    run: Run, client: Any, orders: Partitions
-) -> None:
-    path = f"{GROUP}/owners/orders/2"
-    client.create(path, b"\xff\x00", ephemeral=True, makepath=True)
-    a = run(reconcile_every=3600.0)
-    a.until(lambda: a.generations and a.generation.partitions == dict.fromkeys(orders - {P2}, StartAt.EARLIEST))
-    client.delete(path)
-    a.until_holding(orders)
 
 
 # 26: hostile registrations

@@ -13,15 +13,12 @@ from typing import Any
 import pytest
 
 from tests.simulation.world import World
-from zkgroups import Consumergroup, EventKind, Generation, InstanceState, Member, MemberEvent, StartAt, TopicPartition
-from zkgroups.consumer import member as member_module
+from zkgroups import Consumergroup, EventKind, Generation, InstanceState, Member, StartAt, TopicPartition
 from zkgroups.exceptions import (
     GenerationEndedError,
     InvalidNameError,
     InvalidOptionError,
-    MemberClosedError,
     NotClaimedError,
-    OffsetWouldGoBackError,
     ReentrantCallError,
 )
 
@@ -39,14 +36,6 @@ def next_of(member: Member) -> Generation:
 
 
 # Offsets
-
-
-def test_a_generation_begins_at_committed_offsets_and_otherwise_at_start_at(
-    run: Run, group: Consumergroup, client: Any
-) -> None:
-    plant_topic(client, "orders", 2)
-    group.offsets.set(P0, 17)
-    assert run(start_at="latest").until_holding(P0, P1).generation.partitions == {P0: 17, P1: StartAt.LATEST}
 
 
 def test_only_marked_offsets_are_committed_before_a_handover(
@@ -112,21 +101,6 @@ def test_a_signal_handler_that_commits_during_a_commit_gets_an_error(run: Run, o
     generation.commit({P0: 4})
 
 
-def test_a_callback_for_a_commit_may_commit_another_offset(group: Consumergroup, orders: Partitions) -> None:
-    told: list[Partitions] = []
-
-    def hear(event: MemberEvent) -> None:
-        if event.kind is EventKind.COMMITTED:
-            told.append(event.at)
-            if len(told) == 1:
-                generation.commit({P1: 6})
-
-    with Member(group, ["orders"], on_event=hear) as member:
-        generation = next_of(member)
-        generation.commit({P0: 5})
-    assert told == [{P0}, {P1}]
-
-
 def test_a_commit_after_the_end_is_refused_and_changes_nothing(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
@@ -137,14 +111,6 @@ def test_a_commit_after_the_end_is_refused_and_changes_nothing(
             with pytest.raises(GenerationEndedError):
                 call()
     assert committed(group) == {}
-
-
-def test_an_offset_that_would_go_back_is_raised_in_the_worker(
-    run: Run, group: Consumergroup, orders: Partitions
-) -> None:
-    group.offsets.set(P0, 100)
-    run(work=lambda generation: generation.commit({P0: 50})).until_error(OffsetWouldGoBackError)
-    assert committed(group) == {P0: 100}
 
 
 # Workers
@@ -245,13 +211,6 @@ def test_work_that_is_not_a_function_is_refused(run: Run, orders: Partitions, wo
         one.generation.start(work)
 
 
-def test_a_coroutine_function_is_refused_as_work_and_the_error_names_aio(run: Run, orders: Partitions) -> None:
-    async def work(_generation: Generation) -> None: ...
-
-    with pytest.raises(InvalidOptionError, match=r"zkgroups\.aio"):
-        run().until_holding(orders).generation.start(work)
-
-
 def test_work_on_an_ended_generation_is_called_and_can_change_nothing(run: Run, orders: Partitions) -> None:
     """Its caller may wait for it."""
     found: list[object] = []
@@ -309,28 +268,6 @@ def test_no_body_of_the_loop_begins_in_a_generation_that_has_ended(
         first = next(late.generations())
         assert first.active
         assert first.partitions.keys() == FIRST
-
-
-def test_a_waiting_result_is_found_while_stale_ones_are_removed_from_the_queue(
-    group: Consumergroup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For a moment, the queue is empty. Only a private function shows when."""
-    closed = Member(group, "orders")
-    closed.close()
-    looking = threading.Event()
-
-    def slowly(_waiting: object) -> bool:
-        looking.set()
-        time.sleep(0.1)
-        return False
-
-    monkeypatch.setattr(member_module, "_is_stale", slowly)
-    offers = threading.Thread(target=closed._offer, args=[ValueError("a worker has failed")])
-    offers.start()
-    assert looking.wait(LONGEST)
-    with pytest.raises((MemberClosedError, ValueError)):
-        closed.next_generation(0)
-    offers.join()
 
 
 def test_no_generation_begins_while_disconnected(world: World, connect: Callable[..., Any], orders: Partitions) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,10 +14,10 @@ from typing import Any
 import pytest
 
 from tests.simulation.world import World
-from zkgroups import EventKind, Generation, LoneMember, Member, Registry, StartAt, TopicPartition
-from zkgroups.exceptions import InvalidOptionError, MemberClosedError, NoGroupError, NotClaimedError, PastLogEndError
+from zkgroups import EventKind, LoneMember, Member, Registry, StartAt, TopicPartition
+from zkgroups.exceptions import InvalidOptionError, NoGroupError, NotClaimedError, PastLogEndError
 
-from .conftest import LONGEST, Connect, Running, ats, plant_topic
+from .conftest import Connect, Running, plant_topic
 
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 
@@ -99,23 +98,6 @@ def test_out_of_range_also_moves_marks(alone: Alone, client: Any) -> None:
     assert dict(a.generation.partitions) == {P0: 3, P1: "earliest", P2: "earliest"}
 
 
-def test_a_failed_worker_is_reported_and_the_next_generation_continues_at_its_marks(alone: Alone, client: Any) -> None:
-    plant_topic(client, "orders", 1)
-    trouble = [RuntimeError("no disk")]
-
-    def work(generation: Generation) -> None:
-        if trouble:
-            generation.mark(P0, 7)
-            raise trouble.pop()
-        generation.wait()
-
-    a = alone(work=work)
-    a.until(lambda: len(a.generations) == 2, "another generation")
-    assert str(a.until_error(RuntimeError)) == "no disk"
-    assert len(a.errors) == 1
-    assert dict(a.generation.partitions) == {P0: 7}
-
-
 # The connection
 
 
@@ -150,49 +132,6 @@ def test_its_public_api_is_that_of_a_member_without_the_parts_for_groups() -> No
     assert options < set(inspect.signature(Member).parameters)
 
 
-def test_callbacks_report_added_and_removed_partitions(alone: Alone, client: Any) -> None:
-    plant_topic(client, "orders", 2)
-    told: list[tuple[str, set[TopicPartition]]] = []
-    a = alone(on_assigned=lambda at: told.append(("+", set(at))), on_revoked=lambda at: told.append(("-", set(at))))
-    a.until_holding(P0, P1)
-    for number in (3, 1):
-        plant_topic(client, "orders", number)
-        a.until_holding(ats("orders", *range(number)))
-    a.close()
-    assert told == [("+", {P0, P1}), ("+", {P2}), ("-", {P1, P2}), ("-", {P0})]
-
-
-def test_closing_it_waits_for_its_workers_and_ends_its_generations(registry: Registry, client: Any) -> None:
-    plant_topic(client, "orders", 1)
-    ended = threading.Event()
-
-    def work(generation: Generation) -> None:
-        generation.wait()
-        ended.set()
-
-    member = LoneMember(registry, ["orders"])
-    generation = member.next_generation(LONGEST)
-    assert generation is not None
-    assert "no group, Stable, 1 partitions" in repr(member)
-    generation.start(work)
-    member.close()
-    assert ended.is_set()
-    assert not generation.active
-    with pytest.raises(MemberClosedError, match=r"^member '.*' is closed: create a new one$"):
-        member.next_generation()
-    member.close()
-
-
-def test_stop_ends_a_lone_member_within_its_timeout(registry: Registry) -> None:
-    member = LoneMember(registry, ["orders"])
-    assert member.next_generation(0.05) is None
-    member.cancel()
-    assert member.next_generation(LONGEST) is None
-    member.stop()
-    with pytest.raises(MemberClosedError):
-        member.next_generation(LONGEST)
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -209,7 +148,3 @@ def test_stop_ends_a_lone_member_within_its_timeout(registry: Registry) -> None:
 def test_an_option_out_of_bounds_is_refused_at_once(registry: Registry, options: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidOptionError, match=told):
         LoneMember(**{"registry": registry, "topics": ["orders"], **options})
-
-
-def test_the_release_timeout_of_a_lone_member_has_no_upper_bound(registry: Registry) -> None:
-    LoneMember(registry, ["orders"], release_timeout=600.0)

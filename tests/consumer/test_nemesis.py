@@ -52,23 +52,11 @@ def test_without_faults_no_message_is_processed_twice(tmp_path: Path, assignors:
     assert_all_is_well(tmp_path, seed(), strikes, options=options, once=True)
 
 
-def test_a_seed_determines_the_faults() -> None:
-    assert plan(7, duration=20, members=4) == plan(7, duration=20, members=4) != plan(8, duration=20, members=4)
-
-
 @pytest.mark.parametrize("number", seeds(20))
 def test_every_kind_of_fault_strikes_in_every_run(number: int) -> None:
     strikes = plan(number, duration=SHORT, members=4)
     assert {strike.kind for strike in strikes} == set(EVERYTHING)
     assert strikes[-1].moment < 2 * SHORT
-
-
-def test_faults_of_one_member_do_not_overlap() -> None:
-    strikes = plan(7, duration=100, members=4)
-    for number, strike in enumerate(strikes):
-        until = strike.moment + strike.lasts
-        also = [each for each in strikes[number + 1 :] if each.moment < until and each.victim == strike.victim]
-        assert also == []
 
 
 @pytest.mark.soak

@@ -18,10 +18,10 @@ from zkgroups.consumer.options import Callbacks
 from zkgroups.consumer.waiting import StepFailure, StepFailures
 from zkgroups.core.rebalance.state_machine import ReadGroup, RegisterInstance
 from zkgroups.core.znodes.own_nodes import MarkState
-from zkgroups.exceptions import GenerationEndedError, GroupMigratedError
+from zkgroups.exceptions import GroupMigratedError
 from zkgroups.zookeeper.admin import migration_marks
 
-from .conftest import Connect, Partitions, Run, Running, ats, committed
+from .conftest import Connect, Partitions, Run, ats, committed
 
 P0 = TopicPartition("orders", 0)
 SECOND = ats("orders", 3, 4, 5)
@@ -79,29 +79,6 @@ def test_a_member_continues_after_any_exception_of_a_callback_and_logs_it_with_g
     assert record.exc_info is not None
 
 
-def test_a_lost_session_is_reported_once_and_everything_is_claimed_again_in_a_new_one(
-    world: World, connect: Connect, orders: Partitions, log: Log
-) -> None:
-    told: list[tuple[str, Partitions]] = []
-    registry = connect()
-    callbacks: dict[str, Any] = {
-        f"on_{name}": lambda at, name=name: told.append((name, at)) for name in ("lost", "revoked")
-    }
-    with Running(registry.group("billing"), id="a", **callbacks) as one:
-        before = one.until_holding(orders).generation
-        world.expire(registry)
-        one.until_told(EventKind.LOST)
-        one.until(lambda: one.generation is not before)
-        one.until_holding(orders)
-        assert told == [("lost", orders)]
-        assert not before.active
-        with pytest.raises(GenerationEndedError):
-            before.commit({P0: 5})
-    listed = ", ".join(f"orders/{number}" for number in range(6))
-    warning = ("zkgroups.member", "WARNING", f"member 'a' of group 'billing' lost {listed}")
-    assert [line for line in log() if " lost " in line[2]] == [warning]
-
-
 # Groups with a mark
 
 
@@ -128,17 +105,6 @@ def test_a_new_member_of_a_marked_group_gets_an_error_and_members_continue_until
 # The log
 
 
-def test_each_event_is_one_line_without_a_colon_at_its_end(run: Run, orders: Partitions, log: Log) -> None:
-    a = run(id="a").until_holding(orders)
-    b = run(id="b").until_holding(SECOND)
-    for member in (a, b):
-        member.close()
-    assert {name for name, _level, _message in log()} == {"zkgroups.member"}
-    events = [event for member in (a, b) for event in member.events if event.kind is not EventKind.COMMITTED]
-    assert len(log()) == len(events)
-    assert [text for _name, _level, text in log() if text.rstrip() != text or text.endswith(":")] == []
-
-
 def test_a_commit_that_is_fenced_is_a_warning_logged_once(run: Run, client: Any, orders: Partitions, log: Log) -> None:
     a = run(id="a", reconcile_every=3600.0).until_holding(orders)
     a.generation.mark(P0, 5)
@@ -148,33 +114,6 @@ def test_a_commit_that_is_fenced_is_a_warning_logged_once(run: Run, client: Any,
     assert [line[1:] for line in log() if line[1] != "INFO"] == [
         ("WARNING", f"member 'a' of group 'billing' {text}"),
     ]
-
-
-def test_a_step_that_keeps_failing_is_one_warning(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    def partitions(_topic: str) -> Any:
-        raise LookupError("planted")
-
-    a = run(partitions=partitions)
-    a.expect(LookupError)
-    a.until(lambda: len(a.told(EventKind.FAILED)) > 3, "several failures")
-    [warning] = [each for each in caplog.records if each.levelname == "WARNING"]
-    assert warning.getMessage().endswith("could not read its group and plan: planted")
-    assert warning.exc_info is not None
-
-
-def test_a_repeatedly_failing_commit_is_one_warning_until_a_commit_succeeds(
-    run: Run, client: Any, orders: Partitions, caplog: pytest.LogCaptureFixture
-) -> None:
-    a = run(id="a", auto_commit_every=1.0).until_holding(orders)
-    for offset in (100, 200):
-        a.generation.commit({P0: offset - 99})
-        caplog.clear()
-        client.set("/consumers/billing/offsets/orders/0", b"%d" % offset)
-        before = len(a.told(EventKind.FAILED))
-        a.generation.mark(P0, offset - 1)
-        a.until(lambda before=before: len(a.told(EventKind.FAILED)) > before + 4, "failures")
-        assert sum(each.levelname == "WARNING" for each in caplog.records) == 1
-        a.generation.commit({P0: offset})
 
 
 SOME, MANY = ats("orders", 1, 0), ats("orders", *range(22))

@@ -364,21 +364,6 @@ def gated(members: Members) -> Assignment:
     return {at: Stream(second if at == P1 else "m", 0) for at in members.in_order("orders")}
 
 
-def test_a_claim_with_an_unknown_outcome_is_released_if_the_plan_has_changed_since(
-    world: World, far: Registry, run: Run, client: Any
-) -> None:
-    plant_topic(client, "orders", 0)
-    a = run(on=far, id="a").until_holding()
-    claimed = cut_after(world, "far", b"/owners/orders/1")
-    plant_topic(client, "orders", 2)
-    assert claimed.wait(LONGEST)
-    b = run(id="b")
-    until_outcome_is_unknown(a)
-    world.heal("far")
-    a.until_holding(P0)
-    b.until_holding(P1)
-
-
 def test_a_member_does_not_work_on_a_partition_whose_release_had_an_unknown_outcome_while_it_waits_for_a_plan(
     world: World, far: Registry, run: Run, client: Any
 ) -> None:
@@ -405,22 +390,3 @@ def test_a_member_does_not_work_on_a_partition_whose_release_had_an_unknown_outc
     m.until_holding(P0)
     assert [set(generation.partitions) for generation in m.generations[count:]] == [{P0}]
     assert z.generation.active
-
-
-def test_a_registration_that_was_deleted_and_recreated_with_an_unknown_outcome_is_used(
-    world: World, far: Registry, run: Run, client: Any, orders: Partitions
-) -> None:
-    def commits() -> bool:
-        try:
-            a.generation.commit({P0: 5})
-        except (GenerationEndedError, NotClaimedError, UnavailableError):
-            return False
-        return True
-
-    a = run(on=far, id="a").until_holding(orders)
-    recreated = cut_after(world, "far", b"/ids/a", b"subscription")
-    client.delete("/consumers/billing/ids/a")
-    assert recreated.wait(LONGEST)
-    until_outcome_is_unknown(a)
-    world.heal("far")
-    a.until(commits, "a commit")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from zkgroups import Consumergroup, Registry, TopicPartition
 from zkgroups.core.znodes.states import GroupState, InstanceState
 from zkgroups.core.znodes.values import Dialect, Registration
 
-from .conftest import Partitions, Run, Running, ats, plant_topic
+from .conftest import Partitions, Run, Running, ats
 
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
 
@@ -26,15 +25,6 @@ def test_a_single_member_gets_all_partitions_and_its_registration_describes_it(
     assert {owner.id for owner in group.owners()} == {"a-0"}  # type: ignore[union-attr]
     assert group.describe().state is GroupState.STABLE
     assert one.member.state is InstanceState.STABLE
-
-
-def test_a_member_gets_its_share_when_it_joins_and_returns_it_when_it_leaves(run: Run, orders: Partitions) -> None:
-    a = run(id="a").until_holding(orders)
-    b = run(id="b").until_holding(ats("orders", 3, 4, 5))
-    a.until_holding(ats("orders", 0, 1, 2))
-    b.close()
-    a.until_holding(orders)
-    assert [len(generation.partitions) for generation in a.generations] == [6, 3, 6]
 
 
 def test_a_registration_without_a_session_gets_no_partition_among_zkgroups_members(
@@ -55,13 +45,6 @@ def test_a_member_gets_a_share_for_each_of_its_streams(run: Run, orders: Partiti
     a.until_holding(ats("orders", 0, 1, 2, 3))
     assert set(a.generations[-1].streams.values()) == {0, 1}
     assert {owner.id for owner in b.member.group.owners()} == {"a-0", "a-1", "b-0"}  # type: ignore[union-attr]
-
-
-def test_members_with_the_same_plan_number_follow_the_same_plan(run: Run, orders: Partitions) -> None:
-    members = [run(id=id) for id in "abc"]
-    for number, one in enumerate(members):
-        one.until_holding(ats("orders", 2 * number, 2 * number + 1))
-    assert len({one.generations[-1].number for one in members}) == 1
 
 
 def test_plan_numbers_never_decrease(run: Run, orders: Partitions) -> None:
@@ -96,24 +79,6 @@ def test_a_member_whose_share_does_not_change_is_not_interrupted(run: Run, order
     assert a.member.stats.interruptions == stats.interruptions
 
 
-def test_sticky_moves_as_few_partitions_as_possible(run: Run, orders: Partitions) -> None:
-    options = {"assignors": ["sticky"]}
-    a = run(id="a", **options).until_holding(orders)
-    b = run(id="b", **options)
-    b.until_holding_some(3)
-    a.until_holding_some(3)
-    c = run(id="c", **options)
-    c.until_holding_some(2)
-    a.until_holding_some(2)
-    b.until_holding_some(2)
-    of_a, of_b = a.member.assignment, b.member.assignment
-    c.close()
-    for one in (a, b):
-        one.until_holding_some(3)
-    assert of_a <= a.member.assignment
-    assert of_b <= b.member.assignment
-
-
 def test_a_member_that_keeps_its_share_under_sticky_keeps_its_generation(run: Run, orders: Partitions) -> None:
     """Of three members with two partitions each, one gives a partition to the fourth: the other two continue."""
     options = {"assignors": ["sticky"]}
@@ -131,18 +96,6 @@ def test_a_member_that_keeps_its_share_under_sticky_keeps_its_generation(run: Ru
         assert one.member.stats.interruptions == interruptions
 
 
-def test_members_with_different_strategies_use_the_first_common_choice_of_the_lowest_id(
-    run: Run, registry: Registry, orders: Partitions
-) -> None:
-    plant_topic(registry.client, "refunds", 3)
-    both = ["orders", "refunds"]
-    a = run(both, id="a", assignors=["roundrobin", "range"])
-    b = run(both, id="b", assignors=["range", "roundrobin"])
-    b.until_holding_some(4)
-    a.until_holding_some(5)  # range would assign 5 to a as well
-    assert a.member.assignment != ats("orders", 0, 1, 2) | ats("refunds", 0, 1)
-
-
 def test_a_custom_function_is_used_if_all_members_know_it(run: Run, orders: Partitions) -> None:
     a = run(id="a", assignors=[everything_to_the_last])
     b = run(id="b", assignors=[everything_to_the_last]).until_holding(orders)
@@ -158,22 +111,6 @@ def everything_to_the_last(members: Any) -> Any:
     return {at: Stream(last, 0) for topic in members.topics for at in members.in_order(topic)}
 
 
-def test_members_without_partitions_are_stable_and_take_over_later(run: Run, registry: Registry) -> None:
-    plant_topic(registry.client, "orders", 1)
-    a = run(id="a").until_holding(P0)
-    b = run(id="b").until_holding()
-    a.close()
-    b.until_holding(P0)
-
-
-def test_members_of_one_session_share_like_members_of_several(
-    run: Run, group: Consumergroup, connect: Callable[..., Registry], orders: Partitions
-) -> None:
-    members = [run(id="a"), run(id="b"), run(id="c", on=connect().group("billing"))]
-    for number, one in enumerate(members):
-        one.until_holding(ats("orders", 2 * number, 2 * number + 1))
-
-
 def test_a_kept_partition_keeps_the_stream_in_its_owner_node(
     run: Run, group: Consumergroup, orders: Partitions
 ) -> None:
@@ -183,13 +120,6 @@ def test_a_kept_partition_keeps_the_stream_in_its_owner_node(
     a.until_holding(ats("orders", 0, 1, 2, 3))  # now range assigns the third partition to the second stream
     streams = {at: f"a-{stream}" for at, stream in a.generations[-1].streams.items()}
     assert {owner.at: owner.id for owner in group.owners() if owner.id.startswith("a")} == streams  # type: ignore[union-attr]
-
-
-def test_members_without_a_common_strategy_share_by_range(run: Run, orders: Partitions) -> None:
-    a = run(id="a", assignors=["sticky"])
-    b = run(id="b", assignors=["roundrobin"]).until_holding(ats("orders", 3, 4, 5))
-    a.until_holding(ats("orders", 0, 1, 2))
-    assert a.errors == b.errors == []
 
 
 def test_a_member_that_waits_for_a_newer_plan_reads_the_group_again(run: Run) -> None:

@@ -28,7 +28,6 @@ from zkgroups import (
 from zkgroups.core.znodes.paths import GroupPaths
 from zkgroups.exceptions import InvalidNameError, NotClaimedError
 from zkgroups.zookeeper.reading.observers import GroupObserver
-from zkgroups.zookeeper.requests.watches import WatchDispatcher
 
 from .conftest import Connect, Partitions, Run, Running, ats, committed, plant_topic
 
@@ -120,20 +119,6 @@ def test_a_pattern_excludes_internal_topics_unless_requested(
     run(["__consumer_offsets"], on=registry.group("named")).until_holding(internal)
 
 
-def test_each_member_chooses_whether_its_pattern_includes_internal_topics(run: Run, client: Any) -> None:
-    plant_topic(client, "orders", 2)
-    plant_topic(client, "__consumer_offsets", 2)
-    a = run((), pattern=".*", id="a", reconcile_every=NEVER)
-    b = run((), pattern=".*", include_internal=True, id="b", reconcile_every=NEVER)
-    a.until_holding(P0)
-    b.until_holding(P1, ats("__consumer_offsets", 0, 1))
-
-
-def test_partition_numbers_may_have_gaps(any_member: Start, client: Any) -> None:
-    plant_topic(client, "orders", [0, 2])
-    any_member().until_holding(P0, P2)
-
-
 def test_an_unreadable_topic_is_reported_and_does_not_stop_others(any_member: Start, client: Any) -> None:
     plant_topic(client, "orders", 1)
     client.create("/brokers/topics/refunds", b"{")
@@ -166,17 +151,6 @@ def test_a_member_is_not_interrupted_by_changes_of_a_topic_that_it_has_no_partit
     assert a.generation.active
 
 
-def test_streams_count_for_each_topic_that_matches_a_pattern(run: Run, client: Any) -> None:
-    plant_topic(client, "orders", 3)
-    plant_topic(client, "refunds", 3)
-    b = run(["orders"], id="b").until_holding(P0, P1, P2)
-    a = run((), pattern="orders|refunds", streams=2, id="a").until_holding(P0, P1, ats("refunds", 0, 1, 2))
-    b.until_holding(P2)
-    assert set(b.generation.streams.values()) == {0}
-    refunds = dict(zip(sorted(ats("refunds", 0, 1, 2)), (0, 0, 1), strict=True))
-    assert a.generation.streams == {P0: 0, P1: 1, **refunds}
-
-
 # From a function
 
 
@@ -203,13 +177,6 @@ def test_a_partitions_function_is_called_with_each_look_and_broker_nodes_are_not
     numbers.count = 2
     a.until_holding(P0, P1)
     assert not client.exists("/brokers")
-
-
-def test_with_a_partitions_function_a_pattern_still_chooses_from_the_topics_in_zookeeper(run: Run, client: Any) -> None:
-    plant_topic(client, "orders", 1)
-    a = run((), pattern="o.*", id="a", partitions=Numbers(2), reconcile_every=NEVER).until_holding(P0, P1)
-    plant_topic(client, "offers", 1)
-    a.until_holding(P0, P1, ats("offers", 0, 1))
 
 
 def test_a_failing_partitions_function_changes_nothing_and_is_called_again(any_member: Start) -> None:
@@ -294,12 +261,6 @@ def test_a_directory_created_between_the_read_and_the_watch_is_not_missed(
     assert heard
     assert set(observer.topics(chosen).partitions) == {"orders", "refunds"}
     observer.close()
-
-
-def test_a_closed_member_receives_no_topic_events(run: Run, client: Any, registry: Registry) -> None:
-    plant_topic(client, "orders", 1)
-    run((), pattern="o.*", id="a").until_holding(P0).close()
-    assert WatchDispatcher.of(registry._context.session)._listeners == {}  # nothing public shows a leak
 
 
 # Failure 13: a topic that is deleted and recreated

@@ -6,9 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.consumer.scala import ScalaConsumer, await_owners, settle
-from tests.consumer.with_scala.mixed_group import STILL
-from tests.waiting import LONGEST, eventually
+from tests.consumer.scala import STILL, ScalaConsumer, await_owners, settle
+from tests.waiting import eventually
 from zkgroups import Owner, Registry, TopicPartition
 from zkgroups.core.rebalance.assignors import round_robin_assignor
 from zkgroups.gateway.zookeeper_storage import GroupSettings, ZooKeeperStorage, coordinator_config
@@ -73,7 +72,7 @@ def test_members_share_by_the_strategy_of_the_scala_members(legacy_kafka: KafkaB
         group = registry.group(name)
         assert eventually(lambda: member.member_id != "")
         ids = {member.member_id, scala.id}
-        owners = settle(registry, group, round_robin_assignor, ids, still=STILL, timeout=LONGEST)
+        owners = settle(registry, group, round_robin_assignor, ids, still=STILL)
         own = {at for at, owner in owners.items() if owner == f"{member.member_id}-0"}
         assert own
         assert eventually(lambda: member.assigned == own)

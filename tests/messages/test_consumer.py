@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from tests.simulation.loop import in_a_loop, run_in_a_loop
-from tests.simulation.world import World
+from tests.simulation.kafka import Logs
+from tests.simulation.loop import in_a_loop
 from zkgroups import Consumer, Consumergroup, InstanceState, TopicPartition, aio
 from zkgroups.exceptions import (
     HandlerFailedError,
@@ -90,20 +90,6 @@ async def test_messages_that_are_given_back_are_not_committed_and_come_again(
                 reading.give_back(count)
         reading.give_back(1)
     assert offsets(group) == {0: 3}
-
-
-@both_faces
-async def test_the_loop_receives_the_message_again_that_it_has_given_back(consumer: Any, topic: Topic) -> None:
-    topic.write(4, 0)
-    seen = []
-    async with consumer() as reading:
-        async for message in reading:
-            seen.append(message.offset())
-            if seen == [0, 1]:
-                reading.give_back(1)
-            if message.offset() == 3:
-                break
-    assert seen == [0, 1, 1, 2, 3]
 
 
 # Committing
@@ -245,21 +231,6 @@ async def test_seeks_read_again_or_skip_messages_and_the_committed_offset_does_n
     assert offsets(group) == {0: 10}
 
 
-@pytest.mark.parametrize("offset", [5, 10])
-@both_faces
-async def test_a_seek_keeps_what_is_finished_and_a_message_that_comes_again_is_not(
-    consumer: Any, topic: Topic, group: Consumergroup, offset: int
-) -> None:
-    topic.write(10, 0)
-    async with consumer(auto_commit_every=60) as reading:
-        async for message in reading:
-            if message.offset() == 5:
-                reading.seek(topic.ats[0], offset)
-                break
-        assert len(await reading.consume(1, 1.0)) == (offset == 5)
-    assert offsets(group) == {0: 5}
-
-
 @both_faces
 async def test_a_paused_partition_stands_still_and_goes_on_without_a_gap(consumer: Any, topic: Topic) -> None:
     topic.write(20)
@@ -334,10 +305,10 @@ def test_a_partition_without_an_offset_in_a_group_that_has_others_is_reported_on
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", [2, 3]), ("latest", []), ("error", None)])
 @pytest.mark.parametrize("committed", [0, 5_000])
 def test_an_offset_outside_of_the_log_stops_its_partition_or_moves_as_out_of_range_says(
-    topic: Topic, group: Consumergroup, loop: Loops, policy: str, expected: list[int] | None, committed: int
+    topic: Topic, logs: Logs, group: Consumergroup, loop: Loops, policy: str, expected: list[int] | None, committed: int
 ) -> None:
     topic.write(4)
-    topic.logs.of[topic.ats[0]].start = 2
+    logs.of[topic.ats[0]].start = 2
     group.offsets.set(topic.ats[0], committed)
     mine = loop(topic, out_of_range=policy)
     mine.until(lambda: len(mine.messages) == 8 + len(expected or ()), "the messages")
@@ -476,35 +447,6 @@ async def test_callbacks_run_in_the_loop_and_a_commit_in_on_revoked_is_carried_o
     assert called[1][2] == {0: 3, 1: 3, 2: 3}
 
 
-@in_a_loop
-async def test_after_the_end_reading_is_refused_for_asyncio(topic: Topic, group: Consumergroup) -> None:
-    topic.write(1)
-    reading = await aio.Consumer(group, [topic.name], kafka="simulated").start()
-    await receive(reading, 3)
-    polling = asyncio.create_task(reading.poll())
-    await asyncio.sleep(0)
-    await reading.close()
-    for call in (lambda: polling, lambda: reading.poll(0), reading.start):
-        with pytest.raises(MemberClosedError):
-            await call()  # type: ignore[misc]
-    assert [message async for message in reading] == []
-    await reading.close()
-
-
-def test_a_consumer_leaves_if_its_loop_has_ended_without_closing_it(
-    world: World, topic: Topic, group: Consumergroup, caplog: pytest.LogCaptureFixture
-) -> None:
-    topic.write(1)
-
-    async def forget() -> None:
-        await receive(await aio.Consumer(group, [topic.name], kafka="simulated", release_timeout=0.2).start(), 3)
-
-    run_in_a_loop(world, forget())
-    world.machine.sleep(60)
-    assert "has ended; the member leaves the group" in caplog.text
-    assert group.instances() == []
-
-
 # Options
 
 
@@ -522,11 +464,10 @@ def test_settings_that_a_consumer_must_not_have_are_refused(group: Consumergroup
         Consumer(group, ["orders"], kafka=kafka)
 
 
-@pytest.mark.parametrize("kind", [Consumer, aio.Consumer])
 @pytest.mark.parametrize("option", ["on_assigned", "on_revoked", "on_lost", "on_event"])
-def test_a_callback_that_is_no_function_is_refused(group: Consumergroup, kind: Any, option: str) -> None:
+def test_a_callback_that_is_no_function_is_refused(group: Consumergroup, option: str) -> None:
     with pytest.raises(InvalidOptionError, match=f"{option} is 'print', but it must be a function"):
-        kind(group, ["orders"], kafka="127.0.0.1:1", **{option: "print"})
+        Consumer(group, ["orders"], kafka="127.0.0.1:1", **{option: "print"})
 
 
 def test_the_client_looks_often_whether_a_partition_can_be_fetched_again_and_users_may_choose_how_often() -> None:

@@ -131,14 +131,6 @@ def test_a_commit_after_all_partitions_were_taken_away_does_not_wait_for_others(
     assert outcomes == [None, NotClaimedError]
 
 
-def test_a_consumer_that_has_lost_all_partitions_fetches_none(make_topic: Callable[..., Topic], loop: Loops) -> None:
-    topic = make_topic("orders", 1)
-    topic.write(1)
-    standby = loop(topic, id="b").until_read(topic.texts)
-    loop(topic, id="a").until_holding(*topic.ats)
-    standby.until(lambda: not standby.consumer._reading._open.fetcher.assigned, "the end of its fetches")
-
-
 def test_a_body_that_takes_long_does_not_stop_a_rebalance_of_other_partitions_and_its_commit_counts(
     topic: Topic, loop: Loops, group: Consumergroup
 ) -> None:
@@ -180,22 +172,6 @@ def test_on_revoked_can_commit_what_the_loop_has_finished(topic: Topic, loop: Lo
     mine.until_read(topic.texts)
     mine.stop()
     assert sum(offsets(group).values()) == 30
-
-
-def test_an_expired_session_loses_nothing_and_reads_again_only_what_was_not_committed(
-    world: World, topic: Topic, loop: Loops, group: Consumergroup, connect: Connect
-) -> None:
-    topic.write(100)
-    far = connect("far")
-    mine = loop(topic, on=far, id="a").until_read(topic.texts)
-    mine.until(lambda: sum(offsets(group).values()) == 300, "the commits")
-    world.expire(far)
-    mine.until(lambda: [event for event in mine.events if event.kind is EventKind.LOST], "the loss")
-    topic.write(100)
-    mine.until_read(topic.texts)
-    assert set(mine.texts.values()) == {1}
-    mine.stop()
-    assert sum(offsets(group).values()) == len(topic.texts)
 
 
 def test_a_message_in_hand_while_the_session_expires_is_read_again(

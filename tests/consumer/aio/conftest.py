@@ -81,11 +81,6 @@ async def mark_ten_more(generation: aio.Generation) -> None:
     await for_ever()
 
 
-async def start_each(member: aio.Member, work: aio.Work) -> None:
-    while generation := await member.next_generation(LONGEST):
-        generation.start(work)
-
-
 async def work_on_all(member: aio.Member, work: aio.Work) -> None:
     async for generation in member.generations():
         generation.start(work)

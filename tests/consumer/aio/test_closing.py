@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from contextlib import suppress
 
 import pytest
 
@@ -14,61 +13,33 @@ from tests.simulation.world import World
 from tests.waiting import eventually
 from zkgroups import Consumergroup, Owner, TopicPartition, aio
 
-from ..conftest import LONGEST, Partitions, Run
-from .conftest import PATIENT, Running, for_ever, mark_ten_more, work_on_all
+from ..conftest import LONGEST, Partitions, Run, committed
+from .conftest import PATIENT, Running, for_ever, mark_ten_more
 
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
 
 
-@in_a_loop
-async def test_an_exception_closes_the_member_after_a_commit(group: Consumergroup, orders: Partitions) -> None:
-    with pytest.raises(ZeroDivisionError):  # noqa: PT012
+@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError, KeyboardInterrupt])
+def test_an_exception_a_cancellation_and_ctrl_c_close_the_member_after_a_commit(
+    world: World, group: Consumergroup, orders: Partitions, error: type[BaseException]
+) -> None:
+    async def main() -> None:
         async with aio.Member(group, ["orders"], **PATIENT) as member:
             async for generation in member.generations():
                 generation.start(mark_ten_more)
                 await asyncio.sleep(0)
-                raise ZeroDivisionError
-    assert not group.instances()
-    assert not list(group.owners())
-    assert {offset.offset for offset in group.offsets} == {10}  # type: ignore[union-attr]
+                if error is ZeroDivisionError:
+                    raise ZeroDivisionError
+                if error is KeyboardInterrupt:
+                    signal.raise_signal(signal.SIGINT)
+                else:
+                    asyncio.current_task().cancel()
+                await generation.wait()
 
-
-@in_a_loop
-async def test_cancelling_the_task_that_runs_a_member_closes_it_after_a_commit(
-    group: Consumergroup, orders: Partitions
-) -> None:
-    began = asyncio.Event()
-
-    async def work(generation: aio.Generation) -> None:
-        began.set()
-        await mark_ten_more(generation)
-
-    async def consume() -> None:
-        async with aio.Member(group, ["orders"], **PATIENT) as member:
-            await work_on_all(member, work)
-
-    task = asyncio.create_task(consume())
-    await began.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert not group.instances()
-    assert {offset.offset for offset in group.offsets} == {10}  # type: ignore[union-attr]
-
-
-def test_ctrl_c_closes_the_member_after_a_commit(world: World, group: Consumergroup, orders: Partitions) -> None:
-    async def work(generation: aio.Generation) -> None:
-        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
-        await mark_ten_more(generation)
-
-    async def main() -> None:
-        async with aio.Member(group, ["orders"], **PATIENT) as member:
-            await work_on_all(member, work)
-
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
         run_in_a_loop(world, main())
-    assert not group.instances()
-    assert {offset.offset for offset in group.offsets} == {10}  # type: ignore[union-attr]
+    assert (group.instances(), list(group.owners())) == ([], [])
+    assert set(committed(group).values()) == {10}
 
 
 @pytest.mark.parametrize("who", ["a task", "the body", "a callback"])
@@ -145,17 +116,6 @@ async def test_closing_during_a_handover_ends_both(group: Consumergroup, orders:
 
 
 @in_a_loop
-async def test_a_member_can_be_closed_at_any_moment_of_joining(group: Consumergroup, orders: Partitions) -> None:
-    async with Running(group, id="a", work=mark_ten_more, **PATIENT):
-        for steps in range(12):
-            async with Running(group, id="b", work=mark_ten_more, **PATIENT) as b:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(for_ever(), 0.002 * steps)
-            assert not b.member.assignment
-    assert not group.instances()
-
-
-@in_a_loop
 async def test_closing_without_leaving_keeps_registration_and_claims_for_asyncio(
     group: Consumergroup, orders: Partitions
 ) -> None:
@@ -163,18 +123,6 @@ async def test_closing_without_leaving_keeps_registration_and_claims_for_asyncio
     assert await member.next_generation(LONGEST)
     await member.close(leave=False)
     assert [instance.id for instance in group.instances()] == ["a"]
-    assert {owner.at for owner in group.owners() if isinstance(owner, Owner)} == orders
-
-
-@in_a_loop
-async def test_a_callback_may_close_its_member_without_leaving(group: Consumergroup, orders: Partitions) -> None:
-    async def close(_: Partitions) -> None:
-        await member.close(leave=False)
-
-    member = aio.Member(group, ["orders"], id="a", on_assigned=close)
-    async for generation in member.generations():
-        await generation.wait()
-    await member.close()
     assert {owner.at for owner in group.owners() if isinstance(owner, Owner)} == orders
 
 

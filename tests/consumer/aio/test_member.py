@@ -13,7 +13,7 @@ from tests.simulation.world import World
 from zkgroups import Consumergroup, Registry, StartAt, TopicPartition, aio
 from zkgroups.exceptions import InvalidOptionError, MemberClosedError
 
-from ..conftest import Partitions, Run, ats
+from ..conftest import Partitions, ats
 from .conftest import PATIENT, Running, mark_ten_more
 
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
@@ -64,17 +64,6 @@ async def test_two_members_in_one_loop_share_and_continue_from_marked_offsets(
         assert a.generations[-1].partitions == dict.fromkeys(orders, 20)
         assert a.member.stats.lost == 3
     assert {offset.offset for offset in group.offsets} == {30}  # type: ignore[union-attr]
-
-
-@in_a_loop
-async def test_a_member_for_asyncio_shares_with_threaded_members(
-    run: Run, group: Consumergroup, orders: Partitions
-) -> None:
-    async with Running(group, id="a", work=mark_ten_more) as a:
-        await a.until_holding(orders)
-        b = await asyncio.to_thread(run, id="b")
-        await asyncio.to_thread(b.until_holding, ats("orders", 3, 4, 5))
-        assert b.generations[-1].partitions == dict.fromkeys(ats("orders", 3, 4, 5), 10)
 
 
 @in_a_loop

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
-from tests.simulation.loop import in_a_loop
+from tests.simulation.loop import in_a_loop, run_in_a_loop
+from tests.simulation.world import World
 from zkgroups import Consumergroup, Registry, TopicPartition, aio
 from zkgroups.exceptions import GenerationEndedError, InvalidOptionError, MemberClosedError
 
-from ..conftest import LONGEST, Partitions, ats
-from ..conftest import Running as Threaded
-from .conftest import PATIENT, Running, for_ever, mark_ten_more, start_each, work_on_all
+from ..conftest import LONGEST, Partitions
+from .conftest import PATIENT, Running, for_ever, mark_ten_more, work_on_all
 
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
 
@@ -42,61 +40,30 @@ async def test_a_task_that_is_cancelled_still_commits_and_marks_in_finally(
         one.generations[-1].mark(P0, 50)
 
 
-@in_a_loop
-async def test_a_task_of_an_ended_generation_is_called_and_cancelled_after_its_grace(
-    group: Consumergroup, orders: Partitions
+@pytest.mark.parametrize("grace", [0.0, 0.1])
+def test_a_task_of_an_ended_generation_is_called_and_cancelled_after_its_grace(
+    world: World, group: Consumergroup, orders: Partitions, grace: float
 ) -> None:
     """Its caller may wait for it."""
-    async with Running(group) as one:
-        await one.until_holding(orders)
-    for grace in (0.0, 0.1):
-        found: asyncio.Queue[object] = asyncio.Queue()
-
-        async def work(generation: aio.Generation, found: asyncio.Queue[object] = found, grace: float = grace) -> None:
-            found.put_nowait(generation.active)
-            try:
-                await asyncio.sleep(grace / 10)
-                found.put_nowait("slept")
-                await for_ever()
-            except asyncio.CancelledError:
-                found.put_nowait("cancelled")
-                raise
-
-        one.generations[-1].start(work, grace=grace)
-        assert await asyncio.wait_for(found.get(), LONGEST) is False
-        for expected in ["slept", "cancelled"] if grace else ["cancelled"]:
-            assert await asyncio.wait_for(found.get(), LONGEST) == expected
-
-
-@in_a_loop
-async def test_a_task_of_a_generation_that_ends_at_its_start_sees_that_and_is_cancelled(
-    group: Consumergroup, orders: Partitions
-) -> None:
-    """The member does not wait for it: another one has its partitions."""
-    found: list[bool] = []
-    cancelled = asyncio.Event()
+    found: list[object] = []
 
     async def work(generation: aio.Generation) -> None:
         found.append(generation.active)
         try:
+            await asyncio.sleep(0.05)
+            found.append("slept")
             await for_ever()
         finally:
-            cancelled.set()
+            found.append("ended")
 
-    async with aio.Member(group, ["orders"], id="a", **PATIENT) as a:
-        generation = await a.next_generation(LONGEST)
-        assert generation is not None
-        with Threaded(group, id="b") as b:
+    async def main() -> None:
+        async with Running(group) as one:
+            await one.until_holding(orders)
+        one.generations[-1].start(work, grace=grace)
+        await asyncio.sleep(1)
 
-            def taken_away(generation: aio.Generation) -> Coroutine[Any, Any, None]:
-                b.until_holding(ats("orders", 3, 4, 5))
-                return work(generation)
-
-            generation.start(taken_away)
-            await asyncio.sleep(0)
-            assert await generation.wait(LONGEST)
-            await asyncio.wait_for(cancelled.wait(), LONGEST)
-        assert found == [False]
+    run_in_a_loop(world, main())
+    assert found == [False, *(["slept"] if grace else []), "ended"]
 
 
 @in_a_loop
@@ -123,27 +90,6 @@ async def test_a_task_with_grace_may_end_by_itself(group: Consumergroup, orders:
         generation.start(work, grace=50.0)
         generation.start(deaf, grace=0.1)
     assert sorted(ended) == ["by itself", f"generation {generation.number} of group 'billing' has ended"]
-
-
-@in_a_loop
-async def test_a_task_that_ignores_cancellation_is_left_behind(group: Consumergroup, orders: Partitions) -> None:
-    free, told = asyncio.Event(), asyncio.Event()
-
-    async def work(generation: aio.Generation) -> None:
-        with suppress(asyncio.CancelledError):
-            await for_ever()
-        await free.wait()
-        with pytest.raises(GenerationEndedError):
-            await generation.commit({P5: 99})
-        told.set()
-
-    async with Running(group, id="a", release_timeout=0.2, work=work) as a:
-        await a.until_holding(orders)
-        async with Running(group, id="b") as b:
-            await b.until_holding(ats("orders", 3, 4, 5))
-            free.set()
-            await told.wait()
-            assert group.offsets.fetch(P5) is None
 
 
 @in_a_loop
@@ -200,8 +146,6 @@ async def test_an_exception_of_a_task_is_raised_by_the_iteration_and_the_member_
     async with aio.Member(group, ["orders"]) as member:
         with pytest.raises(TimeoutError, match="orders/0 at 17"):
             await work_on_all(member, fail)
-        with pytest.raises(TimeoutError, match="orders/0 at 17"):
-            await start_each(member, fail)
         generation = await member.next_generation(LONGEST)
         assert generation is not None
         assert generation.partitions.keys() == orders
@@ -286,21 +230,6 @@ async def test_a_cancelled_wait_loses_no_generation(group: Consumergroup, orders
         assert found.active
         assert await member.next_generation(0) is None
         assert member.stats.generations == 1
-
-
-@in_a_loop
-async def test_a_wait_that_timed_out_can_be_repeated_and_returns_the_generation(
-    group: Consumergroup, orders: Partitions
-) -> None:
-    async with aio.Member(group, ["orders"]) as member:
-        for tries in itertools.count():
-            with suppress(TimeoutError):
-                generation = await asyncio.wait_for(member.next_generation(), 0.001 * (tries % 3))
-                break
-        assert generation is not None
-        assert generation.active
-        assert not await generation.wait(0)
-        assert not await generation.wait(0.01)
 
 
 @in_a_loop

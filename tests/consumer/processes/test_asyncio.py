@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-import signal
 import textwrap
 from collections.abc import AsyncIterator, Mapping
 
@@ -15,25 +14,11 @@ from tests.waiting import LONGEST
 from zkgroups import Consumergroup, Registry, TopicPartition, aio
 from zkgroups.testing import ZooKeeperServer
 
-from ..aio.conftest import mark_ten_more
-from ..conftest import Partitions, committed, plant_topic
+from ..conftest import committed, plant_topic
 
 pytestmark = pytest.mark.zookeeper
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-
-
-def test_stop_in_a_signal_handler_ends_the_iteration(group: Consumergroup, orders: Partitions) -> None:
-    async def main() -> None:
-        async with aio.Member(group, ["orders"]) as member:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, member.stop)
-            async for generation in member.generations():
-                generation.start(mark_ten_more)
-                signal.raise_signal(signal.SIGUSR1)
-                await generation.wait()
-
-    asyncio.run(main())
-    assert not group.instances()
 
 
 def test_the_loop_continues_while_the_server_does_not_answer() -> None:

@@ -6,7 +6,6 @@ import itertools
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -134,16 +133,6 @@ def test_failure_24_a_fork_cannot_use_the_generations_of_its_parent_and_does_not
     zookeeper_hosts: str, orders: Partitions
 ) -> None:
     assert output(zookeeper_hosts, FORKING_WHILE_WORKING) == "{0} True\n"
-
-
-@pytest.mark.parametrize("option", ["auto_commit_every", "reconcile_every"])
-def test_a_member_with_a_tiny_period_can_be_closed(group: Consumergroup, orders: Partitions, option: str) -> None:
-    member = Member(group, ["orders"], **{option: 5e-324})
-    assert set(next(member.generations()).partitions) == orders
-    closing = threading.Thread(target=member.close)
-    closing.start()
-    closing.join(LONGEST)
-    assert not closing.is_alive()
 
 
 # Failure 9: many members at once

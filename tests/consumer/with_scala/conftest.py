@@ -1,46 +1,32 @@
-"""Fixtures: members of the Scala consumer and of zkgroups in one group, on a broker of Kafka 1.1."""
+"""Fixtures: members of the Scala consumer and consumers of zkgroups in one group, on a broker of Kafka 1.1."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from zkgroups import Consumergroup, Registry
+from tests.messages.brokers.conftest import group, loop, make_topic, registry
+from tests.messages.looping import Loop, LoopProcess, Topic
+from zkgroups import Change, CommittedOffset, Consumergroup, TopicPartition, Watched
 from zkgroups.testing import KafkaBroker
 
-from ..reader import Reader, ReaderProcess
 from ..scala import ScalaConsumer
-from .mixed_group import Feed, OffsetLog
+
+__all__ = ["group", "loop", "make_topic", "registry"]
 
 Scala = Callable[..., ScalaConsumer]
-Ours = Callable[..., Reader]
-
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def registry(legacy_kafka: KafkaBroker) -> Iterator[Registry]:
-    """A registry at the ZooKeeper of the old broker."""
-    with Registry.connect(legacy_kafka.zookeeper) as registry:
-        yield registry
+Ours = Callable[..., Loop]
+SHORT = 10.0
+"""The session of a process that is killed or suspended: it outlives a machine that stands still for a moment."""
 
 
 @pytest.fixture
-def group(registry: Registry) -> Consumergroup:
-    return registry.group(f"mixed-{next(_numbers)}")
-
-
-@pytest.fixture
-def topic(legacy_kafka: KafkaBroker) -> str:
-    """A new topic of seven partitions."""
-    name = f"mixed-{next(_numbers)}"
-    legacy_kafka.create_topic(name, 7)
-    return name
+def topic(make_topic: Callable[[int], Topic]) -> Topic:
+    """A topic of seven partitions."""
+    return make_topic(7)
 
 
 @pytest.fixture
@@ -57,31 +43,39 @@ def scala(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Scala]:
 
 
 @pytest.fixture
-def ours(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Ours]:
-    """Start a zkgroups member: id, topics, options."""
+def process(legacy_kafka: KafkaBroker, group: Consumergroup, topic: Topic) -> Iterator[Callable[[str], LoopProcess]]:
+    """Start a consumer of zkgroups that can be killed: id."""
     with ExitStack() as stack:
-
-        def start(id: str, *args: Any, **options: Any) -> Reader:
-            reader = Reader(legacy_kafka.zookeeper, legacy_kafka.address, group.name, id, *args, **options)
-            stack.enter_context(reader)
-            stack.callback(lambda: print(f"{reader}: {reader.member.stats}", *reader.events, sep="\n"))
-            return reader
-
-        yield start
+        yield lambda id: stack.enter_context(LoopProcess(legacy_kafka, group.name, topic.name, id, session=SHORT))
 
 
-@pytest.fixture
-def process(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Callable[..., ReaderProcess]]:
-    """Start a zkgroups member that can be killed: id, topics."""
-    with ExitStack() as stack:
+class OffsetLog:
+    """The offsets committed in a group, in order, as far as a watch reports them."""
 
-        def start(id: str, topics: dict[str, int]) -> ReaderProcess:
-            reader = ReaderProcess(legacy_kafka.zookeeper, legacy_kafka.address, group.name, id, topics)
-            stack.enter_context(reader)
-            stack.callback(lambda: print(f"{reader}:\n{reader.log_tail()}"))
-            return reader
+    def __init__(self, group: Consumergroup) -> None:
+        self._seen: dict[TopicPartition, list[int]] = {}
+        self._watch = group.watch(Watched.OFFSETS)
 
-        yield start
+    @property
+    def fallen(self) -> dict[TopicPartition, list[int]]:
+        """The partitions in which an offset went back."""
+        return {at: offsets for at, offsets in list(self._seen.items()) if offsets != sorted(offsets)}
+
+    @property
+    def last(self) -> dict[TopicPartition, int]:
+        """The offset of each partition that has one."""
+        return {at: offsets[-1] for at, offsets in list(self._seen.items())}
+
+    def _note(self, change: Change) -> None:
+        if isinstance(change.now, CommittedOffset):
+            self._seen[change.now.at] = [*self._seen.get(change.now.at, []), change.now.offset]
+
+    def __enter__(self) -> OffsetLog:
+        self._watch.follow(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watch.close()
 
 
 @pytest.fixture
@@ -89,8 +83,3 @@ def offsets(group: Consumergroup) -> Iterator[OffsetLog]:
     """All offsets committed in the group."""
     with OffsetLog(group) as log:
         yield log
-
-
-@pytest.fixture
-def feed(legacy_kafka: KafkaBroker, topic: str) -> Feed:
-    return Feed(legacy_kafka, topic)

@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
+from tests.messages.looping import Topic, read_by, written
 from tests.waiting import eventually
 from zkgroups import Consumergroup, Registry
 from zkgroups.core.history.events import Commit, PastInstance
 from zkgroups.core.rebalance.assignors import range_assignor
 from zkgroups.core.znodes.values import Dialect
-from zkgroups.testing import KafkaBroker, ZooKeeperServer
+from zkgroups.testing import ZooKeeperServer
 
 from .. import journal
 from ..history import at
-from ..scala import settle
+from ..scala import STILL, settle
 from .conftest import Ours, Scala
-from .mixed_group import STILL, Feed, texts
 
 
 def test_every_commit_has_the_session_and_the_instance_of_its_member(
-    legacy_kafka: KafkaBroker,
     legacy_zookeeper: ZooKeeperServer,
     registry: Registry,
     group: Consumergroup,
-    topic: str,
+    topic: Topic,
     scala: Scala,
-    ours: Ours,
+    loop: Ours,
 ) -> None:
-    theirs, mine = scala("s", {topic: 1}), ours("zz:1", {topic: 1})
+    theirs, mine = scala("s", {topic.name: 1}), loop(topic, id="zz:1")
     settle(registry, group, range_assignor, {theirs.id, mine.id}, still=STILL)
     sessions = {instance.id: instance.session for instance in group.instances()}
-    with Feed(legacy_kafka, topic) as feed:
+    with written(topic):
         assert eventually(lambda: len(theirs.messages) > 100 < len(mine.messages))
-    assert eventually(lambda: set(texts(theirs, mine)) == set(feed.texts))
-    read = {theirs.id: theirs.messages, mine.id: mine.messages}
+    assert eventually(lambda: set(read_by(theirs, mine)) == topic.texts)
+    read: dict[str, Any] = {theirs.id: theirs.messages, mine.id: mine.messages}
     theirs.stop()
     mine.stop()
 
@@ -47,6 +47,6 @@ def test_every_commit_has_the_session_and_the_instance_of_its_member(
     dialects = {instance.id: instance.dialect for instance in found}
     assert dialects == {theirs.id: Dialect.SCALA, mine.id: Dialect.ZKGROUPS}
     for instance, offsets in found.items():
-        ends = {f"{message.at.topic}/{message.at.partition}": message.offset + 1 for message in read[instance.id]}
+        ends = {str(at): offset + 1 for at, offset, _text in read[instance.id]}
         assert {partition: committed[-1] for partition, committed in offsets.items()} == ends
-        assert all(committed == sorted(set(committed)) for committed in offsets.values())
+        assert all(committed == sorted(committed) for committed in offsets.values())

@@ -25,8 +25,8 @@ from zkgroups.kafka import Brokers
 from zkgroups.migration.live_move import MoveStep
 from zkgroups.testing import ChildProcess, KafkaBroker, ZooKeeperServer
 
-from ..brokers.looping import QUICK_NATIVE, ROOT
 from ..brokers.sides import Side, Sides
+from ..looping import QUICK_NATIVE, ROOT
 from .ledger import Account, VerifiableProducer
 from .worker import SESSION
 

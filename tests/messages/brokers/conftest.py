@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.testing.unique import unique_numbers
-from zkgroups import Consumergroup, Registry, TopicPartition
+from zkgroups import Consumergroup, Registry
 from zkgroups.kafka import Brokers
 from zkgroups.testing import KafkaBroker
 
-from .looping import Loop
+from ..looping import LASTING, QUICK, Loop, Topic, topic_on
 from .sides import Sides
 
 _numbers = unique_numbers()
 
 Loops = Callable[..., Loop]
-
-
-class Topic:
-    """A topic whose messages have different texts."""
-
-    def __init__(self, broker: KafkaBroker, name: str, partitions: int, **config: str) -> None:
-        broker.create_topic(name, partitions, {key.replace("_", "."): value for key, value in config.items()})
-        self.name = name
-        self.broker = broker
-        self.ats = [TopicPartition(name, number) for number in range(partitions)]
-        self.texts: set[str] = set()
-        self._producer = Producer({"bootstrap.servers": broker.address, "log_level": 0, "linger.ms": 5})
-
-    def write(self, each: int, *partitions: int, size: int = 0) -> None:
-        """Write that many messages to each partition, or to each of these."""
-        for number, partition in itertools.product(range(each), partitions or range(len(self.ats))):
-            text = f"{partition}/{len(self.texts)}/{number}".ljust(size, ".")
-            self._producer.produce(self.name, text.encode(), partition=partition)
-            self.texts.add(text)
-        assert self._producer.flush(60) == 0
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +35,8 @@ def group(registry: Registry) -> Consumergroup:
 
 @pytest.fixture
 def make_topic(legacy_kafka: KafkaBroker) -> Callable[..., Topic]:
-    """Create a topic: partitions, configuration."""
-    return lambda partitions, **config: Topic(legacy_kafka, f"loops-{next(_numbers)}", partitions, **config)
+    """Create a topic: partitions."""
+    return lambda partitions: topic_on(legacy_kafka, f"loops-{next(_numbers)}", partitions)
 
 
 @pytest.fixture
@@ -72,8 +50,12 @@ def loop(legacy_kafka: KafkaBroker, group: Consumergroup) -> Iterator[Loops]:
     """Start a consumer whose loop runs in a thread, with a session of its own: topic, options of `Consumer`."""
     with ExitStack() as stack:
 
-        def start(topic: Topic, **options: Any) -> Loop:
-            return stack.enter_context(Loop(legacy_kafka, group.name, topic.name, **options))
+        def start(topic: Topic, *, session: float = LASTING, kafka: Any = (), topics: Any = (), **options: Any) -> Loop:
+            registry = stack.enter_context(Registry.connect(legacy_kafka.zookeeper, session_timeout=session))
+            settings = {"bootstrap.servers": legacy_kafka.address, **QUICK, **dict(kafka)}
+            return stack.enter_context(
+                Loop(registry.group(group.name), topics or topic.name, kafka=settings, **options)
+            )
 
         yield start
 

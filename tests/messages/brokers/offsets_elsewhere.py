@@ -6,8 +6,7 @@ from typing import Any
 
 from zkgroups import EventKind, TopicPartition
 
-from .conftest import Topic
-from .looping import Loop
+from ..looping import Loop, Topic
 from .sides import Sides
 
 BOTH: list[dict[str, Any]] = [{"offsets": "both", "truth": "zookeeper"}, {"offsets": "both", "truth": "kafka"}]
@@ -22,7 +21,7 @@ def of(options: dict[str, Any]) -> str:
 
 
 def details(loop: Loop, kind: EventKind) -> list[str]:
-    return [event.detail for event in loop.events if event.kind is kind]
+    return [event.detail for event in loop.told(kind)]
 
 
 def put(sides: Sides, at: TopicPartition, *, zookeeper: int | None = None, kafka: int | None = None) -> None:

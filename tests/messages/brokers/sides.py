@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from tests.waiting import eventually
@@ -16,7 +14,7 @@ from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side, move_live
 from zkgroups.zookeeper.admin.migration_marks import FoundRoute, permit_holders, read_route
 from zkgroups.zookeeper.session.session import context_of
 
-from .looping import LONGEST
+from ..looping import LONGEST
 
 
 class Sides:
@@ -70,24 +68,6 @@ def await_commits(sides: Sides, side: Side, partitions: int) -> None:
         return len(now) == partitions and all(offset > before.get(at, 0) for at, offset in now.items())
 
     assert eventually(all_moved), (before, sides.offsets(side))
-
-
-@contextmanager
-def written(topic: Any) -> Iterator[None]:
-    """Write a few messages to all partitions again and again."""
-    ended = threading.Event()
-
-    def write() -> None:
-        while not ended.wait(0.05):
-            topic.write(2)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(LONGEST)
 
 
 def await_all_committed(topic: Any, sides: Sides, offset: int) -> None:

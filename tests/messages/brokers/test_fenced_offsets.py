@@ -20,8 +20,8 @@ from zkgroups.exceptions import (
 )
 from zkgroups.testing import KafkaBroker, expire_session
 
-from .conftest import Loops, Topic
-from .looping import LONGEST, QUICK, LoopProcess
+from ..looping import LONGEST, QUICK, LoopProcess, Topic
+from .conftest import Loops
 from .offsets_elsewhere import BOTH, KAFKA, details, finished, of, put
 from .sides import Sides
 
@@ -40,7 +40,7 @@ def test_a_consumer_that_has_lost_its_claims_commits_nothing_on_the_brokers(
         write({taken: 4}, {})
     mine.until(lambda: taken in membership._instance.claims, "another claim")
     write = membership.writer(frozenset(topic.ats))
-    expire_session(mine.registry.client)
+    expire_session(mine.client)
     with pytest.raises((NotClaimedError, SessionLostError)):
         write({topic.ats[1]: 4}, {})
     mine.stop()
@@ -74,15 +74,14 @@ def test_no_commit_is_sent_to_the_brokers_when_the_session_may_have_expired_sinc
     assert sides.kafka == {}
 
 
-@pytest.mark.parametrize("options", [KAFKA, *BOTH], ids=of)
 def test_a_process_that_was_suspended_for_longer_than_its_session_changes_no_offset_when_it_wakes_up(
-    topic: Topic, sides: Sides, loop: Loops, legacy_kafka: KafkaBroker, options: dict[str, Any]
+    topic: Topic, sides: Sides, loop: Loops, legacy_kafka: KafkaBroker
 ) -> None:
     topic.write(5)
-    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "asleep", every=3.0, **options) as process:
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "asleep", every=3.0, **KAFKA) as process:
         assert eventually(lambda: process.texts.keys() == topic.texts)
         process.process.suspend()
-        other = loop(topic, **options)
+        other = loop(topic, **KAFKA)
         other.until_holding(*topic.ats)
         topic.write(5)
         other.until(lambda: sides.kafka == {0: 10, 1: 10, 2: 10}, "the commits of the successor")

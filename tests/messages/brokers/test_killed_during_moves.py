@@ -15,31 +15,9 @@ from zkgroups.messages.native_membership import NativeMembership
 from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side
 from zkgroups.testing import KafkaBroker, expire_session
 
-from .conftest import Loops, Topic
-from .looping import LASTING, LONGEST, QUICK_NATIVE, LoopProcess, places, read_by, shares
-from .sides import Sides, await_all_committed, await_commits, written
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("side", [Side.KAFKA, Side.ZOOKEEPER])
-@pytest.mark.parametrize("at", list(MoveStep))
-def test_a_consumer_that_is_killed_at_any_step_of_a_move_changes_nothing_but_its_share(
-    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, loop: Loops, side: Side, at: MoveStep
-) -> None:
-    """No message is left out, and those that are read again are the ones since its last commit."""
-    other = loop(topic, kafka=QUICK_NATIVE)
-    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "killed", kafka=QUICK_NATIVE) as process:
-        assert eventually(lambda: shares(other) in ([1], [2]))
-        with written(topic):
-            if side is Side.ZOOKEEPER:
-                assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
-                await_commits(sides, Side.KAFKA, 3)
-            assert sides.move(side, lambda step: process.kill() if step is at else None) is MoveOutcome.MOVED
-            other.until(lambda: len(other.consumer.assignment) == 3, "all partitions")
-            await_commits(sides, side, 3)
-            assert sides.state is (RouteState.KAFKA if side is Side.KAFKA else None)
-        assert eventually(lambda: topic.texts <= read_by(other, process).keys())
-        assert max(read_by(other, process).values()) <= 2
+from ..looping import LASTING, LONGEST, QUICK_NATIVE, LoopProcess, Topic, places, read_by, shares, written
+from .conftest import Loops
+from .sides import Sides, await_all_committed, await_commits
 
 
 def test_a_group_goes_back_after_a_consumer_was_killed_on_the_brokers(
@@ -117,7 +95,7 @@ def test_an_expired_session_ends_the_membership_on_the_brokers_and_its_commits(
     membership = consumer.consumer._reading.member._membership
     assert isinstance(membership, NativeMembership)
     write = membership.writer(frozenset(topic.ats))
-    expire_session(consumer.registry.client)
+    expire_session(consumer.client)
     assert eventually(lambda: EventKind.LOST in [event.kind for event in consumer.events])
     with pytest.raises(NotClaimedError, match="stop working on it"):
         write({topic.ats[0]: 5}, {})

@@ -13,48 +13,9 @@ from zkgroups.messages.native_membership import NativeMembership
 from zkgroups.migration.live_move import MoveOutcome, Side
 from zkgroups.testing import KafkaBroker
 
-from .conftest import Loops, Topic
-from .looping import LONGEST, QUICK, QUICK_NATIVE, Loop, read_by, shares
-from .sides import Sides, await_all_committed, await_commits_of
-
-
-def test_a_claim_that_meets_a_revocation_takes_nothing(
-    topic: Topic, sides: Sides, loop: Loops, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The brokers may take partitions back between their assignment and the claim."""
-    sides.group.create()
-    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
-    claim, others, granted = NativeMembership.claim, list[Loop](), list[frozenset[TopicPartition]]()
-    revoked, claimed = threading.Event(), threading.Event()
-
-    def claim_late(membership: NativeMembership, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
-        if others:
-            return claim(membership, partitions)
-        client = membership._joined()
-        changed = client._changed
-
-        def revocation_lasts() -> None:
-            changed()
-            if client.assigned:
-                return  # the end of the assignment, of which the member has already heard
-            revoked.set()
-            assert claimed.wait(LONGEST)
-
-        monkeypatch.setattr(client, "_changed", revocation_lasts)
-        others.append(loop(topic))
-        assert revoked.wait(LONGEST)
-        granted.append(claim(membership, partitions))
-        claimed.set()
-        return granted[0]
-
-    monkeypatch.setattr(NativeMembership, "claim", claim_late)
-    mine = loop(topic)
-    assert eventually(lambda: others and shares(mine, *others) == [1, 2])
-    assert granted == [frozenset()]
-    topic.write(4)
-    assert eventually(lambda: read_by(mine, *others).keys() == topic.texts)
-    await_all_committed(topic, sides, 4)
-    assert set(read_by(mine, *others).values()) == {1}
+from ..looping import LONGEST, QUICK, QUICK_NATIVE, Topic, shares
+from .conftest import Loops
+from .sides import Sides, await_commits_of
 
 
 def test_a_revocation_waits_for_a_claim_that_has_begun(registry: Registry) -> None:

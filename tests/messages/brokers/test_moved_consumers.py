@@ -11,18 +11,18 @@ import pytest
 from tests.cli.running import run
 from tests.testing.unique import unique_numbers
 from tests.waiting import eventually
-from zkgroups import Consumer, EventKind, Registry
+from zkgroups import Consumer, Registry
 from zkgroups.consumer.followed_group import FollowedGroup
-from zkgroups.consumer.membership import AnyMembership, Membership
+from zkgroups.consumer.membership import Membership
 from zkgroups.core.znodes.own_nodes import RouteState
 from zkgroups.exceptions import ZkgroupsException
 from zkgroups.kafka import Brokers
 from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side
 from zkgroups.testing import KafkaBroker
 
-from .conftest import Loops, Topic
-from .looping import LONGEST, QUICK, QUICK_NATIVE, Loop, places, read_by, shares
-from .sides import Sides, await_commits, await_commits_of, written
+from ..looping import LONGEST, QUICK, QUICK_NATIVE, Loop, Topic, places, read_by, shares, topic_on, written
+from .conftest import Loops
+from .sides import Sides, await_commits, await_commits_of
 
 _numbers = unique_numbers()
 
@@ -67,24 +67,6 @@ def test_a_consumer_that_starts_on_the_brokers_joins_there_and_one_that_starts_d
     assert sides.zookeeper == {}
 
 
-def test_a_consumer_that_does_not_know_yet_of_a_move_joins_where_the_group_is(
-    topic: Topic, sides: Sides, loop: Loops, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """ZooKeeper refuses its registration. That is no error."""
-    sides.group.create()
-    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
-    find, looks = FollowedGroup.find, itertools.count()
-
-    def find_late(followed: FollowedGroup, *, anew: bool = False) -> AnyMembership | None:
-        return followed._in_zookeeper if next(looks) == 0 else find(followed, anew=anew)
-
-    monkeypatch.setattr(FollowedGroup, "find", find_late)
-    consumer = loop(topic)
-    consumer.until(lambda: len(consumer.consumer.assignment) == 3, "all partitions")
-    assert (places(consumer), consumer.errors) == (["brokers"], [])
-    assert EventKind.FAILED not in [event.kind for event in consumer.events]
-
-
 def test_a_consumer_that_hears_late_of_a_move_looks_where_its_group_is_when_it_is_refused(
     topic: Topic, sides: Sides, loop: Loops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,20 +84,6 @@ def test_a_consumer_that_hears_late_of_a_move_looks_where_its_group_is_when_it_i
     consumer = loop(topic)
     consumer.until(lambda: len(consumer.consumer.assignment) == 3 or consumer.errors, "all partitions")
     assert (places(consumer), consumer.errors) == (["brokers"], [])
-
-
-def test_after_the_way_back_members_see_each_other_without_a_periodic_look(
-    topic: Topic, sides: Sides, loop: Loops
-) -> None:
-    first = loop(topic, reconcile_every=600.0)
-    first.until_holding(*topic.ats)
-    for side in (Side.KAFKA, Side.ZOOKEEPER):
-        assert sides.move(side) is MoveOutcome.MOVED
-        first.until(lambda: len(first.consumer.assignment) == 3, "all partitions")
-    second = loop(topic, reconcile_every=600.0)
-    assert eventually(lambda: shares(first, second) == [1, 2])
-    second.stop()
-    first.until_holding(*topic.ats)
 
 
 def test_a_consumer_whose_registry_is_closed_during_a_move_raises_an_error_and_does_not_wait_for_ever(
@@ -197,7 +165,7 @@ def test_on_brokers_without_zookeeper_consumers_follow_their_group_too(
 ) -> None:
     """The group is in one cluster's ZooKeeper, its topics are on a broker of Kafka 4."""
     number = next(_numbers)
-    topic = Topic(kafka_broker, f"moves-{number}", 2)
+    topic = topic_on(kafka_broker, f"moves-{number}", 2)
     group = registry.group(f"moves-{number}")
     with Brokers.connect(kafka_broker.address) as brokers:
         sides = Sides(group, registry, brokers)

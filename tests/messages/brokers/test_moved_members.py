@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,13 +9,12 @@ import pytest
 from tests.cli.running import run
 from tests.waiting import eventually
 from zkgroups import EventKind, Member, MemberEvent, Registry
-from zkgroups.aio import Member as AsyncMember
 from zkgroups.exceptions import GroupMovedError, RefusedError
 from zkgroups.migration.live_move import MoveOutcome, Side
 from zkgroups.testing import KafkaBroker
 
-from .conftest import Loops, Topic
-from .looping import LONGEST, places
+from ..looping import LONGEST, Topic, places
+from .conftest import Loops
 from .sides import Sides
 
 
@@ -65,20 +63,6 @@ def hear_of_move(member: Member) -> bool:
     with pytest.raises(GroupMovedError) as caught:
         member.next_generation(LONGEST)
     return caught.value.moving
-
-
-def test_in_an_event_loop_a_member_that_leaves_on_a_move_hears_of_it_too(
-    topic: Topic, sides: Sides, registry: Registry
-) -> None:
-    async def main() -> None:
-        member = AsyncMember(registry.group(sides.group.name), [topic.name], leaves_on_move=True)
-        async with member:
-            assert await member.next_generation(LONGEST) is not None
-            assert await asyncio.to_thread(sides.move, Side.KAFKA) is MoveOutcome.MOVED
-            with pytest.raises(GroupMovedError):
-                await member.next_generation(LONGEST)
-
-    asyncio.run(main())
 
 
 def test_a_member_of_a_group_on_the_brokers_hears_that_it_was_moved_and_how_it_comes_back(

@@ -20,8 +20,8 @@ from zkgroups.kafka import Brokers
 from zkgroups.messages.broker_offsets import BrokerOffsets
 from zkgroups.testing import KafkaBroker
 
-from .conftest import Loops, Topic
-from .looping import LONGEST, QUICK, Loop
+from ..looping import LONGEST, QUICK, Loop, Topic, topic_on
+from .conftest import Loops
 from .offsets_elsewhere import BOTH, BRIEF, KAFKA, OTHER, details, finished, of, put
 from .sides import Sides
 
@@ -47,7 +47,7 @@ def test_offsets_are_committed_where_the_option_says_and_the_next_consumer_begin
 def test_on_brokers_without_zookeeper_offsets_are_committed_too(
     kafka_broker: KafkaBroker, zookeeper_hosts: str, registry: Registry
 ) -> None:
-    topic = Topic(kafka_broker, f"sides-{zookeeper_hosts.rpartition('/')[2]}", 1)
+    topic = topic_on(kafka_broker, f"sides-{zookeeper_hosts.rpartition('/')[2]}", 1)
     topic.write(3)
     group = registry.group(topic.name)
     settings = QUICK | {"bootstrap.servers": kafka_broker.address}
@@ -101,18 +101,6 @@ def test_a_copy_that_is_behind_is_reported_and_brought_up_to_date_without_a_mess
     [detail] = details(mine, EventKind.DIFFER)
     assert detail.startswith(f"{topic.ats[1]}: ")
     assert mine.messages == []
-
-
-@pytest.mark.parametrize("options", BOTH, ids=of)
-def test_if_only_the_copy_has_an_offset_that_is_reported_and_it_is_not_read(
-    topic: Topic, sides: Sides, loop: Loops, options: dict[str, Any]
-) -> None:
-    topic.write(3, 0)
-    other = OTHER[options["truth"]]
-    put(sides, topic.ats[0], **{other: 2})
-    mine = loop(topic, **options).until_read(topic.texts)
-    text = f"{'none' if other == 'kafka' else 2} in ZooKeeper, {2 if other == 'kafka' else 'none'} on the brokers"
-    mine.until(lambda: any(text in each for each in details(mine, EventKind.DIFFER)), "the report")
 
 
 @pytest.mark.parametrize("options", BOTH, ids=of)

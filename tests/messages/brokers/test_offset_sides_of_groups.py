@@ -18,8 +18,8 @@ from zkgroups.messages.broker_offsets import BrokerOffsets
 from zkgroups.messages.offsets_on_brokers import OffsetsOnBrokers
 from zkgroups.migration.live_move import MoveOutcome, MoveStep
 
-from .conftest import Loops, Topic
-from .looping import LONGEST
+from ..looping import LONGEST, Topic
+from .conftest import Loops
 from .offsets_elsewhere import BOTH, KAFKA, details, finished, of, put
 from .sides import Sides
 

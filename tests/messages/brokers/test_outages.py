@@ -16,7 +16,7 @@ from zkgroups.exceptions import FetchFailedError
 from zkgroups.messages import fetcher
 from zkgroups.messages.fetcher import Outage
 
-from .conftest import Topic
+from ..looping import Topic
 
 AWAY = "127.0.0.1:1,127.0.0.1:2"
 MANY = 60
@@ -68,18 +68,6 @@ def test_the_users_logger_gets_the_log_of_the_client(
     with Consumer(group, [topic.name], kafka=settings) as consumer:
         poll_until(consumer, lambda: lines(caplog, "mine"))
     assert lines(caplog, "mine")[0].levelno == logging.ERROR
-    assert lines(caplog, "zkgroups.librdkafka") == []
-
-
-def test_the_users_log_level_silences_the_client(
-    group: Consumergroup, topic: Topic, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    group.offsets.set_many(dict.fromkeys(topic.ats, 0))
-    events: list[MemberEvent] = []
-    settings = {"bootstrap.servers": AWAY, "log_level": 0}
-    with Consumer(group, [topic.name], kafka=settings, on_event=events.append) as consumer:
-        poll_until(consumer, lambda: [each for each in events if "brokers are down" in each.detail])
     assert lines(caplog, "zkgroups.librdkafka") == []
 
 

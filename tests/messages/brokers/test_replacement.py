@@ -17,9 +17,9 @@ from zkgroups import Consumergroup, Owner, TopicPartition
 from zkgroups.migration.live_move import MoveOutcome, Side
 from zkgroups.testing import KafkaBroker
 
-from .conftest import Loops, Topic
-from .looping import LONGEST, Loop, at_of
-from .sides import Sides, await_commits, written
+from ..looping import LONGEST, Loop, Topic, at_of, written
+from .conftest import Loops
+from .sides import Sides, await_commits
 
 pytestmark = pytest.mark.timeout(600)
 

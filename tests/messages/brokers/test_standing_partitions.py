@@ -6,14 +6,13 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from zkgroups import CommittedOffset, Consumergroup, EventKind, TopicPartition
 from zkgroups.exceptions import CommittedOutOfRangeError, FetchFailedError
 from zkgroups.messages.fetched_partitions import StandingPartitions
 from zkgroups.testing import KafkaBroker
 
-from .conftest import Loops, Topic
+from ..looping import Topic
+from .conftest import Loops
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -35,21 +34,6 @@ def test_an_offset_outside_of_the_log_lets_only_its_partition_stand_still(
     assert [event.at for event in mine.events if event.kind is EventKind.FAILED][-1] == {topic.ats[0]}
     mine.stop()
     assert committed(group) == {0: 5_558, 1: 10, 2: 10}
-
-
-@pytest.mark.parametrize(("policy", "read"), [("earliest", 10), ("latest", 0)])
-def test_out_of_range_chooses_where_to_go_on(
-    policy: str, read: int, topic: Topic, loop: Loops, group: Consumergroup
-) -> None:
-    topic.write(10, 0)
-    group.offsets.set(topic.ats[0], 5_558)
-    mine = loop(topic, out_of_range=policy)
-    mine.until(lambda: [event for event in mine.events if event.kind is EventKind.RESET], "the reset")
-    mine.until(lambda: len(mine.messages) == read, "the messages")
-    mine.until(lambda: committed(group) == {0: 10}, "the commit")
-    topic.write(1, 0)
-    mine.until(lambda: len(mine.messages) == read + 1, "another message")
-    assert mine.errors == []
 
 
 def _error(mine: object, topic: Topic) -> object:

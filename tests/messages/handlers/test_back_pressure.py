@@ -29,14 +29,6 @@ def test_a_partition_never_has_more_messages_than_its_window(order: Order, windo
         assert runner.runs.stats().unfinished == added
 
 
-def test_other_partitions_are_fetched_while_one_is_full() -> None:
-    blocked = Blocking()
-    with blocked.ended(), running(blocked, window=2) as runner:
-        assert not runner.runs.add(AT, messages(0))
-        assert runner.runs.add(AT, messages(1))
-        assert not runner.runs.add(OTHER, messages(0, at=OTHER))
-
-
 @pytest.mark.parametrize("order", Order)
 def test_the_loop_is_told_when_a_full_partition_has_room(order: Order) -> None:
     blocked, told = Blocking(), [0]

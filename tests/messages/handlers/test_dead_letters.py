@@ -1,4 +1,4 @@
-"""What a dead letter carries. The tests with a broker are in `test_with_broker.py`."""
+"""What a dead letter carries. `brokers/test_dead_letters.py` has a broker."""
 
 from __future__ import annotations
 
@@ -30,10 +30,6 @@ def test_the_headers_of_the_message_come_first_and_its_origin_is_added() -> None
         ("zkgroups.attempts", b"3"),
         ("zkgroups.error", b"ValueError: no amount"),
     ]
-
-
-def test_the_time_of_the_message_is_added_if_it_has_one() -> None:
-    assert ("zkgroups.timestamp", b"17") in headers(letter(ValueError(), timestamp=(1, 17)), "billing")
 
 
 class Unprintable(Exception):

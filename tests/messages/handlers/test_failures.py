@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message
 
 from zkgroups.exceptions import HandlerFailedError, InvalidOptionError
-from zkgroups.messages.runs import DeadLetter, HandlerOptions
+from zkgroups.messages.runs import HandlerOptions
 from zkgroups.testing import HandlerHarness
 
 from .running import (
@@ -47,16 +47,6 @@ class Refusing:
 # Attempts
 
 
-def test_the_pauses_between_attempts_become_longer_up_to_a_bound() -> None:
-    harness = HandlerHarness(Refusing(at_0=5), attempts=6, first_delay=1.0, longest_delay=5.0)
-    harness.send("orders", b"")
-    outcome = harness.run()
-
-    assert outcome.pauses == [1.0, 2.0, 4.0, 5.0, 5.0]
-    assert [str(error) for _message, error in outcome.failures] == ["not 0"] * 5
-    assert outcome.committed == {AT: 1}
-
-
 def test_a_message_is_handled_again_when_its_pause_is_over_and_not_before() -> None:
     clock, handler = Clock(), Refusing(at_0=1)
     with running(handler, clock=clock, first_delay=100.0, longest_delay=100.0) as runner:
@@ -83,17 +73,6 @@ def test_a_failed_message_is_not_handled_again_while_the_claims_are_uncertain() 
         runner.look_at_clock()
         claims[0] = True
         wait_until(lambda: handler.handled == [0])
-
-
-def test_other_keys_go_on_during_a_pause() -> None:
-    clock, handler = Clock(), Refusing(at_0=1)
-    with running(handler, clock=clock, order="key", first_delay=100.0, longest_delay=100.0) as runner:
-        runner.runs.add(AT, [*messages(0, 1, key=b"anna"), *messages(2, key=b"ben")])
-        wait_until(lambda: handler.handled == [2])
-        assert runner.runs.positions() == {AT: 0, OTHER: 0}
-        clock.now = 100.0
-        runner.look_at_clock()
-        wait_until(lambda: handler.handled == [2, 0, 1])
 
 
 def test_an_idle_worker_handles_a_message_again_if_the_worker_that_failed_is_busy() -> None:
@@ -209,48 +188,6 @@ def test_a_function_that_returns_a_coroutine_is_refused_and_nothing_is_committed
 # Park
 
 
-def test_a_parked_message_stays_behind_while_other_keys_go_on() -> None:
-    harness = HandlerHarness(Refusing(at_1=9), order="key", attempts=2, then="park")
-    for key in (b"anna", b"ben", b"ben", b"anna"):
-        harness.send("orders", b"", key=key)
-    outcome = harness.run()
-
-    assert outcome.parked == {AT: [1]}
-    assert [message.offset() for message in outcome.handled] == [0, 3]
-    assert outcome.committed == {AT: 1}
-    assert outcome.error is None
-
-
-def test_a_harness_handles_any_number_of_messages() -> None:
-    """Its clock stands still, so each of them takes no time."""
-    harness = HandlerHarness(lambda _message: None, order="none", window=10_000)
-    for _ in range(5_000):
-        harness.send("orders", b"")
-    outcome = harness.run()
-    assert (outcome.error, len(outcome.handled)) == (None, 5_000)
-
-
-def test_no_more_than_the_window_is_handled_behind_a_parked_message() -> None:
-    """All of it would be handled again after a restart."""
-    harness = HandlerHarness(Refusing(at_0=9), order="none", attempts=1, window=20, then="park")
-    for _ in range(100):
-        harness.send("orders", b"")
-    outcome = harness.run()
-
-    assert outcome.committed == {AT: 0}
-    assert 10 <= len(outcome.handled) < 20
-
-
-def test_a_parked_message_is_handled_again_after_a_seek() -> None:
-    handler = Refusing(at_0=1)
-    with running(handler, attempts=1, then="park") as runner:
-        runner.runs.add(AT, messages(0, 1))
-        wait_until(lambda: runner.runs.parked() == {AT: [0]})
-        runner.runs.assign(AT, 0)
-        runner.runs.add(AT, messages(0, 1))
-        wait_until(lambda: runner.runs.positions([AT]) == {AT: 2})
-
-
 # Dead letters
 
 
@@ -266,44 +203,26 @@ def test_a_dead_letter_has_its_origin_its_error_and_the_number_of_attempts() -> 
     assert outcome.committed == {AT: 3}
 
 
-def test_nothing_moves_past_a_dead_letter_until_it_is_confirmed() -> None:
-    handler, letters = Refusing(at_0=1), LateLetters()
-    with running(handler, letters, attempts=1, then=FAILED) as runner:
+class Broken(LateLetters):
+    """Raises an error at once."""
+
+    def write(self, *_arguments: object) -> None:
+        raise RuntimeError("too large")
+
+
+@pytest.mark.parametrize("letters", [LateLetters(), Broken()], ids=["later", "at once"])
+def test_a_dead_letter_that_is_refused_stays_behind(caplog: pytest.LogCaptureFixture, letters: LateLetters) -> None:
+    handler = Refusing(at_0=1)
+    with running(handler, letters, attempts=1, then=FAILED) as runner, caplog.at_level(logging.ERROR):
         runner.runs.add(AT, messages(0, 1))
-        wait_until(lambda: len(letters.sent) == 1)
-        runner.runs.add(AT, messages(2))
-        assert runner.runs.positions([AT]) == {AT: 0}
-        assert handler.handled == []
-        assert runner.runs.is_busy([AT])
-
-        letters.confirm()
-        wait_until(lambda: runner.runs.positions([AT]) == {AT: 3})
-        assert runner.runs.stats().dead_letters == 1
-
-
-def test_a_dead_letter_that_is_refused_stays_behind(caplog: pytest.LogCaptureFixture) -> None:
-    handler, letters = Refusing(at_0=1), LateLetters()
-    with running(handler, letters, attempts=1, then=FAILED) as runner:
-        runner.runs.add(AT, messages(0, 1))
-        wait_until(lambda: len(letters.sent) == 1)
-        with caplog.at_level(logging.ERROR):
+        if not isinstance(letters, Broken):
+            wait_until(lambda: len(letters.sent) == 1)
             letters.confirm(RuntimeError("too large"))
-
-        assert runner.runs.parked() == {AT: [0]}
+        wait_until(lambda: runner.runs.parked() == {AT: [0]})
         assert runner.runs.positions([AT]) == {AT: 0}
         assert "the dead letter of orders/0:0 was refused" in caplog.text
         assert runner.runs.stats().dead_letters == 0
         assert handler.handled == []
-
-
-def test_a_writer_that_raises_leaves_the_message_behind() -> None:
-    class Broken(LateLetters):
-        def write(self, *_arguments: object) -> None:
-            raise RuntimeError("no brokers")
-
-    with running(Refusing(at_0=1), Broken(), attempts=1, then=FAILED) as runner:
-        runner.runs.add(AT, messages(0))
-        wait_until(lambda: runner.runs.parked() == {AT: [0]})
 
 
 def test_a_confirmation_that_never_comes_leaves_the_message_to_the_next_consumer() -> None:
@@ -315,22 +234,6 @@ def test_a_confirmation_that_never_comes_leaves_the_message_to_the_next_consumer
 
         assert runner.runs.positions([AT]) == {AT: 0}
     assert letters.closed
-
-
-def test_a_confirmation_after_the_partition_began_again_counts_for_nothing() -> None:
-    letters = LateLetters()
-    with running(Refusing(at_0=2), letters, attempts=1, then=FAILED) as runner:
-        runner.runs.add(AT, messages(0))
-        wait_until(lambda: len(letters.sent) == 1)
-        runner.runs.forget([AT])
-        runner.runs.assign(AT, 0)
-        runner.runs.add(AT, messages(0))
-        wait_until(lambda: len(letters.sent) == 2)
-        letters.confirm()  # of the first time
-
-        assert runner.runs.positions([AT]) == {AT: 0}
-        letters.confirm()
-        assert runner.runs.positions([AT]) == {AT: 1}
 
 
 # Options
@@ -352,12 +255,6 @@ def test_a_confirmation_after_the_partition_began_again_counts_for_nothing() -> 
 def test_an_impossible_option_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptionError):
         HandlerOptions(**options)
-
-
-@pytest.mark.parametrize("topic", ["", "a/b", 7])
-def test_an_impossible_topic_for_dead_letters_is_refused(topic: Any) -> None:
-    with pytest.raises(ValueError, match="topic"):
-        DeadLetter(topic)
 
 
 def test_a_consumer_does_not_handle_its_own_dead_letters() -> None:

@@ -19,7 +19,7 @@ from zkgroups import TopicPartition
 from zkgroups.core.delivery import Order
 from zkgroups.testing import HandlerHarness
 
-from .running import AT, FAILED, OTHER
+from .running import AT, FAILED
 
 
 class Recorder:
@@ -103,21 +103,6 @@ def test_workers_handle_other_keys_at_the_same_time(with_tasks: bool) -> None:
     harness.send("orders", b"", key=b"ben")
 
     assert harness.run().committed == {AT: 2}
-
-
-def test_the_committed_offset_is_that_of_the_first_message_that_has_not_been_handled() -> None:
-    def handle(message: Message) -> None:
-        if message.key() == b"bad":
-            raise ValueError("no")
-
-    harness = HandlerHarness(handle, order="key", workers=4, attempts=1, then="park")
-    for key in (b"anna", b"bad", b"ben", b"anna"):
-        harness.send("orders", b"", key=key)
-    harness.send("orders", b"", partition=1)
-    outcome = harness.run()
-
-    assert outcome.committed == {AT: 1, OTHER: 1}
-    assert len(outcome.handled) == 4
 
 
 def test_a_restart_begins_at_the_committed_offset() -> None:

@@ -31,55 +31,6 @@ from .running import (
 )
 
 
-def test_a_handler_that_returns_too_late_counts_for_nothing() -> None:
-    blocked = Blocking()
-    with blocked.ended(), running(blocked, workers=2) as runner:
-        runs = runner.runs
-        runs.add(AT, messages(0))
-        wait_until(lambda: blocked.begun == 1)
-        runs.revoke([AT])
-        runs.give_up([AT])
-        assert runs.positions([AT]) == {AT: 0}
-        runs.forget([AT])
-        assert runs.positions([AT]) == {}
-
-        runs.assign(AT, 0)  # another member has released it again
-        blocked.let_return()
-        idle(runner)
-        assert runs.positions([AT]) == {AT: 0}
-        runs.add(AT, messages(0))
-        wait_until(lambda: runs.positions([AT]) == {AT: 1})
-
-
-def test_messages_of_a_revoked_partition_that_still_arrive_are_dropped() -> None:
-    handled: list[Message] = []
-    with running(handled.append) as runner:
-        runner.runs.revoke([AT])
-        runner.runs.add(AT, messages(0))
-        runner.runs.forget([AT])
-        runner.runs.add(AT, messages(0))
-        runner.runs.add(OTHER, messages(0, at=OTHER))
-        idle(runner)
-
-    assert [message.partition() for message in handled] == [1]
-
-
-def test_a_failed_message_of_a_revoked_partition_is_not_tried_again() -> None:
-    tried: list[int] = []
-
-    def handle(message: Message) -> None:
-        tried.append(message.offset() or 0)
-        raise ValueError("no")
-
-    with running(handle, attempts=9, first_delay=100.0, longest_delay=100.0) as runner:
-        runner.runs.add(AT, messages(0))
-        idle(runner)
-        runner.runs.revoke([AT])
-        assert not runner.runs.is_busy([AT])
-        assert runner.runs.positions([AT]) == {AT: 0}
-    assert tried == [0]
-
-
 def test_a_dead_letter_on_its_way_is_waited_for_before_the_hand_over() -> None:
     letters = LateLetters()
 
@@ -94,28 +45,6 @@ def test_a_dead_letter_on_its_way_is_waited_for_before_the_hand_over() -> None:
         letters.confirm()
         assert not runner.runs.is_busy([AT])
         assert runner.runs.positions([AT]) == {AT: 1}
-
-
-def test_messages_before_finished_ones_are_handled_before_their_partition_is_handed_over() -> None:
-    blocked, handled = Blocking(), list[int]()
-
-    def handle(message: Message) -> None:
-        if not message.offset():
-            blocked(message)
-        handled.append(message.offset() or 0)
-
-    with blocked.ended(), running(handle, workers=2, order="key") as runner:
-        runs = runner.runs
-        add_keys(runs, b"anna", b"anna", b"ben", b"anna")
-        wait_until(lambda: handled == [2])
-        runs.wind_down([AT])
-        blocked.let_return()
-        with runs.lock:
-            assert runs._changed.wait_for(lambda: not runs.is_busy([AT]), LONG)
-        idle(runner)
-
-        assert handled == [2, 0, 1]
-        assert runs.positions([AT]) == {AT: 3}
 
 
 class Deliveries:
@@ -172,61 +101,6 @@ def test_messages_are_begun_in_the_first_half_of_the_time_and_given_up_after_the
 
     assert wind_down(deliveries, frozenset({AT}), Waits(clock), 10.0, alive=lambda: clock.now < dies_at) is finished
     assert deliveries.asked == asked
-
-
-class Gate:
-    """A handler that lets messages finish when the test says so."""
-
-    def __init__(self) -> None:
-        self.begun: list[int] = []
-        self.cancelled: list[int] = []
-        self.open: set[int] = set()
-
-    def __call__(self, message: Message) -> None:
-        self.begun.append(message.offset() or 0)
-        wait_until(lambda: message.offset() in self.open)
-
-    async def waiting(self, message: Message) -> None:
-        self.begun.append(message.offset() or 0)
-        try:
-            while message.offset() not in self.open:
-                await asyncio.sleep(0.001)
-        except asyncio.CancelledError:
-            self.cancelled.append(message.offset() or 0)
-            raise
-
-
-@pytest.mark.parametrize("kind", ["function", "coroutine"])
-def test_no_more_messages_before_finished_ones_are_begun_when_they_are_given_up(kind: str) -> None:
-    gate = Gate()
-    gate.open.add(3)
-    with running(gate if kind == "function" else gate.waiting, workers=2, order="key") as runner:
-        runs = runner.runs
-        add_keys(runs, b"anna", b"anna", b"anna", b"ben")
-        wait_until(lambda: sorted(gate.begun) == [0, 3])
-        wait_until(lambda: runs.stats().handled == 1)
-        runs.wind_down([AT])
-        gate.open.add(0)
-        wait_until(lambda: sorted(gate.begun) == [0, 1, 3])
-        runs.give_up([AT])
-        if kind == "function":
-            gate.open.add(1)
-        wait_until(lambda: not runs.is_busy([AT]))
-        assert gate.cancelled == ([1] if kind == "coroutine" else [])
-        gate.open.update(range(4))
-        idle(runner)
-    assert sorted(gate.begun) == [0, 1, 3]
-
-
-def test_messages_before_one_that_is_being_handled_are_handled_too() -> None:
-    gate = Gate()
-    with running(gate, workers=2, order="key") as runner:
-        add_keys(runner.runs, b"anna", b"anna", b"ben")
-        wait_until(lambda: sorted(gate.begun) == [0, 2])
-        runner.runs.wind_down([AT])
-        gate.open.update(range(3))
-        wait_until(lambda: not runner.runs.is_busy([AT]))
-        assert runner.runs.positions([AT]) == {AT: 3}
 
 
 class Bystander:
@@ -314,17 +188,6 @@ def test_a_coroutine_that_does_not_end_in_time_is_cancelled_and_its_message_is_n
         handler.may_return.set()  # the other partition goes on
         wait_until(lambda: runs.positions([OTHER]) == {OTHER: 1})
         assert handler.begun.count(0) == 1
-
-
-def test_a_coroutine_that_ignores_its_cancellation_counts_for_nothing() -> None:
-    handler = Waiting(ignores=True)
-    with running(handler) as runner:
-        runner.runs.add(AT, messages(0))
-        wait_until(lambda: handler.begun == [0])
-        runner.runs.forget([AT])
-        runner.runs.assign(AT, 0)
-        idle(runner)
-        assert runner.runs.positions([AT]) == {AT: 0}
 
 
 def test_the_end_waits_for_coroutines_and_then_cancels_them() -> None:

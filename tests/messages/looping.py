@@ -1,4 +1,4 @@
-"""Consumers whose loops run in a thread or in a process, and the messages that they have received."""
+"""Topics, and consumers whose loops run in a thread or in a process, with the messages that they have received."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Message
+from confluent_kafka import Message, Producer
 
-from zkgroups import Consumer, EventKind, InstanceState, MemberEvent, Registry, TopicPartition
+from tests.waiting import LONGEST as LONGEST
+from zkgroups import Consumer, Consumergroup, EventKind, InstanceState, MemberEvent, Registry, TopicPartition
 from zkgroups.messages.broker_offsets import BrokerOffsets
 from zkgroups.testing import ChildProcess, KafkaBroker
+from zkgroups.zookeeper.session.session import context_of
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
-LONGEST = 60.0
-"""In seconds. What takes longer counts as missing."""
 LASTING = 20.0
 """The session of a consumer that nobody kills: a machine that stands still for seconds must not end it."""
 SESSION = 4.0
@@ -40,30 +40,80 @@ def at_of(message: Message) -> TopicPartition:
     return TopicPartition(str(message.topic()), message.partition() or 0)
 
 
+class Topic:
+    """A topic whose messages have different texts. `send` writes one: partition, value, and perhaps more."""
+
+    def __init__(
+        self, name: str, partitions: int, send: Callable[..., object], flush: Callable[[], object] = lambda: None
+    ) -> None:
+        self.name, self.send, self._flush = name, send, flush
+        self.ats = [TopicPartition(name, number) for number in range(partitions)]
+        self.texts: set[str] = set()
+
+    def write(self, each: int, *partitions: int) -> None:
+        """Write that many messages to each partition, or to each of these."""
+        for partition in partitions or range(len(self.ats)):
+            for _ in range(each):
+                text = f"{partition}/{len(self.texts)}"
+                self.send(partition, text.encode())
+                self.texts.add(text)
+        self._flush()
+
+
+def topic_on(broker: KafkaBroker, name: str, partitions: int) -> Topic:
+    """Create a topic on a broker."""
+    broker.create_topic(name, partitions)
+    producer = Producer({"bootstrap.servers": broker.address, "log_level": 0, "linger.ms": 5})
+
+    def send(partition: int, value: bytes | None, key: bytes | None = None, **more: Any) -> None:
+        producer.produce(name, value, key, partition, **more)
+
+    def flush() -> None:
+        assert producer.flush(LONGEST) == 0
+
+    return Topic(name, partitions, send, flush)
+
+
+@contextmanager
+def written(topic: Topic) -> Iterator[Topic]:
+    """Write a few messages to all partitions again and again."""
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(0.05):
+            topic.write(2)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield topic
+    finally:
+        ended.set()
+        thread.join(LONGEST)
+
+
 class Loop:
-    """A consumer whose loop runs in a thread. `body` is called with each message."""
+    """A consumer whose loop runs in a thread. `body` is called with each message. An error of the loop fails the test
+    when the consumer is stopped."""
 
     def __init__(
         self,
-        broker: KafkaBroker,
-        group: str,
-        topic: str,
+        group: Consumergroup,
+        topics: Any,
         *,
+        kafka: Any = "simulated",
         body: Callable[[Message], object] = lambda _message: None,
-        session: float = LASTING,
-        kafka: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self._stack = ExitStack()
-        self.registry = self._stack.enter_context(Registry.connect(broker.zookeeper, session_timeout=session))
         self.events: list[MemberEvent] = []
         self.messages: list[tuple[TopicPartition, int, str]] = []
         self.errors: list[BaseException] = []
+        self.client = context_of(group).session.client
         self._body = body
         self._news = threading.Condition()
         chosen: dict[str, Any] = {"join_backoff": 0.2, "auto_commit_every": 0.2, "on_event": self._hear} | options
-        settings = QUICK | {"bootstrap.servers": broker.address} | (kafka or {})
-        self.consumer = Consumer(self.registry.group(group), [topic], kafka=settings, **chosen)
+        self.consumer = Consumer(group, topics, kafka=kafka, **chosen)
+        self.id = self.consumer.id
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _hear(self, event: MemberEvent) -> None:
@@ -84,6 +134,10 @@ class Loop:
                     self.errors.append(error)
                     self._news.notify_all()
 
+    def told(self, kind: EventKind) -> list[MemberEvent]:
+        """The events of a kind so far."""
+        return [event for event in list(self.events) if event.kind is kind]
+
     @property
     def texts(self) -> Counter[str]:
         """How often each message was received, and its body finished."""
@@ -94,13 +148,11 @@ class Loop:
         """Wait for a condition. It is evaluated after each message and event, and every 50 ms."""
         end = time.monotonic() + LONGEST
         with self._news:
-            while time.monotonic() < end:
-                if so():
-                    return self
+            while not so():
+                told = f"{self.consumer!r}, {self.events[-5:]}, {self.errors}"
+                assert time.monotonic() < end, f"{what} has not come: {told}"
                 self._news.wait(0.05)
-            if so():
-                return self
-        raise AssertionError(f"{what} has not come: {self.consumer!r}, {self.events[-5:]}, {self.errors}")
+        return self
 
     def until_holding(self, *partitions: TopicPartition) -> Self:
         """Wait until the consumer holds exactly these partitions, and nothing moves."""
@@ -129,7 +181,6 @@ class Loop:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self._stack.close()
         assert self.errors == []
 
 
@@ -150,6 +201,7 @@ class LoopProcess:
         session_file: Path | None = None,
         **options: Any,
     ) -> None:
+        self.id = id
         arguments = {
             "zookeeper": broker.zookeeper,
             "session": {"session_timeout": session, "session_file": session_file and str(session_file)},
@@ -174,7 +226,7 @@ class LoopProcess:
         """Kill the process. Its registration stays until the session expires."""
         self.process.kill()
 
-    def terminate(self) -> None:
+    def stop(self) -> None:
         """Ask it to end with SIGTERM, as a supervisor does, and wait."""
         os.kill(self.process.pid, signal.SIGTERM)
         assert self.process.wait(LONGEST) == 0, self.process.tail()
@@ -214,8 +266,7 @@ if __name__ == "__main__":
 
 def places(loop: Loop) -> list[str]:
     """Where a consumer has followed its group to."""
-    moves = [event.detail for event in loop.events if event.kind is EventKind.MOVED]
-    return ["brokers" if "brokers" in detail else "ZooKeeper" for detail in moves]
+    return ["brokers" if "brokers" in event.detail else "ZooKeeper" for event in loop.told(EventKind.MOVED)]
 
 
 def shares(*loops: Loop) -> list[int]:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from zkgroups import CommittedOffset, Registry
+from tests.waiting import LONGEST, eventually
+from zkgroups import Registry
 from zkgroups.testing import KafkaBroker
 
 from ...docs.guides import Runner, environment, programs
-from .running import LONG, wait_until
+from ..conftest import offsets
 
 [PROGRAM] = [program for program in programs("docs/consumers.md") if "consumer.run(" in program]
 
@@ -26,7 +27,7 @@ def test_the_program_handles_messages_writes_dead_letters_and_ends_with_sigterm(
     producer = Producer({"bootstrap.servers": legacy_kafka.address, "log_level": 0})
     for value in (b"17", b"not a number", b"9"):
         producer.produce(topic, value, b"anna")
-    assert producer.flush(LONG) == 0
+    assert producer.flush(LONGEST) == 0
     program = Runner(tmp_path, legacy_kafka.zookeeper, legacy_kafka.address).here(PROGRAM)
     program = program.replace('"orders"', f'"{topic}"').replace('"orders-failed"', f'"{failed}"')
     with Registry.connect(legacy_kafka.zookeeper) as registry:
@@ -37,7 +38,7 @@ def test_the_program_handles_messages_writes_dead_letters_and_ends_with_sigterm(
             assert running.stdout is not None
             lines = [running.stdout.readline() for _ in range(2)]
             running.terminate()
-            assert running.wait(LONG) == 0
+            assert running.wait(LONGEST) == 0
         assert lines == ["b'anna' 17\n", "b'anna' 9\n"]
-        wait_until(lambda: [found.offset for found in group.offsets if isinstance(found, CommittedOffset)] == [3])
+        assert eventually(lambda: offsets(group) == {0: 3})
         group.delete()

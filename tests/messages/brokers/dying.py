@@ -1,18 +1,17 @@
-"""A consumer in its own process, which kills itself at a step of the life of a dead letter.
+"""A consumer in its own process, which writes dead letters and kills itself at a step of the life of the first one.
 
-    python -m tests.messages.handlers.dying --zookeeper ... --kafka ... --topic orders --dead orders-failed
-        --log FILE --session FILE --up FILE [--kill STEP]
+    python -m tests.messages.brokers.dying '{"zookeeper": ..., "kafka": ..., "topic": ..., "dead": ..., ...}'
 
-A message with the value `bad` fails. Each message that is handled is a line of the log: key, offset and partition. The
-session file lets the next process go on at once. `up` is created with the first partitions. SIGTERM ends the process.
+A message with the value `bad` fails. The session file lets the next process go on at once. It prints `up` when it
+has partitions. SIGTERM ends it.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
 import signal
-from pathlib import Path
+import sys
 from typing import Any, Final
 
 from confluent_kafka import Message
@@ -35,7 +34,7 @@ def die() -> None:
     signal.pause()
 
 
-def arm(step: str | None) -> None:
+def arm(step: str) -> None:
     """Let the process die at a step."""
     if step in ("before the write", "after the write"):
         write = dead_letters.DeadLetterWriter.write
@@ -64,50 +63,30 @@ def has_committed_a_letter(group: Consumergroup) -> bool:
     return any(offset > noted for offset in committed for noted in [*_noted])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    for option in ("zookeeper", "kafka", "topic", "dead", "group"):
-        parser.add_argument(f"--{option}", required=True)
-    parser.add_argument("--log", required=True, type=Path)
-    parser.add_argument("--session", required=True)
-    parser.add_argument("--up", required=True, type=Path)
-    parser.add_argument("--kill", choices=STEPS)
-    parser.add_argument("--workers", type=int, default=4)
-    given = parser.parse_args()
-    log = os.open(given.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    attempts: dict[tuple[Any, Any], int] = {}
+def main(zookeeper: str, kafka: str, topic: str, dead: str, group: str, session: str, step: str) -> None:
+    attempts: list[int] = []
 
     def handle(message: Message) -> None:
         if message.value() == BAD:
-            place = (message.partition(), message.offset())
-            attempts[place] = attempts.get(place, 0) + 1
-            if given.kill == "last attempt" and attempts[place] == 2:
+            attempts.append(message.offset() or 0)
+            if step == "last attempt" and len(attempts) == 2:
                 die()
             raise ValueError("a bad order")
-        os.write(log, f"{(message.key() or b'').decode()} {message.offset()} {message.partition()}\n".encode())
 
     def tell(event: MemberEvent) -> None:
         if event.kind is EventKind.ASSIGNED:
-            given.up.touch()
-        if event.kind is EventKind.COMMITTED and given.kill == "after the commit" and has_committed_a_letter(group):
+            print("up", flush=True)
+        if event.kind is EventKind.COMMITTED and step == "after the commit" and has_committed_a_letter(place):
             die()
 
-    arm(given.kill)
-    with Registry.connect(given.zookeeper, session_file=given.session) as registry:
-        group = registry.group(given.group)
-        consumer = Consumer(group, [given.topic], kafka=given.kafka, id="me", auto_commit_every=0.2, on_event=tell)
+    arm(step)
+    with Registry.connect(zookeeper, session_file=session) as registry:
+        place = registry.group(group)
+        consumer = Consumer(place, [topic], kafka=kafka, id="me", auto_commit_every=0.2, on_event=tell)
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
         with consumer:
-            consumer.run(
-                handle,
-                workers=given.workers,
-                order="key",
-                window=20,
-                attempts=2,
-                first_delay=0.01,
-                then=DeadLetter(given.dead),
-            )
+            consumer.run(handle, workers=4, order="key", attempts=2, first_delay=0.01, then=DeadLetter(dead))
 
 
 if __name__ == "__main__":
-    main()
+    main(**json.loads(sys.argv[1]))
