@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, cast
 
 from ..core.rebalance.assignors import ASSIGNORS, COMPUTED_BY_EACH, share_of
-from ..core.rebalance.members import Assignor, Stream, assigned_to
+from ..core.rebalance.members import Stream, assigned_to
 from ..core.rebalance.shared_plan import (
     AwaitedPlan,
     PlannerElection,
@@ -25,6 +25,7 @@ from ..zookeeper.group import Consumergroup
 from ..zookeeper.instance import MemberInstance
 from ..zookeeper.reading.observers import GroupObserver
 from .events import EventKind
+from .options import Options
 
 # Notes on oddities of a group: missing topics, unreadable nodes, and members of other clients.
 
@@ -99,20 +100,13 @@ class GroupPlan:
     """The plan of one group, as one of its members sees it."""
 
     def __init__(
-        self,
-        group: Consumergroup,
-        instance: MemberInstance,
-        observer: GroupObserver,
-        *,
-        assignors: Mapping[str, Assignor],
-        foreign: str,
+        self, group: Consumergroup, instance: MemberInstance, observer: GroupObserver, options: Options
     ) -> None:
         self._group = group
         self._instance = instance
         self._id = instance.id
         self._observer = observer
-        self._assignors = assignors
-        self._foreign = foreign
+        self._assignors, self._foreign = options.strategies(), options.foreign_assignor
         self._election = PlannerElection(instance.id)
         self._share: tuple[_PlanKey, dict[TopicPartition, int] | None] = ((0, "", ""), None)
         self.awaited: AwaitedPlan | None = None

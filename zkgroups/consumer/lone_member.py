@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 import uuid
 from collections.abc import Callable, Iterable
+from typing import Unpack
 
 from ..core.rebalance.shared_plan import AwaitedPlan
 from ..core.znodes.topic_partition import TopicPartition
-from ..core.znodes.values import CommittedOffset, CurrentOffset, Registration, StartAt
+from ..core.znodes.values import CommittedOffset, CurrentOffset, Registration
 from ..exceptions import InvalidOptionError, NoGroupError
 from ..zookeeper.reading.observers import TopicObserver
 from ..zookeeper.registry import Registry
@@ -18,7 +19,7 @@ from .generation import Generation, Offsets
 from .group_plan import missing_topics, unreadable_nodes
 from .member import BaseMember
 from .membership import GroupLook, Holder, Partitions, RecreatedTopics, is_cut_off, with_short_timeout
-from .options import LONGEST_DURATION, OnEvent, OnPartitions, Options, subscription
+from .options import LONGEST_DURATION, LoneOptions, Options, subscription, takes
 
 # The membership of a member without a group: it works on all partitions of its topics and writes nothing.
 
@@ -163,40 +164,17 @@ class LoneMember(BaseMember):
     seen after the reconnect. `on_lost` does not exist. The other options are those of `Member`.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        topics: str | Iterable[str] = (),
-        *,
-        pattern: str | None = None,
-        include_internal: bool = False,
-        partitions: Callable[[str], Iterable[int]] | None = None,
-        start_at: StartAt | str = StartAt.EARLIEST,
-        out_of_range: StartAt | str = "error",
-        release_timeout: float = 4.0,
-        join_backoff: float = 5.0,
-        reconcile_every: float = 5.0,
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-        on_event: OnEvent | None = None,
-    ) -> None:
+    @takes(LoneOptions)
+    def __init__(self, registry: Registry, topics: str | Iterable[str] = (), **options: Unpack[LoneOptions]) -> None:
         if not isinstance(registry, Registry):
             raise InvalidOptionError("registry", registry, "it must be a Registry: Registry.connect(hosts)")
-        options = Options(
-            partitions=partitions,
-            start_at=start_at,
-            out_of_range=out_of_range,
-            release_timeout=release_timeout,
-            rebalance_timeout=LONGEST_DURATION,  # it never waits for others
-            join_backoff=join_backoff,
-            reconcile_every=reconcile_every,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            on_event=on_event,
-        )
-        chosen = subscription(topics, pattern, 1, include_internal=include_internal, assignors=(), timestamp=None)
+        chosen = Options(rebalance_timeout=LONGEST_DURATION, **options)  # it never waits for others
         stats = MemberStats()
         membership = LoneMembership(
-            context_of(registry), chosen, partitions=partitions, tell=self._tell_changed, stats=stats
+            context_of(registry),
+            subscription(topics, chosen),
+            partitions=chosen.partitions,
+            tell=self._tell_changed,
+            stats=stats,
         )
-        super().__init__(membership, options, stats)
+        super().__init__(membership, chosen, stats)

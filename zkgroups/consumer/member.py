@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
-from ..core.rebalance.members import Assignor
 from ..core.rebalance.state_machine import CloseRequested, RebalanceState
 from ..core.znodes.states import InstanceState
-from ..core.znodes.topic_partition import TopicPartition, check_instance
-from ..core.znodes.values import ONLY_ZOOKEEPER, Registration, StartAt
+from ..core.znodes.topic_partition import TopicPartition
+from ..core.znodes.values import ONLY_ZOOKEEPER, Registration
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
@@ -27,7 +26,7 @@ from .events import MemberStats
 from .followed_group import FollowedGroup
 from .generation import Generation
 from .membership import AnyMembership, GroupPlace, MemberOffsets, Membership, OffsetsInZooKeeper, with_short_timeout
-from .options import OnEvent, OnPartitions, Options, Topics, subscription
+from .options import MemberOptions, Options, Topics, subscription, takes
 from .rebalance_loop import Handed, RebalanceLoop
 from .waiting import StepFailure
 
@@ -209,7 +208,7 @@ class BaseMember:
         deadline = None if timeout is None else Deadline.after("timeout", timeout)
         while True:
             try:
-                found = self._taken(None if deadline is None else deadline.remaining)
+                found = self._ready.get(timeout=None if deadline is None else deadline.remaining)
             except Empty:
                 return None
             if found is _CANCEL:
@@ -226,13 +225,6 @@ class BaseMember:
                 return found
             if isinstance(found, Generation) and not found.over:
                 self._loop.hold_back(found)  # work begins only with a connection (rule 7)
-
-    def _taken(self, timeout: float | None) -> Handed | _Signal:
-        """Take the next from the queue. Raise `Empty` after the timeout."""
-        with suppress(Empty):
-            return self._ready.get(timeout=timeout)
-        with self._offering:  # an offer empties the queue for a moment
-            return self._ready.get_nowait()
 
     def cancel(self) -> None:
         """Make one waiting call of `next_generation` return None."""
@@ -347,75 +339,24 @@ class Member(BaseMember):
     `generations` raises `GroupMigratedError`, or `GroupMovedError` if it was moved by `zkgroups migrate switch`.
     """
 
-    def __init__(
-        self,
-        group: Consumergroup,
-        topics: Topics = (),
-        *,
-        pattern: str | None = None,
-        streams: int = 1,
-        include_internal: bool = False,
-        id: str | None = None,
-        assignors: Sequence[str | Assignor] = ("range", "roundrobin", "sticky"),
-        foreign_assignor: str = "range",
-        partitions: Callable[[str], Iterable[int]] | None = None,
-        start_at: StartAt | str = StartAt.EARLIEST,
-        out_of_range: StartAt | str = "error",
-        release_timeout: float = 4.0,
-        rebalance_timeout: float = 30.0,
-        join_backoff: float = 5.0,
-        reconcile_every: float = 5.0,
-        auto_commit_every: float | None = None,
-        max_idle: float | None = None,
-        leaves_on_move: bool = False,
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-        on_lost: OnPartitions | None = None,
-        on_event: OnEvent | None = None,
-    ) -> None:
+    @takes(MemberOptions)
+    def __init__(self, group: Consumergroup, topics: Topics = (), **options: Unpack[MemberOptions]) -> None:
         if not isinstance(group, Consumergroup):
             raise InvalidOptionError("group", group, "it must be a Consumergroup: registry.group(name)")
         context_of(group).session.require_writable()
-        chosen = Options(
-            assignors=assignors,
-            foreign_assignor=foreign_assignor,
-            partitions=partitions,
-            start_at=start_at,
-            out_of_range=out_of_range,
-            release_timeout=release_timeout,
-            rebalance_timeout=rebalance_timeout,
-            join_backoff=join_backoff,
-            reconcile_every=reconcile_every,
-            auto_commit_every=auto_commit_every,
-            max_idle=max_idle,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            on_lost=on_lost,
-            on_event=on_event,
-        )
-        known = chosen.strategies()
+        chosen = Options(**options)
         self.group = group
-        stats = MemberStats()
-        registration = subscription(
-            topics,
-            pattern,
-            streams,
-            include_internal=include_internal,
-            assignors=known,
-            timestamp=datetime.now(UTC).replace(microsecond=0),
+        self._leaves = bool(chosen.leaves_on_move) and not self._moves
+        now = datetime.now(UTC).replace(microsecond=0)
+        registration = replace(
+            subscription(topics, chosen, assignors=chosen.strategies(), timestamp=now),
+            moves=self._moves,
+            leaves=self._leaves,
+            offsets=self._sides,
         )
-        self._leaves = bool(leaves_on_move) and not self._moves
-        registration = replace(registration, moves=self._moves, leaves=self._leaves, offsets=self._sides)
+        stats = MemberStats()
         membership = Membership(
-            group,
-            None if id is None else check_instance(id),
-            registration,
-            assignors=known,
-            foreign=foreign_assignor,
-            partitions=partitions,
-            tell=self._tell_changed,
-            stats=stats,
-            offsets=self._offsets_of,
+            group, registration, chosen, tell=self._tell_changed, stats=stats, offsets=self._offsets_of
         )
         super().__init__(membership, chosen, stats, self._place(membership, registration, chosen, stats))
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
-from ..core.rebalance.members import Assignor
 from ..core.rebalance.shared_plan import AwaitedPlan, ReleaseSignals, Roster
 from ..core.session_lifetime import PROOF_LIFETIME
 from ..core.znodes.group_description import RegisteredInstance
@@ -36,6 +35,7 @@ from ..zookeeper.session.session import RegistryContext, Session, context_of
 from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
 from .group_plan import GroupPlan, missing_topics, oddities, offsets_elsewhere
+from .options import Options
 
 # Registrations that a resumed session has brought along, and that this process does not use.
 #
@@ -214,25 +214,22 @@ class Membership:
     def __init__(
         self,
         group: Consumergroup,
-        id: str | None,
         registration: Registration,
+        options: Options,
         *,
-        assignors: Mapping[str, Assignor],
-        foreign: str,
-        partitions: Callable[[str], Iterable[int]] | None,
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
         offsets: Callable[[Consumergroup], MemberOffsets] = OffsetsInZooKeeper,
     ) -> None:
         self.group = Consumergroup(group.name, with_short_timeout(context_of(group)))
-        self._instance = MemberInstance(self.group.paths, context_of(self.group), id)
+        self._instance = MemberInstance(self.group.paths, context_of(self.group), options.id)
         self.id = self._instance.id
         self._registration = registration
         self._stats = stats
         self._tell = tell
         self._offsets = offsets(self.group)
-        self._observer = GroupObserver(self.group.paths, context_of(self.group), self._hear, partitions)
-        self._plan = GroupPlan(self.group, self._instance, self._observer, assignors=assignors, foreign=foreign)
+        self._observer = GroupObserver(self.group.paths, context_of(self.group), self._hear, options.partitions)
+        self._plan = GroupPlan(self.group, self._instance, self._observer, options)
         self._signals = ReleaseSignals()
         self._together: frozenset[str] = frozenset()  # the members that release everything at once
         self._streams: Mapping[TopicPartition, int] = {}

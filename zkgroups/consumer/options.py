@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar, cast
 
 from ..core.offsets.reset import OUT_OF_RANGE
 from ..core.rebalance.assignors import ASSIGNORS
 from ..core.rebalance.members import Assignor
 from ..core.znodes.registrations import check_expression
-from ..core.znodes.topic_partition import TopicPartition, check_topic
+from ..core.znodes.topic_partition import TopicPartition, check_instance, check_topic
 from ..core.znodes.values import Pattern, Registration, StartAt
 from ..exceptions import InvalidOptionError
 from .events import EventKind, MemberEvent
@@ -32,10 +33,49 @@ LONGEST_DURATION: Final = 86_400.0
 """The longest duration, in seconds. A larger number is probably in milliseconds."""
 
 
+class LoneOptions(TypedDict, total=False):
+    """The options of a `LoneMember`, and of all others."""
+
+    pattern: str | None
+    include_internal: bool
+    partitions: Callable[[str], Iterable[int]] | None
+    start_at: StartAt | str
+    out_of_range: StartAt | str
+    release_timeout: float
+    join_backoff: float
+    reconcile_every: float
+    on_assigned: OnPartitions | None
+    on_revoked: OnPartitions | None
+    on_event: OnEvent | None
+
+
+class SharedOptions(LoneOptions, total=False):
+    """The options that a `Member` and a `Consumer` share."""
+
+    streams: int
+    id: str | None
+    assignors: Sequence[str | Assignor]
+    foreign_assignor: str
+    rebalance_timeout: float
+    max_idle: float | None
+    on_lost: OnPartitions | None
+
+
+class MemberOptions(SharedOptions, total=False):
+    """The options of a `Member`."""
+
+    auto_commit_every: float | None
+    leaves_on_move: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a member; `Member` explains them."""
+    """All options with their defaults, checked; `Member` explains them."""
 
+    pattern: str | None = None
+    streams: int = 1
+    include_internal: bool = False
+    id: str | None = None
     assignors: Sequence[str | Assignor] = ("range", "roundrobin", "sticky")
     foreign_assignor: str = "range"
     partitions: Callable[[str], Iterable[int]] | None = None
@@ -47,6 +87,7 @@ class Options:
     reconcile_every: float = 5.0
     auto_commit_every: float | None = None
     max_idle: float | None = None
+    leaves_on_move: bool = False
     on_assigned: OnPartitions | None = None
     on_revoked: OnPartitions | None = None
     on_lost: OnPartitions | None = None
@@ -72,6 +113,8 @@ class Options:
         if self.foreign_assignor not in ("range", "roundrobin"):
             reason = "it must be range or roundrobin, the strategies of other clients"
             raise InvalidOptionError("foreign_assignor", self.foreign_assignor, reason)
+        if self.id is not None:
+            check_instance(self.id)
         self.strategies()
 
     @property
@@ -89,6 +132,32 @@ class Options:
         if isinstance(self.assignors, str) or not isinstance(self.assignors, Sequence) or not self.assignors:
             raise InvalidOptionError("assignors", self.assignors, 'it must be a list of strategies, e.g. ["range"]')
         return {_name(assignor): _assignor(assignor) for assignor in self.assignors}
+
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def takes(names: type) -> Callable[[F], F]:
+    """Let an `__init__` with `**options` show these in its signature, with their defaults, and take no others."""
+
+    def wrapped(init: F) -> F:
+        own = [each for each in inspect.signature(init).parameters.values() if each.kind is not each.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+            for each in fields(Options)
+            if each.name in names.__annotations__
+        ]
+        signature = inspect.Signature([*own, *more], return_annotation="None")
+
+        @functools.wraps(init)
+        def checked(*arguments: Any, **options: Any) -> None:
+            signature.bind(*arguments, **options)
+            init(*arguments, **options)
+
+        checked.__signature__ = signature  # type: ignore[attr-defined]
+        return cast("F", checked)
+
+    return wrapped
 
 
 def check_callback(option: str, value: object) -> None:
@@ -125,15 +194,10 @@ def _assignor(assignor: object) -> Assignor:
 
 
 def subscription(
-    topics: Topics,
-    pattern: str | None,
-    streams: int,
-    *,
-    include_internal: bool,
-    assignors: Iterable[str],
-    timestamp: datetime | None,
+    topics: Topics, options: Options, *, assignors: Iterable[str] = (), timestamp: datetime | None = None
 ) -> Registration:
     """Return the registration of a member: topics, or a pattern that chooses them."""
+    pattern, streams = options.pattern, options.streams
     if pattern is not None:
         if not pattern:
             raise InvalidOptionError("pattern", pattern, "it must not be empty")
@@ -146,8 +210,8 @@ def subscription(
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_STREAMS:
             reason = f"it must be a whole number between 1 and {MOST_STREAMS}"
             raise InvalidOptionError(f"streams of {name!r}", count, reason)
-    names = tuple(assignors)
-    return Registration(chosen, kind, timestamp, assignors=names, include_internal=bool(include_internal))
+    internal = bool(options.include_internal)
+    return Registration(chosen, kind, timestamp, assignors=tuple(assignors), include_internal=internal)
 
 
 def _with_streams(topics: Topics, streams: int) -> dict[str, int]:

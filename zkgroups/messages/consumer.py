@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
-from ..consumer.options import OnEvent, OnPartitions, Topics
+from ..consumer.options import SharedOptions, Topics, takes
 from ..core.delivery import Order
-from ..core.rebalance.members import Assignor
 from ..core.znodes.codecs import check_offset
 from ..core.znodes.topic_partition import TopicPartition, check_at
-from ..core.znodes.values import StartAt
 from ..deadline import Deadline
 from ..exceptions import InvalidOptionError, MemberClosedError
 from ..zookeeper.group import Consumergroup
@@ -93,6 +91,7 @@ class Consumer:
       is called when the messages under way have finished.
     """
 
+    @takes(SharedOptions)
     def __init__(
         self,
         group: Consumergroup,
@@ -104,24 +103,7 @@ class Consumer:
         offsets: OffsetsIn = "zookeeper",
         truth: SideName | None = None,
         initial: Literal["zookeeper"] | None = None,
-        pattern: str | None = None,
-        streams: int = 1,
-        include_internal: bool = False,
-        id: str | None = None,
-        assignors: Sequence[str | Assignor] = ("range", "roundrobin", "sticky"),
-        foreign_assignor: str = "range",
-        partitions: Callable[[str], Iterable[int]] | None = None,
-        start_at: StartAt | str = StartAt.EARLIEST,
-        out_of_range: StartAt | str = "error",
-        release_timeout: float = 4.0,
-        rebalance_timeout: float = 30.0,
-        join_backoff: float = 5.0,
-        reconcile_every: float = 5.0,
-        max_idle: float | None = None,
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-        on_lost: OnPartitions | None = None,
-        on_event: OnEvent | None = None,
+        **options: Unpack[SharedOptions],
     ) -> None:
         confluent()
         self._automatic = commits and auto_commit_every is not None
@@ -137,25 +119,8 @@ class Consumer:
             commits=commits,
             offsets=offset_options(offsets, truth, initial),
             auto_commit_every=auto_commit_every,
-            pattern=pattern,
-            streams=streams,
-            include_internal=include_internal,
-            id=id,
-            assignors=assignors,
-            foreign_assignor=foreign_assignor,
-            partitions=partitions,
-            start_at=start_at,
-            out_of_range=out_of_range,
-            release_timeout=release_timeout,
-            rebalance_timeout=rebalance_timeout,
-            join_backoff=join_backoff,
-            reconcile_every=reconcile_every,
-            max_idle=max_idle,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            on_lost=on_lost,
-            on_event=on_event,
             await_callback=self._await_callback,
+            **options,
         )
         self.group = group
         self.id = self._reading.member.id

@@ -110,8 +110,8 @@ class Reading:
         deliverer: Deliverer,
         automatic: bool,
         commits: bool,
-        on_revoked: OnPartitions | None,
-        on_lost: OnPartitions | None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
         **options: Any,
     ) -> None:
         check_callback("on_revoked", on_revoked)
