@@ -87,24 +87,6 @@ def test_a_foreign_owner_is_reported_once_after_the_rebalance_timeout_and_its_pa
     assert group.describe().blocked == ()
 
 
-def test_another_foreign_owner_and_another_partition_are_waited_for_and_reported_again(
-    run: Run, orders: Partitions, raw: Any
-) -> None:
-    sit(raw, P2)
-    a = run(**OPTIONS)
-    a.until_told(EventKind.STUCK)
-    transaction = raw.transaction()  # deleted and recreated before any member can claim it
-    transaction.delete(f"/consumers/billing/owners/{P2}")
-    transaction.create(f"/consumers/billing/owners/{P2}", b"another-0", ephemeral=True)
-    transaction.commit()
-    a.until(lambda: len(a.told(EventKind.STUCK)) == 2, "the word about the other")
-    assert a.told(EventKind.STUCK)[1].detail.startswith("orders/2: 'another-0' of session ")
-    sit(raw, TopicPartition("orders", 7))
-    plant_topic(raw, "orders", 8)
-    a.until(lambda: len(a.told(EventKind.STUCK)) == 3, "the word about the other")
-    assert a.told(EventKind.STUCK)[2].at == ats("orders", 7)
-
-
 @pytest.mark.parametrize("subscribes", [False, True])
 def test_a_member_waits_for_a_live_instance_that_has_no_part_in_the_plan_and_names_it(
     run: Run, group: Consumergroup, orders: Partitions, connect: Connect, subscribes: bool

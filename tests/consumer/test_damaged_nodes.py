@@ -10,7 +10,6 @@ import pytest
 
 from tests.simulation.world import World
 from zkgroups import Consumergroup, EventKind, Generation, Registry, TopicPartition
-from zkgroups.core.rebalance.assignors import java_hash
 from zkgroups.exceptions import AlreadyRegisteredError
 from zkgroups.zookeeper.instance import MemberInstance
 from zkgroups.zookeeper.session.session import context_of
@@ -80,18 +79,6 @@ def test_failure_10_a_member_without_watch_events_releases_within_the_reconcile_
     world.deafen("far")
     run(id="b").until_holding(SECOND).close()
     a.until_holding(orders)
-
-
-def test_partitions_taken_away_by_an_administrator_are_reported_as_lost_and_claimed_again(
-    run: Run, group: Consumergroup, orders: Partitions
-) -> None:
-    a = run(id="a", **QUICK)
-    for turn in range(1, 4):
-        a.until_holding(orders)
-        group.release(P0, expected_owner="a")
-        a.until(lambda turn=turn: len(a.told(EventKind.LOST)) == turn, "the loss")
-    a.until_holding(orders)
-    assert {event.at for event in a.told(EventKind.LOST)} == {frozenset({P0})}
 
 
 def test_a_partition_whose_owner_node_was_overwritten_is_lost_and_claimed_again(
@@ -231,23 +218,3 @@ def test_a_member_beside_a_hostile_expression_settles(client: Any, run: Run, exp
     member = run([TOPIC]).until_holding(ats(TOPIC, 0, 1))
     if expression != "(a+)+b":
         assert "its subscription cannot be evaluated: " in str(member.until_told(EventKind.MALFORMED))
-
-
-@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
-def test_a_member_beside_billions_of_streams_gets_the_partition_of_the_first_stream(
-    client: Any, run: Run, orders: Partitions, strategy: str
-) -> None:
-    register(client, "zz", {"orders": 2**31 - 1}, "static")
-    first = min(orders, key=lambda at: at.partition if strategy == "range" else java_hash(f"orders-{at.partition}"))
-    run(["orders"], id="a", foreign_assignor=strategy).until_holding(first)
-
-
-def test_a_log_line_names_a_few_nodes_and_the_number_of_the_others(client: Any, run: Run, orders: Partitions) -> None:
-    for n in range(8):
-        client.create(f"{GROUP}/ids/bad-{n}", b"no JSON", ephemeral=True, makepath=True)
-        register(client, f"old-{n}", {"orders": 1}, "static")
-    member = run(["orders"])
-    malformed, foreign = (member.until_told(kind).detail for kind in (EventKind.MALFORMED, EventKind.FOREIGN))
-    assert ("/bad-4" in malformed, "/bad-5" in malformed) == (True, False)
-    assert malformed.endswith(" and 3 more")
-    assert foreign == "scala: old-0, old-1, old-2, old-3, old-4 and 3 more"

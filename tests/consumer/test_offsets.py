@@ -26,7 +26,6 @@ from zkgroups import (
 from zkgroups.consumer.generation_lifecycle import SeenOffsets
 from zkgroups.exceptions import (
     CommittedOutOfRangeError,
-    GenerationEndedError,
     InvalidOptionError,
     NoPermissionError,
     NotClaimedError,
@@ -194,15 +193,6 @@ def test_a_worker_that_fails_on_a_stale_log_end_starts_again_and_moves_once_the_
     one.until_told(EventKind.RESET)
     assert len(one.generations) > 1
     assert one.errors == []
-
-
-@pytest.mark.usefixtures("two")
-def test_an_ended_generation_does_not_request_another_reading(run: Run) -> None:
-    one = run(out_of_range="earliest")
-    generation = only_generation(one)
-    one.close()
-    with pytest.raises(GenerationEndedError):
-        generation.start_offset(P0, log_start=0, log_end=20)
 
 
 # Commits that are refused

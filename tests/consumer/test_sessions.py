@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -182,73 +181,6 @@ def test_failure_7_members_continue_while_the_wall_clock_jumps_by_a_day(
             assert generation.active
             generation.commit(dict.fromkeys(generation.partitions, 10))
     assert first.told(EventKind.LOST) == second.told(EventKind.LOST) == []
-
-
-# 8: a crash during a rebalance
-
-
-def _comes(victim: Callable[[], Running], heir: Callable[[], Running], arm: Callable[[], None]) -> Running:
-    found = heir().until_holding_some(4)
-    arm()
-    threading.Thread(target=victim).start()  # it dies while it connects, or later
-    return found
-
-
-def _makes_way(victim: Callable[[], Running], heir: Callable[[], Running], arm: Callable[[], None]) -> Running:
-    victim().until_holding_some(4)
-    arm()
-    return heir()
-
-
-def _leaves(victim: Callable[[], Running], heir: Callable[[], Running], arm: Callable[[], None]) -> Running:
-    found, leaving = heir(), victim()
-    leaving.until_holding_some(2)
-    found.until_holding_some(2)
-    arm()
-    leaving.member.stop()
-    return found
-
-
-@pytest.mark.parametrize(
-    ("scene", "steps"), [(_comes, range(0, 24, 2)), (_makes_way, range(0, 14, 2)), (_leaves, range(7))]
-)
-def test_failure_8_the_remaining_members_get_all_partitions_of_a_member_killed_at_any_step(
-    scene: Any, steps: range
-) -> None:
-    """The victim dies when its n-th request has arrived, or before it does."""
-    for n in steps:
-        _die_at(scene, n)
-
-
-def _die_at(scene: Any, n: int) -> None:
-    with World(n).running() as world, world.connect("heir") as registry:
-        plant_topic(registry.client, "orders", 4)
-        deliver, left = world.deliver, [-1]
-
-        def deliver_or_die(socket: Any, request: bytes) -> None:
-            if socket.process == "victim" and left[0] >= 0:
-                left[0] -= 1
-                if left[0] < 0:
-                    if n % 4:
-                        deliver(socket, request)
-                    world.kill("victim")
-                    return
-            deliver(socket, request)
-
-        def arm() -> None:
-            left[0] = n
-
-        def join(name: str) -> Running:
-            with world.machine.process(name):
-                place = registry if name == "heir" else world.connect(name, session_timeout=10.0)
-                return Running(place.group("billing"), id=name).__enter__()
-
-        world.deliver = deliver_or_die  # type: ignore[method-assign]
-        heir = scene(lambda: join("victim"), lambda: join("heir"), arm)
-        heir.until(lambda: left[0] < 0, f"step {n}")
-        heir.until_holding_some(4)
-        heir.generation.commit({P0: 1})
-        heir.close()
 
 
 # Starts without a server

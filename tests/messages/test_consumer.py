@@ -18,9 +18,7 @@ from zkgroups.exceptions import (
     InvalidOptionError,
     MemberClosedError,
     NotClaimedError,
-    OffsetWouldGoBackError,
 )
-from zkgroups.messages.fetcher import fetching_settings
 
 from .conftest import LONGEST, Loops, Topic, at_of, offsets, offsets_of
 from .faces import both_faces, pause, receive, without_async
@@ -139,18 +137,6 @@ async def test_the_commit_of_a_message_leaves_later_ones_of_its_partition_and_ot
         with pytest.raises(NotClaimedError):
             await reading.commit(Message(topic=topic.name, partition=7, offset=0))
     assert offsets(group) == {1: 2}
-
-
-@both_faces
-async def test_a_commit_below_the_committed_offset_is_refused(
-    consumer: Any, topic: Topic, group: Consumergroup
-) -> None:
-    topic.write(5, 0)
-    group.offsets.set(topic.ats[0], 3)
-    async with consumer() as reading:
-        await receive(reading, 1)
-        with pytest.raises(OffsetWouldGoBackError):
-            await reading.commit(Message(topic=topic.name, partition=0, offset=1))
 
 
 def test_another_thread_commits_only_what_is_finished(topic: Topic, group: Consumergroup, logs: Any) -> None:
@@ -468,12 +454,6 @@ def test_settings_that_a_consumer_must_not_have_are_refused(group: Consumergroup
 def test_a_callback_that_is_no_function_is_refused(group: Consumergroup, option: str) -> None:
     with pytest.raises(InvalidOptionError, match=f"{option} is 'print', but it must be a function"):
         Consumer(group, ["orders"], kafka="127.0.0.1:1", **{option: "print"})
-
-
-def test_the_client_looks_often_whether_a_partition_can_be_fetched_again_and_users_may_choose_how_often() -> None:
-    """With its default of a second, `run` stood still for 0.8 s after each pause of a full partition."""
-    assert fetching_settings({}, "billing")["fetch.queue.backoff.ms"] == 20
-    assert fetching_settings({"fetch.queue.backoff.ms": 500}, "billing")["fetch.queue.backoff.ms"] == 500
 
 
 def test_settings_that_the_client_does_not_know_are_refused_without_showing_their_values(group: Consumergroup) -> None:

@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 from confluent_kafka import Message
 
-from tests.simulation.world import World
-from zkgroups import Consumergroup, EventKind
+from zkgroups import Consumergroup
 from zkgroups.exceptions import NotClaimedError, ZkgroupsException
 
-from .conftest import LONGEST, Connect, Loops, Topic, at_of, offsets
+from .conftest import LONGEST, Loops, Topic, offsets
 
 
 class Gate:
@@ -131,22 +130,6 @@ def test_a_commit_after_all_partitions_were_taken_away_does_not_wait_for_others(
     assert outcomes == [None, NotClaimedError]
 
 
-def test_a_body_that_takes_long_does_not_stop_a_rebalance_of_other_partitions_and_its_commit_counts(
-    topic: Topic, loop: Loops, group: Consumergroup
-) -> None:
-    gate = Gate(in_partition(0))
-    topic.write(10, 0)
-    slow = loop(topic, id="a", body=gate, release_timeout=LONGEST, rebalance_timeout=2 * LONGEST)
-    assert gate.reached.wait(LONGEST)
-    quick = loop(topic, id="b").until_holding(topic.ats[2])
-    topic.write(10, 2)
-    quick.until(lambda: len(quick.messages) == 10, "its messages")
-    gate.opened.set()
-    slow.until(lambda: len(slow.messages) == 10, "its messages")
-    slow.until(lambda: sum(offsets(group).values()) == 20, "its commit")
-    assert set((slow.texts + quick.texts).values()) == {1}
-
-
 def test_an_explicit_commit_during_a_rebalance_waits_for_the_next_generation(
     topic: Topic, loop: Loops, group: Consumergroup
 ) -> None:
@@ -172,19 +155,3 @@ def test_on_revoked_can_commit_what_the_loop_has_finished(topic: Topic, loop: Lo
     mine.until_read(topic.texts)
     mine.stop()
     assert sum(offsets(group).values()) == 30
-
-
-def test_a_message_in_hand_while_the_session_expires_is_read_again(
-    world: World, topic: Topic, loop: Loops, group: Consumergroup, connect: Connect
-) -> None:
-    gate = Gate(in_partition(1))
-    topic.write(5, 1)
-    far = connect("far")
-    mine = loop(topic, on=far, id="a", body=gate)
-    assert gate.reached.wait(LONGEST)
-    world.expire(far)
-    mine.until(lambda: [event for event in mine.events if event.kind is EventKind.LOST], "the loss")
-    gate.opened.set()
-    mine.until(lambda: sum(offsets(group).values()) == 5, "the commits")
-    assert mine.texts.pop((gate.held.value() or b"").decode()) == 2  # type: ignore[union-attr]
-    assert [at_of(gate.held), gate.held.offset()] == [topic.ats[1], 0]  # type: ignore[arg-type,union-attr]

@@ -16,7 +16,7 @@ from tests.seeds import seeds
 from zkgroups import TopicPartition
 from zkgroups.messages.loop_delivery import Ends, LoopDelivery
 
-HISTORIES, STEPS = 400, 60
+HISTORIES, STEPS = 200, 60
 ATS = [TopicPartition("orders", number) for number in range(3)]
 ALL = frozenset(ATS)
 

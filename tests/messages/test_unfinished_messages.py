@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -40,17 +40,6 @@ async def a_break(reading: Any) -> None:
             break
 
 
-async def a_closed_generator(reading: Any) -> None:
-    async def messages() -> AsyncGenerator[Message, None]:
-        async for message in reading:
-            yield message
-
-    async with aclosing(messages()) as generator:
-        async for message in generator:
-            if message.offset() == 2:
-                break
-
-
 async def a_generator_that_the_traceback_of_an_exception_keeps(reading: Any) -> None:
     async def messages() -> AsyncGenerator[Message, None]:
         async for message in reading:
@@ -66,14 +55,6 @@ async def a_generator_that_the_traceback_of_an_exception_keeps(reading: Any) -> 
         await handle()
     except LeftError as error:
         reading.kept = error
-
-
-async def two_exceptions(reading: Any) -> None:
-    for failing in (1, 2):
-        with suppress(LeftError):
-            async for message in reading:
-                if message.offset() == failing:
-                    raise LeftError
 
 
 async def a_poll_in_the_body_that_fails_then(reading: Any) -> None:
@@ -187,12 +168,6 @@ async def another_task_that_still_works(reading: Any) -> None:
     reading.kept = await _in_hand(_calls, reading)
 
 
-async def a_timeout(reading: Any) -> None:
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(None) as limit:
-            await _loop(reading, lambda: limit.reschedule(0.0))
-
-
 async def calls_in_tasks_that_have_ended(reading: Any) -> None:
     for offset in range(3):
         assert (await asyncio.wait_for(asyncio.create_task(reading.poll()), LONGEST)).offset() == offset
@@ -219,9 +194,7 @@ async def first_received(make: Callable[[], Any], case: Callable[[Any], Any], by
 CASES = {
     an_exception_in_the_body: (2, 2),
     a_break: (2, 2),
-    a_closed_generator: (2, 2),
     a_generator_that_the_traceback_of_an_exception_keeps: (2, 3),
-    two_exceptions: (2, 2),
     a_poll_in_the_body_that_fails_then: (2, 2),
     a_poll_in_the_body_that_goes_on: (2, 2),
     a_loop_in_the_body_of_a_loop: (2, 2),
@@ -238,7 +211,6 @@ CASES_OF_ASYNCIO = {
     a_cancelled_task_with_calls: (2, 2),
     a_failed_task_with_calls: (2, 2),
     another_task_that_still_works: (2, 2),
-    a_timeout: (2, 2),
     calls_in_tasks_that_have_ended: (2, 3),
 }
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.seeds import seed
 from tests.waiting import eventually
-from zkgroups import Consumergroup, InstanceState, MalformedNode, Member, MemberStats, Owner, Registry
+from zkgroups import Consumergroup, InstanceState, Member, MemberStats, Registry
 from zkgroups.exceptions import InvalidOptionError
 from zkgroups.zookeeper.session.session import context_of
 
@@ -274,27 +274,6 @@ def test_a_returning_member_with_other_topics_updates_its_registration(
         with Member(second.group("billing"), ["refunds"], id="b", partitions=lambda _topic: range(2)) as member:
             assert {at.topic for at in next(member.generations()).partitions} == {"refunds"}
             assert {owner.at.topic for owner in registry.group("billing").owners()} == {"refunds"}
-
-
-def test_two_members_of_one_process_return_together(zookeeper_hosts: str, file: Path, group: Consumergroup) -> None:
-    def take_part(*, leave: bool) -> list[Owner | MalformedNode]:
-        own = Registry.connect(zookeeper_hosts, session_file=file)
-        both = [
-            Member(own.group("billing"), [TOPIC], id=id, partitions=lambda _topic: range(PARTITIONS)).start()
-            for id in ("b", "c")
-        ]
-        settled(both[0], 2, both[1])
-        found = list(group.owners())
-        for member in both:
-            member.close(leave=leave)
-        own.close(leave=leave)
-        return found
-
-    first = take_part(leave=False)
-    assert len(first) == PARTITIONS
-    assert take_part(leave=False) == first
-    assert take_part(leave=True) == first
-    assert list(group.owners()) == []
 
 
 def test_a_member_that_keeps_its_session_needs_an_id(zookeeper_hosts: str, file: Path) -> None:

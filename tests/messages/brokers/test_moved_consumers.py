@@ -5,24 +5,40 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.running import run
 from tests.testing.unique import unique_numbers
 from tests.waiting import eventually
-from zkgroups import Consumer, Registry
+from zkgroups import Consumer, EventKind, Registry, TopicPartition
 from zkgroups.consumer.followed_group import FollowedGroup
 from zkgroups.consumer.membership import Membership
 from zkgroups.core.znodes.own_nodes import RouteState
-from zkgroups.exceptions import ZkgroupsException
+from zkgroups.exceptions import NotClaimedError, ZkgroupsException
 from zkgroups.kafka import Brokers
+from zkgroups.messages.native_membership import NativeMembership
 from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side
-from zkgroups.testing import KafkaBroker
+from zkgroups.testing import KafkaBroker, expire_session
 
-from ..looping import LONGEST, QUICK, QUICK_NATIVE, Loop, Topic, places, read_by, shares, topic_on, written
+from ..looping import (
+    LASTING,
+    LONGEST,
+    QUICK,
+    QUICK_NATIVE,
+    Loop,
+    LoopProcess,
+    Topic,
+    places,
+    read_by,
+    shares,
+    topic_on,
+    written,
+)
 from .conftest import Loops
-from .sides import Sides, await_commits, await_commits_of
+from .sides import Sides, await_all_committed, await_commits, await_commits_of
 
 _numbers = unique_numbers()
 
@@ -196,3 +212,186 @@ def test_migrate_status_without_a_plan_shows_who_uses_the_brokers(
     shown = run("migrate", "status", "-z", legacy_kafka.zookeeper, "-o", "json")
     [row] = [each for each in json.loads(shown.out)["groups"] if each["group"] == sides.group.name]
     assert (row["state"], row["holders"]) == ("kafka", [f"member {consumer.consumer.id}"])
+
+
+def test_a_group_goes_back_after_a_consumer_was_killed_on_the_brokers(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    """Its permit ends with its session, and its membership with that on the brokers."""
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "killed", kafka=QUICK_NATIVE) as process:
+        other = loop(topic, kafka=QUICK_NATIVE)
+        assert eventually(lambda: shares(other) in ([1], [2]))
+        with written(topic):
+            assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+            assert eventually(lambda: len(sides.permits) == 2 and len(sides.kafka) == 3)
+            process.kill()
+            assert sides.move(Side.ZOOKEEPER) is MoveOutcome.MOVED
+            other.until_holding(*topic.ats)
+            await_commits(sides, Side.ZOOKEEPER, 3)
+        assert eventually(lambda: topic.texts <= read_by(other, process).keys())
+
+
+def test_a_consumer_that_resumes_its_session_does_not_keep_the_group_on_the_brokers(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, tmp_path: Path
+) -> None:
+    """The permit of the killed process lives on in the session."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    file, settings = tmp_path / "session", QUICK_NATIVE
+    options: dict[str, Any] = {"session": LASTING, "session_file": file, "kafka": settings}
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "again", **options) as first:
+        topic.write(3)
+        await_all_committed(topic, sides, 3)
+        first.kill()
+    assert sides.permits == ["member again"]
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "again", **options):
+        topic.write(3)
+        await_all_committed(topic, sides, 6)
+        assert sides.move(Side.ZOOKEEPER) is MoveOutcome.MOVED
+        topic.write(3)
+        assert eventually(lambda: set(sides.zookeeper.values()) == {9})
+
+
+def test_a_consumer_that_was_suspended_during_the_way_back_commits_nothing_when_it_wakes_up(
+    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    with LoopProcess(legacy_kafka, sides.group.name, topic.name, "asleep", kafka=QUICK_NATIVE) as process:
+        topic.write(5)
+        await_all_committed(topic, sides, 5)
+        process.process.suspend()
+        assert sides.move(Side.ZOOKEEPER) is MoveOutcome.MOVED
+        other = loop(topic)
+        other.until_holding(*topic.ats)
+        topic.write(5)
+        assert eventually(lambda: set(sides.zookeeper.values()) == {10})
+        process.process.resume()
+        assert eventually(
+            lambda: {each.id for each in sides.group.instances()} == {"asleep", other.consumer.id}, timeout=LONGEST
+        )
+        assert set(sides.kafka.values()) == {5}
+        topic.write(5)
+        assert eventually(lambda: set(sides.zookeeper.values()) == {15})
+
+
+def test_an_expired_session_ends_the_membership_on_the_brokers_and_its_commits(
+    topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    """Without its permit, the group might be in ZooKeeper again."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    consumer = loop(topic, kafka=QUICK_NATIVE)
+    topic.write(5)
+    consumer.until_read(topic.texts)
+    before = sides.permits
+    generation = consumer.consumer._reading._current
+    membership = consumer.consumer._reading.member._membership
+    assert isinstance(membership, NativeMembership)
+    write = membership.writer(frozenset(topic.ats))
+    expire_session(consumer.client)
+    assert eventually(lambda: EventKind.LOST in [event.kind for event in consumer.events])
+    with pytest.raises(NotClaimedError, match="stop working on it"):
+        write({topic.ats[0]: 5}, {})
+    assert generation is not None
+    assert generation.over
+    topic.write(5)
+    consumer.until_read(topic.texts)
+    await_all_committed(topic, sides, 10)
+    assert sides.permits == before
+
+
+def test_the_members_of_a_move_that_was_killed_wait_until_it_is_finished_or_undone(
+    topic: Topic, sides: Sides, loop: Loops
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(step: MoveStep) -> None:
+        if step is MoveStep.LEFT:
+            raise Killed
+
+    consumer = loop(topic)
+    for again, held in ((Side.ZOOKEEPER, []), (Side.KAFKA, ["brokers"])):
+        consumer.until_holding(*topic.ats)
+        with pytest.raises(Killed):
+            sides.move(Side.KAFKA, kill)
+        assert sides.state is RouteState.MOVING_TO_KAFKA
+        assert consumer.consumer.assignment == frozenset()
+        sides.move(again)
+        consumer.until(lambda: len(consumer.consumer.assignment) == 3)
+        assert places(consumer) == held
+    assert consumer.errors == []
+
+
+def test_a_revocation_waits_for_a_claim_that_has_begun(registry: Registry) -> None:
+    """The client's thread asks whether everything is released. A claim says no before it looks at the assignment."""
+    released: list[bool] = []
+
+    class Client:
+        @property
+        def assigned(self) -> frozenset[TopicPartition]:
+            released.append(not membership._held)
+            return frozenset({TopicPartition("orders", 0)})
+
+    membership = NativeMembership.__new__(NativeMembership)
+    membership._held, membership._client = frozenset(), Client()  # type: ignore[assignment]
+    both = frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)})
+    assert membership.claim(both) == {TopicPartition("orders", 0)}
+    assert released == [False]
+    membership.release(both)
+    assert membership._held == frozenset()
+
+
+def test_a_commit_of_an_earlier_assignment_is_refused(topic: Topic, sides: Sides, loop: Loops) -> None:
+    """The client would send it with the generation of the present assignment."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    first = loop(topic)
+    first.until(lambda: len(first.consumer.assignment) == 3, "all partitions")
+    membership = first.consumer._reading.member._membership
+    assert isinstance(membership, NativeMembership)
+    write = membership.writer(frozenset(topic.ats))
+    write({topic.ats[0]: 0}, {})
+    second = loop(topic)
+    assert eventually(lambda: shares(first, second) == [1, 2])
+    with pytest.raises(NotClaimedError, match="was given to another member"):
+        write({topic.ats[0]: 0}, {})
+
+
+def test_on_the_brokers_a_handler_that_takes_long_keeps_its_partition(topic: Topic, sides: Sides, loop: Loops) -> None:
+    """The client that fetches may stand still for longer than brokers wait for a poll."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    go_on, begun = threading.Event(), threading.Event()
+
+    def body(_message: object) -> None:
+        begun.set()
+        go_on.wait(LONGEST)
+
+    settings = QUICK_NATIVE | {"max.poll.interval.ms": 6000}
+    consumer = loop(topic, body=body, kafka=settings)
+    topic.write(1, 0)
+    assert begun.wait(LONGEST)
+    assert not eventually(lambda: EventKind.LOST in [event.kind for event in consumer.events], timeout=8.0)
+    go_on.set()
+    await_commits_of(sides, {0: 1})
+
+
+def test_a_consumer_whose_topics_do_not_exist_leaves_the_brokers_at_once(
+    sides: Sides, legacy_kafka: KafkaBroker
+) -> None:
+    """It has not joined there, so there is no answer to wait for."""
+    sides.group.create()
+    assert sides.move(Side.KAFKA) is MoveOutcome.MOVED
+    settings = QUICK | {"bootstrap.servers": legacy_kafka.address}
+    with Registry.connect(legacy_kafka.zookeeper) as registry:
+        with Consumer(registry.group(sides.group.name), ["no-such-topic"], kafka=settings) as consumer:
+            assert eventually(lambda: len(sides.permits) == 1)
+            membership = consumer._reading.member._membership
+            assert isinstance(membership, NativeMembership)
+            assert eventually(lambda: membership._client is not None and membership._subscribed is not None)
+            client = membership._client
+        assert client is not None
+        assert client._ended.is_set()
+        assert sides.permits == []

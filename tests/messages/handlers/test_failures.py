@@ -1,16 +1,27 @@
-"""Attempts, and what happens after the last one."""
+"""Messages are handled in order, by threads and by tasks. Attempts, and what happens after the last one."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Hashable
+from random import Random
 from typing import Any
 
 import pytest
 from confluent_kafka import Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.waiting import eventually
+from zkgroups import TopicPartition
+from zkgroups.core.delivery import Order
 from zkgroups.exceptions import HandlerFailedError, InvalidOptionError
-from zkgroups.messages.runs import HandlerOptions
+from zkgroups.messages.dead_letters import DeadLetterWriter, headers
+from zkgroups.messages.runs import HandlerOptions, Letter
 from zkgroups.testing import HandlerHarness
 
 from .running import (
@@ -27,6 +38,89 @@ from .running import (
     running,
     wait_until,
 )
+
+
+class Recorder:
+    """A handler that fails now and then, and notes which messages of a lane were handled at the same time."""
+
+    def __init__(self, order: Order, seed: int) -> None:
+        self._order = order
+        self._random = Random(seed)
+        self._lock = threading.Lock()
+        self._now: Counter[Hashable] = Counter()
+        self.together: Counter[Hashable] = Counter()
+        self.handled: defaultdict[Hashable, list[int]] = defaultdict(list)
+
+    def lane(self, message: Message) -> Hashable:
+        at = TopicPartition(message.topic() or "", message.partition() or 0)
+        return self._order.lane(at, message.offset() or 0, message.key())
+
+    def begin(self, message: Message) -> int:
+        with self._lock:
+            lane = self.lane(message)
+            self._now[lane] += 1
+            self.together[lane] = max(self.together[lane], self._now[lane])
+            return self._random.randrange(4)
+
+    def end(self, message: Message) -> None:
+        with self._lock:
+            self._now[self.lane(message)] -= 1
+            if self._random.random() < 0.2:
+                raise ValueError("try again")
+            self.handled[self.lane(message)].append(message.offset() or 0)
+
+    def with_thread(self, message: Message) -> None:
+        for _ in range(self.begin(message)):
+            time.sleep(0)
+        self.end(message)
+
+    async def with_task(self, message: Message) -> None:
+        for _ in range(self.begin(message)):
+            await asyncio.sleep(0)
+        self.end(message)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(Order), st.booleans(), st.integers(1, 8), st.integers(1, 40), st.integers(0, 2**32))
+def test_messages_of_a_lane_are_handled_one_after_the_other_in_the_order_of_the_log(
+    order: Order, with_tasks: bool, workers: int, window: int, seed: int
+) -> None:
+    random = Random(seed)
+    recorder = Recorder(order, seed)
+    handler: Any = recorder.with_task if with_tasks else recorder.with_thread
+    harness = HandlerHarness(handler, order=order, workers=workers, window=window, attempts=2, then=FAILED)
+    sent = [
+        harness.send("orders", b"", partition=random.randrange(2), key=random.choice((None, b"anna", b"ben", b"cleo")))
+        for _ in range(100)
+    ]
+    outcome = harness.run()
+
+    assert outcome.error is None
+    assert set(recorder.together.values()) == {1}
+    assert all(offsets == sorted(set(offsets)) for offsets in recorder.handled.values())
+    dead = [letter.message for letter in outcome.dead_letters]
+    assert Counter(map(id, sent)) == Counter(map(id, outcome.handled)) + Counter(map(id, dead))
+    counts = Counter(message.partition() for message in sent)
+    assert outcome.committed == {TopicPartition("orders", partition): counts[partition] for partition in counts}
+
+
+@pytest.mark.parametrize("with_tasks", [False, True])
+def test_workers_handle_other_keys_at_the_same_time(with_tasks: bool) -> None:
+    """Each handler waits until both are under way."""
+    both = threading.Barrier(2, timeout=60)
+
+    async def with_task(_message: Message) -> None:
+        await asyncio.to_thread(both.wait)
+
+    def with_thread(_message: Message) -> None:
+        both.wait()
+
+    handler: Any = with_task if with_tasks else with_thread
+    harness = HandlerHarness(handler, order="key", workers=2, attempts=1)
+    harness.send("orders", b"", key=b"anna")
+    harness.send("orders", b"", key=b"ben")
+
+    assert harness.run().committed == {AT: 2}
 
 
 class Refusing:
@@ -282,3 +376,65 @@ def test_a_coroutine_that_cancels_itself_has_failed() -> None:
     harness.send("orders", b"")
     assert harness.run().committed == {AT: 1}
     assert len(calls) == 2
+
+
+def letter(error: BaseException, **more: object) -> Letter:
+    return Letter(Message(topic="orders", partition=0, offset=7, **more), AT, 7, 3, error)  # type: ignore[arg-type]
+
+
+def test_the_headers_of_the_message_come_first_and_its_origin_is_added() -> None:
+    found = headers(letter(ValueError("no amount"), headers=[("trace", b"1"), ("empty", None)]), "billing")
+    assert found == [
+        ("trace", b"1"),
+        ("empty", None),
+        ("zkgroups.topic", b"orders"),
+        ("zkgroups.partition", b"0"),
+        ("zkgroups.offset", b"7"),
+        ("zkgroups.group", b"billing"),
+        ("zkgroups.attempts", b"3"),
+        ("zkgroups.error", b"ValueError: no amount"),
+    ]
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (ValueError("\udcff \N{SNOWMAN}"), "ValueError: \\udcff \N{SNOWMAN}"),
+        (ValueError("x" * 5_000), "ValueError: " + "x" * 988),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_any_error_fits_into_a_header(error: Exception, shown: str) -> None:
+    assert dict(headers(letter(error), "billing"))["zkgroups.error"] == shown.encode()
+
+
+def test_an_error_without_a_text_is_named() -> None:
+    assert b"Unprintable" in (dict(headers(letter(Unprintable()), "billing"))["zkgroups.error"] or b"")
+
+
+def test_while_brokers_are_down_each_kind_of_error_is_one_warning_and_the_client_logs_at_debug(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def logged(name: str) -> list[logging.LogRecord]:
+        return [each for each in caplog.records if each.name == name]
+
+    writer = DeadLetterWriter({"bootstrap.servers": "127.0.0.1:1"}, "failed", "billing")
+    try:
+        writer.write(letter(ValueError()), lambda _error: None)
+        assert eventually(lambda: len(logged("zkgroups.librdkafka")) > 10)
+        assert eventually(lambda: any(each.levelno > logging.DEBUG for each in logged("zkgroups.consumer")))
+    finally:
+        writer.close()
+    assert {each.levelno for each in logged("zkgroups.librdkafka")} == {logging.DEBUG}
+    warned = [each.getMessage() for each in logged("zkgroups.consumer") if each.levelno > logging.DEBUG]
+    assert 1 <= len(warned) <= 4
+    start = "dead letters of group 'billing' cannot be written to 'failed' now, trying again: "
+    assert all(text.startswith(start) for text in warned)
+    assert capfd.readouterr().err == ""

@@ -1,22 +1,87 @@
-"""Tasks that work on the partitions of a generation: how they end, and how the generation ends with them."""
+"""Members for asyncio, and the tasks and callbacks that work on their generations."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
+import logging
+import threading
 from contextlib import suppress
 
 import pytest
 
+import zkgroups
 from tests.simulation.loop import in_a_loop, run_in_a_loop
 from tests.simulation.world import World
-from zkgroups import Consumergroup, Registry, TopicPartition, aio
+from zkgroups import Consumergroup, EventKind, MemberEvent, Owner, Registry, StartAt, TopicPartition, aio
 from zkgroups.exceptions import GenerationEndedError, InvalidOptionError, MemberClosedError
 
-from ..conftest import LONGEST, Partitions
+from ..conftest import LONGEST, Partitions, ats, committed
 from .conftest import PATIENT, Running, for_ever, mark_ten_more, work_on_all
 
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
+
+
+# Options
+
+
+def test_a_member_for_asyncio_has_the_options_of_a_threaded_member(group: Consumergroup) -> None:
+    assert inspect.signature(aio.Member) == inspect.signature(zkgroups.Member)
+    with pytest.raises(InvalidOptionError, match="on_lost is 3, but it must be a function"):
+        aio.Member(group, ["orders"], on_lost=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="nonsense"):
+        aio.Member(group, ["orders"], nonsense=1)  # type: ignore[call-arg]
+
+
+@in_a_loop
+async def test_nothing_is_registered_before_the_start(group: Consumergroup) -> None:
+    member = aio.Member(group, ["orders"])
+    await member.close()
+    assert not group.exists()
+    assert [each async for each in member.generations()] == []
+    with pytest.raises(MemberClosedError):
+        await member.next_generation()
+
+
+@in_a_loop
+async def test_a_member_cannot_be_used_in_another_loop(group: Consumergroup, orders: Partitions) -> None:
+    async with aio.Member(group, ["orders"]) as member:
+        elsewhere = asyncio.to_thread(asyncio.run, member.start())
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await elsewhere
+
+
+@in_a_loop
+async def test_two_members_in_one_loop_share_and_continue_from_marked_offsets(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    """The workers never end by themselves."""
+    async with Running(group, id="a", work=mark_ten_more, **PATIENT) as a:
+        await a.until_holding(orders)
+        async with Running(group, id="b", work=mark_ten_more, **PATIENT) as b:
+            await b.until_holding(ats("orders", 3, 4, 5))
+            await a.until_holding(ats("orders", 0, 1, 2))
+        await a.until_holding(orders)
+        assert a.generations[0].partitions == dict.fromkeys(orders, StartAt.EARLIEST)
+        assert b.generations[0].partitions == dict.fromkeys(ats("orders", 3, 4, 5), 10)
+        assert a.generations[-1].partitions == dict.fromkeys(orders, 20)
+        assert a.member.stats.lost == 3
+    assert {offset.offset for offset in group.offsets} == {30}  # type: ignore[union-attr]
+
+
+@in_a_loop
+async def test_a_lost_session_ends_the_tasks_and_is_reported_in_the_loop(
+    world: World, registry: Registry, group: Consumergroup, orders: Partitions
+) -> None:
+    lost: list[Partitions] = []
+    async with Running(group, work=mark_ten_more, on_lost=lost.append, **PATIENT) as one:
+        await one.until_holding(orders)
+        await asyncio.to_thread(world.expire, registry)
+        await one.until(lambda: len(one.generations) == 2)
+        await one.until_holding(orders)
+    assert lost == [orders]
+    assert not one.generations[0].active
 
 
 @in_a_loop
@@ -249,3 +314,90 @@ async def test_several_waiting_tasks_get_one_generation_each_and_all_learn_of_th
     for _ in range(2):
         with pytest.raises(MemberClosedError):
             await member.next_generation()
+
+
+@in_a_loop
+async def test_callbacks_run_in_the_loop_may_mark_and_commit_and_partitions_are_released_after_on_revoked(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    moving = ats("orders", 3, 4, 5)
+    called: list[tuple[str, Partitions]] = []
+    threads: set[threading.Thread] = set()
+    gate, at_gate = asyncio.Event(), asyncio.Event()
+
+    def hear(what: str, partitions: Partitions) -> None:
+        threads.add(threading.current_thread())
+        called.append((what, partitions))
+
+    async def assigned(partitions: Partitions) -> None:
+        await asyncio.sleep(0)
+        hear("a has", partitions)
+
+    async def revoked(partitions: Partitions) -> None:
+        at_gate.set()
+        await gate.wait()
+        hear("a gives", partitions)
+        a.generations[-1].mark(P0, 7)
+        await a.generations[-1].commit({P1: 8})
+
+    async with Running(group, id="a", on_assigned=assigned, on_revoked=revoked) as a:
+        await a.until_holding(orders)
+        async with Running(group, id="b", on_assigned=lambda at: hear("b has", at)) as b:
+            await at_gate.wait()
+            await b.until(lambda: b.told(EventKind.WAITING))
+            assert {owner.id for owner in group.owners() if isinstance(owner, Owner)} == {"a-0"}
+            gate.set()
+            await b.until_holding(moving)
+            assert called == [("a has", orders), ("a gives", moving), ("b has", moving)]
+            assert committed(group) == {P0: 7, P1: 8}
+    assert threads == {threading.current_thread()}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_callback_that_fails_is_logged_one_that_never_ends_is_cancelled_and_the_member_continues(
+    world: World, group: Consumergroup, orders: Partitions, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    async def callback(_partitions: Partitions) -> None:
+        if fails:
+            raise ZeroDivisionError
+        await for_ever()
+
+    async def main() -> None:
+        async with Running(group, on_assigned=callback, release_timeout=0.1, rebalance_timeout=0.2) as one:
+            await one.until_holding(orders)
+
+    run_in_a_loop(world, main())
+    [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert "of group 'billing' failed, called with frozenset" in record.getMessage()
+    assert record.exc_info is not None
+    error = (
+        "ZeroDivisionError()" if fails else "TimeoutError('the callback did not end within 0.2 s and was cancelled')"
+    )
+    assert repr(record.exc_info[1]) == error
+
+
+@in_a_loop
+async def test_a_callback_for_any_event_may_commit(group: Consumergroup, orders: Partitions) -> None:
+    """Even a callback for a commit may commit: the second commit does not wait for the first callback."""
+    told: list[Partitions] = []
+    offsets = itertools.count(1)
+    enough = asyncio.Event()
+
+    async def hear(event: MemberEvent) -> None:
+        if event.kind is EventKind.COMMITTED:
+            told.append(event.at)
+            if len(told) < 4:
+                await generation.commit({P1: next(offsets)})
+                return
+            enough.set()
+
+    async with aio.Member(group, ["orders"], on_event=hear, auto_commit_every=0.05, **PATIENT) as member:
+        found = await member.next_generation(LONGEST)
+        assert found is not None
+        generation = found
+        generation.mark(P0, 5)  # the member's own thread reports this one
+        await enough.wait()
+        enough.clear()
+        del told[:]
+        await generation.commit({P5: 6})
+        await enough.wait()
