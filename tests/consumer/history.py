@@ -62,7 +62,6 @@ class Kind(StrEnum):
     UP = "up"  # a process has started
     BEGUN = "begun"  # a generation begins: one event for each of its partitions, with the starting offset
     PROCESSED = "processed"
-    COMMITTING = "committing"
     COMMITTED = "committed"
     REFUSED = "refused"  # a failed commit, with its error
     ASSIGNED = "assigned"  # this and the next two: the events that the callbacks of the member received

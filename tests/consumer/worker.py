@@ -152,7 +152,6 @@ class _Round:
     ) -> bool:
         """Whether it makes sense to continue."""
         offsets = {at: offset for at, offset in following.items() if offset != committed[at]}
-        self._note_all(Kind.COMMITTING, offsets)
         try:
             for at, offset in offsets.items():
                 generation.mark(at, offset)

@@ -138,44 +138,6 @@ def test_consumers_that_leave_while_they_join_leave_no_member_behind_on_the_brok
     assert eventually(lambda: shares(*three) == [1, 1, 1])
 
 
-@pytest.mark.parametrize("takes_too_long", [False, True])
-def test_a_handler_under_way_during_a_move_is_waited_for_or_its_message_is_handled_again_on_the_brokers(
-    legacy_kafka: KafkaBroker, topic: Topic, sides: Sides, takes_too_long: bool
-) -> None:
-    may_return, handled = threading.Event(), list[bool]()
-
-    def handle(_message: object) -> None:
-        first = not handled
-        handled.append(False)
-        if first:
-            assert may_return.wait(LONGEST)
-
-    def on_step(step: MoveStep) -> None:
-        if step is MoveStep.BEGUN and not takes_too_long:
-            may_return.set()
-
-    topic.write(1, 0)
-    settings = QUICK | QUICK_NATIVE | {"bootstrap.servers": legacy_kafka.address}
-    timeouts = {"release_timeout": 0.5 if takes_too_long else LONGEST, "rebalance_timeout": 2 * LONGEST}
-    with Registry.connect(legacy_kafka.zookeeper) as registry:
-        consumer = Consumer(registry.group(sides.group.name), [topic.name], kafka=settings, **timeouts)
-        thread = threading.Thread(target=lambda: consumer.run(handle, workers=2))
-        with consumer:
-            thread.start()
-            try:
-                assert eventually(lambda: len(handled) == 1)
-                assert sides.move(Side.KAFKA, on_step) is MoveOutcome.MOVED
-                assert eventually(lambda: len(handled) == 1 + takes_too_long)
-                await_commits_of(sides, {0: 1})
-                before = sides.zookeeper
-            finally:
-                may_return.set()
-                consumer.stop()
-                thread.join(LONGEST)
-    assert (before, sides.zookeeper) == (({}, {}) if takes_too_long else ({0: 1}, {0: 1}))
-    assert len(handled) == 1 + takes_too_long
-
-
 def test_on_brokers_without_zookeeper_consumers_follow_their_group_too(
     kafka_broker: KafkaBroker, registry: Registry
 ) -> None:
@@ -299,29 +261,6 @@ def test_an_expired_session_ends_the_membership_on_the_brokers_and_its_commits(
     consumer.until_read(topic.texts)
     await_all_committed(topic, sides, 10)
     assert sides.permits == before
-
-
-def test_the_members_of_a_move_that_was_killed_wait_until_it_is_finished_or_undone(
-    topic: Topic, sides: Sides, loop: Loops
-) -> None:
-    class Killed(BaseException):
-        pass
-
-    def kill(step: MoveStep) -> None:
-        if step is MoveStep.LEFT:
-            raise Killed
-
-    consumer = loop(topic)
-    for again, held in ((Side.ZOOKEEPER, []), (Side.KAFKA, ["brokers"])):
-        consumer.until_holding(*topic.ats)
-        with pytest.raises(Killed):
-            sides.move(Side.KAFKA, kill)
-        assert sides.state is RouteState.MOVING_TO_KAFKA
-        assert consumer.consumer.assignment == frozenset()
-        sides.move(again)
-        consumer.until(lambda: len(consumer.consumer.assignment) == 3)
-        assert places(consumer) == held
-    assert consumer.errors == []
 
 
 def test_a_revocation_waits_for_a_claim_that_has_begun(registry: Registry) -> None:

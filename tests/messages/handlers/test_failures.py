@@ -225,25 +225,6 @@ def test_everything_before_a_message_that_has_failed_is_handled_before_the_end()
     assert handled == [2, 0, 1]
 
 
-def test_after_an_error_that_ends_programs_no_message_is_begun() -> None:
-    blocked, handled = Blocking(), list[int]()
-
-    def handle(message: Message) -> None:
-        if message.offset() == 3:
-            raise SystemExit
-        if message.offset() == 0:
-            blocked(message)
-        handled.append(message.offset() or 0)
-
-    with blocked.ended(), running(handle, workers=2, order="key") as runner:
-        add_keys(runner.runs, b"anna", b"anna", b"ben", b"carl")
-        wait_until(lambda: runner.runs.failure is not None)
-        blocked.let_return()
-        runner.runs.drain(LONG)
-        assert runner.runs.positions([AT]) == {AT: 1}
-    assert handled == [2, 0]
-
-
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
 def test_an_error_that_ends_programs_stops_at_once(error: BaseException) -> None:
     def handle(message: Message) -> None:
@@ -283,18 +264,6 @@ def test_a_function_that_returns_a_coroutine_is_refused_and_nothing_is_committed
 
 
 # Dead letters
-
-
-def test_a_dead_letter_has_its_origin_its_error_and_the_number_of_attempts() -> None:
-    harness = HandlerHarness(Refusing(at_1=9), attempts=3, then=FAILED)
-    for _ in range(3):
-        harness.send("orders", b"an order", key=b"anna")
-    outcome = harness.run()
-
-    [letter] = outcome.dead_letters
-    assert (letter.at, letter.offset, letter.attempts, str(letter.error)) == (AT, 1, 3, "not 1")
-    assert (letter.message.key(), letter.message.value()) == (b"anna", b"an order")
-    assert outcome.committed == {AT: 3}
 
 
 class Broken(LateLetters):
@@ -396,11 +365,6 @@ def test_the_headers_of_the_message_come_first_and_its_origin_is_added() -> None
     ]
 
 
-class Unprintable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
 @pytest.mark.parametrize(
     ("error", "shown"),
     [
@@ -411,10 +375,6 @@ class Unprintable(Exception):
 )
 def test_any_error_fits_into_a_header(error: Exception, shown: str) -> None:
     assert dict(headers(letter(error), "billing"))["zkgroups.error"] == shown.encode()
-
-
-def test_an_error_without_a_text_is_named() -> None:
-    assert b"Unprintable" in (dict(headers(letter(Unprintable()), "billing"))["zkgroups.error"] or b"")
 
 
 def test_while_brokers_are_down_each_kind_of_error_is_one_warning_and_the_client_logs_at_debug(

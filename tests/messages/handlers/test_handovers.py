@@ -244,16 +244,6 @@ def test_a_coroutine_that_does_not_end_in_time_is_cancelled_and_its_message_is_n
         assert handler.begun.count(0) == 1
 
 
-def test_the_end_waits_for_coroutines_and_then_cancels_them() -> None:
-    handler = Waiting()
-    with running(handler) as runner:
-        runner.runs.add(AT, messages(0))
-        wait_until(lambda: handler.begun == [0])
-        runner.runs.drain(0.01)
-        assert runner.runs.positions([AT]) == {AT: 0}
-    assert handler.cancelled == [0]
-
-
 def test_a_cancelled_coroutine_has_not_failed() -> None:
     """Otherwise the consumer would stop when it is slow in a rebalance."""
     handler = Waiting()
