@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Unpack
 
-from ..core.rebalance.shared_plan import AwaitedPlan
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, CurrentOffset, Registration
 from ..exceptions import InvalidOptionError, NoGroupError
@@ -18,21 +17,17 @@ from .events import EventKind, MemberStats
 from .generation import Generation, Offsets
 from .group_plan import missing_topics, unreadable_nodes
 from .member import BaseMember
-from .membership import GroupLook, Holder, Partitions, RecreatedTopics, is_cut_off, with_short_timeout
+from .membership import AnyMembership, GroupLook, Partitions, RecreatedTopics, Write, with_short_timeout
 from .options import LONGEST_DURATION, LoneOptions, Options, subscription, takes
 
-# The membership of a member without a group: it works on all partitions of its topics and writes nothing.
 
+class LoneMembership(AnyMembership):
+    """The place of a member without a group. It works on all partitions of its topics, and writes nothing.
 
-class LoneMembership:
-    """Has the methods of `Membership`, for a member that shares partitions with no other member."""
+    No claim depends on a session or a connection.
+    """
 
     group_name = ""
-    alive = True
-    """No claim depends on a session, so an expired session takes nothing away."""
-    awaited: AwaitedPlan | None = None
-    connected = True
-    """Work goes on without a connection."""
 
     def __init__(
         self,
@@ -44,10 +39,9 @@ class LoneMembership:
         stats: MemberStats,
     ) -> None:
         context = with_short_timeout(context)
+        super().__init__(context.session)
         self.id = f"{socket.gethostname()}:{uuid.uuid4()}"
         self.timeout = context.timeout
-        self._session = context.session
-        self.holders: dict[TopicPartition, Holder] = {}
         self._registration = registration
         self._stats = stats
         self._tell = tell
@@ -61,23 +55,10 @@ class LoneMembership:
     def __str__(self) -> str:
         return f"{self.id!r} of no group"
 
-    def register(self) -> None:
-        """Do nothing: a lone member has no registration."""
-
     def deregister(self) -> None:
-        """Give up all partitions."""
         self._held = frozenset()
 
-    @property
-    def cut_off(self) -> bool:
-        """True if the connection was closed for good."""
-        return is_cut_off(self._session)
-
-    def wait_connected(self) -> None:
-        """Do nothing: a lone member sends no requests that need a connection."""
-
     def close(self) -> None:
-        """Stop watching the topics."""
         self._observer.close()
 
     def look(self) -> GroupLook:
@@ -95,25 +76,14 @@ class LoneMembership:
         notes[EventKind.MALFORMED] = unreadable_nodes(found.unreadable)
         return GroupLook(self._number, dict.fromkeys(wanted, 0), self._held, {}, notes)
 
-    def skip(self, _awaited: AwaitedPlan) -> list[str]:
-        """Return nothing: a lone member waits for no plan."""
-        return []
-
     def claim(self, partitions: Partitions) -> Partitions:
-        """Grant everything."""
         self._held |= partitions
         return partitions
 
     def release(self, partitions: Partitions) -> None:
-        """Stop working on these partitions."""
         self._held -= partitions
 
-    def await_free(self, partitions: Partitions) -> None:
-        """Do nothing: no other instance holds partitions."""
-
-    def writer(self, _partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
-        """Return a function that refuses to commit."""
-
+    def writer(self, _partitions: Partitions, /) -> Write:
         def write(_offsets: Offsets, _back_from: Offsets) -> None:
             raise NoGroupError
 
@@ -126,10 +96,7 @@ class LoneMembership:
             if at in kept:
                 self._positions[at] = self._topics.made(at.topic), offset
 
-    def forget_offsets(self, partitions: Partitions) -> None:
-        """Do nothing: nothing is committed."""
-
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
+    def committed(self, partitions: Partitions) -> Mapping[TopicPartition, CurrentOffset]:
         """Return the remembered offsets of these partitions."""
         return {at: self._position(at) for at in partitions}
 
@@ -139,13 +106,8 @@ class LoneMembership:
             return None
         return CommittedOffset(self.group_name, at, offset)
 
-    def topic_zxid(self, topic: str) -> int | None:
-        """Return the zxid that created the topic; None if it is not known."""
+    def topic_zxid(self, topic: str, /) -> int | None:
         return self._topics.made(topic)
-
-    def stream(self, _at: TopicPartition) -> int:
-        """Return 0, the only stream."""
-        return 0
 
 
 class LoneMember(BaseMember):

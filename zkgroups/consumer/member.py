@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from ..zookeeper.session.session import context_of
 from .events import MemberStats
 from .followed_group import FollowedGroup
 from .generation import Generation
-from .membership import AnyMembership, GroupPlace, MemberOffsets, Membership, OffsetsInZooKeeper, with_short_timeout
+from .membership import AnyMembership, MemberOffsets, Membership, with_short_timeout
 from .options import MemberOptions, Options, Topics, subscription, takes
 from .rebalance_loop import Handed, RebalanceLoop
 from .waiting import StepFailure
@@ -59,7 +59,7 @@ class BaseMember:
         membership: AnyMembership,
         options: Options,
         stats: MemberStats,
-        place: GroupPlace | None = None,
+        place: FollowedGroup | None = None,
     ) -> None:
         self._options = options
         self._stats = stats
@@ -358,7 +358,14 @@ class Member(BaseMember):
         membership = Membership(
             group, registration, chosen, tell=self._tell_changed, stats=stats, offsets=self._offsets_of
         )
-        super().__init__(membership, chosen, stats, self._place(membership, registration, chosen, stats))
+        place = None
+        if self._leaves or self._moves:
+            routes = GroupRoutes(with_short_timeout(context_of(group)), f"member {membership.id}", log)
+            on_brokers = self._on_brokers(membership, routes, registration, chosen)
+            place = FollowedGroup(
+                group.name, routes, in_zookeeper=membership, on_brokers=on_brokers, wake=lambda: self._loop.wake()
+            )
+        super().__init__(membership, chosen, stats, place)
 
     _moves = False
     """True for a member that follows its group to the brokers. `zkgroups.Consumer` overrides it."""
@@ -368,14 +375,10 @@ class Member(BaseMember):
 
     def _offsets_of(self, group: Consumergroup) -> MemberOffsets:
         """Return the access to the committed offsets. `zkgroups.Consumer` overrides it."""
-        return OffsetsInZooKeeper(group)
+        return MemberOffsets(group)
 
-    def _place(
-        self, membership: Membership, _registration: Registration, _options: Options, _stats: MemberStats
-    ) -> GroupPlace | None:
-        """Return how to follow the group. `zkgroups.Consumer` overrides it."""
-        if not self._leaves:
-            return None
-        routes = GroupRoutes(with_short_timeout(context_of(self.group)), f"member {membership.id}", log)
-        name = self.group.name
-        return FollowedGroup(name, routes, in_zookeeper=membership, on_brokers=None, wake=lambda: self._loop.wake())
+    def _on_brokers(
+        self, _membership: Membership, _routes: GroupRoutes, _registration: Registration, _options: Options
+    ) -> Callable[[], AnyMembership] | None:
+        """Return a function that makes the membership on the brokers. `zkgroups.Consumer` overrides it."""
+        return None

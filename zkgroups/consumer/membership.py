@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from ..core.rebalance.shared_plan import AwaitedPlan, ReleaseSignals, Roster
 from ..core.session_lifetime import PROOF_LIFETIME
@@ -20,7 +20,6 @@ from ..deadline import Deadline, uptime
 from ..exceptions import (
     AlreadyRegisteredError,
     ClaimedByOtherError,
-    GroupMovedError,
     MalformedNodeError,
     NotClaimedError,
     NotRegisteredError,
@@ -137,14 +136,26 @@ Write: TypeAlias = Callable[[Offsets, Offsets], None]
 """Commits offsets. The second argument has the committed offsets that may go back."""
 
 
-class MemberOffsets(Protocol):
-    """The committed offsets of one member. Called by the member's thread, and writers by all threads that commit."""
+class MemberOffsets:
+    """The committed offsets of one member, by default in the group's own nodes.
+
+    Called by the member's thread, and writers by all threads that commit.
+    """
+
+    def __init__(self, group: Consumergroup) -> None:
+        self._group = group
 
     def writer(self, claims: Claims) -> Write:
         """Return a function that commits through these claims, as long as all of them are held."""
 
+        def write(offsets: Offsets, back_from: Offsets) -> None:
+            claims.commit(offsets, backward=back_from)
+
+        return write
+
     def read(self, partitions: Partitions) -> Mapping[TopicPartition, CurrentOffset]:
         """Read the committed offsets of these partitions, which the member has just claimed, or holds."""
+        return self._group.offsets.fetch_many(sorted(partitions))
 
     def look(self) -> None:
         """Do what is due from time to time. Called whenever the member reads its group."""
@@ -154,34 +165,6 @@ class MemberOffsets(Protocol):
 
     def close(self) -> None:
         """Close connections. They are opened again when they are needed."""
-
-
-class OffsetsInZooKeeper:
-    """The offsets in the group's own nodes. Implements `MemberOffsets`."""
-
-    def __init__(self, group: Consumergroup) -> None:
-        self._group = group
-
-    def writer(self, claims: Claims) -> Write:
-        """Return a function that commits through these claims."""
-
-        def write(offsets: Offsets, back_from: Offsets) -> None:
-            claims.commit(offsets, backward=back_from)
-
-        return write
-
-    def read(self, partitions: Partitions) -> Mapping[TopicPartition, CurrentOffset]:
-        """Read the committed offsets of these partitions."""
-        return self._group.offsets.fetch_many(sorted(partitions))
-
-    def look(self) -> None:
-        """Do nothing."""
-
-    def leave(self, partitions: Partitions) -> None:
-        """Do nothing: each commit was answered."""
-
-    def close(self) -> None:
-        """Do nothing: the registry has the connection."""
 
 
 Holder = Owner | UnreadableNode
@@ -208,8 +191,105 @@ class GroupLook:
     """Oddities of the group, as text."""
 
 
-class Membership:
-    """The membership of one member in one group."""
+class AnyMembership:
+    """The place of a member: in a group in ZooKeeper, in one on the brokers, or in none.
+
+    By default nobody else has a part in it: there is nothing to wait for, and nothing to lose.
+    """
+
+    id: str
+    group_name: str
+    timeout: float
+    """The timeout of one call, in seconds."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.holders: dict[TopicPartition, Holder] = {}
+        """The holders of the partitions that this member waits for."""
+
+    @property
+    def alive(self) -> bool:
+        """True if every claim is certain to be held."""
+        return True
+
+    @property
+    def connected(self) -> bool:
+        """True if work may begin now."""
+        return True
+
+    @property
+    def cut_off(self) -> bool:
+        """True if the connection to ZooKeeper was closed for good."""
+        try:
+            self._session.wait_connected(Deadline(0.0))
+        except ZkgroupsException:
+            return True
+        return False
+
+    @property
+    def awaited(self) -> AwaitedPlan | None:
+        """The plan that this member waits for."""
+        return None
+
+    def register(self) -> None:
+        """Register, or adopt the registration that this session has made before."""
+
+    def deregister(self) -> None:
+        """Release everything and deregister."""
+        raise NotImplementedError
+
+    def wait_connected(self) -> None:
+        """Wait for a connection, at most until the timeout. Raise if it was closed for good."""
+
+    def close(self) -> None:
+        """Stop watching, and free what this process has for it."""
+        raise NotImplementedError
+
+    def look(self) -> GroupLook:
+        """Find out which partitions this member should have, and who holds them now."""
+        raise NotImplementedError
+
+    def skip(self, _awaited: AwaitedPlan, /) -> list[str]:
+        """Stop waiting for this planner. The next look chooses another one, unless a plan was written meanwhile."""
+        return []
+
+    def claim(self, partitions: Partitions) -> Partitions:
+        """Claim the free partitions among these, together unless others claim some first. Return the claimed."""
+        raise NotImplementedError
+
+    def release(self, partitions: Partitions) -> None:
+        """Release these partitions."""
+        raise NotImplementedError
+
+    def await_free(self, partitions: Partitions) -> None:
+        """Watch for the release of these partitions."""
+
+    def writer(self, _partitions: Partitions, /) -> Write:
+        """Return a function that commits offsets through the claims on these partitions."""
+        raise NotImplementedError
+
+    def commit_marked(self, generation: Generation, among: Partitions) -> None:
+        """Commit the marked offsets of these partitions."""
+        generation._commit_marked(among)
+
+    def forget_offsets(self, partitions: Partitions) -> None:
+        """Make the next commit read the committed offsets of these partitions again, and write over them."""
+
+    def committed(self, partitions: Partitions) -> Mapping[TopicPartition, CurrentOffset]:
+        """Read the committed offsets of these partitions."""
+        raise NotImplementedError
+
+    def topic_zxid(self, _topic: str, /) -> int | None:
+        """Return the zxid that created the topic; None if it is not known."""
+        return None
+
+    def stream(self, _at: TopicPartition, /) -> int:
+        """Return the number of the stream that reads this partition."""
+        return 0
+
+
+class Membership(AnyMembership):
+    """The membership of one member in one group in ZooKeeper."""
 
     def __init__(
         self,
@@ -219,16 +299,19 @@ class Membership:
         *,
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
-        offsets: Callable[[Consumergroup], MemberOffsets] = OffsetsInZooKeeper,
+        offsets: Callable[[Consumergroup], MemberOffsets] = MemberOffsets,
     ) -> None:
-        self.group = Consumergroup(group.name, with_short_timeout(context_of(group)))
-        self._instance = MemberInstance(self.group.paths, context_of(self.group), options.id)
+        context = with_short_timeout(context_of(group))
+        super().__init__(context.session)
+        self.group = Consumergroup(group.name, context)
+        self.group_name, self.timeout = group.name, context.timeout
+        self._instance = MemberInstance(self.group.paths, context, options.id)
         self.id = self._instance.id
         self._registration = registration
         self._stats = stats
         self._tell = tell
         self._offsets = offsets(self.group)
-        self._observer = GroupObserver(self.group.paths, context_of(self.group), self._hear, options.partitions)
+        self._observer = GroupObserver(self.group.paths, context, self._hear, options.partitions)
         self._plan = GroupPlan(self.group, self._instance, self._observer, options)
         self._signals = ReleaseSignals()
         self._together: frozenset[str] = frozenset()  # the members that release everything at once
@@ -237,36 +320,21 @@ class Membership:
         self._topics = RecreatedTopics()
         self._unused_registrations = UnusedRegistrations(self.group)
         self._plan_awaited = False
-        self.holders: dict[TopicPartition, Holder] = {}
-        """The holders of the partitions that this member waits for."""
-
-    @property
-    def group_name(self) -> str:
-        """The name of the group."""
-        return self.group.name
-
-    @property
-    def timeout(self) -> float:
-        """The timeout of one call, in seconds."""
-        return context_of(self.group).timeout
 
     def __str__(self) -> str:
         return f"{self.id!r} of group {self.group.name!r}"
 
     @property
     def alive(self) -> bool:
-        """True if the session, and with it every claim, is certain to be alive."""
         return self._instance.session_alive
 
     @property
     def connected(self) -> bool:
-        """True if the client is connected now."""
-        return context_of(self.group).session.connected
+        return self._session.connected
 
     # Registration
 
     def register(self) -> None:
-        """Register, or adopt the registration that this session has made before."""
         if not self._instance.resume():
             self._instance.register(self._registration, timeout=SLICE)
         elif not self._subscription_is_unchanged():
@@ -279,21 +347,13 @@ class Membership:
             return False
 
     def deregister(self) -> None:
-        """Release everything and deregister."""
         self._offsets.leave(frozenset(self._instance.claims))
         self._instance.deregister()
 
-    @property
-    def cut_off(self) -> bool:
-        """True if the connection was closed for good."""
-        return is_cut_off(context_of(self.group).session)
-
     def wait_connected(self) -> None:
-        """Wait for a connection, at most until the timeout. Raise if it was closed for good."""
-        context_of(self.group).session.wait_connected(context_of(self.group).deadline())
+        self._session.wait_connected(context_of(self.group).deadline())
 
     def close(self) -> None:
-        """Stop watching the group, and free the id in this process."""
         self._observer.close()
         self._offsets.close()
         self._instance.free_id()
@@ -301,7 +361,6 @@ class Membership:
     # Planning
 
     def look(self) -> GroupLook:
-        """Read the group. Compute which partitions this member should have, and who holds them now."""
         self._stats.looks += 1
         self._offsets.look()
         awaited, self._plan_awaited = self._plan_awaited, False
@@ -370,19 +429,16 @@ class Membership:
         except NotRegisteredError:  # already known
             return False
 
-    def skip(self, awaited: AwaitedPlan) -> list[str]:
-        """Stop waiting for this planner. The next look chooses another one, unless a plan was written meanwhile."""
+    def skip(self, awaited: AwaitedPlan, /) -> list[str]:
         return self._plan.skip(awaited)
 
     @property
     def awaited(self) -> AwaitedPlan | None:
-        """The plan that this member waits for."""
         return self._plan.awaited
 
     # Partitions
 
     def claim(self, partitions: Partitions) -> Partitions:
-        """Claim the free partitions among these, together unless others claim some first. Return the claimed."""
         already = frozenset(partitions & self._instance.claims.keys())
         left = partitions - already
         while left:
@@ -399,13 +455,11 @@ class Membership:
         return already
 
     def release(self, partitions: Partitions) -> None:
-        """Release these partitions."""
         held = partitions & self._instance.claims.keys()
         self._offsets.leave(held)
         self._instance.release(*sorted(held))
 
     def await_free(self, partitions: Partitions) -> None:
-        """Watch for the release of these partitions."""
         signals = self._signals.choose({at: self._let_go_with(at) for at in partitions})
         self._observer.watch_owners({at: self._owner_path(at) for at in signals})
 
@@ -424,8 +478,7 @@ class Membership:
 
     # Offsets
 
-    def writer(self, partitions: Partitions) -> Write:
-        """Return a function that commits offsets through the claims on these partitions."""
+    def writer(self, partitions: Partitions, /) -> Write:
         write_fenced = self._offsets.writer(self._instance.claims_on(partitions))
 
         def write(offsets: Offsets, back_from: Offsets) -> None:
@@ -440,33 +493,19 @@ class Membership:
         return write
 
     def commit_marked(self, generation: Generation, among: Partitions) -> None:
-        """Commit the marked offsets of these partitions."""
         generation._commit_marked(among - self._topics.outlived)
 
     def forget_offsets(self, partitions: Partitions) -> None:
-        """Make the next commit read the committed offsets of these partitions again, and write over them."""
         self._instance.forget_offsets(partitions)
 
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
-        """Read the committed offsets of these partitions."""
-        return dict(self._offsets.read(partitions))
+    def committed(self, partitions: Partitions) -> Mapping[TopicPartition, CurrentOffset]:
+        return self._offsets.read(partitions)
 
-    def topic_zxid(self, topic: str) -> int | None:
-        """Return the zxid that created the topic; None if it is not known."""
+    def topic_zxid(self, topic: str, /) -> int | None:
         return self._topics.made(topic)
 
-    def stream(self, at: TopicPartition) -> int:
-        """Return the number of the stream that reads this partition."""
+    def stream(self, at: TopicPartition, /) -> int:
         return self._streams.get(at, 0)
-
-
-def is_cut_off(session: Session) -> bool:
-    """Return True if a session was closed, or its credentials were refused."""
-    try:
-        session.wait_connected(Deadline(0.0))
-    except ZkgroupsException:
-        return True
-    return False
 
 
 def with_short_timeout(context: RegistryContext) -> RegistryContext:
@@ -478,59 +517,3 @@ def with_short_timeout(context: RegistryContext) -> RegistryContext:
 def _same_subscription(found: Registration, own: Registration) -> bool:
     """Return whether two registrations differ only in the time when they were written."""
     return replace(found, timestamp=own.timestamp) == own
-
-
-# What the rebalance of a member needs from its place: in a group in ZooKeeper, in one on the brokers, or in none.
-
-
-class AnyMembership(Protocol):
-    """The methods of `Membership`, `LoneMembership` and `NativeMembership`."""
-
-    id: str
-    holders: dict[TopicPartition, Holder]
-
-    @property
-    def group_name(self) -> str: ...
-    @property
-    def timeout(self) -> float: ...
-    @property
-    def alive(self) -> bool: ...
-    @property
-    def connected(self) -> bool: ...
-    @property
-    def cut_off(self) -> bool: ...
-    @property
-    def awaited(self) -> AwaitedPlan | None: ...
-
-    def register(self) -> None: ...
-    def deregister(self) -> None: ...
-    def wait_connected(self) -> None: ...
-    def close(self) -> None: ...
-    def look(self) -> GroupLook: ...
-    def skip(self, _awaited: AwaitedPlan, /) -> list[str]: ...
-    def claim(self, partitions: Partitions) -> Partitions: ...
-    def release(self, partitions: Partitions) -> None: ...
-    def await_free(self, partitions: Partitions) -> None: ...
-    def writer(self, _partitions: Partitions, /) -> Callable[[Offsets, Offsets], None]: ...
-    def commit_marked(self, generation: Generation, among: Partitions) -> None: ...
-    def forget_offsets(self, partitions: Partitions) -> None: ...
-    def committed(self, partitions: Partitions) -> Mapping[TopicPartition, CurrentOffset]: ...
-    def topic_zxid(self, topic: str) -> int | None: ...
-    def stream(self, _at: TopicPartition, /) -> int: ...
-
-
-class GroupPlace(Protocol):
-    """Follows a group that is moved live between ZooKeeper and the brokers (`core/znodes/own_nodes.py`)."""
-
-    def find(self, *, anew: bool = False) -> AnyMembership | None:
-        """Return the membership where the group is now. None while the member must stay out. For the member's thread.
-
-        With `anew`, ask ZooKeeper even if no change was reported.
-        """
-
-    @property
-    def away(self) -> GroupMovedError | None:
-        """The error to raise while the member must stay out. None if it just waits."""
-
-    def close(self) -> None:
-        """Follow the group no more."""

@@ -60,9 +60,10 @@ from ..exceptions import (
     ZkgroupsException,
 )
 from .events import EventKind, MemberStats
+from .followed_group import FollowedGroup
 from .generation import Generation, Reset
 from .generation_lifecycle import GenerationLifecycle
-from .membership import AnyMembership, GroupPlace
+from .membership import AnyMembership
 from .options import Callbacks, Options
 from .waiting import (
     FIRST_BACKOFF,
@@ -122,7 +123,7 @@ class RebalanceLoop:
         *,
         hand_out: Callable[[Handed], object],
         await_callback: Callable[[Any], object],
-        place: GroupPlace | None = None,
+        place: FollowedGroup | None = None,
     ) -> None:
         self.membership = membership
         self._place = place

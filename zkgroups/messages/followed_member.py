@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..consumer.events import EventKind, MemberStats
-from ..consumer.followed_group import FollowedGroup
+from ..consumer.events import EventKind
 from ..consumer.generation import Generation
 from ..consumer.member import Member
-from ..consumer.membership import GroupPlace, MemberOffsets, Membership, with_short_timeout
+from ..consumer.membership import MemberOffsets, Membership
 from ..consumer.options import Options
 from ..consumer.rebalance_loop import Handed
 from ..core.znodes.topic_partition import TopicPartition, known_partition
@@ -64,27 +63,19 @@ class FollowedMember(Member):
 
     _moves = True
 
-    def _place(
-        self, membership: Membership, registration: Registration, options: Options, stats: MemberStats
-    ) -> GroupPlace:
-        context, group = with_short_timeout(context_of(self.group)), self.group.name
-        routes = GroupRoutes(context, f"member {membership.id}", log)
-
-        def on_brokers() -> NativeMembership:
-            return NativeMembership(
-                context,
-                group,
-                membership.id,
-                registration,
-                routes=routes,
-                settings=self._settings,
-                options=options,
-                tell=self._tell_changed,
-                stats=stats,
-            )
-
-        return FollowedGroup(
-            group, routes, in_zookeeper=membership, on_brokers=on_brokers, wake=lambda: self._loop.wake()
+    def _on_brokers(
+        self, membership: Membership, routes: GroupRoutes, registration: Registration, options: Options
+    ) -> Callable[[], NativeMembership]:
+        return lambda: NativeMembership(
+            context_of(self.group),
+            self.group.name,
+            membership.id,
+            registration,
+            routes=routes,
+            settings=self._settings,
+            options=options,
+            tell=self._tell_changed,
+            stats=self._stats,
         )
 
     def _offsets_of(self, group: Consumergroup) -> MemberOffsets:

@@ -12,11 +12,10 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from ..consumer.events import EventKind, MemberStats
-from ..consumer.generation import Generation, Offsets
+from ..consumer.generation import Offsets
 from ..consumer.group_plan import unreadable_nodes
-from ..consumer.membership import GroupLook, Holder, Partitions, is_cut_off, with_short_timeout
+from ..consumer.membership import AnyMembership, GroupLook, Partitions, Write, with_short_timeout
 from ..consumer.options import Options
-from ..core.rebalance.shared_plan import AwaitedPlan
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, CurrentOffset, Registration
 from ..deadline import Deadline
@@ -233,15 +232,12 @@ _STRATEGIES: Final = ("range", "roundrobin")
 _NOT_HELD: Final = "is not held on the brokers any more: stop working on it"
 
 
-class NativeMembership:
-    """Has the methods of `Membership`, for a member of a group on the brokers.
+class NativeMembership(AnyMembership):
+    """The place of a member of a group on the brokers.
 
-    The member needs a permit in ZooKeeper as long as it is in the group (`zookeeper/ownership/routes.py`).
+    It needs a permit in ZooKeeper as long as it is in the group (`zookeeper/ownership/routes.py`). Its client waits for
+    brokers by itself.
     """
-
-    awaited: AwaitedPlan | None = None
-    connected = True
-    """The client waits for brokers by itself."""
 
     def __init__(
         self,
@@ -256,12 +252,9 @@ class NativeMembership:
         tell: Callable[[Partitions | None], object],
         stats: MemberStats,
     ) -> None:
-        self.group_name = group
-        self.id = id
-        self.holders: dict[TopicPartition, Holder] = {}
         context = with_short_timeout(context)
-        self.timeout = context.timeout
-        self._session = context.session
+        super().__init__(context.session)
+        self.group_name, self.id, self.timeout = group, id, context.timeout
         self._registration = registration
         self._routes = routes
         self._settings = native_settings(settings, group, id, options)
@@ -280,11 +273,6 @@ class NativeMembership:
     def alive(self) -> bool:
         """True if the group is certain not to be in ZooKeeper again, and the brokers have taken nothing away."""
         return self._client is not None and not self._client.lost and self._routes.holds_permit(self.group_name)
-
-    @property
-    def cut_off(self) -> bool:
-        """True if the connection to ZooKeeper was closed for good."""
-        return is_cut_off(self._session)
 
     # Registration
 
@@ -309,7 +297,6 @@ class NativeMembership:
             raise
 
     def deregister(self) -> None:
-        """Leave the group."""
         self._leave()
 
     def _leave(self) -> None:
@@ -320,9 +307,6 @@ class NativeMembership:
             raise NotConnectedError(f"the brokers have not let {self} leave within {self.timeout:g} s")
         self._client = None
         self._routes.end_use(self.group_name)
-
-    def wait_connected(self) -> None:
-        """Do nothing: the client waits for brokers by itself."""
 
     def close(self) -> None:
         """Stop observing topics, and leave the group if that has not happened."""
@@ -349,10 +333,6 @@ class NativeMembership:
             raise NotConnectedError(f"{self} is not in its group")
         return self._client
 
-    def skip(self, _awaited: AwaitedPlan) -> list[str]:
-        """Return nothing: no plan is awaited."""
-        return []
-
     def claim(self, partitions: Partitions) -> Partitions:
         """Take the partitions that are still assigned."""
         client = self._joined()
@@ -365,13 +345,9 @@ class NativeMembership:
         """Release these partitions. The rebalance on the brokers goes on when all are released."""
         self._held -= partitions
 
-    def await_free(self, partitions: Partitions) -> None:
-        """Do nothing: the brokers assign partitions when they are free."""
-
     # Offsets
 
-    def writer(self, _partitions: Partitions) -> Callable[[Offsets, Offsets], None]:
-        """Return a function that commits offsets to the brokers."""
+    def writer(self, _partitions: Partitions, /) -> Write:
         client = self._joined()
         assignment = client.assignments
 
@@ -383,26 +359,11 @@ class NativeMembership:
 
         return write
 
-    def commit_marked(self, generation: Generation, among: Partitions) -> None:
-        """Commit the marked offsets of these partitions."""
-        generation._commit_marked(among)
-
-    def forget_offsets(self, partitions: Partitions) -> None:
-        """Do nothing: a commit to the brokers compares no offsets."""
-
-    def committed(self, partitions: Partitions) -> dict[TopicPartition, CurrentOffset]:
-        """Read the committed offsets of these partitions from the brokers."""
+    def committed(self, partitions: Partitions) -> Mapping[TopicPartition, CurrentOffset]:
         return {
             at: None if offset is None else CommittedOffset(self.group_name, at, offset)
             for at, offset in self._joined().committed(sorted(partitions)).items()
         }
-
-    def topic_zxid(self, topic: str) -> int | None:
-        """Return None: the brokers delete the offsets of a deleted topic."""
-
-    def stream(self, _at: TopicPartition) -> int:
-        """Return 0: on the brokers, a member has one stream."""
-        return 0
 
 
 def native_settings(settings: Mapping[str, Any], group: str, id: str, options: Options) -> dict[str, Any]:

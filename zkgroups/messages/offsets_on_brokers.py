@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..consumer.generation import Offsets
-from ..consumer.membership import OffsetsInZooKeeper, Write
+from ..consumer.membership import MemberOffsets, Write
 from ..core.offsets.changes import TwoOffsets, compared
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, CurrentOffset
@@ -246,7 +246,7 @@ RENEWAL: Final = 600.0
 """In seconds: how often to commit unchanged offsets again. Brokers delete offsets that were not committed for long."""
 
 
-class OffsetsWithCopy(OffsetsInZooKeeper):
+class OffsetsWithCopy(MemberOffsets):
     """The truth is in ZooKeeper, and is copied to the brokers."""
 
     def __init__(self, group: Consumergroup, copy: BrokerCopy) -> None:
@@ -280,8 +280,8 @@ class OffsetsWithCopy(OffsetsInZooKeeper):
         self._copy.close()
 
 
-class OffsetsOnBrokers:
-    """The truth is on the brokers. Implements `MemberOffsets`.
+class OffsetsOnBrokers(MemberOffsets):
+    """The truth is on the brokers.
 
     - `copy`: the copy in ZooKeeper, if there is one.
     - `initial`: begin a partition without an offset on the brokers at that in ZooKeeper.
@@ -300,7 +300,7 @@ class OffsetsOnBrokers:
         initial: bool,
         writes: bool,
     ) -> None:
-        self._group = group
+        super().__init__(group)
         self._brokers = brokers
         self._copy = copy
         self._initial = initial
