@@ -32,8 +32,7 @@ thread.
 
 Modules:
 
-    member.py      Member
-    generation.py  Generation
+    member.py      Member and Generation
     consumer.py    Consumer
     event_loop.py  the event loop in which they live, and the threads that work for them
 """

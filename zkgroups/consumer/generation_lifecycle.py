@@ -20,16 +20,13 @@ from ..exceptions import (
     UnavailableError,
     ZkgroupsException,
 )
-from .events import EventKind, MemberStats
+from .events import EventKind, MemberStats, Partitions
 from .generation import Generation, Offsets, Reset
 from .group_plan import few
 from .membership import AnyMembership
 from .options import Callbacks, Options
 
 # Detect that a committed offset went back: somebody moved it, or ZooKeeper was restored from a backup.
-
-
-Partitions = frozenset[TopicPartition]
 
 
 class SeenOffsets:

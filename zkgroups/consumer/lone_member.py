@@ -13,11 +13,11 @@ from ..exceptions import InvalidOptionError, NoGroupError
 from ..zookeeper.reading.observers import TopicObserver
 from ..zookeeper.registry import Registry
 from ..zookeeper.session.session import RegistryContext, context_of
-from .events import EventKind, MemberStats
+from .events import EventKind, MemberStats, Partitions
 from .generation import Generation, Offsets
 from .group_plan import missing_topics, unreadable_nodes
 from .member import BaseMember
-from .membership import AnyMembership, GroupLook, Partitions, RecreatedTopics, Write, with_short_timeout
+from .membership import AnyMembership, GroupLook, RecreatedTopics, Write, with_short_timeout
 from .options import LONGEST_DURATION, LoneOptions, Options, subscription, takes
 
 

@@ -31,7 +31,7 @@ from ..zookeeper.instance import MemberInstance
 from ..zookeeper.ownership.ownership import is_in_use
 from ..zookeeper.reading.observers import GroupObserver
 from ..zookeeper.session.session import RegistryContext, Session, context_of
-from .events import EventKind, MemberStats
+from .events import EventKind, MemberStats, Partitions
 from .generation import Generation, Offsets
 from .group_plan import GroupPlan, missing_topics, oddities, offsets_elsewhere
 from .options import Options
@@ -89,9 +89,6 @@ class UnusedRegistrations:
 
 
 # Topics that were deleted or recreated while a member held partitions of them.
-
-
-Partitions = frozenset[TopicPartition]
 
 
 class RecreatedTopics:

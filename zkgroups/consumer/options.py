@@ -18,7 +18,7 @@ from ..core.znodes.registrations import check_expression
 from ..core.znodes.topic_partition import TopicPartition, check_instance, check_topic
 from ..core.znodes.values import Pattern, Registration, StartAt
 from ..exceptions import InvalidOptionError
-from .events import EventKind, MemberEvent
+from .events import EventKind, MemberEvent, Partitions
 
 Topics: TypeAlias = str | Iterable[str] | Mapping[str, int]
 OnPartitions: TypeAlias = Callable[[frozenset[TopicPartition]], Awaitable[None] | None]
@@ -234,21 +234,21 @@ def _with_streams(topics: Topics, streams: int) -> dict[str, int]:
 
 log = logging.getLogger("zkgroups.member")
 
-Partitions = frozenset[TopicPartition]
 
-_LEVELS: Final = {
-    EventKind.COMMITTED: logging.DEBUG,
-    EventKind.LOST: logging.WARNING,
-    EventKind.STUCK: logging.WARNING,
-    EventKind.MISSING: logging.WARNING,
-    EventKind.FOREIGN: logging.WARNING,
-    EventKind.MALFORMED: logging.WARNING,
-    EventKind.BACK: logging.WARNING,
-    EventKind.DIFFER: logging.WARNING,
-    EventKind.RESET: logging.WARNING,
-    EventKind.IDLE: logging.WARNING,
-}
-"""The log level of each event; INFO for all others."""
+_WARNINGS: Final = frozenset(
+    {
+        EventKind.LOST,
+        EventKind.STUCK,
+        EventKind.MISSING,
+        EventKind.FOREIGN,
+        EventKind.MALFORMED,
+        EventKind.BACK,
+        EventKind.DIFFER,
+        EventKind.RESET,
+        EventKind.IDLE,
+    }
+)
+"""The events that are logged as warnings."""
 
 _PHRASES: Final = {
     EventKind.JOINED: "joined",
@@ -280,11 +280,6 @@ _SHOWN: Final = 20
 """How many partitions a log line names."""
 
 
-def _shown(at: Partitions) -> str:
-    more = f" and {len(at) - _SHOWN} more" if len(at) > _SHOWN else ""
-    return ", ".join(map(str, sorted(at)[:_SHOWN])) + more
-
-
 class Callbacks:
     """Reports the events of one member, on its own thread; commits are reported on the thread that commits."""
 
@@ -300,7 +295,13 @@ class Callbacks:
 
     def event(self, kind: EventKind, at: Partitions = frozenset(), detail: str = "") -> None:
         """Log an event once, and call `on_event` with it and the number of the current plan."""
-        self._log(_LEVELS.get(kind, logging.INFO), kind, at, detail)
+        level = logging.WARNING if kind in _WARNINGS else logging.INFO
+        named = detail and kind in _NAMED_IN_DETAIL
+        more = f" and {len(at) - _SHOWN} more" if len(at) > _SHOWN else ""
+        shown = "" if named or not at else " " + ", ".join(map(str, sorted(at)[:_SHOWN])) + more
+        text = shown + (f": {detail}" if detail else "")
+        level = logging.DEBUG if kind is EventKind.COMMITTED else level
+        log.log(level, "member %s %s%s", self._name, _PHRASES[kind], text)
         self._pass_on(kind, at, detail)
 
     def failed(self, what: str, error: Exception, at: Partitions = frozenset(), *, trace: bool = False) -> bool:
@@ -318,11 +319,6 @@ class Callbacks:
     def worked(self, what: str) -> None:
         """Record that a step works again: its next failure is a warning."""
         self._failing.pop(what, None)
-
-    def _log(self, level: int, kind: EventKind, at: Partitions, detail: str) -> None:
-        named = detail and kind in _NAMED_IN_DETAIL
-        text = (f" {_shown(at)}" if at and not named else "") + (f": {detail}" if detail else "")
-        log.log(level, "member %s %s%s", self._name, _PHRASES[kind], text)
 
     def _pass_on(self, kind: EventKind, at: Partitions, detail: str) -> None:
         if self._options.on_event is not None:

@@ -48,7 +48,6 @@ from ..core.rebalance.state_machine import (
     WithdrawRequested,
     WorkerFinished,
 )
-from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline, uptime
 from ..exceptions import (
     GenerationEndedError,
@@ -59,7 +58,7 @@ from ..exceptions import (
     OffsetWouldGoBackError,
     ZkgroupsException,
 )
-from .events import EventKind, MemberStats
+from .events import EventKind, MemberStats, Partitions
 from .followed_group import FollowedGroup
 from .generation import Generation, Reset
 from .generation_lifecycle import GenerationLifecycle
@@ -78,7 +77,6 @@ from .waiting import (
 
 log = logging.getLogger("zkgroups.member")
 
-Partitions = frozenset[TopicPartition]
 
 TICK: Final = 1.0
 """The longest time between two looks at the clock, in seconds."""

@@ -22,7 +22,7 @@ from ..core.rebalance.state_machine import (
 from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import uptime
 from ..exceptions import NotClaimedError, NotRegisteredError, OutcomeUnknownError
-from .events import EventKind, MemberStats
+from .events import EventKind, MemberStats, Partitions
 from .options import Callbacks, Options
 
 # Timers for one thread. The thread itself calls what is due, between its other work.
@@ -68,8 +68,6 @@ class Timers:
 # change makes the member look at the group, that is, read all of it. Looks that follow each other too closely are
 # delayed.
 
-
-Partitions = frozenset[TopicPartition]
 
 IN_A_ROW: Final = 3
 """How many looks may follow each other without a pause. The next one waits, so that it sees many changes together."""

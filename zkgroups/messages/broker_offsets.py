@@ -15,6 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from ..consumer.events import Partitions
 from ..consumer.group_plan import few
 from ..core.offsets.changes import TwoOffsets
 from ..core.znodes.topic_partition import TopicPartition
@@ -30,7 +31,6 @@ from ..exceptions import (
     ZkgroupsException,
 )
 from ..zookeeper.session.errors import not_held
-from .deliverer import Partitions
 from .fetcher import confluent, reason, unserved
 
 # The errors of committed offsets on the brokers, as typed errors.
@@ -188,8 +188,8 @@ class BrokerOffsets:
         found = self._ask("list_consumer_group_offsets", sorted(partitions), self.timeout)
         for each in found:
             if each.error is not None:
-                raise not_read(each.error, _place(each))
-        return {_place(each): each.offset if each.offset >= 0 else None for each in found}
+                raise not_read(each.error, place_of(each))
+        return {place_of(each): each.offset if each.offset >= 0 else None for each in found}
 
     def commit(self, offsets: Mapping[TopicPartition, int], timeout: float | None = None) -> None:
         """Commit these offsets. A request that cannot be sent before the timeout is not sent at all.
@@ -206,7 +206,7 @@ class BrokerOffsets:
             raise OutcomeUnknownError(f"the brokers have not confirmed a commit: {error}") from error
         for each in done:
             if each.error is not None:
-                raise refused_to_simple_consumer(each.error, self.group, _place(each))
+                raise refused_to_simple_consumer(each.error, self.group, place_of(each))
 
     def close(self) -> None:
         """Close the connections. The next call opens them again. A request under way is not answered any more."""
@@ -252,5 +252,6 @@ class BrokerOffsets:
         return client
 
 
-def _place(each: Any) -> TopicPartition:
+def place_of(each: Any) -> TopicPartition:
+    """Return the partition of a position of confluent-kafka."""
     return TopicPartition(each.topic, each.partition)

@@ -19,7 +19,7 @@ from ..zookeeper.group import Consumergroup
 from .broker_offsets import OffsetsIn, SideName, offset_options
 from .fetcher import Pause, client_settings, confluent
 from .followed_member import place
-from .handlers import run_handler
+from .handlers import HandlerLoop
 from .loop_delivery import LARGEST_PART, Batch, LoopDelivery, Pace
 from .reading import SLICE, ConsumerStats, PartitionStats, Reading
 from .runs import DeadLetter, Handler, HandlerOptions
@@ -335,7 +335,7 @@ class Consumer:
         self._reading.check_process()
         self._reader = threading.get_ident()
         self._put_back()
-        run_handler(self._reading, handler, options)
+        HandlerLoop(self._reading, handler, options).run()
 
     # Offsets
 

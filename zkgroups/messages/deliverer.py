@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
+from ..consumer.events import Partitions
 from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import Deadline
-
-Partitions: TypeAlias = frozenset[TopicPartition]
 
 _LOOK: Final = 0.05
 """In seconds: how soon it is noticed that the claims are not certain any more."""

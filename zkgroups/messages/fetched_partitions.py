@@ -13,13 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ..consumer.events import Partitions
 from ..consumer.generation import Generation
 from ..core.kafka_values import OffsetRange
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import StartAt
 from ..deadline import uptime
 from ..exceptions import FetchFailedError, GenerationEndedError, ZkgroupsException
-from .deliverer import Deliverer, Partitions
+from .deliverer import Deliverer
 from .fetcher import Fetcher, confluent, reason, unserved
 from .followed_member import ErrorReports
 
@@ -321,30 +322,37 @@ log = logging.getLogger("zkgroups.consumer")
 
 
 class FetchedPartitions:
-    """Begins, moves and stops partitions. `lock` is that of `Reading`."""
+    """Begins, moves and stops partitions. `lock` is that of `Reading`.
+
+    It has two clients: one fetches, and one asks where logs begin and end.
+    """
 
     def __init__(
         self,
+        settings: Mapping[str, Any],
         held: HeldPartitions,
-        fetcher: Fetcher,
-        ranges: LogRanges,
         reports: ErrorReports,
         lock: threading.RLock,
         has_offsets: Callable[[], bool],
     ) -> None:
         self._held = held
-        self._fetcher = fetcher
-        self._ranges = ranges
+        self.fetcher = Fetcher(settings, reports.client_failed)
+        self._ranges = LogRanges(settings)
         self._reports = reports
         self._lock = lock
         self._standing = StandingPartitions()
         self._has_offsets = has_offsets
         self._may_ask, self._may_warn = True, True
 
+    def close(self) -> None:
+        """Wait for requests under way, and close the connections."""
+        self._ranges.close()
+        self.fetcher.close()
+
     @property
     def idle(self) -> bool:
         """True if no partition is fetched, or is about to be."""
-        return not (self._fetcher.in_use or self._ranges.awaited)
+        return not (self.fetcher.in_use or self._ranges.awaited)
 
     @property
     def settled(self) -> bool:
@@ -358,14 +366,14 @@ class FetchedPartitions:
 
     def take_over(self, generation: Generation) -> None:
         """Stop fetching what is gone, and begin what is new. The caller holds the lock."""
-        left = self._held.gone | (self._fetcher.assigned - self._held.of_generation)
-        self._fetcher.unassign(left)
-        self._fetcher.forget_pauses(left)
+        left = self._held.gone | (self.fetcher.assigned - self._held.of_generation)
+        self.fetcher.unassign(left)
+        self.fetcher.forget_pauses(left)
         self._standing.forget(left)
         self._held.settle(left)
         self._ranges.forget(self._ranges.awaited)
         known: dict[TopicPartition, int] = {}
-        for at in self._held.of_generation - self._fetcher.assigned - self._standing.waiting:
+        for at in self._held.of_generation - self.fetcher.assigned - self._standing.waiting:
             start = generation.partitions[at]
             if isinstance(start, int) and at not in self._held.resume_at:
                 known[at] = start
@@ -375,20 +383,20 @@ class FetchedPartitions:
 
     def stop_gone(self) -> None:
         """Stop fetching what is gone. `take_over` does the rest. The caller holds the lock."""
-        self._fetcher.unassign(self._held.gone)
+        self.fetcher.unassign(self._held.gone)
 
     def begin(self, positions: Mapping[TopicPartition, int]) -> None:
         """Fetch these partitions from these offsets on. The caller holds the lock."""
         self._held.begin(positions)
-        self._fetcher.assign(positions)
+        self.fetcher.assign(positions)
 
     def begin_again(self) -> None:
         """Fetch all messages again that are not finished. The caller holds the lock."""
-        self.begin(self._held.deliverer.positions(self._fetcher.assigned - self._held.gone))
+        self.begin(self._held.deliverer.positions(self.fetcher.assigned - self._held.gone))
 
     def move(self) -> None:
         """Carry out seeks. The caller holds the lock."""
-        fetched = self._fetcher.assigned
+        fetched = self.fetcher.assigned
         for at, offset in self._held.take_seeks(fetched).items():
             if at in fetched:
                 self.begin({at: offset})
@@ -430,7 +438,7 @@ class FetchedPartitions:
                 self.begin({at: start})
             else:
                 del self._held.resume_at[at]
-                self._fetcher.assign({at: resume})  # its messages still count
+                self.fetcher.assign({at: resume})  # its messages still count
             self._standing.begun(at, uptime())
 
     def _start_offset(self, at: TopicPartition, generation: Generation, log_range: OffsetRange) -> int:
@@ -469,7 +477,7 @@ class FetchedPartitions:
     def stop(self, at: TopicPartition, error: KafkaError) -> None:
         """Fetch a partition no more for now. The caller holds the lock."""
         self._held.stop_at_error(at)
-        self._fetcher.unassign([at])
+        self.fetcher.unassign([at])
         if error.code() == confluent().KafkaError._AUTO_OFFSET_RESET:
             self._ranges.ask(at)  # outside of the log: `out_of_range` decides
         else:

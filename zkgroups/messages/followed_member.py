@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..consumer.events import EventKind
+from ..consumer.events import EventKind, Partitions
 from ..consumer.generation import Generation
 from ..consumer.member import Member
 from ..consumer.membership import MemberOffsets, Membership
@@ -21,7 +21,6 @@ from ..zookeeper.group import Consumergroup
 from ..zookeeper.ownership.routes import GroupRoutes
 from ..zookeeper.session.session import context_of
 from .broker_offsets import BrokerOffsets, OffsetOptions, SideReports
-from .deliverer import Partitions
 from .fetcher import Outage, confluent
 from .native_membership import NativeMembership
 from .offsets_on_brokers import BrokerCopy, OffsetsOnBrokers, OffsetsWithCopy, ZooKeeperCopy

@@ -296,12 +296,7 @@ PATIENCE: Final = 0.1
 """In seconds: how long to wait for workers before a full partition is paused."""
 
 
-def run_handler(reading: Reading, handler: Handler, options: HandlerOptions) -> None:
-    """Call the handler for each message until the consumer is closed. Raise the error that stops it."""
-    _Loop(reading, handler, options).run()
-
-
-class _Loop:
+class HandlerLoop:
     """One call of `Consumer.run`.
 
     A pause is not free: the client drops what it has fetched in advance, and fetches it again. So the loop first waits

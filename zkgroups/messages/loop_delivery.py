@@ -12,6 +12,7 @@ from itertools import chain
 from operator import attrgetter, length_hint, methodcaller
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from ..consumer.events import Partitions
 from ..core.znodes.topic_partition import TopicPartition
 from ..deadline import uptime
 from .followed_member import known
@@ -19,7 +20,6 @@ from .followed_member import known
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-Partitions = frozenset[TopicPartition]
 
 _BRIEF: Final = 0.002
 """In seconds: how long the loop may take for messages that it cannot be asked to leave out any more."""

@@ -11,10 +11,10 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
-from ..consumer.events import EventKind, MemberStats
+from ..consumer.events import EventKind, MemberStats, Partitions
 from ..consumer.generation import Offsets
 from ..consumer.group_plan import unreadable_nodes
-from ..consumer.membership import AnyMembership, GroupLook, Partitions, Write, with_short_timeout
+from ..consumer.membership import AnyMembership, GroupLook, Write, with_short_timeout
 from ..consumer.options import Options
 from ..core.znodes.topic_partition import TopicPartition
 from ..core.znodes.values import CommittedOffset, CurrentOffset, Registration
@@ -23,7 +23,7 @@ from ..exceptions import InvalidOptionError, NotClaimedError, NotConnectedError,
 from ..zookeeper.ownership.routes import GroupRoutes
 from ..zookeeper.reading.observers import TopicObserver
 from ..zookeeper.session.session import RegistryContext
-from .broker_offsets import TAKEN, not_read, refused_to_member
+from .broker_offsets import TAKEN, not_read, place_of, refused_to_member
 from .fetcher import CLIENT_LOG, confluent, reason
 
 # A member of a group on the brokers. It fetches nothing, and all its calls are made by one thread of its own.
@@ -107,8 +107,8 @@ class NativeClient:
             raise not_read(error.args[0], chosen[0]) from error
         for each in found:
             if each.error is not None:
-                raise not_read(each.error, _place(each))
-        return {_place(each): each.offset if each.offset >= 0 else None for each in found}
+                raise not_read(each.error, place_of(each))
+        return {place_of(each): each.offset if each.offset >= 0 else None for each in found}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, assignment: int) -> None:
         """Commit as a member. The brokers refuse it after the partitions were given to others.
@@ -132,7 +132,7 @@ class NativeClient:
             raise OutcomeUnknownError(f"the brokers have not answered a commit: {error}") from error
         for each in done:
             if each.error is not None:
-                raise refused_to_member(each.error, [_place(each)])
+                raise refused_to_member(each.error, [place_of(each)])
 
     def close(self, timeout: float) -> bool:
         """Leave the group. Return False if that takes longer than the timeout: it goes on in the background."""
@@ -199,7 +199,7 @@ class NativeClient:
         self._first_join = False
         self.assignments += 1
         if not self._leaving:
-            self.assigned = frozenset(map(_place, partitions))
+            self.assigned = frozenset(map(place_of, partitions))
             self._changed()
 
     def _on_revoke(self, client: Any, _partitions: Sequence[Any]) -> None:
@@ -220,10 +220,6 @@ class NativeClient:
     def _lose(self) -> None:
         self.assigned, self.lost = frozenset(), True
         self._changed()
-
-
-def _place(each: Any) -> TopicPartition:
-    return TopicPartition(each.topic, each.partition)
 
 
 _STRATEGIES: Final = ("range", "roundrobin")

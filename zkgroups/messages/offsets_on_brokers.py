@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ..consumer.events import Partitions
 from ..consumer.generation import Offsets
 from ..consumer.membership import MemberOffsets, Write
 from ..core.offsets.changes import TwoOffsets, compared
@@ -19,7 +20,6 @@ from ..zookeeper.claim import Claims
 from ..zookeeper.group import Consumergroup
 from ..zookeeper.session.errors import not_held
 from .broker_offsets import BrokerOffsets, SideReports
-from .deliverer import Partitions
 
 # Copies offsets that were committed in ZooKeeper to the brokers, on a thread of its own.
 #

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ..consumer.events import MemberStats
+from ..consumer.events import MemberStats, Partitions
 from ..consumer.generation import Generation
 from ..consumer.options import OnPartitions, check_callback
 from ..core.znodes.states import InstanceState
@@ -35,9 +35,9 @@ from ..exceptions import (
 )
 from ..zookeeper.reading.group_reader import read_brokers
 from ..zookeeper.session.session import context_of
-from .deliverer import Deliverer, Partitions, wind_down
-from .fetched_partitions import FetchedPartitions, HeldPartitions, LogRanges
-from .fetcher import FALLBACK, Fetcher, Pause, confluent, fetching_settings, old_release_settings
+from .deliverer import Deliverer, wind_down
+from .fetched_partitions import FetchedPartitions, HeldPartitions
+from .fetcher import FALLBACK, Pause, confluent, fetching_settings, old_release_settings
 from .followed_member import ErrorReports, Fetched, FollowedMember, known, place, sorted_out
 from .runs import HandlerStats
 
@@ -138,7 +138,7 @@ class Reading:
         )
         self.release_timeout = self.member._options.release_timeout
         self._reports = ErrorReports(self.member)
-        self._clients: _Clients | None = None
+        self._fetched: FetchedPartitions | None = None
         self._current: Generation | None = None  # the latest generation that has begun
         self._followed: Generation | None = None  # the client has its partitions
         self._error_of = confluent().Message.error
@@ -152,11 +152,11 @@ class Reading:
 
     def start(self) -> None:
         """Create the client, and join the group. A second call does nothing."""
-        if self._clients is None:
+        if self._fetched is None:
             self.member._check_open()
             self._adapt_to_release()
             settings = fetching_settings(self.client_settings, self.member.group.name)
-            self._clients = _Clients(settings, self._held, self._reports, self.lock, self._has_offsets)
+            self._fetched = FetchedPartitions(settings, self._held, self._reports, self.lock, self._has_offsets)
         self.member.start()
 
     def _has_offsets(self) -> bool:
@@ -173,9 +173,9 @@ class Reading:
     def close(self, *, leave: bool = True) -> None:
         """Leave the group, then close the client. In a fork do nothing: it does not have the client's threads."""
         self.member.close(leave=leave)
-        if self._clients is not None and not self.forked:
-            self._clients.close()
-            self._clients = None
+        if self._fetched is not None and not self.forked:
+            self._fetched.close()
+            self._fetched = None
 
     def deliver_to(self, deliverer: Deliverer, *, automatic: bool) -> None:
         """Let another deliverer have the messages. Partitions begin again where the first one has finished."""
@@ -210,10 +210,10 @@ class Reading:
             raise MemberClosedError(self.member.group.name, self.member.id)
 
     @property
-    def _open(self) -> _Clients:
-        if self._clients is None:
+    def _open(self) -> FetchedPartitions:
+        if self._fetched is None:
             raise MemberClosedError(self.member.group.name, self.member.id)
-        return self._clients
+        return self._fetched
 
     # The member's thread
 
@@ -286,7 +286,7 @@ class Reading:
 
     def step(self, most: int, timeout: float, take: Callable[[list[Message]], object]) -> bool:
         """Do what `fetch` does, but wait no longer than `SLICE`."""
-        if self._clients is None:
+        if self._fetched is None:
             self.start()
         self.follow(timeout)
         return self._fetch_once(most, timeout, take)
@@ -305,7 +305,7 @@ class Reading:
 
     def _catch_up(self, patience: float) -> bool:
         """Return True if nothing is left to do before the next change."""
-        fetched = self._open.partitions
+        fetched = self._open
         news = self.member.next_generation(patience if fetched.idle else 0.0)  # raises the errors of the member
         if self._torn:
             self._mend()
@@ -336,18 +336,18 @@ class Reading:
         """
         with self.changed:
             self._followed = None
-            self._open.partitions.begin_again()
+            self._open.begin_again()
 
     def _fetch_once(self, most: int, timeout: float, take: Callable[[list[Message]], object]) -> bool:
         if not self.alive:
             with self.changed:
                 self.changed.wait(timeout)
             return False  # messages that are fetched now could not be committed
-        clients = self._open
+        fetcher = self._open.fetcher
         if self._torn:
             self._mend()
         self._torn = True  # until the end of the step
-        messages = clients.fetcher.fetch(most, timeout)
+        messages = fetcher.fetch(most, timeout)
         fetched = sorted_out(messages) if any(map(self._error_of, messages)) else None
         with self.lock:
             if fetched is not None:
@@ -369,7 +369,7 @@ class Reading:
         """Note ends of logs, and stop partitions with errors. The caller holds the lock."""
         self._held.end(fetched.ends)
         for at in fetched.failed.keys() - self._held.gone:
-            self._open.partitions.stop(at, fetched.failed[at])
+            self._open.stop(at, fetched.failed[at])
             self._is_up_to_date = False
         for error in fetched.of_client:
             self._reports.client_failed(error)
@@ -438,7 +438,7 @@ class Reading:
 
     def paused(self, why: Pause) -> Partitions:
         """Return the partitions that are paused for this reason."""
-        return self._clients.fetcher.paused(why) if self._clients is not None else frozenset()
+        return self._fetched.fetcher.paused(why) if self._fetched is not None else frozenset()
 
     def positions(self) -> Mapping[TopicPartition, int]:
         """Return the offset of the first unfinished message of each partition."""
@@ -484,13 +484,13 @@ class Reading:
 
     def log_end(self, at: TopicPartition) -> int | None:
         """Return the log end as of the last fetch; None if it is not known."""
-        return self._clients.fetcher.log_end(at) if self._clients is not None else None
+        return self._fetched.fetcher.log_end(at) if self._fetched is not None else None
 
     @property
     def errors(self) -> Mapping[TopicPartition, ZkgroupsException]:
         """The error of each partition that cannot be read now."""
         with self.changed:
-            return self._clients.partitions.errors if self._clients is not None else {}
+            return self._fetched.errors if self._fetched is not None else {}
 
 
 def _commit_through(
@@ -507,24 +507,3 @@ def _commit_through(
                     raise
     generation.commit()
     return done
-
-
-class _Clients:
-    """The client that fetches, the one that asks where logs begin and end, and the partitions that they are to read."""
-
-    def __init__(
-        self,
-        settings: Mapping[str, Any],
-        held: HeldPartitions,
-        reports: ErrorReports,
-        lock: threading.RLock,
-        has_offsets: Callable[[], bool],
-    ) -> None:
-        self.fetcher = Fetcher(settings, reports.client_failed)
-        self._ranges = LogRanges(settings)
-        self.partitions = FetchedPartitions(held, self.fetcher, self._ranges, reports, lock, has_offsets)
-
-    def close(self) -> None:
-        """Wait for requests under way, and close the connections."""
-        self._ranges.close()
-        self.fetcher.close()

@@ -50,18 +50,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOptions:
-    """How a handler is called.
-
-    - `workers`: how many messages are handled at the same time, by threads, or by tasks if the handler is a coroutine
-      function.
-    - `order`: "partition", "key" or "none": see `Order`.
-    - `window`: the most messages of one partition from the first unfinished one to the last fetched one.
-    - `attempts`: how often a message is handled at most.
-    - `first_delay`, `longest_delay`: the pause before the second attempt, in seconds. Each pause is twice as long as
-      the one before, up to the longest.
-    - `then`: what happens after the last attempt. "stop": `run` raises `HandlerFailedError`. "park": the message, and
-      all messages that must wait for it, are left alone. `DeadLetter(topic)`: the message is written to that topic.
-    """
+    """How a handler is called. `Consumer.run` explains them."""
 
     workers: int = 1
     order: Order | str = Order.PARTITION
