@@ -69,6 +69,8 @@ class World:
         self._old: dict[str, tuple[int, dict[str, Any]]] = {}
         self._killed: set[str] = set()
         self.deaf: set[str] = set()
+        self.before_write: Callable[[str], object] = lambda _process: None
+        """Called with the process when a write arrives. It may kill the process, but it must not wait."""
         self._losses: dict[str, list[str]] = {}
         self.lose_then_cut: set[str] = set()
         """Processes that are cut off when they lose a connection by `lose`."""
@@ -246,6 +248,10 @@ class World:
             socket.has_lost = True
             return
         kind = int.from_bytes(request[4:8], "big", signed=True)
+        if kind in WRITES and socket.connection.session is not None:
+            self.before_write(socket.process)
+            if socket.is_closed:
+                return
         losses = self._losses.get(socket.process)
         loss = losses.pop() if losses and kind in WRITES and socket.connection.session is not None else ""
         if loss == "request":
