@@ -15,7 +15,15 @@ ROOT = Path(__file__).parent.parent
 VARIABLE = "ZKGROUPS_TEST_RELEASE"
 NEWEST = "3.9"
 RELEASES = ("3.4.14", "3.5.10", "3.6.4", "3.8.4", NEWEST)
-SUITES = ("tests/zookeeper", "tests/consumer", "tests/cli", "tests/migration", "tests/doors", "tests/hostile")
+SUITES = (
+    "tests/zookeeper",
+    "tests/consumer",
+    "tests/cli",
+    "tests/migration",
+    "tests/doors",
+    "tests/hostile",
+    "tests/simulation",
+)
 COUNTS = ("passed", "failed", "errors", "skipped")
 LAST_LINE = re.compile(r"=* ?((?:\d+ \w+,? ?)+) in [\d.]+s.*")
 

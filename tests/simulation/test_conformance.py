@@ -24,6 +24,7 @@ from tests.seeds import seeds
 from tests.waiting import eventually
 from zkgroups.exceptions import MissingDependencyError
 from zkgroups.testing import ZooKeeperServer, missing
+from zkgroups.testing.zookeeper_server import default_release
 from zkgroups.zookeeper.requests.multiread import Kind, MultiRead, operations, records
 from zkgroups.zookeeper.requests.watches import RecursiveWatchRequest
 
@@ -38,12 +39,15 @@ NEWEST = "3.9.5"
 Step = tuple[Any, ...]
 
 
-@pytest.fixture(scope="module", params=["", OLDEST], ids=[NEWEST, OLDEST])
+RELEASES = {default_release() or NEWEST: default_release(), OLDEST: OLDEST}
+
+
+@pytest.fixture(scope="module", params=RELEASES)
 def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, tuple[int, ...]]]:
     """A server that nobody else uses, so that the numbers of its transactions are known."""
     try:
-        with ZooKeeperServer(release=request.param or None) as started:
-            yield started.address, tuple(map(int, (request.param or NEWEST).split(".")))
+        with ZooKeeperServer(release=RELEASES[request.param]) as started:
+            yield started.address, tuple(map(int, request.param.split(".")))
     except MissingDependencyError as error:
         missing("zookeeper", str(error))
 
