@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.simulation.world import World
+from tests.waiting import eventually
 from zkgroups import Consumergroup, Registry
 from zkgroups.testing import KafkaBroker
 
 from .kafka_member import KafkaMember
-from .old_members import create_topic
+from .old_members import ALL, create_topic
 from .running import GatewayProcess, RunningGateway, reserved, running
 from .served import Script, Served
 
@@ -82,6 +83,18 @@ def join(served: Served) -> Join:
     return lambda *topics, **options: KafkaMember(
         options.pop("served", served), "billing", *(topics or ("orders",)), **options
     ).__enter__()
+
+
+@pytest.fixture
+def alone(join: Join) -> Join:
+    """Start a member, and wait until it has all partitions."""
+
+    def start(*topics: str, **options: Any) -> KafkaMember:
+        member = join(*topics, **options)
+        assert eventually(lambda: member.assigned == ALL)
+        return member
+
+    return start
 
 
 @pytest.fixture

@@ -34,10 +34,9 @@ def within(served: Served) -> list[float | None]:
 
 
 def test_a_member_of_another_client_gets_its_share(
-    group: Consumergroup, other: Registry, join: Join, served: Served
+    group: Consumergroup, other: Registry, alone: Join, served: Served
 ) -> None:
-    member = join()
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone()
     register(other.client, "billing", LAST, {"orders": 1})
     assert eventually(lambda: member.assigned == orders(0, 1, 2))
     assert eventually(lambda: sorted(owners(group)) == [0, 1, 2])
@@ -88,10 +87,9 @@ def test_a_partition_that_another_client_does_not_release_follows_later(
 
 
 def test_a_member_that_does_not_join_in_time_loses_its_partitions_while_another_client_waits(
-    group: Consumergroup, other: Registry, join: Join
+    group: Consumergroup, other: Registry, alone: Join
 ) -> None:
-    slow = join(session_timeout=60.0)
-    assert eventually(lambda: slow.assigned == ALL)
+    slow = alone(session_timeout=60.0)
     slow.pause()
     register(other.client, "billing", LAST, {"orders": 1})
     assert eventually(lambda: owners(group) == {})
@@ -105,10 +103,9 @@ def test_a_member_that_does_not_join_in_time_loses_its_partitions_while_another_
 
 
 def test_a_change_that_moves_nothing_disturbs_no_member_and_one_that_leaves_causes_one_rebalance(
-    other: Registry, join: Join, served: Served
+    other: Registry, join: Join, alone: Join, served: Served
 ) -> None:
-    member = join()
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone()
     register(other.client, "billing", LAST, {"payments": 1})
     second = join(client_id="zz")
     assert eventually(lambda: (len(member.assigned), len(second.assigned)) == (3, 3))

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import eventually
 from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
 from zkgroups.coordinator import (
     CommitRequest,
@@ -43,21 +42,19 @@ def commit_alone(served: Served, offset: int, metadata: str = "") -> str:
     return str(answer.errors[AT].name)
 
 
-def test_a_member_that_seeks_back_commits_there(group: Consumergroup, join: Join) -> None:
+def test_a_member_that_seeks_back_commits_there(group: Consumergroup, alone: Join) -> None:
     group.offsets.set(AT, 100)
-    member = join()
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone()
     for number in (40, 90, 60):
         assert member.commit(number, AT) == DONE
         assert offset(group) == number
 
 
 def test_an_offset_that_another_client_has_committed_further_does_not_go_back(
-    registry: Registry, group: Consumergroup, join: Join
+    registry: Registry, group: Consumergroup, alone: Join
 ) -> None:
     """Old clients commit without a fence. The member joins again, and continues at their offset."""
-    member = join()
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone()
     for own in (None, 10):
         if own is not None:
             assert member.commit(own + 500, AT) == DONE
@@ -69,9 +66,8 @@ def test_an_offset_that_another_client_has_committed_further_does_not_go_back(
         assert member.commit(ahead + 1, AT) == DONE
 
 
-def test_one_refused_offset_does_not_hold_up_the_others(registry: Registry, group: Consumergroup, join: Join) -> None:
-    member = join()
-    assert eventually(lambda: member.assigned == ALL)
+def test_one_refused_offset_does_not_hold_up_the_others(registry: Registry, group: Consumergroup, alone: Join) -> None:
+    member = alone()
     commit(registry.client, "billing", "orders", 3, b"100")
     commit(registry.client, "billing", "orders", 4, b"100")
     errors = member.commit(7)
@@ -82,24 +78,22 @@ def test_one_refused_offset_does_not_hold_up_the_others(registry: Registry, grou
     assert {at.partition: offset(group, at) for at in ALL} == {0: 7, 1: 7, 2: 7, 3: 100, 4: 100, 5: 7}
 
 
-def test_an_offset_that_would_stop_old_clients_is_refused(group: Consumergroup, join: Join, served: Served) -> None:
+def test_an_offset_that_would_stop_old_clients_is_refused(group: Consumergroup, alone: Join, served: Served) -> None:
     assert commit_alone(served, 2**63) == "UNKNOWN_SERVER_ERROR"
-    member = join()
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone()
     assert member.commit(2**63, AT) == {AT: "UNKNOWN_SERVER_ERROR"}
     assert offset(group) is None
 
 
 def test_a_negative_offset_deletes_the_committed_one(
-    registry: Registry, group: Consumergroup, join: Join, served: Served
+    registry: Registry, group: Consumergroup, alone: Join, served: Served
 ) -> None:
     """kafkajs resets offsets with -2, as a member. Clients take a negative offset for none."""
     for _ in range(2):
         assert commit_alone(served, -1) == "NONE"
         assert served.fetch("billing", AT) == {}
         assert commit_alone(served, 50) == "NONE"
-    member = join()
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone()
     for number in (-2, -2, 7, -2, 9):
         assert member.commit(number, AT) == DONE
         assert offset(group) == (None if number < 0 else number)
@@ -108,9 +102,8 @@ def test_a_negative_offset_deletes_the_committed_one(
     assert offset(group) == 100
 
 
-def test_details_of_a_commit_do_not_outlive_the_offset(registry: Registry, join: Join, served: Served) -> None:
-    member = join()
-    assert eventually(lambda: member.assigned == ALL)
+def test_details_of_a_commit_do_not_outlive_the_offset(registry: Registry, alone: Join, served: Served) -> None:
+    member = alone()
     assert member.commit(17, AT, metadata="a", leader_epoch=3) == DONE
     assert member.commit(17, AT, metadata="b") == DONE
     assert (served.fetch("billing", AT)[AT].metadata, served.fetch("billing", AT)[AT].leader_epoch) == ("b", -1)
@@ -122,7 +115,7 @@ def test_details_of_a_commit_do_not_outlive_the_offset(registry: Registry, join:
 
 
 def test_a_simple_consumer_commits_while_nobody_is_registered(
-    group: Consumergroup, connect: Connect, served: Served, join: Join
+    group: Consumergroup, connect: Connect, served: Served, alone: Join
 ) -> None:
     assert commit_alone(served, 50, metadata="by hand") == "NONE"
     assert served.fetch("billing", AT)[AT].metadata == "by hand"
@@ -132,8 +125,7 @@ def test_a_simple_consumer_commits_while_nobody_is_registered(
     register(other.client, "billing", "billing_a", {"orders": 1})
     assert commit_alone(served, 30) == "UNKNOWN_MEMBER_ID"
     other.close()
-    member = join()
-    assert eventually(lambda: member.assigned == ALL)
+    alone()
     assert commit_alone(served, 30) == "UNKNOWN_MEMBER_ID"
     assert offset(group) == 20
 
@@ -209,12 +201,11 @@ def test_a_group_is_pruned_with_the_details_of_its_commits(group: Consumergroup,
 
 @pytest.mark.parametrize("now", [0.0, 5_000_000_000.0])
 def test_a_member_commits_although_the_clock_of_the_gateway_is_wrong(
-    now: float, group: Consumergroup, join: Join, monkeypatch: pytest.MonkeyPatch
+    now: float, group: Consumergroup, alone: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a machine that has just started, and does not know the time yet."""
     monkeypatch.setattr(time, "time", lambda: now)
-    member = join()
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone()
     assert 0 < member.generation < 2**31
     assert member.commit(5, AT) == DONE
     assert offset(group) == 5

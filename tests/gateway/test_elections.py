@@ -79,12 +79,11 @@ def commit(offset: int) -> CommitRequest:
     return CommitRequest("billing", {AT: CommittedValue(offset)})
 
 
-def test_only_the_coordinator_answers_for_a_group(registry: Registry, gateway: Any, join: Join) -> None:
+def test_only_the_coordinator_answers_for_a_group(registry: Registry, gateway: Any, alone: Join) -> None:
     """A node without a session, as after a backup was restored, makes no gateway the coordinator."""
     registry.client.create(NODE, b"restored from a backup", makepath=True)
     first, second = gateway("one"), gateway("two")
-    member = join(served=first)
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone(served=first)
     assert registry.client.exists(NODE).ephemeralOwner
     assert (coordinator(first), coordinator(second)) == ("", "one")
     requests = [
@@ -123,18 +122,16 @@ def test_a_new_group_has_one_coordinator_although_both_gateways_were_asked_at_on
 
 
 def test_an_unused_group_without_members_is_released(
-    world: World, registry: Registry, gateway: Any, join: Join
+    world: World, registry: Registry, gateway: Any, alone: Join
 ) -> None:
     first, second = gateway("one", settings=GroupSettings(release_after=20.0)), gateway("two")
-    member = join(served=first)
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone(served=first)
     world.machine.sleep(60)
     assert coordinator(second) == "one"
     member.leave()
     assert eventually(lambda: coordinator(second) == "")
     assert registry.client.exists(NODE) is None
-    other = join(served=second)
-    assert eventually(lambda: other.assigned == ALL)
+    alone(served=second)
     assert (coordinator(first), joined(first)) == ("two", "NOT_COORDINATOR")
 
 
@@ -155,18 +152,16 @@ def lose_replies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_rule_2_a_release_with_an_unknown_outcome_is_repeated_without_deleting_the_node_of_another_gateway(
-    registry: Registry, group: Consumergroup, gateway: Any, join: Join, lose_replies: list[str]
+    registry: Registry, group: Consumergroup, gateway: Any, join: Join, alone: Join, lose_replies: list[str]
 ) -> None:
     """It was carried out, and another gateway has won the group since. The first one has no members beside it."""
     first, second = gateway("one"), gateway("two")
-    member = join(served=first)
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone(served=first)
     member.leave()
     elections = first.storage._elections
     with pytest.raises(OutcomeUnknownError):
         elections.release("billing")
-    other = join(served=second)
-    assert eventually(lambda: other.assigned == ALL)
+    other = alone(served=second)
     elections.release("billing")
     assert (elections.won(), lose_replies) == ([], [NODE])
     assert decode_coordinator(registry.client.get(NODE)[0]).host == "two"
@@ -178,10 +173,9 @@ def test_rule_2_a_release_with_an_unknown_outcome_is_repeated_without_deleting_t
 # Sessions
 
 
-def test_work_waits_for_a_lost_connection(world: World, own: Registry, gateway: Any, join: Join) -> None:
+def test_work_waits_for_a_lost_connection(world: World, own: Registry, gateway: Any, join: Join, alone: Join) -> None:
     served = gateway("one", own)
-    member = join(served=served)
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone(served=served)
     world.stop()
     committed = member.send_use(5, AT)
     joining = join(served=served, client_id="b")
@@ -195,12 +189,11 @@ def test_work_waits_for_a_lost_connection(world: World, own: Registry, gateway: 
 
 
 def test_a_gateway_gives_up_its_groups_and_members_before_others_can_take_them(
-    world: World, own: Registry, group: Consumergroup, gateway: Any, join: Join
+    world: World, own: Registry, group: Consumergroup, gateway: Any, alone: Join
 ) -> None:
     """Without a connection nobody reports the expired session: the clock of the gateway ends its answers first."""
     first, second = gateway("one", own), gateway("two")
-    member = join(served=first)
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone(served=first)
     world.cut("one")
     assert eventually(lambda: first.coordinator.group("billing") is None)
     assert len(owners(group)) == 6
@@ -208,19 +201,17 @@ def test_a_gateway_gives_up_its_groups_and_members_before_others_can_take_them(
     assert joined(first) in ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE")
     assert eventually(lambda: member.assigned == frozenset())
     member.kill()
-    other = join(served=second)
-    assert eventually(lambda: other.assigned == ALL)
+    alone(served=second)
     world.heal("one")
     assert eventually(lambda: joined(first) == "NOT_COORDINATOR")
 
 
 def test_nodes_of_a_session_that_lived_on_are_removed(
-    own: Registry, group: Consumergroup, serve: Serve, orders: None, join: Join, monkeypatch: pytest.MonkeyPatch
+    own: Registry, group: Consumergroup, serve: Serve, orders: None, alone: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock ended the membership, but the session survived: its old registrations must not block partitions."""
     served = serve(own)
-    member = join(served=served)
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone(served=served)
     [before] = group.instances()
     with monkeypatch.context() as patched:
         patched.setattr(Session, "alive", lambda *_: False)
@@ -231,27 +222,6 @@ def test_nodes_of_a_session_that_lived_on_are_removed(
     )
     [after] = group.instances()
     assert (after.id == before.id, after.session) == (False, before.session)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_gateway_that_was_suspended_for_longer_than_its_session_answers_nothing_of_before(
-    seed: int, world: World, own: Registry, group: Consumergroup, gateway: Any, join: Join
-) -> None:
-    """Its requests may be read before anything has told the coordinator that the session is over."""
-    world.machine.random.seed(seed)
-    first = gateway("one", own)
-    member = join(served=first)
-    assert eventually(lambda: member.assigned == ALL)
-    member.kill()
-    world.machine.stall("one")
-    heartbeat = first.send(HeartbeatRequest("billing", member.member_id, member.generation))
-    committed = member.send_use(5, AT)
-    world.machine.sleep(2 * SESSION)
-    assert owners(group) == {}
-    world.machine.resume("one")
-    assert heartbeat.result(60).error.name != "NONE"
-    assert committed.result(60).errors[AT].name != "NONE"
-    assert group.offsets.fetch(AT) is None
 
 
 @pytest.fixture
@@ -273,7 +243,7 @@ def believe(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_former_coordinator_registers_nobody_and_commits_nothing_for_simple_consumers(
-    world: World, own: Registry, group: Consumergroup, gateway: Any, join: Join, believe: Any
+    world: World, own: Registry, group: Consumergroup, gateway: Any, join: Join, alone: Join, believe: Any
 ) -> None:
     first, second = gateway("one", own), gateway("two")
     assert first.ask(commit(5)).errors == {AT: 0}
@@ -282,8 +252,7 @@ def test_a_former_coordinator_registers_nobody_and_commits_nothing_for_simple_co
     assert eventually(lambda: second.ask(commit(7)).errors == {AT: 0})
     assert first.ask(commit(3)).errors[AT].name == "COORDINATOR_NOT_AVAILABLE"
     assert group.offsets.fetch(AT).offset == 7  # type: ignore[union-attr]
-    other = join(served=second, client_id="other")
-    assert eventually(lambda: other.assigned == ALL)
+    other = alone(served=second, client_id="other")
     late = join(served=first, client_id="late")
     assert eventually(lambda: "COORDINATOR_NOT_AVAILABLE" in late.errors)
     assert [each.id for each in group.instances()] == [other.member_id]
@@ -306,11 +275,10 @@ def test_a_gateway_without_its_node_registers_nobody_and_commits_nothing(
 
 @pytest.mark.parametrize("address", ["one", "two"])
 def test_a_node_that_another_gateway_of_the_session_has_written_is_not_its_own(
-    address: str, registry: Registry, own: Registry, gateway: Any, join: Join
+    address: str, registry: Registry, own: Registry, gateway: Any, alone: Join
 ) -> None:
     first = gateway("one", own)
-    member = join(served=first)
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone(served=first)
     other = encode_coordinator(CoordinatorNode("another", address, 1, 9))
     change = own.client.transaction()
     change.delete(NODE)
@@ -329,18 +297,16 @@ def test_a_coordinator_whose_clock_is_behind_accepts_nothing_of_the_members_of_t
     own: Registry,
     group: Consumergroup,
     gateway: Any,
-    join: Join,
+    alone: Join,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The numbers of generations begin at the clock, so they may have been used before. The member ids have not."""
     first, second = gateway("one", own), gateway("two")
-    member = join(served=first, instance_id=instance_id)
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone(served=first, instance_id=instance_id)
     member.kill()
     monkeypatch.setattr(storage, "_FIRST_SECOND", storage._FIRST_SECOND + 3600)
     world.expire(own)
-    other = join(served=second, client_id="other", instance_id=instance_id)
-    assert eventually(lambda: other.assigned == ALL)
+    other = alone(served=second, client_id="other", instance_id=instance_id)
     assert other.generation < member.generation
     id = member.member_id
     for generation in (member.generation, other.generation):

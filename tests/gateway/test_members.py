@@ -41,11 +41,10 @@ from .served import PLANNED, Script, Served
 
 
 def test_a_member_is_registered_owns_its_partitions_and_leaves_nothing_behind(
-    world: World, registry: Registry, group: Consumergroup, join: Join, served: Served
+    world: World, registry: Registry, group: Consumergroup, join: Join, alone: Join, served: Served
 ) -> None:
     """The doctor finds nothing wrong with it, and a migration waits for its end."""
-    member = join(client_id="my/app")
-    assert eventually(lambda: member.assigned == ALL)
+    member = alone(client_id="my/app")
     [instance] = group.instances()
     assert instance.id == member.member_id.replace("/", "_")
     assert isinstance(instance.registration, Registration)
@@ -97,9 +96,10 @@ def test_a_static_member_that_restarts_keeps_its_partitions(registry: Registry, 
     assert len(other.history) == settled
 
 
-def test_a_cooperative_member_keeps_a_partition_until_it_has_given_it_up(group: Consumergroup, join: Join) -> None:
-    first = join(client_id="a", cooperative=True)
-    assert eventually(lambda: first.assigned == ALL)
+def test_a_cooperative_member_keeps_a_partition_until_it_has_given_it_up(
+    group: Consumergroup, join: Join, alone: Join
+) -> None:
+    first = alone(client_id="a", cooperative=True)
     kept = owners(group)
     second = join(client_id="b", cooperative=True)
     assert eventually(lambda: len(first.assigned) == len(second.assigned) == 3)
