@@ -23,34 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..core.znodes.topic_partition import TopicPartition
+from . import group_events as events
+from . import storage
 from .actions import Incident, ReportCommit
 from .consumer_protocol import Subscription, decode_assignment, encode_assignment
 from .group import Group, GroupState, Member, stored_members
-from .group_events import (
-    CommitReceived,
-    GenerationFailed,
-    GenerationReady,
-    InitialDelayElapsed,
-    JoinTimedOut,
-    MembersLost,
-    PartitionsAssigned,
-    RebalanceRequested,
-    RebalanceStuck,
-)
 from .outbox import DeadlineKind
-from .storage import (
-    AssignmentMade,
-    ExpireOffsets,
-    OffsetsExpired,
-    OffsetsStored,
-    PerformAssignment,
-    PlannedMember,
-    ReleaseMembers,
-    Result,
-    StoreGeneration,
-    StoreOffsets,
-    WorkFailed,
-)
 from .values import CommitAnswer, CommittedValue, KafkaError, SyncAnswer
 
 # When members are removed, their parked requests are answered, and the storage releases their partitions.
@@ -77,17 +55,17 @@ def drop_pending_id(group: Group, member_id: str) -> None:
 def _release(group: Group, member_ids: tuple[str, ...]) -> None:
     group.leaving.update(member_ids)
 
-    def released(_result: Result) -> None:
+    def released(_result: storage.Result) -> None:
         group.leaving.difference_update(member_ids)
 
-    group.outbox.start(ReleaseMembers(group.name, member_ids), released)
+    group.outbox.start(storage.ReleaseMembers(group.name, member_ids), released)
 
 
 def request_assignment(group: Group) -> None:
     """Let the storage assign partitions to all members."""
     generation = group.generation
     members = {
-        member.id: PlannedMember(
+        member.id: storage.PlannedMember(
             member.subscription(group.protocol) or Subscription(frozenset()),
             decode_assignment(member.assignment) or frozenset(),
             member.instance_id,
@@ -97,17 +75,17 @@ def request_assignment(group: Group) -> None:
         for member in group.members
     }
 
-    def assigned(result: Result) -> None:
-        if isinstance(result, AssignmentMade):
-            group.receive(PartitionsAssigned(generation, result.partitions))
+    def assigned(result: storage.Result) -> None:
+        if isinstance(result, storage.AssignmentMade):
+            group.receive(events.PartitionsAssigned(generation, result.partitions))
         else:
-            group.receive(GenerationFailed(generation, _error_of(result)))
+            group.receive(events.GenerationFailed(generation, _error_of(result)))
 
-    work = PerformAssignment(group.name, generation, group.protocol or "", members)
+    work = storage.PerformAssignment(group.name, generation, group.protocol or "", members)
     group.outbox.start(work, assigned, timeout=_time_for_assigning(group))
 
 
-def store_assigned(group: Group, event: PartitionsAssigned) -> None:
+def store_assigned(group: Group, event: events.PartitionsAssigned) -> None:
     """Store the generation with the partitions that each member may have now."""
     if event.generation == group.generation:
         owned = {member.id: _owned(group, member.id) for member in group.members}
@@ -119,15 +97,15 @@ def store_generation(group: Group, assignments: Mapping[str, bytes]) -> None:
     """Store the generation. The group becomes stable when this has succeeded."""
     generation = group.generation
     known = {member.id: assignments.get(member.id, b"") for member in group.members}
-    work = StoreGeneration(
+    work = storage.StoreGeneration(
         group.name, generation, group.protocol_type, group.protocol or "", group.leader, stored_members(group, known)
     )
 
-    def stored(result: Result) -> None:
-        if isinstance(result, WorkFailed):
-            group.receive(GenerationFailed(generation, result.error))
+    def stored(result: storage.Result) -> None:
+        if isinstance(result, storage.WorkFailed):
+            group.receive(events.GenerationFailed(generation, result.error))
         else:
-            group.receive(GenerationReady(generation, known))
+            group.receive(events.GenerationReady(generation, known))
 
     group.outbox.start(work, stored, timeout=_time_for_assigning(group))
 
@@ -159,8 +137,8 @@ def _owned(group: Group, member_id: str) -> frozenset[TopicPartition]:
     return frozenset() if subscription is None else subscription.owned
 
 
-def _error_of(result: Result) -> KafkaError:
-    return result.error if isinstance(result, WorkFailed) else KafkaError.COORDINATOR_NOT_AVAILABLE
+def _error_of(result: storage.Result) -> KafkaError:
+    return result.error if isinstance(result, storage.WorkFailed) else KafkaError.COORDINATOR_NOT_AVAILABLE
 
 
 def _time_for_assigning(group: Group) -> float:
@@ -170,13 +148,13 @@ def _time_for_assigning(group: Group) -> float:
 # Offset commits of members and of simple consumers.
 
 
-def refuse_commit(group: Group, event: CommitReceived) -> None:
+def refuse_commit(group: Group, event: events.CommitReceived) -> None:
     """The member knows the generation, but not its assignment: it cannot have processed anything."""
     errors = dict.fromkeys(event.request.offsets, KafkaError.REBALANCE_IN_PROGRESS)
     group.outbox.answer(event.request_id, CommitAnswer(errors))
 
 
-def commit(group: Group, event: CommitReceived) -> None:
+def commit(group: Group, event: events.CommitReceived) -> None:
     """Store the offsets, and answer with the result. Like a heartbeat, a commit renews the session of the member.
 
     During a rebalance, members may commit until the next generation starts: clients do so when partitions are revoked.
@@ -192,19 +170,19 @@ def commit(group: Group, event: CommitReceived) -> None:
         if len(each.metadata) <= limit
     }
 
-    def stored(result: Result) -> None:
+    def stored(result: storage.Result) -> None:
         errors = dict.fromkeys(request.offsets, KafkaError.OFFSET_METADATA_TOO_LARGE)
-        failed = result.errors if isinstance(result, OffsetsStored) else {}
-        everywhere = result.error if isinstance(result, WorkFailed) else KafkaError.NONE
+        failed = result.errors if isinstance(result, storage.OffsetsStored) else {}
+        everywhere = result.error if isinstance(result, storage.WorkFailed) else KafkaError.NONE
         errors |= {at: failed.get(at, everywhere) for at in kept}
         group.outbox.answer(event.request_id, CommitAnswer(errors))
         done = {at: each for at, each in kept.items() if not errors[at]}
         group.outbox.report_commit(ReportCommit(group.name, request.member_id, request.generation, done))
 
     if not kept:
-        stored(OffsetsStored())
+        stored(storage.OffsetsStored())
         return
-    work = StoreOffsets(group.name, request.member_id, request.generation, kept)
+    work = storage.StoreOffsets(group.name, request.member_id, request.generation, kept)
     group.outbox.start(work, stored)
 
 
@@ -217,7 +195,7 @@ def schedule_cleanup(group: Group) -> None:
     group.set_deadline(DeadlineKind.CLEANUP, delay)
 
 
-def expired_offsets(group: Group) -> ExpireOffsets:
+def expired_offsets(group: Group) -> storage.ExpireOffsets:
     """Return the work that deletes the offsets whose retention time has elapsed, and counts the others."""
     retention = group.config.offset_retention
     limit = None if retention is None else group.outbox.time - retention
@@ -230,10 +208,10 @@ def expired_offsets(group: Group) -> ExpireOffsets:
             limit, keep = (None, keep) if group.topics is None else (limit, group.topics)
         case _:
             limit = None
-    return ExpireOffsets(group.name, limit, keep)
+    return storage.ExpireOffsets(group.name, limit, keep)
 
 
-def is_unused(group: Group, expired: OffsetsExpired) -> bool:
+def is_unused(group: Group, expired: storage.OffsetsExpired) -> bool:
     """True if the group has no offsets, and had no members for so long that it must be removed."""
     empty_for = group.outbox.time - group.since
     return (
@@ -282,7 +260,7 @@ def continue_if_all_joined(group: Group) -> None:
         _start_generation(group)
 
 
-def end_initial_delay(group: Group, _event: InitialDelayElapsed) -> None:
+def end_initial_delay(group: Group, _event: events.InitialDelayElapsed) -> None:
     """Start the first generation. If members have joined during the delay, wait once more instead.
 
     All delays together are at most as long as the longest rebalance timeout.
@@ -293,10 +271,10 @@ def end_initial_delay(group: Group, _event: InitialDelayElapsed) -> None:
         group.more_members_came = False
         group.set_deadline(DeadlineKind.INITIAL_DELAY, delay)
     else:
-        end_joining(group, JoinTimedOut())
+        end_joining(group, events.JoinTimedOut())
 
 
-def end_joining(group: Group, _event: JoinTimedOut) -> None:
+def end_joining(group: Group, _event: events.JoinTimedOut) -> None:
     """Remove the dynamic members that have not joined, and start the generation without them.
 
     Static members stay until their sessions expire. If no member at all has joined, wait once more.
@@ -311,30 +289,30 @@ def end_joining(group: Group, _event: JoinTimedOut) -> None:
         _start_generation(group)
 
 
-def begin_on_request(group: Group, event: RebalanceRequested) -> None:
+def begin_on_request(group: Group, event: events.RebalanceRequested) -> None:
     """Begin a rebalance because something outside the group has changed."""
     begin_or_continue(group)
     limit_joining(group, event)
 
 
-def limit_joining(group: Group, event: RebalanceRequested) -> None:
+def limit_joining(group: Group, event: events.RebalanceRequested) -> None:
     """Shorten the time that members have to join."""
     if event.within is not None:
         group.shorten_deadline(DeadlineKind.JOIN, event.within)
 
 
-def end_stuck_rebalance(group: Group, _event: RebalanceStuck) -> None:
+def end_stuck_rebalance(group: Group, _event: events.RebalanceStuck) -> None:
     """Remove all members: each of them must join as a new member."""
     group.outbox.report(Incident.STUCK_REBALANCE_ENDED, group.name, *(member.id for member in group.members))
     _remove_everyone(group, release=True)
 
 
-def lose_members(group: Group, _event: MembersLost) -> None:
+def lose_members(group: Group, _event: events.MembersLost) -> None:
     """Remove all members. The storage has lost them already, so it has nothing to release."""
     _remove_everyone(group, release=False)
 
 
-def fail_generation(group: Group, event: GenerationFailed) -> None:
+def fail_generation(group: Group, event: events.GenerationFailed) -> None:
     """Answer the parked sync requests with the error, and let the members join again."""
     if event.generation == group.generation:
         group.outbox.report(Incident.GENERATION_FAILED, group.name)
@@ -345,7 +323,7 @@ def fail_generation(group: Group, event: GenerationFailed) -> None:
 def _begin_initial_delay(group: Group) -> None:
     delay = group.config.initial_rebalance_delay
     if delay == 0:
-        end_joining(group, JoinTimedOut())
+        end_joining(group, events.JoinTimedOut())
         return
     group.more_members_came = False
     group.initial_delay_left = max(group.members.rebalance_timeout - delay, 0.0)
@@ -395,7 +373,7 @@ def _become_empty(group: Group) -> None:
     group.change_state(GroupState.EMPTY)
     schedule_cleanup(group)
 
-    def stored(_result: Result) -> None:
+    def stored(_result: storage.Result) -> None:
         """Ignore the result: no request waits for it, and the group has no members that depend on it."""
 
-    group.outbox.start(StoreGeneration(group.name, group.generation, group.protocol_type, "", "", {}), stored)
+    group.outbox.start(storage.StoreGeneration(group.name, group.generation, group.protocol_type, "", "", {}), stored)

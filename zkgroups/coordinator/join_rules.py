@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from . import group_events as events
+from . import values
 from .actions import Incident
 from .consumer_protocol import CONSUMER, decode_assignment
 from .generation_rules import (
@@ -20,33 +22,9 @@ from .generation_rules import (
     store_generation,
 )
 from .group import Group, GroupState, Member, stored_members
-from .group_events import (
-    GenerationReady,
-    GroupDropped,
-    HeartbeatReceived,
-    MemberExpired,
-    MemberIdRequested,
-    MemberJoined,
-    MemberLeft,
-    MemberRejoined,
-    MemberSynced,
-    PendingIdDropped,
-    ReplacementStored,
-    StaticMemberReturned,
-    SyncTimedOut,
-)
 from .outbox import DeadlineKind
 from .storage import Result, StoreGeneration, WorkFailed
-from .values import (
-    CommitRequest,
-    HeartbeatAnswer,
-    HeartbeatRequest,
-    JoinAnswer,
-    JoinRequest,
-    KafkaError,
-    SyncAnswer,
-    SyncRequest,
-)
+from .values import KafkaError
 
 # Checks of a request against a group, before it becomes an event of the group. The order of the checks is Kafka's.
 
@@ -62,12 +40,12 @@ def check_member(group: Group, member_id: str, instance_id: str | None) -> Kafka
     return KafkaError.NONE if member_id in group.members else KafkaError.UNKNOWN_MEMBER_ID
 
 
-def check_heartbeat(group: Group, request: HeartbeatRequest) -> KafkaError:
+def check_heartbeat(group: Group, request: values.HeartbeatRequest) -> KafkaError:
     """Check that a heartbeat comes from a member of the current generation."""
     return check_member(group, request.member_id, request.instance_id) or _check_generation(group, request.generation)
 
 
-def check_sync(group: Group, request: SyncRequest) -> KafkaError:
+def check_sync(group: Group, request: values.SyncRequest) -> KafkaError:
     """Check that a sync request comes from a member of the current generation, and names its protocol."""
     error = check_member(group, request.member_id, request.instance_id) or _check_generation(group, request.generation)
     if error:
@@ -77,7 +55,7 @@ def check_sync(group: Group, request: SyncRequest) -> KafkaError:
     return KafkaError.NONE if same_type and same_protocol else KafkaError.INCONSISTENT_GROUP_PROTOCOL
 
 
-def check_commit(group: Group, request: CommitRequest) -> KafkaError:
+def check_commit(group: Group, request: values.CommitRequest) -> KafkaError:
     """Check that offsets are committed by a member of the current generation, or that the group has no members.
 
     A commit without a generation comes from a simple consumer, or from an administrator.
@@ -92,8 +70,8 @@ def _check_generation(group: Group, generation: int) -> KafkaError:
 
 
 def admit(
-    group: Group, request_id: int, request: JoinRequest
-) -> KafkaError | MemberIdRequested | MemberJoined | MemberRejoined | StaticMemberReturned:
+    group: Group, request_id: int, request: values.JoinRequest
+) -> KafkaError | events.MemberIdRequested | events.MemberJoined | events.MemberRejoined | events.StaticMemberReturned:
     """Return the event of the group for a join request, or the error that refuses it."""
     if not _has_room(group, request.member_id):
         return KafkaError.GROUP_MAX_SIZE_REACHED
@@ -105,22 +83,22 @@ def admit(
     if not request.member_id:
         return _admit_new(group, request_id, request)
     if request.member_id in group.members.pending_ids and request.instance_id is None:
-        return MemberJoined(request_id, request, request.member_id)
-    return check_member(group, request.member_id, request.instance_id) or MemberRejoined(request_id, request)
+        return events.MemberJoined(request_id, request, request.member_id)
+    return check_member(group, request.member_id, request.instance_id) or events.MemberRejoined(request_id, request)
 
 
 def _admit_new(
-    group: Group, request_id: int, request: JoinRequest
-) -> MemberIdRequested | MemberJoined | StaticMemberReturned:
+    group: Group, request_id: int, request: values.JoinRequest
+) -> events.MemberIdRequested | events.MemberJoined | events.StaticMemberReturned:
     if request.instance_id is not None:
         if request.instance_id in group.members.static_ids:
-            return StaticMemberReturned(request_id, request)
+            return events.StaticMemberReturned(request_id, request)
     elif request.requires_known_member_id:
-        return MemberIdRequested(request_id, request)
-    return MemberJoined(request_id, request, new_member_id(group, request))
+        return events.MemberIdRequested(request_id, request)
+    return events.MemberJoined(request_id, request, new_member_id(group, request))
 
 
-def new_member_id(group: Group, request: JoinRequest) -> str:
+def new_member_id(group: Group, request: values.JoinRequest) -> str:
     """Return a new unique id. It begins with the instance id or the client id."""
     return f"{request.client_id if request.instance_id is None else request.instance_id}-{group.outbox.new_id()}"
 
@@ -140,7 +118,7 @@ def _has_room(group: Group, member_id: str) -> bool:
 # Join requests, in each state of the group.
 
 
-def give_id(group: Group, event: MemberIdRequested) -> None:
+def give_id(group: Group, event: events.MemberIdRequested) -> None:
     """Answer with a new member id. A rebalance waits for this client to join, at most for its session timeout.
 
     If very many ids are not in use yet, forget the oldest one. A client that has received its id joins at once.
@@ -150,10 +128,10 @@ def give_id(group: Group, event: MemberIdRequested) -> None:
         drop_pending_id(group, next(iter(group.members.pending_ids)))
     group.members.pending_ids[member_id] = None
     group.set_deadline(DeadlineKind.PENDING_ID, event.request.session_timeout, member_id)
-    group.outbox.answer(event.request_id, JoinAnswer(KafkaError.MEMBER_ID_REQUIRED, member_id))
+    group.outbox.answer(event.request_id, values.JoinAnswer(KafkaError.MEMBER_ID_REQUIRED, member_id))
 
 
-def add_member(group: Group, event: MemberJoined) -> None:
+def add_member(group: Group, event: events.MemberJoined) -> None:
     """Add a new member, and begin a rebalance if none has begun."""
     request = event.request
     drop_pending_id(group, event.member_id)
@@ -174,7 +152,7 @@ def add_member(group: Group, event: MemberJoined) -> None:
     begin_or_continue(group)
 
 
-def rejoin(group: Group, event: MemberRejoined) -> None:
+def rejoin(group: Group, event: events.MemberRejoined) -> None:
     """Park the request, and begin a rebalance if none has begun."""
     member = group.members[event.request.member_id]
     update_member(group, member, event.request)
@@ -182,7 +160,7 @@ def rejoin(group: Group, event: MemberRejoined) -> None:
     begin_or_continue(group)
 
 
-def rejoin_or_repeat(group: Group, event: MemberRejoined) -> None:
+def rejoin_or_repeat(group: Group, event: events.MemberRejoined) -> None:
     """Repeat the answer if the request is the same as before: the first answer was lost. If not, begin a rebalance."""
     member = group.members[event.request.member_id]
     if event.request.protocols == member.protocols:
@@ -191,7 +169,7 @@ def rejoin_or_repeat(group: Group, event: MemberRejoined) -> None:
         rejoin(group, event)
 
 
-def rejoin_or_repeat_to_follower(group: Group, event: MemberRejoined) -> None:
+def rejoin_or_repeat_to_follower(group: Group, event: events.MemberRejoined) -> None:
     """Begin a rebalance if the leader joins again, even with the same request: it saw that partitions have changed.
 
     For other members, do the same as `rejoin_or_repeat`. If the coordinator assigns, the member that would lead counts
@@ -207,14 +185,14 @@ def repeat_answer(group: Group, member: Member, request_id: int) -> None:
     group.outbox.answer(request_id, group.generation_answer(member))
 
 
-def update_member(group: Group, member: Member, request: JoinRequest) -> None:
+def update_member(group: Group, member: Member, request: values.JoinRequest) -> None:
     """Store the settings that a member sends when it joins again."""
     group.members.change_protocols(member, request.protocols)
     member.client_id, member.client_host = request.client_id, request.client_host
     member.session_timeout, member.rebalance_timeout = request.session_timeout, request.rebalance_timeout
 
 
-def replace_and_rebalance(group: Group, event: StaticMemberReturned) -> None:
+def replace_and_rebalance(group: Group, event: events.StaticMemberReturned) -> None:
     """Replace the member id. The new join request takes the place of the old one.
 
     In the state CompletingRebalance, a new rebalance begins, because the leader would assign partitions to the old id.
@@ -223,7 +201,7 @@ def replace_and_rebalance(group: Group, event: StaticMemberReturned) -> None:
     begin_or_continue(group)
 
 
-def replace_quietly(group: Group, event: StaticMemberReturned) -> None:
+def replace_quietly(group: Group, event: events.StaticMemberReturned) -> None:
     """Replace the member id without a rebalance, unless the protocol or the topics change.
 
     Kafka compares only the protocol. With Kafka, the client itself notices that it got partitions of other topics.
@@ -244,7 +222,7 @@ def replace_quietly(group: Group, event: StaticMemberReturned) -> None:
         begin_or_continue(group)
 
 
-def answer_replacement(group: Group, event: ReplacementStored) -> None:
+def answer_replacement(group: Group, event: events.ReplacementStored) -> None:
     """Answer a static member that was replaced without a rebalance.
 
     If the member is the leader, it must not assign the partitions again. An old client does not know `skip_assignment`.
@@ -255,7 +233,7 @@ def answer_replacement(group: Group, event: ReplacementStored) -> None:
         return
     group.renew_session(member)
     if event.error:
-        group.answer_join(member, JoinAnswer(event.error))
+        group.answer_join(member, values.JoinAnswer(event.error))
         return
     answer = group.generation_answer(member)
     if event.skips_assignment:
@@ -265,7 +243,7 @@ def answer_replacement(group: Group, event: ReplacementStored) -> None:
     group.answer_join(member, answer)
 
 
-def _replace(group: Group, event: StaticMemberReturned) -> Member:
+def _replace(group: Group, event: events.StaticMemberReturned) -> Member:
     request = event.request
     member = group.members[group.members.static_ids[request.instance_id or ""]]
     group.answer_parked(member, KafkaError.FENCED_INSTANCE_ID, member.id)
@@ -283,7 +261,7 @@ def _had_to_give_up(group: Group, member: Member) -> bool:
     return subscription is not None and not subscription.owned <= assigned
 
 
-def _store_replacement(group: Group, member: Member, event: StaticMemberReturned, leader_before: str) -> None:
+def _store_replacement(group: Group, member: Member, event: events.StaticMemberReturned, leader_before: str) -> None:
     member_id, skips = member.id, event.request.supports_skipping_assignment
     work = StoreGeneration(
         group.name,
@@ -296,7 +274,7 @@ def _store_replacement(group: Group, member: Member, event: StaticMemberReturned
 
     def stored(result: Result) -> None:
         error = result.error if isinstance(result, WorkFailed) else KafkaError.NONE
-        group.receive(ReplacementStored(member_id, leader_before, skips, error))
+        group.receive(events.ReplacementStored(member_id, leader_before, skips, error))
 
     group.outbox.start(work, stored)
 
@@ -304,12 +282,12 @@ def _store_replacement(group: Group, member: Member, event: StaticMemberReturned
 # Sync requests are parked until the assignments of the generation are stored. The answers contain the assignments.
 
 
-def refuse_sync(group: Group, event: MemberSynced) -> None:
+def refuse_sync(group: Group, event: events.MemberSynced) -> None:
     """Tell the member that it must join again."""
-    group.outbox.answer(event.request_id, SyncAnswer(KafkaError.REBALANCE_IN_PROGRESS))
+    group.outbox.answer(event.request_id, values.SyncAnswer(KafkaError.REBALANCE_IN_PROGRESS))
 
 
-def await_assignment(group: Group, event: MemberSynced) -> None:
+def await_assignment(group: Group, event: events.MemberSynced) -> None:
     """Park the request. If it comes from the leader, store the assignments that it contains."""
     member = group.members[event.request.member_id]
     group.park_sync(member, event.request_id)
@@ -318,7 +296,7 @@ def await_assignment(group: Group, event: MemberSynced) -> None:
         store_generation(group, event.request.assignments)
 
 
-def give_assignment(group: Group, event: MemberSynced) -> None:
+def give_assignment(group: Group, event: events.MemberSynced) -> None:
     """Answer with the assignment of this generation."""
     member = group.members[event.request.member_id]
     _note_sync(group, event)
@@ -326,7 +304,7 @@ def give_assignment(group: Group, event: MemberSynced) -> None:
     group.renew_session(member)
 
 
-def become_stable(group: Group, event: GenerationReady) -> None:
+def become_stable(group: Group, event: events.GenerationReady) -> None:
     """Answer all parked sync requests with the assignments."""
     if event.generation != group.generation:
         return
@@ -339,7 +317,7 @@ def become_stable(group: Group, event: GenerationReady) -> None:
             group.renew_session(member)
 
 
-def remove_unsynced(group: Group, _event: SyncTimedOut) -> None:
+def remove_unsynced(group: Group, _event: events.SyncTimedOut) -> None:
     """Remove the members that have not asked for their assignment in time, and rebalance without them."""
     late = [member for member in group.members if member.must_sync]
     group.outbox.report(Incident.SYNC_TIMED_OUT, group.name, *(member.id for member in late))
@@ -347,7 +325,7 @@ def remove_unsynced(group: Group, _event: SyncTimedOut) -> None:
     begin_rebalance(group)
 
 
-def _note_sync(group: Group, event: MemberSynced) -> None:
+def _note_sync(group: Group, event: events.MemberSynced) -> None:
     group.members[event.request.member_id].must_sync = False
     if not any(member.must_sync for member in group.members):
         group.cancel_deadline(DeadlineKind.SYNC)
@@ -356,7 +334,7 @@ def _note_sync(group: Group, event: MemberSynced) -> None:
 # When a member leaves, the other members rebalance.
 
 
-def leave(group: Group, event: MemberLeft) -> None:
+def leave(group: Group, event: events.MemberLeft) -> None:
     remove_and_rebalance(group, group.members[event.member_id])
 
 
@@ -366,18 +344,18 @@ def remove_and_rebalance(group: Group, member: Member) -> None:
     begin_or_continue(group)
 
 
-def forget_id(group: Group, event: PendingIdDropped) -> None:
+def forget_id(group: Group, event: events.PendingIdDropped) -> None:
     """Forget an id that is not in use."""
     drop_pending_id(group, event.member_id)
 
 
-def forget_id_and_continue(group: Group, event: PendingIdDropped) -> None:
+def forget_id_and_continue(group: Group, event: events.PendingIdDropped) -> None:
     """Forget an id that is not in use, and continue the rebalance if it waited only for this id."""
     drop_pending_id(group, event.member_id)
     continue_if_all_joined(group)
 
 
-def drop_group(group: Group, event: GroupDropped) -> None:
+def drop_group(group: Group, event: events.GroupDropped) -> None:
     """Answer all parked requests with the error. The group is dead from now on."""
     for member in group.members:
         group.answer_parked(member, event.error, member.id)
@@ -388,17 +366,17 @@ def drop_group(group: Group, event: GroupDropped) -> None:
 # Heartbeats, and the sessions that they keep alive.
 
 
-def confirm(group: Group, event: HeartbeatReceived) -> None:
+def confirm(group: Group, event: events.HeartbeatReceived) -> None:
     """Answer without an error."""
     _renew_and_answer(group, event, KafkaError.NONE)
 
 
-def call_to_join(group: Group, event: HeartbeatReceived) -> None:
+def call_to_join(group: Group, event: events.HeartbeatReceived) -> None:
     """Ask the member to join the rebalance."""
     _renew_and_answer(group, event, KafkaError.REBALANCE_IN_PROGRESS)
 
 
-def expire_member(group: Group, event: MemberExpired) -> None:
+def expire_member(group: Group, event: events.MemberExpired) -> None:
     """Remove a member that sent nothing in time, unless its request is parked: it sends no heartbeats while it waits.
 
     A new member is removed even then: its client may have given up, and would return as another member.
@@ -410,6 +388,6 @@ def expire_member(group: Group, event: MemberExpired) -> None:
     remove_and_rebalance(group, member)
 
 
-def _renew_and_answer(group: Group, event: HeartbeatReceived, error: KafkaError) -> None:
+def _renew_and_answer(group: Group, event: events.HeartbeatReceived, error: KafkaError) -> None:
     group.renew_session(group.members[event.member_id])
-    group.outbox.answer(event.request_id, HeartbeatAnswer(error))
+    group.outbox.answer(event.request_id, values.HeartbeatAnswer(error))

@@ -10,37 +10,8 @@ from typing import Final
 from ..core.rebalance.assignors import ASSIGNORS, round_robin_assignor, sticky_assignor
 from ..core.rebalance.members import Assignor, Members
 from ..core.znodes.topic_partition import TopicPartition
+from . import storage
 from .actions import ReportCommit
-from .storage import (
-    AssignmentMade,
-    DescribeStored,
-    ExpireOffsets,
-    GenerationStored,
-    GroupLoaded,
-    GroupRemoved,
-    GroupsLocated,
-    ListStored,
-    LoadGroup,
-    LocateGroups,
-    MembersReleased,
-    OffsetsExpired,
-    OffsetsRead,
-    OffsetsRemoved,
-    OffsetsStored,
-    PerformAssignment,
-    PlannedMember,
-    ReadOffsets,
-    ReleaseMembers,
-    RemoveGroup,
-    RemoveOffsets,
-    Result,
-    StoredDescribed,
-    StoredGroup,
-    StoredListed,
-    StoreGeneration,
-    StoreOffsets,
-    Work,
-)
 from .values import CommittedValue, FetchedOffsets, KafkaError
 
 # The strategies by which a coordinator assigns partitions to Kafka's clients. zkgroups members use the same ones.
@@ -58,7 +29,7 @@ BY_KAFKAS_NAME: Final[Mapping[str, Assignor]] = {
 
 
 def assign_partitions(
-    strategy: str, members: Mapping[str, PlannedMember], partitions: Mapping[str, int | Sequence[int]]
+    strategy: str, members: Mapping[str, storage.PlannedMember], partitions: Mapping[str, int | Sequence[int]]
 ) -> dict[str, frozenset[TopicPartition]]:
     """Assign all partitions of the topics to which members subscribe.
 
@@ -99,41 +70,41 @@ class MemoryStorage:
         self.partitions: dict[str, int] = dict(partitions or {})
         self._groups: dict[str, _MemoryGroup] = {}
 
-    def start(self, _work_id: int, work: Work) -> Result | None:  # noqa: C901 - one case for each kind of work
+    def start(self, _work_id: int, work: storage.Work) -> storage.Result | None:  # noqa: C901 - one case for each kind of work
         """Carry out work, and return its result."""
         match work:
-            case LoadGroup(name):
+            case storage.LoadGroup(name):
                 group = self._group(name)
-                return GroupLoaded(bool(group.offsets), group.generation, group.protocol_type)
-            case LocateGroups():
-                return GroupsLocated()
-            case PerformAssignment():
-                return AssignmentMade(assign_partitions(work.strategy, work.members, self.partitions))
-            case StoreGeneration():
+                return storage.GroupLoaded(bool(group.offsets), group.generation, group.protocol_type)
+            case storage.LocateGroups():
+                return storage.GroupsLocated()
+            case storage.PerformAssignment():
+                return storage.AssignmentMade(assign_partitions(work.strategy, work.members, self.partitions))
+            case storage.StoreGeneration():
                 group = self._groups.setdefault(work.group, _MemoryGroup())
                 group.generation, group.protocol_type = work.generation, work.protocol_type
-                return GenerationStored()
-            case ReleaseMembers():
-                return MembersReleased()
-            case StoreOffsets():
+                return storage.GenerationStored()
+            case storage.ReleaseMembers():
+                return storage.MembersReleased()
+            case storage.StoreOffsets():
                 self._groups.setdefault(work.group, _MemoryGroup()).offsets.update(work.offsets)
-                return OffsetsStored()
-            case ReadOffsets(groups):
-                return OffsetsRead({name: self._read(name, wanted) for name, wanted in groups.items()})
-            case RemoveOffsets(name, partitions):
+                return storage.OffsetsStored()
+            case storage.ReadOffsets(groups):
+                return storage.OffsetsRead({name: self._read(name, wanted) for name, wanted in groups.items()})
+            case storage.RemoveOffsets(name, partitions):
                 for at in partitions:
                     self._group(name).offsets.pop(at, None)
-                return OffsetsRemoved()
-            case ExpireOffsets():
+                return storage.OffsetsRemoved()
+            case storage.ExpireOffsets():
                 return self._expire(work)
-            case RemoveGroup(name):
+            case storage.RemoveGroup(name):
                 self._groups.pop(name, None)
-                return GroupRemoved()
-            case ListStored():
-                return StoredListed(self._described())
-            case DescribeStored(names):
+                return storage.GroupRemoved()
+            case storage.ListStored():
+                return storage.StoredListed(self._described())
+            case storage.DescribeStored(names):
                 described = self._described()
-                return StoredDescribed({name: described[name] for name in names if name in described})
+                return storage.StoredDescribed({name: described[name] for name in names if name in described})
 
     def let_leave(self) -> bool:
         """True: what members commit would not outlive the coordinator."""
@@ -146,24 +117,24 @@ class MemoryStorage:
     def _group(self, name: str) -> _MemoryGroup:
         return self._groups.get(name) or _MemoryGroup()
 
-    def _described(self) -> dict[str, StoredGroup]:
+    def _described(self) -> dict[str, storage.StoredGroup]:
         """Return all groups with offsets: a group without offsets exists only while it has members."""
         groups = self._groups.items()
-        return {name: StoredGroup("Empty", group.protocol_type) for name, group in groups if group.offsets}
+        return {name: storage.StoredGroup("Empty", group.protocol_type) for name, group in groups if group.offsets}
 
     def _read(self, name: str, wanted: tuple[TopicPartition, ...] | None) -> FetchedOffsets:
         offsets = self._group(name).offsets
         some = {at: offsets[at] for at in (offsets if wanted is None else wanted) if at in offsets}
         return FetchedOffsets(KafkaError.NONE, some)
 
-    def _expire(self, work: ExpireOffsets) -> OffsetsExpired:
+    def _expire(self, work: storage.ExpireOffsets) -> storage.OffsetsExpired:
         offsets = self._group(work.group).offsets
         if (limit := work.committed_before) is not None:
             expired = [at for at, value in offsets.items() if value.committed_at is None or value.committed_at <= limit]
             for at in expired:
                 if at.topic not in work.except_topics:
                     del offsets[at]
-        return OffsetsExpired(len(offsets))
+        return storage.OffsetsExpired(len(offsets))
 
 
 # Stored commits as JSON lines, for audit and replay.

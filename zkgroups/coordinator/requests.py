@@ -7,65 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.znodes.topic_partition import TopicPartition
+from . import group_events as events
+from . import storage, values
 from .consumer_protocol import CONSUMER
 from .generation_rules import schedule_cleanup
 from .group import Group, GroupState, described
-from .group_events import (
-    CommitReceived,
-    GroupDropped,
-    GroupEvent,
-    HeartbeatReceived,
-    MemberLeft,
-    MemberSynced,
-    PendingIdDropped,
-)
 from .join_rules import admit, check_commit, check_heartbeat, check_member, check_sync
 from .outbox import Outbox
-from .storage import (
-    DescribeStored,
-    GroupLoaded,
-    GroupsLocated,
-    ListStored,
-    LoadGroup,
-    LocateGroups,
-    OffsetsRead,
-    OffsetsRemoved,
-    ReadOffsets,
-    RemoveGroup,
-    RemoveOffsets,
-    Result,
-    StoredDescribed,
-    StoredListed,
-    Work,
-    WorkFailed,
-)
 from .transitions import TRANSITIONS
-from .values import (
-    Answer,
-    CommitRequest,
-    DeleteGroupsAnswer,
-    DeleteGroupsRequest,
-    DeleteOffsetsAnswer,
-    DeleteOffsetsRequest,
-    DescribeAnswer,
-    DescribeRequest,
-    FetchAnswer,
-    FetchRequest,
-    HeartbeatRequest,
-    JoinRequest,
-    KafkaError,
-    LeaveAnswer,
-    LeaveRequest,
-    ListAnswer,
-    ListedGroup,
-    ListRequest,
-    LocateAnswer,
-    LocateRequest,
-    MemberIdentity,
-    Request,
-    SyncRequest,
-    refusal,
-)
+from .values import KafkaError
 
 # All groups of a coordinator. A group is loaded from the storage before its first request is processed.
 
@@ -103,7 +53,7 @@ class GroupsInMemory:
             self._waiting[name].append((then, refuse))
         else:
             self._waiting[name] = [(then, refuse)]
-            self._outbox.start(LoadGroup(name), lambda result: self._loaded(name, result))
+            self._outbox.start(storage.LoadGroup(name), lambda result: self._loaded(name, result))
 
     def keep(self, group: Group) -> None:
         """Keep a group from now on, until it is deleted or expires."""
@@ -113,13 +63,13 @@ class GroupsInMemory:
 
     def drop(self, group: Group, error: KafkaError) -> None:
         """Remove a group from memory. Its parked requests get the error."""
-        group.receive(GroupDropped(error))
+        group.receive(events.GroupDropped(error))
         del self._groups[group.name]
 
-    def _loaded(self, name: str, result: Result) -> None:
+    def _loaded(self, name: str, result: storage.Result) -> None:
         waiting = self._waiting.pop(name)
-        if not isinstance(result, GroupLoaded):
-            error = result.error if isinstance(result, WorkFailed) else KafkaError.COORDINATOR_NOT_AVAILABLE
+        if not isinstance(result, storage.GroupLoaded):
+            error = result.error if isinstance(result, storage.WorkFailed) else KafkaError.COORDINATOR_NOT_AVAILABLE
             for _then, refuse in waiting:
                 refuse(error)
             return
@@ -146,7 +96,7 @@ class MemberRequests:
         self._outbox = outbox
         self._groups = groups
 
-    def join(self, request_id: int, request: JoinRequest, group: Group) -> None:
+    def join(self, request_id: int, request: values.JoinRequest, group: Group) -> None:
         admitted = admit(group, request_id, request)
         if isinstance(admitted, KafkaError):
             if admitted is KafkaError.GROUP_MAX_SIZE_REACHED:
@@ -160,40 +110,42 @@ class MemberRequests:
     def _give_place_up(self, group: Group, member_id: str) -> None:
         """Remove a member that is refused because the group is full: the others must not wait for it."""
         if member_id in group.members.pending_ids:
-            group.receive(PendingIdDropped(member_id))
+            group.receive(events.PendingIdDropped(member_id))
         elif member_id in group.members:
-            group.receive(MemberLeft(member_id))
+            group.receive(events.MemberLeft(member_id))
 
-    def sync(self, request_id: int, request: SyncRequest, group: Group) -> None:
-        self._pass_on(group, check_sync(group, request), request_id, request, MemberSynced(request_id, request))
+    def sync(self, request_id: int, request: values.SyncRequest, group: Group) -> None:
+        self._pass_on(group, check_sync(group, request), request_id, request, events.MemberSynced(request_id, request))
 
-    def heartbeat(self, request_id: int, request: HeartbeatRequest, group: Group) -> None:
-        event = HeartbeatReceived(request_id, request.member_id)
+    def heartbeat(self, request_id: int, request: values.HeartbeatRequest, group: Group) -> None:
+        event = events.HeartbeatReceived(request_id, request.member_id)
         self._pass_on(group, check_heartbeat(group, request), request_id, request, event)
 
-    def commit(self, request_id: int, request: CommitRequest, group: Group) -> None:
+    def commit(self, request_id: int, request: values.CommitRequest, group: Group) -> None:
         if not group.exists:
             if request.generation >= 0:
                 self._refuse(request_id, request, KafkaError.ILLEGAL_GENERATION)
                 return
             self._groups.keep(group)
-        self._pass_on(group, check_commit(group, request), request_id, request, CommitReceived(request_id, request))
+        self._pass_on(
+            group, check_commit(group, request), request_id, request, events.CommitReceived(request_id, request)
+        )
 
-    def leave(self, request_id: int, request: LeaveRequest, group: Group) -> None:
+    def leave(self, request_id: int, request: values.LeaveRequest, group: Group) -> None:
         errors = tuple(self._leave(group, member) for member in request.members)
-        self._outbox.answer(request_id, LeaveAnswer(KafkaError.NONE, errors))
+        self._outbox.answer(request_id, values.LeaveAnswer(KafkaError.NONE, errors))
 
-    def _leave(self, group: Group, leaving: MemberIdentity) -> KafkaError:
+    def _leave(self, group: Group, leaving: values.MemberIdentity) -> KafkaError:
         """Remove one member. An administrator may name a static member by its instance id alone."""
         member_id = leaving.member_id
         if not member_id:
             member_id = group.members.static_ids.get(leaving.instance_id or "", "")
         elif member_id in group.members.pending_ids:
-            group.receive(PendingIdDropped(member_id))
+            group.receive(events.PendingIdDropped(member_id))
             return KafkaError.NONE
         error = check_member(group, member_id, leaving.instance_id)
         if not error:
-            group.receive(MemberLeft(member_id))
+            group.receive(events.MemberLeft(member_id))
         return error
 
     def _pass_on(
@@ -201,8 +153,8 @@ class MemberRequests:
         group: Group,
         error: KafkaError,
         request_id: int,
-        request: SyncRequest | HeartbeatRequest | CommitRequest,
-        event: GroupEvent,
+        request: values.SyncRequest | values.HeartbeatRequest | values.CommitRequest,
+        event: events.GroupEvent,
     ) -> None:
         if error:
             self._refuse(request_id, request, error)
@@ -210,9 +162,12 @@ class MemberRequests:
             group.receive(event)
 
     def _refuse(
-        self, request_id: int, request: JoinRequest | SyncRequest | HeartbeatRequest | CommitRequest, error: KafkaError
+        self,
+        request_id: int,
+        request: values.JoinRequest | values.SyncRequest | values.HeartbeatRequest | values.CommitRequest,
+        error: KafkaError,
     ) -> None:
-        self._outbox.answer(request_id, refusal(request, error))
+        self._outbox.answer(request_id, values.refusal(request, error))
 
 
 # The requests of administrators and their tools: fetch, list, describe and delete.
@@ -229,33 +184,33 @@ class AdminRequests:
         self._outbox = outbox
         self._groups = groups
 
-    def locate(self, request_id: int, request: LocateRequest) -> None:
+    def locate(self, request_id: int, request: values.LocateRequest) -> None:
         """Find the other coordinators of groups. The groups are not loaded here."""
 
-        def answer(found: GroupsLocated) -> LocateAnswer:
-            return LocateAnswer(KafkaError.NONE, found.elsewhere, found.are_elected)
+        def answer(found: storage.GroupsLocated) -> values.LocateAnswer:
+            return values.LocateAnswer(KafkaError.NONE, found.elsewhere, found.are_elected)
 
-        self._read(request_id, request, LocateGroups(request.groups), answer)
+        self._read(request_id, request, storage.LocateGroups(request.groups), answer)
 
-    def fetch(self, request_id: int, request: FetchRequest) -> None:
+    def fetch(self, request_id: int, request: values.FetchRequest) -> None:
         """Fetch offsets. The group may be in any state, and need not exist."""
 
-        def answer(found: OffsetsRead) -> FetchAnswer:
-            return FetchAnswer(found.groups)
+        def answer(found: storage.OffsetsRead) -> values.FetchAnswer:
+            return values.FetchAnswer(found.groups)
 
-        self._read(request_id, request, ReadOffsets(request.groups), answer)
+        self._read(request_id, request, storage.ReadOffsets(request.groups), answer)
 
-    def list(self, request_id: int, request: ListRequest) -> None:
-        def answer(found: StoredListed) -> ListAnswer:
-            return ListAnswer(KafkaError.NONE, self._listed(request, found))
+    def list(self, request_id: int, request: values.ListRequest) -> None:
+        def answer(found: storage.StoredListed) -> values.ListAnswer:
+            return values.ListAnswer(KafkaError.NONE, self._listed(request, found))
 
-        self._read(request_id, request, ListStored(), answer)
+        self._read(request_id, request, storage.ListStored(), answer)
 
-    def _listed(self, request: ListRequest, stored: StoredListed) -> tuple[ListedGroup, ...]:
-        found = {name: ListedGroup(name, each.protocol_type, each.state) for name, each in stored.groups.items()}
+    def _listed(self, request: values.ListRequest, stored: storage.StoredListed) -> tuple[values.ListedGroup, ...]:
+        found = {name: values.ListedGroup(name, each.protocol_type, each.state) for name, each in stored.groups.items()}
         for group in self._groups:
             if group.exists and (group.state is not GroupState.EMPTY or group.name not in found):
-                found[group.name] = ListedGroup(group.name, group.protocol_type, group.state)
+                found[group.name] = values.ListedGroup(group.name, group.protocol_type, group.state)
         states = {state.casefold() for state in request.states}
         types = {type.casefold() for type in request.types}
         if types and GROUP_TYPE not in types:
@@ -263,19 +218,21 @@ class AdminRequests:
         groups = (group for _name, group in sorted(found.items()))
         return tuple(group for group in groups if not states or group.state.casefold() in states)
 
-    def describe(self, request_id: int, request: DescribeRequest) -> None:
-        def answer(found: StoredDescribed) -> DescribeAnswer:
+    def describe(self, request_id: int, request: values.DescribeRequest) -> None:
+        def answer(found: storage.StoredDescribed) -> values.DescribeAnswer:
             groups = (described(name, self._existing(name), found.groups.get(name)) for name in request.groups)
-            return DescribeAnswer(tuple(groups))
+            return values.DescribeAnswer(tuple(groups))
 
-        self._read(request_id, request, DescribeStored(request.groups), answer)
+        self._read(request_id, request, storage.DescribeStored(request.groups), answer)
 
-    def _read(self, request_id: int, request: Request, work: Work, answer: Callable[[Any], Answer]) -> None:
+    def _read(
+        self, request_id: int, request: values.Request, work: storage.Work, answer: Callable[[Any], values.Answer]
+    ) -> None:
         """Start work that reads, and answer with its result, or with its error."""
 
-        def finish(result: Result) -> None:
+        def finish(result: storage.Result) -> None:
             error = _error_of(result)
-            self._outbox.answer(request_id, refusal(request, error) if error else answer(result))
+            self._outbox.answer(request_id, values.refusal(request, error) if error else answer(result))
 
         self._outbox.start(work, finish)
 
@@ -283,7 +240,7 @@ class AdminRequests:
         group = self._groups.get(name)
         return group if group is not None and group.exists else None
 
-    def delete_groups(self, request_id: int, request: DeleteGroupsRequest) -> None:
+    def delete_groups(self, request_id: int, request: values.DeleteGroupsRequest) -> None:
         """Delete each group that has no members. The answer is sent when the last result is known."""
         names = set(request.groups)
         errors: dict[str, KafkaError] = {}
@@ -292,10 +249,10 @@ class AdminRequests:
             errors[name] = error
             if len(errors) == len(names):
                 in_order = {group: errors[group] for group in request.groups}
-                self._outbox.answer(request_id, DeleteGroupsAnswer(in_order))
+                self._outbox.answer(request_id, values.DeleteGroupsAnswer(in_order))
 
         if not names:
-            self._outbox.answer(request_id, DeleteGroupsAnswer({}))
+            self._outbox.answer(request_id, values.DeleteGroupsAnswer({}))
         for name in sorted(names):
             self._delete_group(name, lambda error, name=name: done(name, error))  # type: ignore[misc]
 
@@ -307,31 +264,31 @@ class AdminRequests:
                 done(KafkaError.NON_EMPTY_GROUP)
             else:
                 self._groups.drop(group, KafkaError.COORDINATOR_NOT_AVAILABLE)
-                self._outbox.start(RemoveGroup(name), lambda result: done(_error_of(result)))
+                self._outbox.start(storage.RemoveGroup(name), lambda result: done(_error_of(result)))
 
         self._groups.use(name, then, done)
 
-    def delete_offsets(self, request_id: int, request: DeleteOffsetsRequest, group: Group) -> None:
+    def delete_offsets(self, request_id: int, request: values.DeleteOffsetsRequest, group: Group) -> None:
         """Delete offsets of topics to which no member subscribes. If the subscriptions are unknown, delete nothing."""
         if not group.exists:
-            self._outbox.answer(request_id, DeleteOffsetsAnswer(KafkaError.GROUP_ID_NOT_FOUND))
+            self._outbox.answer(request_id, values.DeleteOffsetsAnswer(KafkaError.GROUP_ID_NOT_FOUND))
             return
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
-            self._outbox.answer(request_id, DeleteOffsetsAnswer(KafkaError.NON_EMPTY_GROUP))
+            self._outbox.answer(request_id, values.DeleteOffsetsAnswer(KafkaError.NON_EMPTY_GROUP))
             return
         free = tuple(at for at in request.partitions if not _is_subscribed(group, at))
         refused = dict.fromkeys(request.partitions, KafkaError.GROUP_SUBSCRIBED_TO_TOPIC)
 
-        def removed(result: Result) -> None:
+        def removed(result: storage.Result) -> None:
             errors = refused | dict.fromkeys(free, _error_of(result))
-            if isinstance(result, OffsetsRemoved):
+            if isinstance(result, storage.OffsetsRemoved):
                 errors |= result.errors
-            self._outbox.answer(request_id, DeleteOffsetsAnswer(KafkaError.NONE, errors))
+            self._outbox.answer(request_id, values.DeleteOffsetsAnswer(KafkaError.NONE, errors))
 
         if free:
-            self._outbox.start(RemoveOffsets(group.name, free), removed)
+            self._outbox.start(storage.RemoveOffsets(group.name, free), removed)
         else:
-            self._outbox.answer(request_id, DeleteOffsetsAnswer(KafkaError.NONE, refused))
+            self._outbox.answer(request_id, values.DeleteOffsetsAnswer(KafkaError.NONE, refused))
 
 
 def _is_subscribed(group: Group, at: TopicPartition) -> bool:
@@ -340,5 +297,5 @@ def _is_subscribed(group: Group, at: TopicPartition) -> bool:
     return group.topics is None or at.topic in group.topics
 
 
-def _error_of(result: Result) -> KafkaError:
-    return result.error if isinstance(result, WorkFailed) else KafkaError.NONE
+def _error_of(result: storage.Result) -> KafkaError:
+    return result.error if isinstance(result, storage.WorkFailed) else KafkaError.NONE

@@ -5,50 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import uuid4
 
-from .actions import (
-    Action,
-    CloseRequested,
-    Event,
-    GroupMoved,
-    MembershipLost,
-    RebalanceNeeded,
-    RequestReceived,
-    TimePassed,
-    WorkFinished,
-)
+from . import actions, values
+from . import group_events as events
 from .config import CoordinatorConfig
 from .generation_rules import expired_offsets, is_unused, report_expiry, schedule_cleanup
 from .group import Group, GroupMetadata, metadata_of
-from .group_events import (
-    GroupEvent,
-    InitialDelayElapsed,
-    JoinTimedOut,
-    MemberExpired,
-    MembersLost,
-    PendingIdDropped,
-    RebalanceRequested,
-    RebalanceStuck,
-    SyncTimedOut,
-)
 from .outbox import DeadlineKey, DeadlineKind, Outbox
 from .requests import AdminRequests, GroupsInMemory, MemberRequests
 from .storage import LoadGroup, OffsetsExpired, Result, WorkFailed
-from .values import (
-    CommitRequest,
-    DeleteGroupsRequest,
-    DeleteOffsetsRequest,
-    DescribeRequest,
-    FetchRequest,
-    GroupRequest,
-    HeartbeatRequest,
-    JoinRequest,
-    KafkaError,
-    LeaveRequest,
-    ListRequest,
-    LocateRequest,
-    SyncRequest,
-    refusal,
-)
+from .values import KafkaError
 
 
 class CoordinatorMachine:
@@ -101,59 +66,59 @@ class CoordinatorMachine:
         """Return the names of all groups in memory, sorted."""
         return sorted(group.name for group in self._groups if group.exists)
 
-    def receive(self, event: Event, now: float) -> list[Action]:
+    def receive(self, event: actions.Event, now: float) -> list[actions.Action]:
         """Process an event, and return the actions to carry out."""
         self._outbox.time = max(now, self._outbox.time)
         match event:
-            case RequestReceived():
+            case actions.RequestReceived():
                 self._request(event)
-            case WorkFinished(work_id, result):
+            case actions.WorkFinished(work_id, result):
                 self._outbox.finish(work_id, result)
-            case TimePassed():
+            case actions.TimePassed():
                 self._pass_time()
-            case RebalanceNeeded() | MembershipLost() | GroupMoved():
+            case actions.RebalanceNeeded() | actions.MembershipLost() | actions.GroupMoved():
                 self._follow_storage(event)
-            case CloseRequested():
+            case actions.CloseRequested():
                 self._close()
         return self._outbox.take_actions()
 
-    def _follow_storage(self, event: RebalanceNeeded | MembershipLost | GroupMoved) -> None:
+    def _follow_storage(self, event: actions.RebalanceNeeded | actions.MembershipLost | actions.GroupMoved) -> None:
         """Tell the groups about a change outside the coordinator."""
         for group in self._groups:
             if event.group not in (None, group.name):
                 continue
             match event:
-                case RebalanceNeeded():
-                    group.receive(RebalanceRequested(event.within))
-                case MembershipLost():
-                    group.receive(MembersLost())
-                case GroupMoved():
+                case actions.RebalanceNeeded():
+                    group.receive(events.RebalanceRequested(event.within))
+                case actions.MembershipLost():
+                    group.receive(events.MembersLost())
+                case actions.GroupMoved():
                     self._groups.drop(group, KafkaError.NOT_COORDINATOR)
 
     # Requests
 
-    def _request(self, event: RequestReceived) -> None:
+    def _request(self, event: actions.RequestReceived) -> None:
         id, request = event.request_id, event.request
         if self._closed:
-            self._outbox.answer(id, refusal(request, KafkaError.COORDINATOR_NOT_AVAILABLE))
+            self._outbox.answer(id, values.refusal(request, KafkaError.COORDINATOR_NOT_AVAILABLE))
             return
         match request:
-            case LocateRequest():
+            case values.LocateRequest():
                 self._admins.locate(id, request)
-            case FetchRequest():
+            case values.FetchRequest():
                 self._admins.fetch(id, request)
-            case ListRequest():
+            case values.ListRequest():
                 self._admins.list(id, request)
-            case DescribeRequest():
+            case values.DescribeRequest():
                 self._admins.describe(id, request)
-            case DeleteGroupsRequest():
+            case values.DeleteGroupsRequest():
                 self._admins.delete_groups(id, request)
             case _:
                 self._request_to_group(id, request)
 
-    def _request_to_group(self, id: int, request: GroupRequest) -> None:
+    def _request_to_group(self, id: int, request: values.GroupRequest) -> None:
         def refuse(error: KafkaError) -> None:
-            self._outbox.answer(id, refusal(request, error))
+            self._outbox.answer(id, values.refusal(request, error))
 
         if error := self._check(request):
             refuse(error)
@@ -165,29 +130,29 @@ class CoordinatorMachine:
         if self._may_be_lost(name) and (group := self._groups.get(name)) is not None:
             self._groups.drop(group, KafkaError.NOT_COORDINATOR)
 
-    def _check(self, request: GroupRequest) -> KafkaError:
+    def _check(self, request: values.GroupRequest) -> KafkaError:
         """Check the fields that do not depend on the group. Old clients may commit to the group with the empty name."""
-        if not request.group and not isinstance(request, CommitRequest):
+        if not request.group and not isinstance(request, values.CommitRequest):
             return KafkaError.INVALID_GROUP_ID
         config = self._outbox.config
-        if isinstance(request, JoinRequest):
+        if isinstance(request, values.JoinRequest):
             allowed = config.min_session_timeout <= request.session_timeout <= config.max_session_timeout
             return KafkaError.NONE if allowed else KafkaError.INVALID_SESSION_TIMEOUT
         return KafkaError.NONE
 
-    def _handler(self, id: int, request: GroupRequest) -> Callable[[Group], None]:
+    def _handler(self, id: int, request: values.GroupRequest) -> Callable[[Group], None]:
         match request:
-            case JoinRequest():
+            case values.JoinRequest():
                 return lambda group: self._members.join(id, request, group)
-            case SyncRequest():
+            case values.SyncRequest():
                 return lambda group: self._members.sync(id, request, group)
-            case HeartbeatRequest():
+            case values.HeartbeatRequest():
                 return lambda group: self._members.heartbeat(id, request, group)
-            case LeaveRequest():
+            case values.LeaveRequest():
                 return lambda group: self._members.leave(id, request, group)
-            case CommitRequest():
+            case values.CommitRequest():
                 return lambda group: self._members.commit(id, request, group)
-            case DeleteOffsetsRequest():
+            case values.DeleteOffsetsRequest():
                 return lambda group: self._admins.delete_offsets(id, request, group)
 
     # Deadlines
@@ -224,7 +189,7 @@ class CoordinatorMachine:
 
         self._outbox.start(expired_offsets(group), expired)
 
-    def _send(self, group: Group | None, event: GroupEvent) -> None:
+    def _send(self, group: Group | None, event: events.GroupEvent) -> None:
         if group is not None:
             group.receive(event)
 
@@ -239,18 +204,18 @@ class CoordinatorMachine:
             self._outbox.finish(next(iter(self._outbox.open_work)), WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE))
 
 
-def _event_of(key: DeadlineKey) -> GroupEvent:
+def _event_of(key: DeadlineKey) -> events.GroupEvent:
     match key.kind:
         case DeadlineKind.SESSION:
-            return MemberExpired(str(key.owner))
+            return events.MemberExpired(str(key.owner))
         case DeadlineKind.PENDING_ID:
-            return PendingIdDropped(str(key.owner))
+            return events.PendingIdDropped(str(key.owner))
         case DeadlineKind.INITIAL_DELAY:
-            return InitialDelayElapsed()
+            return events.InitialDelayElapsed()
         case DeadlineKind.JOIN:
-            return JoinTimedOut()
+            return events.JoinTimedOut()
         case DeadlineKind.SYNC:
-            return SyncTimedOut()
+            return events.SyncTimedOut()
         case DeadlineKind.STUCK:
-            return RebalanceStuck()
+            return events.RebalanceStuck()
     raise ValueError(f"{key} is not a deadline of a group")

@@ -30,20 +30,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ...coordinator import storage
 from ...coordinator.actions import Event, GroupMoved, MembershipLost, RebalanceNeeded, WorkFinished
 from ...coordinator.consumer_protocol import decode_assignment
-from ...coordinator.storage import (
-    AssignmentMade,
-    GenerationStored,
-    MembersReleased,
-    PerformAssignment,
-    ReleaseMembers,
-    Result,
-    StoredMember,
-    StoreGeneration,
-    StoreOffsets,
-    WorkFailed,
-)
 from ...coordinator.values import KafkaError
 from ...core.rebalance.shared_plan import Roster
 from ...core.znodes.group_description import RegisteredInstance
@@ -107,7 +96,7 @@ class _Assigning:
     """An assignment in progress."""
 
     work_id: int
-    work: PerformAssignment
+    work: storage.PerformAssignment
     patience: Deadline
     deadline: Deadline
     """When to give up if no ZooKeeper server answers."""
@@ -117,7 +106,7 @@ class _Assigning:
 class _Planned:
     """The last assignment: its shares, and the partitions of these shares that other clients held."""
 
-    work: PerformAssignment
+    work: storage.PerformAssignment
     shares: Shares
     missing: Mapping[TopicPartition, str]
     frees: int
@@ -172,7 +161,7 @@ class GatewayGroup:
 
     # Assigning
 
-    def assign(self, work_id: int, work: PerformAssignment) -> None:
+    def assign(self, work_id: int, work: storage.PerformAssignment) -> None:
         """Start an assignment. Its result is sent as an event when it is complete."""
         self._give_up_assigning()
         self.generation = work.generation  # cooperative clients may commit before it is stored
@@ -190,7 +179,7 @@ class GatewayGroup:
         except NotRegisteredError as error:
             log.warning("registering member %s of group %s again: its registration is gone", error.instance, self.name)
             if assigning.patience.passed:
-                self._finish(WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE))
+                self._finish(storage.WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE))
             self._wake()
             return
         except Exception as error:
@@ -200,29 +189,29 @@ class GatewayGroup:
             if isinstance(error, GroupMigratedError) and not assigning.patience.passed:
                 return  # wait: after an error, clients would retry at once until the migration has ended
             self._planned = None
-            self._finish(WorkFailed(kafka_error_of(error)))
+            self._finish(storage.WorkFailed(kafka_error_of(error)))
             return
         self._planned = planned
         if planned is None:
             if assigning.patience.passed:  # until then, wait: after an error, clients would retry at once
-                self._finish(WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE))
+                self._finish(storage.WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE))
             return
         if not planned.missing or assigning.patience.passed:
             owned = {member.instance.id: member.owned for member in self.members}
             claimed = {id: share & owned.get(id, frozenset()) for id, share in planned.shares.own.items()}
             ids = self.members.member_ids()
-            self._finish(AssignmentMade({ids[id]: share for id, share in claimed.items()}))
+            self._finish(storage.AssignmentMade({ids[id]: share for id, share in claimed.items()}))
 
-    def _finish(self, result: Result) -> None:
+    def _finish(self, result: storage.Result) -> None:
         if self._assigning is not None:
             work_id, self._assigning = self._assigning.work_id, None
             self._send(WorkFinished(work_id, result))
 
     def _give_up_assigning(self) -> None:
         """Give up an assignment: the members have changed, or a later generation has begun."""
-        self._finish(WorkFailed(KafkaError.REBALANCE_IN_PROGRESS))
+        self._finish(storage.WorkFailed(KafkaError.REBALANCE_IN_PROGRESS))
 
-    def _advance(self, work: PerformAssignment) -> _Planned | None:
+    def _advance(self, work: storage.PerformAssignment) -> _Planned | None:
         """Register, release and claim everything that is possible now. None if the members must leave."""
         frees = self._frees
         self._require_one_session()
@@ -266,11 +255,11 @@ class GatewayGroup:
         owners = owners_elsewhere(self.group, (at for share in shares.own.values() for at in share))
         return {at: owner.path for at, owner in owners.items()}
 
-    def _shares(self, roster: Roster, work: PerformAssignment) -> Shares:
+    def _shares(self, roster: Roster, work: storage.PerformAssignment) -> Shares:
         own = self.members.by_instance_id()
         return compute_shares(roster, own, work.strategy, self._settings.foreign_assignor)
 
-    def _release_for_others(self, roster: Roster, work: PerformAssignment) -> None:
+    def _release_for_others(self, roster: Roster, work: storage.PerformAssignment) -> None:
         """Release the partitions that other clients will get when all members are registered."""
         if not has_foreign(roster, self.members.by_instance_id()):
             return
@@ -321,7 +310,7 @@ class GatewayGroup:
 
     # Generations
 
-    def store_generation(self, work: StoreGeneration) -> Result:
+    def store_generation(self, work: storage.StoreGeneration) -> storage.Result:
         """Begin a generation. Its members must own their assigned partitions, and release surplus ones."""
         self._give_up_assigning()
         for member_id, stored in work.members.items():
@@ -329,14 +318,14 @@ class GatewayGroup:
         self.members.keep(work.members)
         for member_id, stored in work.members.items():
             if not self._take_over(member_id, stored):
-                return WorkFailed(KafkaError.REBALANCE_IN_PROGRESS)
+                return storage.WorkFailed(KafkaError.REBALANCE_IN_PROGRESS)
         self.generation = work.generation
         self.members.deregister_leaving()
         if not work.members:
             self.stop_observing()
-        return GenerationStored()
+        return storage.GenerationStored()
 
-    def _take_over(self, member_id: str, stored: StoredMember) -> bool:
+    def _take_over(self, member_id: str, stored: storage.StoredMember) -> bool:
         """Release partitions that are not assigned to a member. Return False if it does not own all assigned ones."""
         member = self.members.get(member_id)
         assigned = decode_assignment(stored.assignment)
@@ -345,12 +334,12 @@ class GatewayGroup:
         self.members.release(member, member.owned - assigned - stored.still_owned)
         return True
 
-    def remove(self, work: ReleaseMembers) -> Result:
+    def remove(self, work: storage.ReleaseMembers) -> storage.Result:
         """Deregister members that have left. A deregistration that fails is retried later."""
         self._give_up_assigning()
         self.members.drop(work.members)
         self.members.deregister_leaving()
-        return MembersReleased()
+        return storage.MembersReleased()
 
     def stop_observing(self) -> None:
         """Close the watches of a group without members."""
@@ -426,7 +415,7 @@ class GatewayGroup:
 
     # Offsets
 
-    def store_offsets(self, work: StoreOffsets) -> Result:
+    def store_offsets(self, work: storage.StoreOffsets) -> storage.Result:
         """Commit offsets of a member of this generation, or of a simple consumer."""
         if work.generation < 0:
             return commit_without_member(self.group, work.offsets, self._elections.fence(self.name))
@@ -443,7 +432,7 @@ class GatewayGroup:
             self._report_loss()
             return refused(work.offsets, KafkaError.UNKNOWN_MEMBER_ID)
 
-    def _commit(self, member: GatewayMember, offsets: Values) -> Result:
+    def _commit(self, member: GatewayMember, offsets: Values) -> storage.Result:
         """Commit what the member owns. Ask for a rebalance if partitions were taken away, even if the rest fails."""
         owned = member.owned
         try:

@@ -9,34 +9,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from ...coordinator import storage
 from ...coordinator.actions import Event, GroupMoved, WorkFinished
 from ...coordinator.config import AssignmentBy, CoordinatorConfig
 from ...coordinator.consumer_protocol import CONSUMER, Subscription, encode_assignment, encode_subscription
-from ...coordinator.storage import (
-    DescribeStored,
-    ExpireOffsets,
-    GroupLoaded,
-    GroupRemoved,
-    GroupsLocated,
-    ListStored,
-    LoadGroup,
-    LocateGroups,
-    OffsetsExpired,
-    OffsetsRead,
-    PerformAssignment,
-    ReadOffsets,
-    ReleaseMembers,
-    RemoveGroup,
-    RemoveOffsets,
-    Result,
-    StoredDescribed,
-    StoredGroup,
-    StoredListed,
-    StoreGeneration,
-    StoreOffsets,
-    Work,
-    WorkFailed,
-)
 from ...coordinator.values import DescribedMember, FetchedOffsets, KafkaError
 from ...core.rebalance.shared_plan import agreed_strategy
 from ...core.znodes.group_description import GroupView, InstanceDescription, describe
@@ -79,7 +55,7 @@ _NOT_MEMBERS: Final = (InstanceState.DEAD, InstanceState.LEAVING)
 
 def stored_groups(
     context: RegistryContext, groups: Iterable[str], own: Mapping[str, Container[str]]
-) -> dict[str, StoredGroup]:
+) -> dict[str, storage.StoredGroup]:
     """Describe the groups that exist, without this gateway's members. `own` has the ids of these members by group."""
     views = read_groups(context, filter(_is_group, groups), with_offsets=False)
     return {view.group: stored_group(view, own.get(view.group, ())) for view in views if view.exists}
@@ -93,13 +69,13 @@ def _is_group(name: str) -> bool:
     return True
 
 
-def stored_group(view: GroupView, own: Container[str] = ()) -> StoredGroup:
+def stored_group(view: GroupView, own: Container[str] = ()) -> storage.StoredGroup:
     """Describe one group, without the members in `own`."""
     description = describe(view)
     registered = {each.id: each.registration for each in view.living if isinstance(each.registration, Registration)}
     members = tuple(_members(view, description.instances, own))
     protocol = agreed_strategy(registered) if description.state is GroupState.STABLE else ""
-    return StoredGroup(description.state, CONSUMER, protocol, members)
+    return storage.StoredGroup(description.state, CONSUMER, protocol, members)
 
 
 def _members(
@@ -135,7 +111,9 @@ _GROUP_THREADS: Final = 8
 """Threads for the work of groups. They wait for ZooKeeper most of the time."""
 _READING_THREADS: Final = 2
 """Threads for lists and descriptions of many groups, which must not delay the commits of members."""
-_EXPIRING: Final = StoreOffsets | ReadOffsets | ListStored | DescribeStored | LocateGroups
+_EXPIRING: Final = (
+    storage.StoreOffsets | storage.ReadOffsets | storage.ListStored | storage.DescribeStored | storage.LocateGroups
+)
 """Work that is left out if it begins too late, because the client no longer waits, and asks again."""
 _FIRST_SECOND: Final = 1_767_225_600
 """The beginning of 2026."""
@@ -232,7 +210,7 @@ class ZooKeeperStorage:
             self._check_sessions, self._retry, self._reconcile, self._settings.reconcile_every
         )
 
-    def start(self, work_id: int, work: Work) -> Result | None:
+    def start(self, work_id: int, work: storage.Work) -> storage.Result | None:
         """Put work into the queue of its group. Its result comes as an event."""
         queues, key = self._group_queues, self._group_of(work)
         if key is None:
@@ -241,13 +219,13 @@ class ZooKeeperStorage:
 
         def task() -> None:
             if isinstance(work, _EXPIRING) and deadline.passed:
-                result: Result | None = WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
+                result: storage.Result | None = storage.WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
             else:
                 result = self._result_of(work_id, work, deadline)
             if result is not None:
                 self._send(WorkFinished(work_id, result))
 
-        return None if queues.put(key, task) else WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
+        return None if queues.put(key, task) else storage.WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
 
     def may_be_lost(self, name: str) -> bool:
         """True if another gateway may have become the coordinator of this group."""
@@ -278,14 +256,14 @@ class ZooKeeperStorage:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _group_of(self, work: Work) -> str | None:
+    def _group_of(self, work: storage.Work) -> str | None:
         """Return the group whose work must stay in order. None for reads of many groups."""
         match work:
-            case ListStored() | DescribeStored():
+            case storage.ListStored() | storage.DescribeStored():
                 return None
-            case LocateGroups(names):
+            case storage.LocateGroups(names):
                 return names[0] if len(names) == 1 else None
-            case ReadOffsets(groups):
+            case storage.ReadOffsets(groups):
                 return next(iter(groups)) if len(groups) == 1 else None
             case _:
                 return work.group
@@ -298,7 +276,7 @@ class ZooKeeperStorage:
 
     # Work
 
-    def _result_of(self, work_id: int, work: Work, deadline: Deadline) -> Result | None:
+    def _result_of(self, work_id: int, work: storage.Work, deadline: Deadline) -> storage.Result | None:
         while True:
             try:
                 return self._carry_out(work_id, work)
@@ -306,81 +284,83 @@ class ZooKeeperStorage:
                 log.info("%s", error)
                 if (name := self._group_of(work)) is not None:
                     self._lose(name)
-                return WorkFailed(KafkaError.NOT_COORDINATOR)
+                return storage.WorkFailed(KafkaError.NOT_COORDINATOR)
             except Exception as error:
                 if not may_try_again(error, self._context.session, deadline):
                     if isinstance(error, GroupMigratedError) and self._routes.state(error.group) is None:
                         log.warning("%s; until then its clients wait", error)
-                    return WorkFailed(kafka_error_of(error))
+                    return storage.WorkFailed(kafka_error_of(error))
 
-    def _carry_out(self, work_id: int, work: Work) -> Result | None:
+    def _carry_out(self, work_id: int, work: storage.Work) -> storage.Result | None:
         """Carry out work. None if the result comes later."""
         match work:
-            case ListStored():
-                return StoredListed(stored_groups(self._context, self._registry.groups(), self._own_ids()))
-            case LocateGroups(names):
+            case storage.ListStored():
+                return storage.StoredListed(stored_groups(self._context, self._registry.groups(), self._own_ids()))
+            case storage.LocateGroups(names):
                 if not self._context.session.connected:  # otherwise the other requests of this client would wait, too
-                    return WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
-                return GroupsLocated(self._elections.elsewhere(names), self._elections.are_held)
-            case DescribeStored(names):
+                    return storage.WorkFailed(KafkaError.COORDINATOR_NOT_AVAILABLE)
+                return storage.GroupsLocated(self._elections.elsewhere(names), self._elections.are_held)
+            case storage.DescribeStored(names):
                 elsewhere = self._elections.elsewhere(names)
                 here = [name for name in names if name not in elsewhere]
                 described = stored_groups(self._context, here, self._own_ids())
-                return StoredDescribed(described | dict.fromkeys(elsewhere, KafkaError.NOT_COORDINATOR))
-            case ReadOffsets(wanted):
+                return storage.StoredDescribed(described | dict.fromkeys(elsewhere, KafkaError.NOT_COORDINATOR))
+            case storage.ReadOffsets(wanted):
                 return self._read_offsets(wanted)
             case _ if self._read_only:
-                return WorkFailed(KafkaError.GROUP_AUTHORIZATION_FAILED)
+                return storage.WorkFailed(KafkaError.GROUP_AUTHORIZATION_FAILED)
             case _:
                 return self._write(work_id, work)
 
-    def _read_offsets(self, wanted: Mapping[str, tuple[TopicPartition, ...] | None]) -> OffsetsRead:
+    def _read_offsets(self, wanted: Mapping[str, tuple[TopicPartition, ...] | None]) -> storage.OffsetsRead:
         elsewhere = self._elections.elsewhere(wanted)
         here = {name: some for name, some in wanted.items() if name not in elsewhere}
         found = {name: read_offsets(self._registry, name, some) for name, some in here.items()}
         if self._topics is not None:  # otherwise this may be the wrong ZooKeeper for topics
             found |= existing_only({name: found[name] for name, some in here.items() if some is None}, self._context)
-        return OffsetsRead(found | dict.fromkeys(elsewhere, FetchedOffsets(KafkaError.NOT_COORDINATOR)))
+        return storage.OffsetsRead(found | dict.fromkeys(elsewhere, FetchedOffsets(KafkaError.NOT_COORDINATOR)))
 
     def _write(
         self,
         work_id: int,
-        work: LoadGroup
-        | PerformAssignment
-        | StoreGeneration
-        | ReleaseMembers
-        | StoreOffsets
-        | RemoveOffsets
-        | ExpireOffsets
-        | RemoveGroup,
-    ) -> Result | None:
-        if isinstance(work, PerformAssignment | StoreOffsets | RemoveOffsets | RemoveGroup):
+        work: storage.LoadGroup
+        | storage.PerformAssignment
+        | storage.StoreGeneration
+        | storage.ReleaseMembers
+        | storage.StoreOffsets
+        | storage.RemoveOffsets
+        | storage.ExpireOffsets
+        | storage.RemoveGroup,
+    ) -> storage.Result | None:
+        if isinstance(
+            work, storage.PerformAssignment | storage.StoreOffsets | storage.RemoveOffsets | storage.RemoveGroup
+        ):
             self._elections.win(work.group)
         match work:
-            case LoadGroup(name):
+            case storage.LoadGroup(name):
                 return self._load(name)
-            case PerformAssignment():
+            case storage.PerformAssignment():
                 self._group(work.group).assign(work_id, work)
                 return None
-            case StoreGeneration():
+            case storage.StoreGeneration():
                 stored = self._group(work.group).store_generation(work)
                 self._forget_unused(work.group)
                 return stored
-            case ReleaseMembers():
+            case storage.ReleaseMembers():
                 return self._group(work.group).remove(work)
-            case StoreOffsets():
+            case storage.StoreOffsets():
                 try:
                     return self._group(work.group).store_offsets(work)
                 finally:
                     self._forget_unused(work.group)
-            case RemoveOffsets(name, partitions):
+            case storage.RemoveOffsets(name, partitions):
                 return remove_offsets(self._registry.group(name), partitions)
-            case ExpireOffsets(name):
-                return OffsetsExpired(sum(1 for _offset in self._registry.group(name).offsets))
-            case RemoveGroup(name):
+            case storage.ExpireOffsets(name):
+                return storage.OffsetsExpired(sum(1 for _offset in self._registry.group(name).offsets))
+            case storage.RemoveGroup(name):
                 return self._remove(name)
 
-    def _load(self, name: str) -> GroupLoaded:
+    def _load(self, name: str) -> storage.GroupLoaded:
         group = self._registry.group(name)
         with self._lock:
             known = self._groups.get(name)
@@ -392,14 +372,14 @@ class ZooKeeperStorage:
         if exists := group.exists():
             self._elections.win(name)
         self._elections.forget_loss(name)
-        return GroupLoaded(exists, _first_generation(), CONSUMER)
+        return storage.GroupLoaded(exists, _first_generation(), CONSUMER)
 
-    def _remove(self, name: str) -> Result:
+    def _remove(self, name: str) -> storage.Result:
         try:
             self._registry.group(name).delete()
         except GroupNotFoundError:
             log.debug("group %s had no node", name)
-        return GroupRemoved()
+        return storage.GroupRemoved()
 
     # Groups
 
