@@ -5,33 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from zkgroups import TopicPartition
-from zkgroups.coordinator import (
-    CommitRequest,
-    CommittedValue,
-    CoordinatorConfig,
-    DeleteGroupsRequest,
-    DeleteOffsetsRequest,
-    DescribeRequest,
-    FetchRequest,
-    GroupCoordinator,
-    GroupMetadata,
-    GroupProtocol,
-    HeartbeatRequest,
-    JoinRequest,
-    LeaveRequest,
-    ListRequest,
-    MemberIdentity,
-    MemoryStorage,
-    ReportCommit,
-    ReportIncident,
-    Request,
-    SendAnswer,
-    Subscription,
-    SyncRequest,
-    WorkFinished,
-    encode_subscription,
-)
+from zkgroups import TopicPartition, coordinator
+from zkgroups.coordinator import GroupCoordinator
 from zkgroups.coordinator.coordinator import Outcome
 from zkgroups.coordinator.storage import Result, Work
 
@@ -41,18 +16,18 @@ PAYMENTS = TopicPartition("payments", 0)
 SESSION = 10.0
 REBALANCE = 60.0
 DELAY = 3.0
-AT_ONCE = CoordinatorConfig(initial_rebalance_delay=0)
+AT_ONCE = coordinator.CoordinatorConfig(initial_rebalance_delay=0)
 OLD: dict[str, Any] = {"requires_known_member_id": False}
 """A client that joins with one request."""
 
 
 def subscribed(*topics: str, owned: tuple[TopicPartition, ...] = ()) -> bytes:
-    return encode_subscription(Subscription(frozenset(topics), frozenset(owned)))
+    return coordinator.encode_subscription(coordinator.Subscription(frozenset(topics), frozenset(owned)))
 
 
-def protocols(*names: str, metadata: bytes | None = None) -> tuple[GroupProtocol, ...]:
+def protocols(*names: str, metadata: bytes | None = None) -> tuple[coordinator.GroupProtocol, ...]:
     data = subscribed("orders") if metadata is None else metadata
-    return tuple(GroupProtocol(name, data) for name in names)
+    return tuple(coordinator.GroupProtocol(name, data) for name in names)
 
 
 RANGE = protocols("range")
@@ -61,34 +36,34 @@ RANGE = protocols("range")
 class Clients:
     """Sends requests to a coordinator. Answers are kept by request id until they are read."""
 
-    def __init__(self, config: CoordinatorConfig = AT_ONCE, storage: Any = None) -> None:
+    def __init__(self, config: coordinator.CoordinatorConfig = AT_ONCE, storage: Any = None) -> None:
         ids = count(1)
-        self.storage = MemoryStorage({"orders": 4}) if storage is None else storage
+        self.storage = coordinator.MemoryStorage({"orders": 4}) if storage is None else storage
         self.coordinator = GroupCoordinator(self.storage, config, new_id=lambda: str(next(ids)))
         self.now = 0.0
         self.answers: dict[int, Any] = {}
-        self.incidents: list[ReportIncident] = []
-        self.commits: list[ReportCommit] = []
+        self.incidents: list[coordinator.ReportIncident] = []
+        self.commits: list[coordinator.ReportCommit] = []
         self._ids = count(1)
 
     # Sending and receiving
 
-    def send(self, request: Request) -> int:
+    def send(self, request: coordinator.Request) -> int:
         """Send a request, and return its id."""
         id = next(self._ids)
         self.keep(self.coordinator.request(id, request, self.now))
         return id
 
-    def ask(self, request: Request) -> Any:
+    def ask(self, request: coordinator.Request) -> Any:
         """Send a request that is answered at once."""
         return self.answers.pop(self.send(request))
 
     def keep(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
-            if isinstance(outcome, SendAnswer):
+            if isinstance(outcome, coordinator.SendAnswer):
                 assert outcome.request_id not in self.answers, "answered twice"
                 self.answers[outcome.request_id] = outcome.answer
-            elif isinstance(outcome, ReportCommit):
+            elif isinstance(outcome, coordinator.ReportCommit):
                 self.commits.append(outcome)
             else:
                 self.incidents.append(outcome)
@@ -98,7 +73,7 @@ class Clients:
 
     def receive_work(self, work_id: int, result: Result) -> None:
         """Report the result of slow work."""
-        self.receive(WorkFinished(work_id, result))
+        self.receive(coordinator.WorkFinished(work_id, result))
 
     def wait(self, seconds: float) -> None:
         """Let time pass, deadline by deadline."""
@@ -116,7 +91,7 @@ class Clients:
         return id not in self.answers
 
     @property
-    def group(self) -> GroupMetadata:
+    def group(self) -> coordinator.GroupMetadata:
         group = self.coordinator.group(GROUP)
         assert group is not None
         return group
@@ -147,43 +122,43 @@ class Clients:
     def sync(self, member_id: str, assignments: dict[str, bytes] | None = None, **fields: Any) -> int:
         generation = fields.pop("generation", None)
         generation = self.group.generation if generation is None else generation
-        return self.send(SyncRequest(GROUP, member_id, generation, assignments or {}, **fields))
+        return self.send(coordinator.SyncRequest(GROUP, member_id, generation, assignments or {}, **fields))
 
     def beat(self, member_id: str, generation: int | None = None, instance_id: str | None = None) -> str:
         known = self.group.generation if generation is None else generation
-        return str(self.ask(HeartbeatRequest(GROUP, member_id, known, instance_id)).error.name)
+        return str(self.ask(coordinator.HeartbeatRequest(GROUP, member_id, known, instance_id)).error.name)
 
-    def leave(self, *members: str | MemberIdentity) -> list[str]:
-        identities = tuple(MemberIdentity(each) if isinstance(each, str) else each for each in members)
-        answer = self.ask(LeaveRequest(GROUP, identities))
+    def leave(self, *members: str | coordinator.MemberIdentity) -> list[str]:
+        identities = tuple(coordinator.MemberIdentity(each) if isinstance(each, str) else each for each in members)
+        answer = self.ask(coordinator.LeaveRequest(GROUP, identities))
         assert answer.error == 0
         return [error.name for error in answer.members]
 
     def send_use(self, offset: int = 17, at: TopicPartition = ORDERS, **fields: Any) -> int:
-        value = CommittedValue(offset, fields.pop("metadata", ""))
-        return self.send(CommitRequest(fields.pop("group", GROUP), {at: value}, **fields))
+        value = coordinator.CommittedValue(offset, fields.pop("metadata", ""))
+        return self.send(coordinator.CommitRequest(fields.pop("group", GROUP), {at: value}, **fields))
 
     def commit(self, offset: int = 17, at: TopicPartition = ORDERS, **fields: Any) -> str:
         return str(self.answers.pop(self.send_use(offset, at, **fields)).errors[at].name)
 
     def fetch(self, *partitions: TopicPartition, group: str = GROUP) -> dict[str, int]:
-        answer = self.ask(FetchRequest({group: partitions or None})).groups[group]
+        answer = self.ask(coordinator.FetchRequest({group: partitions or None})).groups[group]
         assert answer.error == 0
         return {str(at): value.offset for at, value in answer.offsets.items()}
 
     def list(self, **filters: Any) -> dict[str, str]:
-        answer = self.ask(ListRequest(**{name: frozenset(values) for name, values in filters.items()}))
+        answer = self.ask(coordinator.ListRequest(**{name: frozenset(values) for name, values in filters.items()}))
         return {group.group: group.state for group in answer.groups}
 
     def describe(self, group: str = GROUP) -> Any:
-        [described] = self.ask(DescribeRequest((group,))).groups
+        [described] = self.ask(coordinator.DescribeRequest((group,))).groups
         return described
 
     def delete(self, *groups: str) -> dict[str, str]:
-        return {name: error.name for name, error in self.ask(DeleteGroupsRequest(groups)).errors.items()}
+        return {name: error.name for name, error in self.ask(coordinator.DeleteGroupsRequest(groups)).errors.items()}
 
     def send_delete_offsets(self, *partitions: TopicPartition) -> int:
-        return self.send(DeleteOffsetsRequest(GROUP, partitions))
+        return self.send(coordinator.DeleteOffsetsRequest(GROUP, partitions))
 
     def delete_offsets(self, *partitions: TopicPartition) -> Any:
         answer = self.answers.pop(self.send_delete_offsets(*partitions))
@@ -217,7 +192,7 @@ class Clients:
                 assert self.answer(id).error == 0
 
 
-def join_request(member_id: str = "", **fields: Any) -> JoinRequest:
+def join_request(member_id: str = "", **fields: Any) -> coordinator.JoinRequest:
     fields = {
         "group": GROUP,
         "protocols": RANGE,
@@ -226,14 +201,14 @@ def join_request(member_id: str = "", **fields: Any) -> JoinRequest:
         "client_id": "app",
         **fields,
     }
-    return JoinRequest(member_id=member_id, **fields)
+    return coordinator.JoinRequest(member_id=member_id, **fields)
 
 
 class SlowStorage:
     """Keeps work until the test lets it finish."""
 
     def __init__(self) -> None:
-        self.inner = MemoryStorage({"orders": 4})
+        self.inner = coordinator.MemoryStorage({"orders": 4})
         self.slow: tuple[type, ...] = ()
         self.lost: set[str] = set()
         self.open: list[tuple[int, Work]] = []

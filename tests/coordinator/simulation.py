@@ -8,31 +8,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from zkgroups import TopicPartition
-from zkgroups.coordinator import (
-    AssignmentBy,
-    CloseRequested,
-    CommitRequest,
-    CommittedValue,
-    CoordinatorConfig,
-    GroupCoordinator,
-    GroupProtocol,
-    HeartbeatRequest,
-    JoinRequest,
-    KafkaError,
-    LeaveRequest,
-    MemberIdentity,
-    MemberState,
-    ReportIncident,
-    SendAnswer,
-    Subscription,
-    SyncRequest,
-    WorkFinished,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from zkgroups import TopicPartition, coordinator
+from zkgroups.coordinator import GroupCoordinator, KafkaError
 from zkgroups.coordinator.memory_storage import MemoryStorage, assign_partitions
 from zkgroups.coordinator.storage import PlannedMember, Result, Work, WorkFailed
 
@@ -67,10 +44,10 @@ class Consumer:
         self.member_id, self.generation, self.owned, self.stable = "", -1, frozenset(), False
 
     @property
-    def protocols(self) -> tuple[GroupProtocol, ...]:
+    def protocols(self) -> tuple[coordinator.GroupProtocol, ...]:
         listed = self.owned if self.cooperative else frozenset()
-        subscription = encode_subscription(Subscription(frozenset(self.topics), listed))
-        return (GroupProtocol("cooperative-sticky" if self.cooperative else "range", subscription),)
+        subscription = coordinator.encode_subscription(coordinator.Subscription(frozenset(self.topics), listed))
+        return (coordinator.GroupProtocol("cooperative-sticky" if self.cooperative else "range", subscription),)
 
 
 @dataclass
@@ -87,7 +64,7 @@ class Simulation:
     """Answers that are on their way."""
     slow: bool = False
     work: list[tuple[int, Work]] = field(default_factory=list)
-    incidents: list[ReportIncident] = field(default_factory=list)
+    incidents: list[coordinator.ReportIncident] = field(default_factory=list)
     last_generation: int = 0
 
     def __post_init__(self) -> None:
@@ -97,8 +74,8 @@ class Simulation:
         self.senders: dict[int, tuple[Consumer, Any]] = {}
         self.unanswered: set[int] = set()
         self.memory = MemoryStorage({"orders": self.partitions, "payments": 3})
-        by = AssignmentBy.COORDINATOR if self.by_coordinator else AssignmentBy.LEADER
-        config = CoordinatorConfig(assignment_by=by, **self.config)
+        by = coordinator.AssignmentBy.COORDINATOR if self.by_coordinator else coordinator.AssignmentBy.LEADER
+        config = coordinator.CoordinatorConfig(assignment_by=by, **self.config)
         self.coordinator = GroupCoordinator(self, config, new_id=lambda: str(next(ids)))
         self.given: defaultdict[int, dict[TopicPartition, str]] = defaultdict(dict)
         self.closed = False
@@ -119,7 +96,7 @@ class Simulation:
         if self.work:
             work_id, work = self.work.pop(position % len(self.work))
             result = self.memory.start(work_id, work) if failure is None else WorkFailed(failure)
-            self.receive(WorkFinished(work_id, result))
+            self.receive(coordinator.WorkFinished(work_id, result))
 
     # Sending and receiving
 
@@ -133,9 +110,9 @@ class Simulation:
         self._keep(self.coordinator.request(id, request, self.now))
         return id
 
-    def _keep(self, outcomes: list[SendAnswer | ReportIncident]) -> None:
+    def _keep(self, outcomes: list[coordinator.SendAnswer | coordinator.ReportIncident]) -> None:
         for outcome in outcomes:
-            if isinstance(outcome, ReportIncident):
+            if isinstance(outcome, coordinator.ReportIncident):
                 self.incidents.append(outcome)
                 continue
             assert outcome.request_id in self.unanswered, "answered twice"
@@ -182,13 +159,18 @@ class Simulation:
         """The consumer closes, and leaves also with a request on its way."""
         self.kill(consumer)
         if consumer.member_id:
-            self.send(consumer, LeaveRequest(GROUP, (MemberIdentity(consumer.member_id, consumer.instance_id),)))
+            self.send(
+                consumer,
+                coordinator.LeaveRequest(
+                    GROUP, (coordinator.MemberIdentity(consumer.member_id, consumer.instance_id),)
+                ),
+            )
 
     def join(self, consumer: Consumer) -> None:
         if not consumer.cooperative:
             consumer.owned = frozenset()
         consumer.stable = False
-        request = JoinRequest(
+        request = coordinator.JoinRequest(
             GROUP,
             consumer.member_id,
             consumer.protocols,
@@ -201,13 +183,13 @@ class Simulation:
 
     def beat(self, consumer: Consumer) -> None:
         if consumer.stable and consumer.awaits is None:
-            request = HeartbeatRequest(GROUP, consumer.member_id, consumer.generation, consumer.instance_id)
+            request = coordinator.HeartbeatRequest(GROUP, consumer.member_id, consumer.generation, consumer.instance_id)
             self._ask(consumer, request)
 
     def commit(self, consumer: Consumer) -> None:
         if consumer.stable and consumer.owned:
-            offsets = {at: CommittedValue(1) for at in consumer.owned}
-            self.send(consumer, CommitRequest(GROUP, offsets, consumer.member_id, consumer.generation))
+            offsets = {at: coordinator.CommittedValue(1) for at in consumer.owned}
+            self.send(consumer, coordinator.CommitRequest(GROUP, offsets, consumer.member_id, consumer.generation))
 
     def retry(self, consumer: Consumer) -> None:
         """The consumer gives its connection up, and sends its join request again."""
@@ -219,7 +201,7 @@ class Simulation:
         id = self.send(consumer, request)
         consumer.awaits = id
 
-    def _on_join(self, consumer: Consumer, request: JoinRequest, answer: Any) -> None:
+    def _on_join(self, consumer: Consumer, request: coordinator.JoinRequest, answer: Any) -> None:
         if answer.error is KafkaError.MEMBER_ID_REQUIRED:
             consumer.member_id = answer.member_id
             self.join(consumer)
@@ -229,17 +211,22 @@ class Simulation:
             consumer.member_id, consumer.generation = answer.member_id, answer.generation
             leads = answer.leader == answer.member_id and not answer.skip_assignment
             assignments = self._assign(answer.members) if leads else {}
-            request = SyncRequest(GROUP, consumer.member_id, consumer.generation, assignments, consumer.instance_id)
+            request = coordinator.SyncRequest(
+                GROUP, consumer.member_id, consumer.generation, assignments, consumer.instance_id
+            )
             self._ask(consumer, request)
 
     def _assign(self, members: Any) -> dict[str, bytes]:
         """What a leader does. It is as careful with cooperative members as Kafka's clients are."""
-        wanted = {each.member_id: decode_subscription(each.metadata) or Subscription(frozenset()) for each in members}
+        wanted = {
+            each.member_id: coordinator.decode_subscription(each.metadata) or coordinator.Subscription(frozenset())
+            for each in members
+        }
         planned = {id: PlannedMember(subscription) for id, subscription in wanted.items()}
         found = assign_partitions("sticky", planned, self.memory.partitions)
         listed = {at: id for id, subscription in wanted.items() for at in subscription.owned}
         return {
-            id: encode_assignment(at for at in partitions if listed.get(at, id) == id)
+            id: coordinator.encode_assignment(at for at in partitions if listed.get(at, id) == id)
             for id, partitions in found.items()
         }
 
@@ -247,7 +234,7 @@ class Simulation:
         if answer.error:
             self._join_after(consumer, answer.error)
             return
-        before, consumer.owned = consumer.owned, decode_assignment(answer.assignment) or frozenset()
+        before, consumer.owned = consumer.owned, coordinator.decode_assignment(answer.assignment) or frozenset()
         consumer.stable = True
         for at in consumer.owned:
             holder = self.given[consumer.generation].setdefault(at, consumer.instance_id or consumer.member_id)
@@ -279,7 +266,7 @@ class Simulation:
             return
         assert group.generation >= self.last_generation, "the generation went back"
         self.last_generation = group.generation
-        valid = {member.member_id for member in group.members if member.state is not MemberState.LEAVING}
+        valid = {member.member_id for member in group.members if member.state is not coordinator.MemberState.LEAVING}
         holders: dict[TopicPartition, str] = {}
         for consumer in self.consumers:
             if consumer.member_id in valid:
@@ -323,7 +310,7 @@ class Simulation:
             assert {member.member_id for member in group.members} == {each.member_id for each in self.consumers}
 
     def close(self) -> None:
-        self.receive(CloseRequested())
+        self.receive(coordinator.CloseRequested())
         assert self.unanswered == set(), "requests without an answer"
         assert self.coordinator.next_deadline is None
         self.closed = True

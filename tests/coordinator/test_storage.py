@@ -7,30 +7,8 @@ from typing import Any
 
 import pytest
 
-from zkgroups.coordinator import (
-    CloseRequested,
-    CommitRequest,
-    CommittedValue,
-    CoordinatorConfig,
-    DeleteGroupsRequest,
-    DeleteOffsetsRequest,
-    DescribedMember,
-    DescribeRequest,
-    FetchedOffsets,
-    FetchRequest,
-    GroupMoved,
-    HeartbeatRequest,
-    KafkaError,
-    LeaveRequest,
-    ListRequest,
-    LocateAnswer,
-    LocateRequest,
-    MemberIdentity,
-    RebalanceNeeded,
-    Request,
-    SyncRequest,
-    commit_lines,
-)
+from zkgroups import coordinator
+from zkgroups.coordinator import KafkaError
 from zkgroups.coordinator.storage import (
     DescribeStored,
     GroupLoaded,
@@ -68,13 +46,13 @@ from .clients import (
     subscribed,
 )
 
-REPORTING = CoordinatorConfig(initial_rebalance_delay=0, report_commits=True)
-BOTH = {ORDERS: CommittedValue(1), PAYMENTS: CommittedValue(1)}
-SCALA = StoredGroup("Stable", "consumer", "range", (DescribedMember("scala-1", None, "scala", "h2"),))
+REPORTING = coordinator.CoordinatorConfig(initial_rebalance_delay=0, report_commits=True)
+BOTH = {ORDERS: coordinator.CommittedValue(1), PAYMENTS: coordinator.CommittedValue(1)}
+SCALA = StoredGroup("Stable", "consumer", "range", (coordinator.DescribedMember("scala-1", None, "scala", "h2"),))
 OTHER = CoordinatorNode("6f1c", "gateway-1", 19093, 19192)
 
 
-def slow(*kinds: type, config: CoordinatorConfig = AT_ONCE) -> tuple[Clients, SlowStorage]:
+def slow(*kinds: type, config: coordinator.CoordinatorConfig = AT_ONCE) -> tuple[Clients, SlowStorage]:
     storage = SlowStorage()
     storage.slow = kinds
     return Clients(config, storage), storage
@@ -96,10 +74,10 @@ def test_a_member_commits_and_anyone_fetches() -> None:
     clients = Clients()
     [member] = clients.stable("a")
     clients.now = 5.0
-    clients.ask(CommitRequest(GROUP, {ORDERS: CommittedValue(17, "mine", 3)}, member, 1))
+    clients.ask(coordinator.CommitRequest(GROUP, {ORDERS: coordinator.CommittedValue(17, "mine", 3)}, member, 1))
     assert clients.fetch(ORDERS, PAYMENTS) == clients.fetch() == {"orders/0": 17}
-    assert clients.ask(FetchRequest({GROUP: None})).groups[GROUP].offsets == {
-        ORDERS: CommittedValue(17, "mine", 3, committed_at=5.0)
+    assert clients.ask(coordinator.FetchRequest({GROUP: None})).groups[GROUP].offsets == {
+        ORDERS: coordinator.CommittedValue(17, "mine", 3, committed_at=5.0)
     }
 
 
@@ -108,7 +86,7 @@ def test_offsets_of_several_groups_are_fetched_at_once() -> None:
     clients.commit(1, group="a")
     clients.commit(2, group="b")
     clients.commit(3, group="")
-    groups = clients.ask(FetchRequest({"a": None, "b": (ORDERS,), "none": None, "": None})).groups
+    groups = clients.ask(coordinator.FetchRequest({"a": None, "b": (ORDERS,), "none": None, "": None})).groups
     found = {name: [value.offset for value in each.offsets.values()] for name, each in groups.items()}
     assert found == {"a": [1], "b": [2], "none": [], "": [3]}
     assert {each.error for each in groups.values()} == {0}
@@ -126,15 +104,15 @@ def test_a_simple_consumer_can_commit_only_to_a_group_without_members() -> None:
     clients.leave(member)
     assert clients.commit() == clients.commit(member_id="x", generation=-1) == "NONE"
     assert clients.commit(member_id="x", generation=0) == "UNKNOWN_MEMBER_ID"
-    waiting = Clients(CoordinatorConfig())
+    waiting = Clients(coordinator.CoordinatorConfig())
     waiting.join(**OLD)
     assert waiting.commit() == "UNKNOWN_MEMBER_ID"
 
 
 def test_metadata_that_is_too_long_is_refused_for_its_partition_alone() -> None:
-    clients, storage = slow(config=CoordinatorConfig(max_offset_metadata=4))
-    offsets = {ORDERS: CommittedValue(1, "12345"), PAYMENTS: CommittedValue(2, "1234")}
-    errors = clients.ask(CommitRequest(GROUP, offsets)).errors
+    clients, storage = slow(config=coordinator.CoordinatorConfig(max_offset_metadata=4))
+    offsets = {ORDERS: coordinator.CommittedValue(1, "12345"), PAYMENTS: coordinator.CommittedValue(2, "1234")}
+    errors = clients.ask(coordinator.CommitRequest(GROUP, offsets)).errors
     assert errors == {ORDERS: KafkaError.OFFSET_METADATA_TOO_LARGE, PAYMENTS: KafkaError.NONE}
     assert clients.fetch() == {"payments/0": 2}
     storage.slow = (StoreOffsets,)
@@ -150,11 +128,11 @@ def test_stored_commits_are_reported_for_a_log_if_the_configuration_asks_for_it(
     clients.commit(19, member_id="x", generation=1)
     [commit] = clients.commits
     place = {"time": 5.0, "group": GROUP, "topic": "orders", "partition": 0, "offset": 17, "metadata": "mine"}
-    [line] = commit_lines(commit)
+    [line] = coordinator.commit_lines(commit)
     assert json.loads(line) == place | {"leader_epoch": -1, "member": "a-1", "generation": 1}
     storage.slow = (StoreOffsets,)
     for result in (OffsetsStored({PAYMENTS: KafkaError.ILLEGAL_GENERATION}), KafkaError.NOT_COORDINATOR):
-        clients.send(CommitRequest(GROUP, BOTH, member, 1))
+        clients.send(coordinator.CommitRequest(GROUP, BOTH, member, 1))
         finish(clients, storage, result)
     assert [list(commit.offsets) for commit in clients.commits[1:]] == [[ORDERS]]
     silent = Clients()
@@ -168,12 +146,12 @@ def test_a_commit_is_answered_when_it_is_stored_or_has_failed_also_if_the_group_
         commit = clients.send_use()
         assert clients.is_parked(commit)
         if moves:
-            clients.receive(GroupMoved(GROUP))
+            clients.receive(coordinator.GroupMoved(GROUP))
         finish(clients, storage)
         assert clients.answer(commit).errors == {ORDERS: KafkaError.NONE}
     refused = OffsetsStored({PAYMENTS: KafkaError.ILLEGAL_GENERATION})
     for result, errors in ((refused, [0, 22]), (KafkaError.NOT_COORDINATOR, [16, 16])):
-        commit = clients.send(CommitRequest(GROUP, BOTH))
+        commit = clients.send(coordinator.CommitRequest(GROUP, BOTH))
         finish(clients, storage, result)
         assert clients.answer(commit).errors == dict(zip(BOTH, errors, strict=True))
     commit = clients.send_use()
@@ -212,7 +190,7 @@ def test_foreign_members_decide_the_state_of_a_group_without_own_members() -> No
     clients.commit()
     assert Clients(storage=storage.inner).list() == {GROUP: "Empty"}, "only the storage knows it"
     storage.slow = (ListStored,)
-    listing = clients.send(ListRequest())
+    listing = clients.send(coordinator.ListRequest())
     finish(clients, storage, StoredListed({GROUP: SCALA, "other": SCALA}))
     assert {each.group: each.state for each in clients.answer(listing).groups} == {GROUP: "Stable", "other": "Stable"}
 
@@ -230,12 +208,12 @@ def test_a_group_is_described_with_subscriptions_and_assignments_only_if_it_is_s
 
     assert described()[::3] == ("Dead", ())
     members = clients.joined("a", client_host="/10.0.0.1")
-    bare = DescribedMember("a-1", None, "a", "/10.0.0.1")
+    bare = coordinator.DescribedMember("a-1", None, "a", "/10.0.0.1")
     assert described() == ("CompletingRebalance", "consumer", "", (bare,))
     clients.settle(members)
-    whole = DescribedMember("a-1", None, "a", "/10.0.0.1", subscribed("orders"), b"1")
+    whole = coordinator.DescribedMember("a-1", None, "a", "/10.0.0.1", subscribed("orders"), b"1")
     assert described() == ("Stable", "consumer", "range", (whole,))
-    clients.receive(RebalanceNeeded(GROUP))
+    clients.receive(coordinator.RebalanceNeeded(GROUP))
     assert described() == ("PreparingRebalance", "consumer", "", (bare,))
     clients.leave(*members)
     assert described() == ("Empty", "consumer", "", ())
@@ -245,7 +223,7 @@ def test_foreign_members_are_described_beside_the_own_ones_but_no_groups_of_othe
     clients, storage = slow()
     clients.stable("a")
     storage.slow = (DescribeStored,)
-    describing = clients.send(DescribeRequest((GROUP, "other", "none", "elsewhere")))
+    describing = clients.send(coordinator.DescribeRequest((GROUP, "other", "none", "elsewhere")))
     elsewhere = {"elsewhere": KafkaError.NOT_COORDINATOR}
     finish(clients, storage, StoredDescribed({GROUP: SCALA, "other": SCALA, **elsewhere}))
     *groups, last = clients.answer(describing).groups
@@ -256,17 +234,21 @@ def test_foreign_members_are_described_beside_the_own_ones_but_no_groups_of_othe
 
 # Work that fails or takes too long
 
-READS: list[tuple[type, Request, Any]] = [
-    (ListStored, ListRequest(), lambda answer: [answer.error]),
-    (DescribeStored, DescribeRequest(("a", "b")), lambda answer: [group.error for group in answer.groups]),
-    (ReadOffsets, FetchRequest({"a": None, "b": None}), lambda answer: [each.error for each in answer.groups.values()]),
-    (LocateGroups, LocateRequest((GROUP,)), lambda answer: [answer.error]),
+READS: list[tuple[type, coordinator.Request, Any]] = [
+    (ListStored, coordinator.ListRequest(), lambda answer: [answer.error]),
+    (DescribeStored, coordinator.DescribeRequest(("a", "b")), lambda answer: [group.error for group in answer.groups]),
+    (
+        ReadOffsets,
+        coordinator.FetchRequest({"a": None, "b": None}),
+        lambda answer: [each.error for each in answer.groups.values()],
+    ),
+    (LocateGroups, coordinator.LocateRequest((GROUP,)), lambda answer: [answer.error]),
 ]
 
 
 @pytest.mark.parametrize(("kind", "request_", "errors"), READS, ids=lambda each: getattr(each, "__name__", None))
 def test_a_read_that_fails_or_takes_too_long_has_an_error_for_each_group(
-    kind: type, request_: Request, errors: Any
+    kind: type, request_: coordinator.Request, errors: Any
 ) -> None:
     clients, storage = slow(kind)
     reading = clients.send(request_)
@@ -279,13 +261,13 @@ def test_a_read_that_fails_or_takes_too_long_has_an_error_for_each_group(
 
 def test_the_result_of_a_read_or_a_deletion_is_that_of_the_storage() -> None:
     clients, storage = slow(ReadOffsets, LocateGroups, RemoveOffsets)
-    fetch = clients.send(FetchRequest({"a": None, "b": None}))
-    forbidden = FetchedOffsets(KafkaError.GROUP_AUTHORIZATION_FAILED)
-    finish(clients, storage, OffsetsRead({"a": forbidden, "b": FetchedOffsets(KafkaError.NONE)}))
+    fetch = clients.send(coordinator.FetchRequest({"a": None, "b": None}))
+    forbidden = coordinator.FetchedOffsets(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    finish(clients, storage, OffsetsRead({"a": forbidden, "b": coordinator.FetchedOffsets(KafkaError.NONE)}))
     assert {name: each.error for name, each in clients.answer(fetch).groups.items()} == {"a": 30, "b": 0}
-    locating = clients.send(LocateRequest((GROUP, "other")))
+    locating = clients.send(coordinator.LocateRequest((GROUP, "other")))
     finish(clients, storage, GroupsLocated({"other": OTHER}))
-    assert clients.answer(locating) == LocateAnswer(KafkaError.NONE, {"other": OTHER})
+    assert clients.answer(locating) == coordinator.LocateAnswer(KafkaError.NONE, {"other": OTHER})
     clients.commit()
     for failure in (KafkaError.NOT_COORDINATOR, None):
         deletion = clients.send_delete_offsets(ORDERS)
@@ -294,7 +276,7 @@ def test_the_result_of_a_read_or_a_deletion_is_that_of_the_storage() -> None:
         assert clients.answer(deletion).errors == {ORDERS: failure or KafkaError.NONE}
     clients.commit()
     storage.slow = (RemoveGroup,)
-    deletion = clients.send(DeleteGroupsRequest((GROUP, "none")))
+    deletion = clients.send(coordinator.DeleteGroupsRequest((GROUP, "none")))
     assert clients.is_parked(deletion)
     finish(clients, storage, KafkaError.GROUP_AUTHORIZATION_FAILED)
     assert clients.answer(deletion).errors == {GROUP: 30, "none": 69}
@@ -351,7 +333,7 @@ def test_offsets_are_deleted_only_if_no_member_can_subscribe_to_their_topic() ->
     kept = {"payments/0": "GROUP_SUBSCRIBED_TO_TOPIC"}
     unreadable = with_two_offsets(protocols=protocols("range", metadata=b"?"))
     assert unreadable.delete_offsets(PAYMENTS) == ("NONE", kept)
-    first = Clients(CoordinatorConfig())
+    first = Clients(coordinator.CoordinatorConfig())
     first.commit()
     first.join(**OLD)
     assert first.delete_offsets(PAYMENTS) == ("NONE", kept), "before the first generation"
@@ -361,16 +343,21 @@ def test_offsets_are_deleted_only_if_no_member_can_subscribe_to_their_topic() ->
 
 # Groups are loaded before use
 
-TO_ONE_GROUP: list[Request] = [
+TO_ONE_GROUP: list[coordinator.Request] = [
     join_request(**OLD),
-    SyncRequest(GROUP, "x", 1, {}),
-    HeartbeatRequest(GROUP, "x", 1),
-    LeaveRequest(GROUP, (MemberIdentity("x"),)),
-    CommitRequest(GROUP, {ORDERS: CommittedValue(1)}),
-    DeleteGroupsRequest((GROUP,)),
-    DeleteOffsetsRequest(GROUP, (ORDERS,)),
+    coordinator.SyncRequest(GROUP, "x", 1, {}),
+    coordinator.HeartbeatRequest(GROUP, "x", 1),
+    coordinator.LeaveRequest(GROUP, (coordinator.MemberIdentity("x"),)),
+    coordinator.CommitRequest(GROUP, {ORDERS: coordinator.CommittedValue(1)}),
+    coordinator.DeleteGroupsRequest((GROUP,)),
+    coordinator.DeleteOffsetsRequest(GROUP, (ORDERS,)),
 ]
-EVERY_REQUEST = [*TO_ONE_GROUP, FetchRequest({GROUP: None}), ListRequest(), DescribeRequest((GROUP,))]
+EVERY_REQUEST = [
+    *TO_ONE_GROUP,
+    coordinator.FetchRequest({GROUP: None}),
+    coordinator.ListRequest(),
+    coordinator.DescribeRequest((GROUP,)),
+]
 
 
 def error_of(answer: object) -> int:
@@ -386,7 +373,7 @@ def error_of(answer: object) -> int:
 
 def test_a_group_continues_after_its_stored_generation_with_the_requests_in_order() -> None:
     clients, storage = slow(LoadGroup)
-    ids = [clients.join(**OLD), clients.send(HeartbeatRequest(GROUP, "app-1", 8))]
+    ids = [clients.join(**OLD), clients.send(coordinator.HeartbeatRequest(GROUP, "app-1", 8))]
     assert clients.is_parked(ids[0])
     assert len(storage.open) == 1
     finish(clients, storage, GroupLoaded(True, generation=7, protocol_type="consumer"))
@@ -396,7 +383,7 @@ def test_a_group_continues_after_its_stored_generation_with_the_requests_in_orde
 
 
 @pytest.mark.parametrize("request_", TO_ONE_GROUP, ids=lambda request: type(request).__name__)
-def test_a_group_that_cannot_be_loaded_refuses_each_request(request_: Request) -> None:
+def test_a_group_that_cannot_be_loaded_refuses_each_request(request_: coordinator.Request) -> None:
     clients, storage = slow(LoadGroup)
     id = clients.send(request_)
     finish(clients, storage, KafkaError.NOT_COORDINATOR)
@@ -408,7 +395,7 @@ def test_a_group_that_cannot_be_loaded_refuses_each_request(request_: Request) -
     finish(clients, storage)  # too late
     assert clients.answers == {}
     # Behind a request that deletes the group, it finds no group.
-    deletion, id = clients.send(DeleteGroupsRequest((GROUP,))), clients.send(request_)
+    deletion, id = clients.send(coordinator.DeleteGroupsRequest((GROUP,))), clients.send(request_)
     finish(clients, storage, GroupLoaded(True, generation=7, protocol_type="consumer"))
     assert error_of(clients.answer(deletion)) == KafkaError.NONE
     finish(clients, storage)
@@ -454,9 +441,14 @@ def test_closing_answers_everything_and_nothing_is_accepted_any_more() -> None:
     _first, second = clients.joined("a", "b")
     sync = clients.sync(second)
     storage.slow = (StoreOffsets, ReadOffsets, ListStored, DescribeStored, LoadGroup)
-    reads = [FetchRequest({"a": None}), ListRequest(), DescribeRequest(("a",)), HeartbeatRequest("new", "x", 1)]
+    reads = [
+        coordinator.FetchRequest({"a": None}),
+        coordinator.ListRequest(),
+        coordinator.DescribeRequest(("a",)),
+        coordinator.HeartbeatRequest("new", "x", 1),
+    ]
     waiting = [clients.send_use(group="simple"), *map(clients.send, reads)]
-    clients.receive(CloseRequested())
+    clients.receive(coordinator.CloseRequested())
     assert clients.answer(sync).error == KafkaError.NOT_COORDINATOR
     assert {error_of(clients.answer(id)) for id in waiting} == {KafkaError.COORDINATOR_NOT_AVAILABLE}
     assert clients.answers == {}
@@ -466,5 +458,5 @@ def test_closing_answers_everything_and_nothing_is_accepted_any_more() -> None:
     clients = Clients()
     clients.stable("a")
     join = clients.join(client_id="b", **OLD)
-    clients.receive(CloseRequested())
+    clients.receive(coordinator.CloseRequested())
     assert clients.answer(join).error == KafkaError.NOT_COORDINATOR

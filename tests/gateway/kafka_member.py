@@ -8,21 +8,8 @@ from concurrent.futures import Future
 from typing import Any, Self
 
 from tests.waiting import LONGEST, eventually
-from zkgroups import TopicPartition
-from zkgroups.coordinator import (
-    CommitRequest,
-    CommittedValue,
-    GroupProtocol,
-    HeartbeatRequest,
-    JoinRequest,
-    KafkaError,
-    LeaveRequest,
-    MemberIdentity,
-    Subscription,
-    SyncRequest,
-    decode_assignment,
-    encode_subscription,
-)
+from zkgroups import TopicPartition, coordinator
+from zkgroups.coordinator import KafkaError
 
 from .served import Served
 
@@ -79,7 +66,9 @@ class KafkaMember:
         assert eventually(lambda: self.member_id), "it has not joined"
         self.kill()
         self.assigned = _NOTHING
-        answer = self._served.ask(LeaveRequest(self._group, (MemberIdentity(self.member_id, self._instance_id),)))
+        answer = self._served.ask(
+            coordinator.LeaveRequest(self._group, (coordinator.MemberIdentity(self.member_id, self._instance_id),))
+        )
         assert {error.name for error in answer.members} == {"NONE"}
 
     def pause(self) -> None:
@@ -93,9 +82,9 @@ class KafkaMember:
 
     def send_use(self, offset: int, *partitions: TopicPartition, **details: Any) -> Future[Any]:
         """Commit the offset for these partitions, or for all that are assigned."""
-        value = CommittedValue(offset, **details)
+        value = coordinator.CommittedValue(offset, **details)
         offsets = dict.fromkeys(partitions or sorted(self.assigned), value)
-        return self._served.send(CommitRequest(self._group, offsets, self.member_id, self.generation))
+        return self._served.send(coordinator.CommitRequest(self._group, offsets, self.member_id, self.generation))
 
     def commit(self, offset: int, *partitions: TopicPartition, **details: Any) -> dict[TopicPartition, str]:
         """Commit, and return the errors."""
@@ -132,12 +121,12 @@ class KafkaMember:
 
     def _join(self) -> KafkaError:
         owned = self.assigned if self._cooperative else _NOTHING
-        metadata = encode_subscription(Subscription(self._topics, owned))
+        metadata = coordinator.encode_subscription(coordinator.Subscription(self._topics, owned))
         answer = self._ask(
-            JoinRequest(
+            coordinator.JoinRequest(
                 self._group,
                 self.member_id,
-                (GroupProtocol(self._strategy, metadata),),
+                (coordinator.GroupProtocol(self._strategy, metadata),),
                 self._session_timeout,
                 20.0,
                 instance_id=self._instance_id,
@@ -152,12 +141,12 @@ class KafkaMember:
         return KafkaError(answer.error)
 
     def _sync(self) -> KafkaError:
-        answer = self._ask(SyncRequest(self._group, self.member_id, self.generation, {}, self._instance_id))
+        answer = self._ask(coordinator.SyncRequest(self._group, self.member_id, self.generation, {}, self._instance_id))
         if answer is None:
             return KafkaError.REBALANCE_IN_PROGRESS
         if answer.error:
             return KafkaError(answer.error)
-        assigned = decode_assignment(answer.assignment) or _NOTHING
+        assigned = coordinator.decode_assignment(answer.assignment) or _NOTHING
         self.history.append(assigned)  # before a test sees the partitions
         before, self.assigned = self.assigned, assigned
         # A cooperative client joins again after it has given up partitions.
@@ -168,7 +157,9 @@ class KafkaMember:
             if self._paused.is_set():
                 self._rests.set()
                 continue
-            answer = self._ask(HeartbeatRequest(self._group, self.member_id, self.generation, self._instance_id))
+            answer = self._ask(
+                coordinator.HeartbeatRequest(self._group, self.member_id, self.generation, self._instance_id)
+            )
             if answer is not None and answer.error:
                 if answer.error == KafkaError.REBALANCE_IN_PROGRESS:
                     self.on_revoked()

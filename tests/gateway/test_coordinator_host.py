@@ -11,22 +11,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.loop import simulated
-from zkgroups import TopicPartition
-from zkgroups.coordinator import (
-    CommitRequest,
-    CommittedValue,
-    Event,
-    GroupProtocol,
-    HeartbeatRequest,
-    JoinRequest,
-    KafkaError,
-    MemoryStorage,
-    Subscription,
-    SyncRequest,
-    WorkFinished,
-    decode_assignment,
-    encode_subscription,
-)
+from zkgroups import TopicPartition, coordinator
+from zkgroups.coordinator import KafkaError
 from zkgroups.coordinator.storage import Result, Work
 from zkgroups.exceptions import NotConnectedError
 from zkgroups.gateway.connections.streams import Worker
@@ -40,19 +26,21 @@ from zkgroups.kafka.wire.errors import Address, DamagedRequestError
 from .running import QUICK
 
 AT = TopicPartition("orders", 0)
-RANGE = GroupProtocol("range", encode_subscription(Subscription(frozenset({"orders"}))))
+RANGE = coordinator.GroupProtocol(
+    "range", coordinator.encode_subscription(coordinator.Subscription(frozenset({"orders"})))
+)
 
 
 class LateStorage:
     """Answers all work from another thread, a moment later."""
 
-    def __init__(self, report: Callable[[Event], None]) -> None:
-        self._memory = MemoryStorage({"orders": 2})
+    def __init__(self, report: Callable[[coordinator.Event], None]) -> None:
+        self._memory = coordinator.MemoryStorage({"orders": 2})
         self._report = report
 
     def start(self, work_id: int, work: Work) -> Result | None:
         result = self._memory.start(work_id, work)
-        asyncio.get_running_loop().run_in_executor(None, self._report, WorkFinished(work_id, result))
+        asyncio.get_running_loop().run_in_executor(None, self._report, coordinator.WorkFinished(work_id, result))
         return None
 
     def may_be_lost(self, _group: str) -> bool:
@@ -72,7 +60,7 @@ def hosted(storage: Callable[[Report], Any], use: Callable[[CoordinatorHost], Aw
 
 async def joined(host: CoordinatorHost, *, session: float = 60.0) -> tuple[str, int]:
     """Join alone. Return the member id and the generation."""
-    request = JoinRequest("g", "", (RANGE,), session, 10.0, requires_known_member_id=False)
+    request = coordinator.JoinRequest("g", "", (RANGE,), session, 10.0, requires_known_member_id=False)
     answer: Any = await host.answer(request)
     assert answer.error is KafkaError.NONE
     return answer.member_id, answer.generation
@@ -81,9 +69,11 @@ async def joined(host: CoordinatorHost, *, session: float = 60.0) -> tuple[str, 
 def test_a_storage_may_answer_later() -> None:
     async def use(host: CoordinatorHost) -> None:
         member, generation = await joined(host)
-        synced: Any = await host.answer(SyncRequest("g", member, generation, {}))
-        assert len(decode_assignment(synced.assignment) or ()) == 2
-        committed: Any = await host.answer(CommitRequest("g", {AT: CommittedValue(7)}, member, generation))
+        synced: Any = await host.answer(coordinator.SyncRequest("g", member, generation, {}))
+        assert len(coordinator.decode_assignment(synced.assignment) or ()) == 2
+        committed: Any = await host.answer(
+            coordinator.CommitRequest("g", {AT: coordinator.CommittedValue(7)}, member, generation)
+        )
         assert committed.errors == {AT: KafkaError.NONE}
 
     hosted(LateStorage, use)
@@ -96,7 +86,7 @@ def test_a_plan_that_fails_is_an_error_for_the_member_and_not_silence(error: Exc
 
     async def use(host: CoordinatorHost) -> None:
         member, generation = await joined(host)
-        synced: Any = await host.answer(SyncRequest("g", member, generation, {}))
+        synced: Any = await host.answer(coordinator.SyncRequest("g", member, generation, {}))
         assert synced.error is not KafkaError.NONE
 
     hosted(lambda report: MemoryGroupStorage(counts, report), use)
@@ -105,53 +95,53 @@ def test_a_plan_that_fails_is_an_error_for_the_member_and_not_silence(error: Exc
 def test_a_member_expires_by_itself() -> None:
     async def use(host: CoordinatorHost) -> None:
         member, generation = await joined(host, session=10.0)
-        await host.answer(SyncRequest("g", member, generation, {}))
+        await host.answer(coordinator.SyncRequest("g", member, generation, {}))
         while host.groups()[0].members:
             await asyncio.sleep(0.1)
-        late: Any = await host.answer(HeartbeatRequest("g", member, generation))
+        late: Any = await host.answer(coordinator.HeartbeatRequest("g", member, generation))
         assert late.error is KafkaError.UNKNOWN_MEMBER_ID
 
-    hosted(lambda _report: MemoryStorage({"orders": 1}), use)
+    hosted(lambda _report: coordinator.MemoryStorage({"orders": 1}), use)
 
 
 def test_a_heartbeat_that_arrived_while_the_process_was_suspended_counts() -> None:
     async def use(host: CoordinatorHost) -> None:
         member, generation = await joined(host, session=10.0)
-        await host.answer(SyncRequest("g", member, generation, {}))
+        await host.answer(coordinator.SyncRequest("g", member, generation, {}))
         time.sleep(17)  # the whole process stands still
         for _ in range(3):  # the timer is called before the heartbeat is read from its connection
             await asyncio.sleep(0)
-        found: Any = await host.answer(HeartbeatRequest("g", member, generation))
+        found: Any = await host.answer(coordinator.HeartbeatRequest("g", member, generation))
         assert found.error is KafkaError.NONE
 
-    hosted(lambda _report: MemoryStorage({"orders": 1}), use)
+    hosted(lambda _report: coordinator.MemoryStorage({"orders": 1}), use)
 
 
 def test_a_member_expires_after_the_process_was_suspended_although_requests_keep_coming() -> None:
     async def use(host: CoordinatorHost) -> None:
         member, generation = await joined(host, session=10.0)
-        await host.answer(SyncRequest("g", member, generation, {}))
+        await host.answer(coordinator.SyncRequest("g", member, generation, {}))
         time.sleep(17)  # the whole process stands still
         while host.groups()[0].members:
-            await host.answer(HeartbeatRequest("another", "x", 1))
+            await host.answer(coordinator.HeartbeatRequest("another", "x", 1))
             await asyncio.sleep(0.1)
-        late: Any = await host.answer(HeartbeatRequest("g", member, generation))
+        late: Any = await host.answer(coordinator.HeartbeatRequest("g", member, generation))
         assert late.error is KafkaError.UNKNOWN_MEMBER_ID
 
-    hosted(lambda _report: MemoryStorage({"orders": 1}), use)
+    hosted(lambda _report: coordinator.MemoryStorage({"orders": 1}), use)
 
 
 def test_everything_unanswered_is_answered_at_the_end() -> None:
     async def use(host: CoordinatorHost) -> None:
         waiting = asyncio.create_task(
-            host.answer(JoinRequest("g", "", (RANGE,), 1.0, 10.0, requires_known_member_id=False))
+            host.answer(coordinator.JoinRequest("g", "", (RANGE,), 1.0, 10.0, requires_known_member_id=False))
         )
         await asyncio.sleep(0)
         host.close()
         answer: Any = await waiting
         assert answer.error is KafkaError.NOT_COORDINATOR
 
-    hosted(lambda _report: MemoryStorage({"orders": 1}), use)
+    hosted(lambda _report: coordinator.MemoryStorage({"orders": 1}), use)
 
 
 class Permitted:
@@ -205,7 +195,7 @@ def test_others_are_served_while_a_client_names_very_many_groups(request_of: Cal
         found = next(getattr(answer, name) for name in ("groups", "results", "coordinators") if hasattr(answer, name))
         assert sorted(getattr(each, "group_id", None) or each.key for each in found) == sorted(names)
 
-    hosted(lambda _report: MemoryStorage(), use)
+    hosted(lambda _report: coordinator.MemoryStorage(), use)
     assert turns >= len(names) / 500
 
 
@@ -224,7 +214,7 @@ def test_others_are_served_between_the_long_requests_of_several_clients() -> Non
             await asyncio.sleep(0)
         assert {len(each.members) for each in answering.result()} == {600}
 
-    hosted(lambda _report: MemoryStorage(), use)
+    hosted(lambda _report: coordinator.MemoryStorage(), use)
     assert turns >= 16, "each request has two long steps, and each of them needs a turn of its own"
 
 
@@ -245,7 +235,7 @@ def test_only_requests_for_groups_here_are_limited() -> None:
             with pytest.raises(DamagedRequestError, match="10 entries; at most 9 are accepted"):
                 await service.answer(request, Permitted())
 
-    hosted(lambda _report: MemoryStorage(), use)
+    hosted(lambda _report: coordinator.MemoryStorage(), use)
 
 
 def test_a_client_without_a_known_strategy_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -261,7 +251,7 @@ def test_a_client_without_a_known_strategy_is_logged_once(caplog: pytest.LogCapt
         errors = [(await service.answer(received, Permitted())).error_code for _ in range(3)]
         assert errors == [KafkaError.INCONSISTENT_GROUP_PROTOCOL] * 3
 
-    hosted(lambda _report: MemoryStorage(), use)
+    hosted(lambda _report: coordinator.MemoryStorage(), use)
     [logged] = [each.getMessage() for each in caplog.records]
     assert "refused client 'streams-app' at /10.0.0.7 in group 'g': it offers 'stream'" in logged
 

@@ -7,26 +7,8 @@ from typing import Any
 import pytest
 
 from tests.zookeeper.tree import dump
-from zkgroups import Consumergroup, Registry, TopicPartition
-from zkgroups.coordinator import (
-    CommitRequest,
-    CommittedValue,
-    DeleteGroupsRequest,
-    DeleteOffsetsRequest,
-    FetchRequest,
-    GroupProtocol,
-    HeartbeatRequest,
-    JoinRequest,
-    KafkaError,
-    LeaveRequest,
-    MemberIdentity,
-    Request,
-    Subscription,
-    SyncRequest,
-    decode_assignment,
-    decode_subscription,
-    encode_subscription,
-)
+from zkgroups import Consumergroup, Registry, TopicPartition, coordinator
+from zkgroups.coordinator import KafkaError
 from zkgroups.coordinator.storage import (
     ExpireOffsets,
     LoadGroup,
@@ -47,8 +29,16 @@ from .old_members import KAZOO_GO, SCALA, claim, commit, create_topic, register
 from .served import Served
 
 ORDERS = TopicPartition("orders", 0)
-JOIN = JoinRequest(
-    "billing", "", (GroupProtocol("range", encode_subscription(Subscription(frozenset({"orders"})))),), 10.0, 60.0
+JOIN = coordinator.JoinRequest(
+    "billing",
+    "",
+    (
+        coordinator.GroupProtocol(
+            "range", coordinator.encode_subscription(coordinator.Subscription(frozenset({"orders"})))
+        ),
+    ),
+    10.0,
+    60.0,
 )
 
 
@@ -64,7 +54,8 @@ def served(serve: Serve) -> Served:
 
 def shares(described: Any) -> dict[str, list[str]]:
     return {
-        member.member_id: sorted(map(str, decode_assignment(member.assignment) or ())) for member in described.members
+        member.member_id: sorted(map(str, coordinator.decode_assignment(member.assignment) or ()))
+        for member in described.members
     }
 
 
@@ -98,8 +89,8 @@ def test_members_of_old_clients_are_described_with_their_hosts_and_partitions(cl
     assert shares(found) == {SCALA: ["orders/0", "orders/2"], KAZOO_GO: ["orders/1"], "broken": []}
     clients = {member.member_id: (member.client_id, member.client_host) for member in found.members}
     assert clients == {SCALA: ("scala", "/app-1"), KAZOO_GO: ("kazoo-go", "/app-2"), "broken": ("", "")}
-    subscriptions = [decode_subscription(member.metadata) for member in found.members if member.metadata]
-    assert subscriptions == [Subscription(frozenset({"orders"}))] * 2
+    subscriptions = [coordinator.decode_subscription(member.metadata) for member in found.members if member.metadata]
+    assert subscriptions == [coordinator.Subscription(frozenset({"orders"}))] * 2
 
 
 def test_a_group_that_does_not_exist_is_dead_beside_a_name_that_cannot_exist(client: Any, served: Served) -> None:
@@ -113,7 +104,7 @@ def test_offsets_are_fetched_with_the_time_of_their_commit(client: Any, group: C
     committed = group.offsets.fetch(ORDERS)
     assert committed is not None
     assert served.fetch("billing") == {
-        ORDERS: CommittedValue(17, committed_at=to_ms(committed.committed_at) / 1000),
+        ORDERS: coordinator.CommittedValue(17, committed_at=to_ms(committed.committed_at) / 1000),
         TopicPartition("orders", 1): served.fetch("billing")[TopicPartition("orders", 1)],
     }
     assert [value.offset for value in served.fetch("billing", TopicPartition("orders", 1)).values()] == [4]
@@ -126,7 +117,7 @@ def test_an_offset_that_cannot_be_read_is_an_error_for_the_consumer_that_asks_fo
     """Without the error, the consumer would start where its own settings say, and skip or repeat messages."""
     group.offsets.set(TopicPartition("orders", 1), 4)
     commit(client, "billing", "orders", 0, b"1.0")
-    found = served.ask(FetchRequest({"billing": (ORDERS, TopicPartition("orders", 1))})).groups["billing"]
+    found = served.ask(coordinator.FetchRequest({"billing": (ORDERS, TopicPartition("orders", 1))})).groups["billing"]
     assert found.error is KafkaError.NONE
     assert {at.partition: each.offset for at, each in found.offsets.items()} == {1: 4}
     assert found.errors == {ORDERS: KafkaError.UNKNOWN_SERVER_ERROR}
@@ -138,20 +129,20 @@ def test_offsets_of_several_groups_are_fetched_beside_a_name_that_cannot_exist(
     group: Consumergroup, served: Served
 ) -> None:
     group.offsets.set(ORDERS, 17)
-    found = served.ask(FetchRequest({"billing": None, "a/b": None})).groups
+    found = served.ask(coordinator.FetchRequest({"billing": None, "a/b": None})).groups
     assert found["billing"].offsets[ORDERS].offset == 17
     assert found["a/b"].error.name == "INVALID_GROUP_ID"
 
 
-WRITES: list[Request] = [
+WRITES: list[coordinator.Request] = [
     JOIN,
-    SyncRequest("billing", "m", 1, {}),
-    HeartbeatRequest("billing", "m", 1),
-    LeaveRequest("billing", (MemberIdentity("m"),)),
-    CommitRequest("billing", {ORDERS: CommittedValue(1)}),
-    CommitRequest("billing", {ORDERS: CommittedValue(1)}, "m", 1),
-    DeleteGroupsRequest(("billing",)),
-    DeleteOffsetsRequest("billing", (ORDERS,)),
+    coordinator.SyncRequest("billing", "m", 1, {}),
+    coordinator.HeartbeatRequest("billing", "m", 1),
+    coordinator.LeaveRequest("billing", (coordinator.MemberIdentity("m"),)),
+    coordinator.CommitRequest("billing", {ORDERS: coordinator.CommittedValue(1)}),
+    coordinator.CommitRequest("billing", {ORDERS: coordinator.CommittedValue(1)}, "m", 1),
+    coordinator.DeleteGroupsRequest(("billing",)),
+    coordinator.DeleteOffsetsRequest("billing", (ORDERS,)),
 ]
 
 
@@ -172,7 +163,7 @@ WORK_THAT_WRITES: list[Work] = [
     PerformAssignment("billing", 1, "range", {}),
     StoreGeneration("billing", 1, "consumer", "range", "", {}),
     ReleaseMembers("billing", ("m",)),
-    StoreOffsets("billing", "", -1, {ORDERS: CommittedValue(1)}),
+    StoreOffsets("billing", "", -1, {ORDERS: coordinator.CommittedValue(1)}),
     RemoveOffsets("billing", (ORDERS,)),
     ExpireOffsets("billing", 1e12, frozenset()),
     RemoveGroup("billing"),
