@@ -24,7 +24,6 @@ from zkgroups.gateway.protocol.frames import NAME_START, FrameError, FrameSplitt
 from zkgroups.gateway.protocol.group_messages import groups_of, to_client, to_coordinator
 from zkgroups.gateway.protocol.offered_apis import Handling, offered, only
 from zkgroups.kafka.requests import fetch_offsets
-from zkgroups.kafka.requests.fetch_offsets import Shapes
 from zkgroups.kafka.wire import codec
 from zkgroups.kafka.wire.errors import DamagedAnswerError, DamagedRequestError
 
@@ -206,9 +205,7 @@ def _fetch_answers() -> tuple[bytes, ...]:
 
 def _fetched(data: bytes) -> None:
     if data and 1 <= data[0] <= 9:
-        shapes = Shapes()
-        for _ in range(2):
-            fetch_offsets.read(["g"], data[0], data[1:], shapes)
+        fetch_offsets.read(["g"], data[0], data[1:])
 
 
 def _consumer_protocol(data: bytes) -> None:

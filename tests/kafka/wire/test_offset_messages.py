@@ -20,7 +20,7 @@ from zkgroups.core.znodes.topic_partition import TopicPartition
 from zkgroups.input_errors import InvalidNameError
 from zkgroups.kafka.requests import commit_offsets, fetch_offsets
 from zkgroups.kafka.requests.commit_offsets import CommitRequest
-from zkgroups.kafka.requests.fetch_offsets import MANY, Shapes
+from zkgroups.kafka.requests.fetch_offsets import MANY
 from zkgroups.kafka.requests.fetch_offsets import Fetched as Committed
 from zkgroups.kafka.requests.group_requests import GroupCode, partition_of
 from zkgroups.kafka.wire import codec
@@ -32,15 +32,6 @@ VERSIONS = range(codec.APIS[codec.OFFSET_FETCH].first, codec.APIS[codec.OFFSET_F
 RUNS = 30
 NAMES = ("orders", "a", "größe", "x" * 200)
 GROUPS = ("billing", "größe/日本", "", "y" * 300)
-
-
-def read(names: list[str], version: int, frame: bytes) -> dict[str, Committed | GroupCode]:
-    """Read an answer twice: the second time, the shapes of groups are known."""
-    shapes = Shapes()
-    found = fetch_offsets.read(names, version, frame, shapes)
-    assert fetch_offsets.read(names, version, frame, shapes) == found
-    assert fetch_offsets.read(names, version, frame, shapes) == found
-    return found
 
 
 class Maker:
@@ -123,7 +114,7 @@ def test_answers_are_read_as_by_the_oracles(version: int) -> None:
     committed = 0
     for run in range(RUNS):
         frame = Maker(version, run).frame()
-        found = read(["asked"], version, frame)
+        found = fetch_offsets.read(["asked"], version, frame)
         assert as_lists(found) == as_lists(expected(version, frame, "asked"))
         committed += sum(len(each) for each in found.values() if not isinstance(each, GroupCode))
     assert committed > RUNS
@@ -135,9 +126,9 @@ def test_a_cut_or_longer_answer_is_damaged(version: int) -> None:
         frame = Maker(version, run).frame()
         for end in (*range(4, len(frame), 1 + len(frame) // 100), len(frame) - 1):
             with pytest.raises(DamagedAnswerError):
-                read(["asked"], version, frame[:end])
+                fetch_offsets.read(["asked"], version, frame[:end])
         with pytest.raises(DamagedAnswerError):
-            read(["asked"], version, frame + b"\0")
+            fetch_offsets.read(["asked"], version, frame + b"\0")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -153,7 +144,7 @@ def test_other_bytes_are_read_or_damaged_within_little_memory(version: int) -> N
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             with suppress(DamagedAnswerError, InvalidNameError):
-                read(["asked"], version, bytes(frame))
+                fetch_offsets.read(["asked"], version, bytes(frame))
             assert tracemalloc.get_traced_memory()[1] - before < 4_000_000
     finally:
         tracemalloc.stop()
@@ -171,7 +162,7 @@ def test_an_answer_that_promises_more_than_it_has_is_damaged_at_once(version: in
     try:
         before, _ = tracemalloc.get_traced_memory()
         with pytest.raises(DamagedAnswerError):
-            read(["asked"], version, start + promised + bytes(100))
+            fetch_offsets.read(["asked"], version, start + promised + bytes(100))
         assert tracemalloc.get_traced_memory()[1] - before < 100_000
     finally:
         tracemalloc.stop()
@@ -184,46 +175,8 @@ def test_fields_of_a_later_release_are_skipped() -> None:
     group = b"\2g" + b"\2" + topic + struct.pack(">h", 0) + extra
     frame = struct.pack(">i", 7) + b"\0" + struct.pack(">i", 0) + b"\2" + group + extra
     places = [TopicPartition("orders", number) for number in (3, 4)]
-    assert read(["g"], 9, frame) == {"g": {at: NativeOffset("g", at, 9) for at in places}}
+    assert fetch_offsets.read(["g"], 9, frame) == {"g": {at: NativeOffset("g", at, 9) for at in places}}
     assert codec.decode(codec.OffsetFetchRequest(), 9, frame)
-
-
-def made(version: int, group: str, rows: list[tuple[int, int, int, str | None, int]], topic: str = "orders") -> bytes:
-    """An answer about one group with these rows."""
-    kind = codec.OffsetFetchResponse
-    inner = (
-        kind.OffsetFetchResponseGroup.OffsetFetchResponseTopics if version >= MANY else kind.OffsetFetchResponseTopic
-    )
-    part = inner.OffsetFetchResponsePartitions if version >= MANY else inner.OffsetFetchResponsePartition
-    names = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
-    topics = [inner(name=topic, partitions=[part(**dict(zip(names, row, strict=True))) for row in rows])]
-    groups = [kind.OffsetFetchResponseGroup(group_id=group, topics=topics)] if version >= MANY else []
-    body = bytes(kind(topics=topics, groups=groups).encode(version=version))
-    return struct.pack(">i", 7) + (b"\0" if kind.flexible_version_q(version) else b"") + body
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_group_of_the_same_shape_has_its_own_offsets_and_another_is_read_as_a_whole(version: int) -> None:
-    shapes = Shapes()
-    order = (3, 0, 2, 1, 9, 7)
-
-    def check(name: str, rows: list[tuple[int, int, int, str | None, int]], topic: str = "orders") -> None:
-        frame = made(version, name, rows, topic)
-        found = fetch_offsets.read([name], version, frame, shapes)
-        assert as_lists(found) == as_lists(expected(version, frame, name))
-
-    for run in range(4):
-        check(f"g{run}", [(each, run * 100 + each, -1, "", 0) for each in order])
-    assert shapes._last is not None
-    check("epochs", [(each, each, each, "", 0) for each in order])
-    check("without", [(each, -1 if each == 2 else each, -1, "", 0) for each in order])
-    check("null", [(each, each, -1, None, 0) for each in order])
-    check("error", [(each, each, -1, "", 0 if each else 16) for each in order])
-    check("note", [(each, each, -1, "n" if each == 7 else "", 0) for each in order])
-    check("fewer", [(each, each, -1, "", 0) for each in order[1:]])
-    check("others", [(each + 1, each, -1, "", 0) for each in order])
-    check("topic", [(each, each, -1, "", 0) for each in order], "ordets")
-    check("again", [(each, 2**63 - 1, 2**31 - 1, "", 0) for each in order])
 
 
 # Commits

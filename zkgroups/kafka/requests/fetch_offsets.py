@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
@@ -20,83 +20,7 @@ from ..wire.connection import Code
 from ..wire.errors import DamagedAnswerError
 from .group_requests import Coordinators, GroupCode, ask_groups
 
-# Decode groups with the same partitions faster. Their parts of an answer differ only in offsets and leader epochs.
-#
-# All other bytes of a part are compared with those of an earlier group. If they are equal, all offsets are read at
-# once.
-
-
-_PARTITION: Final = struct.Struct(">i")
-_FEWEST_ROWS: Final = 5
-_MOST_ROWS: Final = 10_000
-"""Limited, because a shape takes more memory than the bytes that it describes."""
-
 Fetched = dict[TopicPartition, NativeOffset]
-
-
-class Rows(NamedTuple):
-    """The place of a topic's rows: the start of the first row, the number of rows, and the size of each."""
-
-    topic: str
-    start: int
-    number: int
-    size: int
-
-
-class Shape:
-    """The partitions of a group, and all bytes of its part of an answer except offsets and leader epochs."""
-
-    def __init__(self, part: bytes, topics: Iterable[Rows], *, epochs: bool) -> None:
-        """Learn from a group's part that has no errors or metadata. Rows begin with partition, offset and epoch."""
-        fields, size = ("qi", 12) if epochs else ("q", 8)
-        starts = [(each.topic, each.start + index * each.size) for each in topics for index in range(each.number)]
-        wanted = [(topic, *_PARTITION.unpack_from(part, start)) for topic, start in starts]
-        places = [start + _PARTITION.size for _, start in starts]
-        ends = [0, *(place + size for place in places)]
-        gaps = (place - end for place, end in zip([*places, len(part)], ends, strict=True))
-        self._form = struct.Struct(">" + fields.join(f"{gap}s" for gap in gaps))
-        self._width = len(fields) + 1
-        self._constants = self._form.unpack(part)[:: self._width]
-        order = sorted(range(len(wanted)), key=wanted.__getitem__)
-        self._places = [TopicPartition(*wanted[index]) for index in order]
-        self._sorted: Any = itemgetter(*order) if wanted != sorted(wanted) else None
-
-    def read(self, group: str, frame: bytes, at: int) -> tuple[Fetched, int] | None:
-        """Return the offsets of the group whose part begins at `at`, and its end; None if it has another shape."""
-        end = at + self._form.size
-        if end > len(frame):
-            return None
-        found = self._form.unpack_from(frame, at)
-        if found[:: self._width] != self._constants:
-            return None
-        columns = [found[index :: self._width] for index in range(1, self._width)]
-        if self._sorted is not None:
-            columns = [self._sorted(column) for column in columns]
-        return committed(group, self._places, *columns), end
-
-
-class Shapes:
-    """Remembers the shape of the last two groups, if both had the same number of bytes."""
-
-    def __init__(self) -> None:
-        self._version = -1
-        self._size = -1
-        self._last: Shape | None = None
-
-    def read(self, version: int, group: str, frame: bytes, at: int) -> tuple[Fetched, int] | None:
-        """Return the offsets of a group, and the end of its part; None if it has another shape."""
-        if self._last is None or version != self._version:
-            return None
-        return self._last.read(group, frame, at)
-
-    def learn(self, version: int, part: bytes, topics: Sequence[Rows], *, epochs: bool) -> None:
-        """Remember the shape of a group if the group before had as many bytes, and so perhaps the same shape."""
-        again = (version, len(part)) == (self._version, self._size)
-        self._version, self._size = version, len(part)
-        if again and _FEWEST_ROWS <= sum(each.number for each in topics) <= _MOST_ROWS:
-            self._last = Shape(part, topics, epochs=epochs)
-        elif not again:
-            self._last = None
 
 
 def committed(
@@ -121,8 +45,6 @@ def committed(
 # length of its metadata shows whether a row is larger. The first larger row is always found, because all rows before
 # it have the expected size. Then the rows of that topic are read one by one. This also detects fields that a later
 # release adds.
-#
-# `fetch_offsets.py` is even faster for groups with the same partitions.
 
 
 MANY: Final = 8
@@ -141,13 +63,12 @@ _LONG: Final = struct.Struct(">q")
 _VARINT_BYTES: Final = 5
 
 
-def read(names: Sequence[str], version: int, frame: bytes, shapes: Shapes) -> dict[str, Fetched | GroupCode]:
+def read(names: Sequence[str], version: int, frame: bytes) -> dict[str, Fetched | GroupCode]:
     """Return the committed offsets of each group in an answer, sorted by partition, or its error.
 
-    `names` are the requested groups. Pass the same `shapes` for all answers of a fetch. Raise
-    DamagedAnswerError unless the frame can be read to its end.
+    `names` are the requested groups. Raise DamagedAnswerError unless the frame can be read to its end.
     """
-    reader = (_Flexible if version >= _FLEXIBLE else _Classic)(frame, version, shapes)
+    reader = (_Flexible if version >= _FLEXIBLE else _Classic)(frame, version)
     try:
         found = dict(reader.groups(names))
     except (IndexError, UnicodeDecodeError, struct.error, InvalidNameError) as error:
@@ -167,16 +88,13 @@ class _Topic(NamedTuple):
     notes: tuple[str | None, ...] = ()
     error: int = Code.NONE
     """The first error of a partition."""
-    rows: Rows | None = None
-    """Where the rows are; None if their sizes differ."""
 
 
 class _Reader(ABC):
     """Reads the fields of a frame one after the other."""
 
-    def __init__(self, frame: bytes, version: int, shapes: Shapes) -> None:
+    def __init__(self, frame: bytes, version: int) -> None:
         self._frame = frame
-        self._shapes = shapes
         self._version = version
         self.at = _ID_SIZE
 
@@ -194,33 +112,21 @@ class _Reader(ABC):
         self._fields()
 
     def _group(self, group: str) -> Fetched | GroupCode:
-        if (known := self._shapes.read(self._version, group, self._frame, self.at)) is not None:
-            found, self.at = known
-            return found
-        start = self.at
         topics = [self._topic() for _ in range(self._count())]
         code = self._number(_SHORT) if self._version >= _CODE else Code.NONE
         self._fields()
         if error := next(filter(None, (code, *(topic.error for topic in topics))), None):
             return GroupCode(error)
-        self._learn(start, topics)
-        return _joined(group, sorted(topics, key=itemgetter(0)))
-
-    def _learn(self, start: int, topics: Iterable[_Topic]) -> None:
-        rows = [topic.rows for topic in topics]
-        if None not in rows:
-            inside = [each._replace(start=each.start - start) for each in rows if each is not None]
-            part = self._frame[start : self.at]
-            self._shapes.learn(self._version, part, inside, epochs=self._version >= _EPOCHS)
+        found: Fetched = {}
+        for topic in sorted(topics, key=itemgetter(0)):
+            places = _places(topic.name, topic.partitions)
+            found |= committed(group, places, topic.offsets, topic.epochs, topic.notes)
+        return found
 
     def _topic(self) -> _Topic:
         name = self._text() or ""
         count = self._count()
-        found = (
-            (self._plain(name, count) or self._any(name, count))
-            if count
-            else _Topic(name, rows=Rows(name, self.at, 0, 0))
-        )
+        found = (self._plain(name, count) or self._any(name, count)) if count else _Topic(name)
         self._fields()
         return found
 
@@ -239,11 +145,13 @@ class _Reader(ABC):
 
     def _columns(self, row: struct.Struct, count: int) -> list[tuple[int, ...]] | None:
         """Return rows of a fixed size without moving `at`; None if the frame is too short."""
-        end = self.at + count * row.size
-        if end > len(self._frame):
+        if self.at + count * row.size > len(self._frame):
             return None
-        rows = row.iter_unpack(memoryview(self._frame)[self.at : end])
-        return list(zip(*sorted(rows, key=itemgetter(0)), strict=True))
+        found = _repeated(row.format, count).unpack_from(self._frame, self.at)
+        width = len(found) // count
+        columns = [found[index::width] for index in range(width)]
+        sort = _sorting(columns[0])
+        return columns if sort is None else [*map(sort, columns)]
 
     def _number(self, form: struct.Struct) -> int:
         (found,) = form.unpack_from(self._frame, self.at)
@@ -280,6 +188,19 @@ class _Reader(ABC):
         """Read rows without metadata at once; None if some have metadata."""
 
 
+# Thousands of groups have offsets for the same partitions, in the same order.
+@lru_cache(maxsize=1024)
+def _sorting(partitions: tuple[int, ...]) -> Callable[[tuple[int, ...]], tuple[int, ...]] | None:
+    """Return a function that sorts a column by partition; None if the columns are sorted."""
+    order = sorted(range(len(partitions)), key=partitions.__getitem__)
+    return None if order == [*range(len(partitions))] else itemgetter(*order)
+
+
+@lru_cache(maxsize=256)
+def _repeated(row: str, count: int) -> struct.Struct:
+    return struct.Struct(row[0] + count * row[1:])
+
+
 class _Classic(_Reader):
     """Lengths have two or four bytes."""
 
@@ -300,10 +221,9 @@ class _Classic(_Reader):
         columns = self._columns(row, count)
         if columns is None or not {*columns[-2]} <= {-1, 0}:
             return None
-        rows = Rows(name, self.at, count, row.size)
         self.at += count * row.size
         partitions, offsets, *epochs, _, errors = columns
-        return _Topic(name, partitions, offsets, epochs[0] if epochs else (), (), _first(errors), rows)
+        return _Topic(name, partitions, offsets, epochs[0] if epochs else (), (), _first(errors))
 
 
 class _Flexible(_Reader):
@@ -338,26 +258,15 @@ class _Flexible(_Reader):
         columns = self._columns(self._rows, count)
         if columns is None or not {*columns[3]} <= {0, 1} or any(columns[5]):
             return None
-        rows = Rows(name, self.at, count, self._rows.size)
         self.at += count * self._rows.size
         partitions, offsets, epochs, _, errors, _ = columns
-        return _Topic(name, partitions, offsets, epochs, (), _first(errors), rows)
+        return _Topic(name, partitions, offsets, epochs, (), _first(errors))
 
 
 def _first(errors: Iterable[int]) -> int:
     return next(filter(None, errors), Code.NONE)
 
 
-def _joined(group: str, topics: Sequence[_Topic]) -> Fetched:
-    """Return the offsets of all topics of a group."""
-    found: Fetched = {}
-    for topic in topics:
-        places = _places(topic.name, topic.partitions)
-        found |= committed(group, places, topic.offsets, topic.epochs, topic.notes)
-    return found
-
-
-# Thousands of groups have offsets for the same partitions.
 @lru_cache(maxsize=1024)
 def _places(topic: str, partitions: tuple[int, ...]) -> tuple[TopicPartition, ...]:
     return tuple(_at(topic, partition) for partition in partitions)
@@ -379,7 +288,6 @@ async def fetch(
     cluster: Cluster, coordinators: Coordinators, groups: Sequence[str], deadline: Deadline
 ) -> dict[str, Committed | ZkgroupsException]:
     """Return the committed offsets of each group, sorted by partition, or the error."""
-    shapes = Shapes()
 
     async def ask(node: int, names: Sequence[str], timeout: float) -> Mapping[str, Committed | GroupCode]:
         if len(names) > 1 and ((await cluster.versions(node)).best(codec.OFFSET_FETCH) or 0) < MANY:
@@ -388,7 +296,7 @@ async def fetch(
                 found |= await ask(node, [name], timeout)
             return found
         version, answer = await cluster.exchange(node, codec.OFFSET_FETCH, _build(names), timeout=timeout)
-        return read(names, version, answer, shapes)
+        return read(names, version, answer)
 
     return await ask_groups(coordinators, groups, _GROUPS, ask, deadline)
 
