@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,7 +16,9 @@ import pytest
 from tests.simulation.world import World
 from tests.waiting import eventually
 from zkgroups import Consumergroup, Registry
+from zkgroups.exceptions import OutcomeUnknownError
 from zkgroups.testing import KafkaBroker
+from zkgroups.zookeeper.session.session import Session
 
 from .kafka_member import KafkaMember
 from .old_members import ALL, create_topic
@@ -28,6 +30,7 @@ _numbers = itertools.count()
 Serve = Callable[..., Served]
 Join = Callable[..., KafkaMember]
 Connect = Callable[..., Registry]
+LoseReplies = Callable[..., AbstractContextManager[list[Any]]]
 
 
 @pytest.fixture
@@ -100,6 +103,28 @@ def alone(join: Join) -> Join:
 @pytest.fixture
 def script(connect: Connect, orders: None) -> Script:
     return Script(connect())
+
+
+@pytest.fixture
+def lose_replies(monkeypatch: pytest.MonkeyPatch) -> LoseReplies:
+    """Carry out some transactions without a reply, until the end of the block. Yields those that were lost."""
+
+    @contextmanager
+    def lose(is_lost: Callable[[Any], bool] = lambda _operations: True) -> Iterator[list[Any]]:
+        transact, lost = Session.transact, list[Any]()
+
+        def transact_without_reply(self: Session, operations: Any, **options: Any) -> Any:
+            found = transact(self, operations, **options)
+            if is_lost(operations):
+                lost.append(operations)
+                raise OutcomeUnknownError("the reply was lost")
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "transact", transact_without_reply)
+            yield lost
+
+    return lose
 
 
 # Real gateways and brokers

@@ -26,14 +26,14 @@ from zkgroups.coordinator.storage import (
     WorkFailed,
 )
 from zkgroups.core.znodes.own_nodes import RouteState
-from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError
+from zkgroups.exceptions import NotConnectedError
 from zkgroups.gateway.zookeeper_storage import GroupSettings, group
 from zkgroups.zookeeper.admin.migration_marks import change_route, read_route
 from zkgroups.zookeeper.reading.observers import GroupObserver
 from zkgroups.zookeeper.requests.transaction import Create
-from zkgroups.zookeeper.session.session import Session, context_of
+from zkgroups.zookeeper.session.session import context_of
 
-from .conftest import Connect, Join, Serve
+from .conftest import Connect, Join, LoseReplies, Serve
 from .old_members import ALL, claim, register
 from .old_members import orders as at
 from .served import PLANNED, Script
@@ -174,19 +174,14 @@ def test_everything_happens_once_although_the_connection_is_lost_at_any_write(
 
 
 def test_a_claim_with_an_unknown_outcome_blocks_no_other_member(
-    script: Script, monkeypatch: pytest.MonkeyPatch
+    script: Script, lose_replies: LoseReplies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The claim of the first member was carried out without a reply. Then the second member gets the partitions."""
-    transact = Session.transact
 
-    def lose_reply(self: Session, operations: Any, **options: Any) -> Any:
-        found = transact(self, operations, **options)
-        if any(isinstance(each, Create) and "/owners/orders/" in each.path for each in operations):
-            raise OutcomeUnknownError("the reply was lost")
-        return found
+    def claims(operations: Any) -> bool:
+        return any(isinstance(each, Create) and "/owners/orders/" in each.path for each in operations)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Session, "transact", lose_reply)
+    with lose_replies(claims), monkeypatch.context() as patched:
         patched.setattr(group, "may_try_again", lambda *_: False)
         assert script.ask(PerformAssignment("billing", 1, "range", {"a-1": PLANNED})) == WorkFailed(
             KafkaError.COORDINATOR_NOT_AVAILABLE

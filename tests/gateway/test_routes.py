@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
@@ -14,9 +13,9 @@ from zkgroups.exceptions import ConflictError, GroupMigratedError, OutcomeUnknow
 from zkgroups.gateway.zookeeper_storage import GroupSettings
 from zkgroups.zookeeper.admin.migration_marks import change_route, permit_holders, read_route
 from zkgroups.zookeeper.ownership.routes import GroupRoutes
-from zkgroups.zookeeper.session.session import Session, context_of
+from zkgroups.zookeeper.session.session import context_of
 
-from .conftest import Connect, Serve
+from .conftest import Connect, LoseReplies, Serve
 from .kafka_member import KafkaMember
 from .old_members import ALL
 
@@ -140,23 +139,15 @@ def test_a_gateway_that_has_not_read_a_route_again_gets_no_permit(registry: Regi
 
 
 def test_a_permit_whose_creation_has_an_unknown_outcome_does_not_hold_up_the_way_back(
-    registry: Registry, routes: GroupRoutes, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, routes: GroupRoutes, lose_replies: LoseReplies
 ) -> None:
     """It was created without a reply, and no client has asked again."""
     for state in (RouteState.MOVING_TO_KAFKA, RouteState.KAFKA):
         change(registry, state)
     routes.refresh()
     assert not routes.may_forward("billing")
-    transact = Session.transact
-
-    def lose_reply(self: Session, operations: Any, **options: Any) -> Any:
-        transact(self, operations, **options)
-        raise OutcomeUnknownError("the reply was lost")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Session, "transact", lose_reply)
-        with pytest.raises(OutcomeUnknownError):
-            routes.refresh()
+    with lose_replies(), pytest.raises(OutcomeUnknownError):
+        routes.refresh()
     assert permit_holders(context_of(registry), "billing") == ["gateway-1"]
     change(registry, RouteState.MOVING_TO_ZOOKEEPER)
     routes.refresh()
