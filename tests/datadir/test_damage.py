@@ -58,8 +58,8 @@ def found(small: Small) -> DataDirState | None:
 
 
 def some(length: int) -> range:
-    """A third of all positions. Which one depends on the seed."""
-    return range(seed() % 3, length, 3)
+    """Every seventh position. The first one depends on the seed."""
+    return range(seed() % 7, length, 7)
 
 
 def test_the_state_after_each_transaction_is_the_same_from_any_snapshot(small: Small) -> None:
@@ -116,11 +116,10 @@ def test_a_truncated_last_log_ends_with_its_last_complete_transaction(small: Sma
     log, base = small.logs[-1], named(small.snapshots[-1])
     ends = {at + 13 + int.from_bytes(data[at + 8 : at + 12]): zxid_of(data, at) for data, at in records(log)}
     data = log.read_bytes()
-    whole = base
-    for length in range(written(data) + 30):
+    for length in some(written(data) + 30):
         log.write_bytes(data[:length])
         state = found(small)
-        whole = ends.get(length, whole)
+        whole = max((zxid for end, zxid in ends.items() if end <= length), default=base)
         assert state == DataDirState(whole, small.snapshots[-1].name)
         behind = data[max([16, *(end for end in ends if end <= length)]) : length]
         torn = f"{log} ends within a record: the last complete transaction is 0x{whole:x}"
@@ -139,7 +138,7 @@ def test_logs_with_a_flipped_bit_are_an_error_or_a_consistent_state(small: Small
             errors += state is None
             assert state is None or state.zxid >= small.last - 1
             assert state is None or state.zxid == small.last or state.notes
-        assert errors > written(data) / 6
+        assert errors > written(data) / 14
         log.write_bytes(data)
 
 

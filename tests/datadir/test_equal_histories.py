@@ -33,7 +33,7 @@ from .small_directories import named, records, server_of, under_load, written, z
 pytestmark = pytest.mark.zookeeper
 
 OFTEN = ("-Dzookeeper.snapCount=400", "-Dzookeeper.preAllocSize=512")
-UNDER_LOAD = 3000
+UNDER_LOAD = 1500
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def test_the_history_of_complete_logs_equals_that_of_a_second_implementation(who
 
 def test_parts_of_the_logs_have_the_same_events(whole: Recorded) -> None:
     found, logs = read(whole.data), history_files(whole.data).logs
-    for count in (2, 3, 7, 1000):
+    for count in (3, 1000):
         parts = log_parts(logs, count)
         assert [item for part in parts for item in read(whole.data, part=part)] == found
     assert len(parts) == len(logs) > 7
@@ -118,7 +118,7 @@ def test_a_group_and_a_period_have_the_same_events(whole: Recorded) -> None:
 # Missing files
 
 
-@pytest.mark.parametrize("seed", seeds(6))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_with_any_files_missing_the_history_is_the_same_or_unknown(recorded: Recorded, seed: int) -> None:
     rng = random.Random(seed)
     every = [*files(recorded, "snapshot"), *files(recorded, "log")]
@@ -127,7 +127,7 @@ def test_with_any_files_missing_the_history_is_the_same_or_unknown(recorded: Rec
     check_the_rest(recorded)
 
 
-@pytest.mark.parametrize("kept", [1, 3, 5])
+@pytest.mark.parametrize("kept", [1, 3])
 def test_after_a_purge_the_history_is_the_same_or_unknown(recorded: Recorded, kept: int) -> None:
     """ZooKeeper keeps some snapshots, and all logs that may have transactions after the first of them."""
     snapshots = [each for each in files(recorded, "snapshot") if check_snapshot(DataFile(each, named(each)))]

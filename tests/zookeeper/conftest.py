@@ -31,9 +31,6 @@ Connect = Callable[..., Registry]
 LONG_SESSION = 300.0
 """In seconds. So long a session is proved so seldom that no proof is counted as the request that a fault waits for."""
 
-GIVES_UP = 6.0
-"""In seconds, for calls that shall give up: longer than a machine stands still."""
-
 
 @pytest.fixture(autouse=True)
 def patient_probes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,6 @@ from zkgroups import (
     TopicPartition,
     Watch,
 )
-from zkgroups.exceptions import NotConnectedError, OutcomeUnknownError
-from zkgroups.testing import TcpProxy
 from zkgroups.zookeeper.requests.node import Node
 
 from .events import attempt
@@ -72,17 +70,6 @@ def left_behind(raw: Any) -> list[str]:
         if raw.exists(directory):
             found += [f"{directory}/{name}" for name in raw.get_children(directory)]
     return found
-
-
-def unknown(call: Callable[[], object], registry: Registry, proxy: TcpProxy) -> None:
-    """Carry out the call, and lose the reply to its first request: its outcome stays unknown."""
-    proxy.cut_before_reply(1)
-    proxy.refuse()
-    error = attempt(call)
-    assert isinstance(error, OutcomeUnknownError), error
-    proxy.heal()
-    while isinstance(attempt(registry.group("billing").create), NotConnectedError):
-        pass  # until it is connected again
 
 
 # Rights

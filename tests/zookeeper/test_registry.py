@@ -245,7 +245,7 @@ def test_connecting_to_an_unreachable_server_fails_in_time_with_the_reason_and_e
 ) -> None:
     hosts, reason = unreachable
     with no_thread_stays(), pytest.raises(NotConnectedError, match=reason) as caught:
-        Registry.connect(hosts, timeout=4.0, session_timeout=session_timeout)
+        Registry.connect(hosts, timeout=2.0, session_timeout=session_timeout)
     assert hosts in str(caught.value)
     assert not str(caught.value).endswith("None")
 

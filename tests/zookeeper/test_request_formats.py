@@ -24,7 +24,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.states import ZnodeStat
 
-from zkgroups import CommittedOffset, Consumergroup, Registry, TopicPartition
+from zkgroups import Consumergroup, Registry, TopicPartition
 from zkgroups.core.znodes.codecs import is_plain_offset
 from zkgroups.exceptions import TooLargeError
 from zkgroups.testing import ZooKeeperServer
@@ -65,7 +65,6 @@ from zkgroups.zookeeper.requests.transaction import (
     size,
 )
 
-from ..consumer.conftest import Running, ats, plant_topic
 from ..core.strategies import NAMES
 from ..seeds import seeds
 from . import liar
@@ -346,26 +345,6 @@ def small() -> Iterator[ZooKeeperServer]:
 def group(small: ZooKeeperServer, request: pytest.FixtureRequest) -> Iterator[Consumergroup]:
     with Registry.connect(small.address) as registry:
         yield registry.group(request.node.name)
-
-
-@pytest.mark.zookeeper
-def test_a_member_with_many_partitions_claims_and_commits_all_of_them(group: Consumergroup) -> None:
-    registry_client = group._context.session.client
-    plant_topic(registry_client, "orders", MANY)
-    everything = ats("orders", *range(MANY))
-    with Running(group, id="a") as a:
-        a.until_holding(everything)
-        for at in everything:
-            a.generations[-1].mark(at, 7)
-        a.generations[-1].commit()
-        with Running(group, id="b") as b:
-            half = ats("orders", *range(MANY // 2, MANY))
-            b.until_holding(half)
-            a.until_holding(everything - half)
-        a.until_holding(everything)
-    assert a.errors == b.errors == []
-    committed = {found.at for found in group.offsets if isinstance(found, CommittedOffset) and found.offset == 7}
-    assert committed == everything
 
 
 @pytest.mark.zookeeper
