@@ -47,7 +47,7 @@ def test_without_an_expression_a_name_that_no_node_can_have_goes_nowhere(name: s
     assert GroupRouting().route("x" * 249) is Route.HERE
 
 
-@pytest.mark.parametrize("pattern", ["(", "a(?=b)c", "(a+)+" * 50])
+@pytest.mark.parametrize("pattern", ["(", "a(?=b)c", "(((a{900}){900}){900})"])
 def test_an_expression_that_cannot_be_evaluated_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidOptionError, match="group"):
         GroupRouting(pattern)
