@@ -3,17 +3,51 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Final
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class
 
 from .main import COMPLETE_VARIABLE as VARIABLE
-from .shared.command_classes import Command
+from .shared.global_options import Command
 from .shared.options import Options
 from .shared.output import Output
-from .shared.shell_quoting import use_safe_bash
+from .shared.parameter_types import usage_error
+
+_SPECIAL: Final = re.compile(r"(?![\w@%+,./-])[ -~]", re.ASCII)
+"""The ASCII characters that may mean something to bash. Other characters never do.
+
+At `:` and `=` bash begins another word to complete, unless they have a backslash. Ids of instances have colons.
+"""
+
+
+def escaped(name: str) -> str:
+    r"""The name as a word of a shell that means itself.
+
+    >>> print(escaped("a b"), escaped("$(id)"), escaped("caf\u00e9"))
+    a\ b \$\(id\) café
+    """
+    return _SPECIAL.sub(r"\\\g<0>", name)
+
+
+class SafeBash(BashComplete):
+    """click's completion for bash, with escapes. `read -r` keeps them, and quotes keep bash from expanding `*`."""
+
+    source_template = BashComplete.source_template.replace("read type value", "read -r type value").replace(
+        "COMPREPLY+=($value)", 'COMPREPLY+=("$value")'
+    )
+
+    def format_completion(self, item: CompletionItem) -> str:
+        """One line of the answer."""
+        return f"{item.type},{escaped(item.value)}"
+
+
+def use_safe_bash() -> None:
+    """Replace click's class."""
+    add_completion_class(SafeBash, "bash")
+
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -39,6 +73,6 @@ def completion(options: Options, shell: str | None) -> None:
     name = shell or Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(name) if name in SHELLS else None
     if kind is None:
-        raise click.UsageError(f"the shell is unknown; name one of {', '.join(SHELLS)}", click.get_current_context())
+        raise usage_error(f"the shell is unknown; name one of {', '.join(SHELLS)}")
     root = click.get_current_context().find_root().command
     Output(options).text(kind(root, {}, "zkgroups", VARIABLE).source())

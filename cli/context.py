@@ -7,11 +7,11 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from .shared.command_classes import Command, Group
-from .shared.global_options import NOT_SAVED, Contexts, file
+from .shared.global_options import NOT_SAVED, Command, Contexts, Group, file
 from .shared.messages import say
 from .shared.options import PREFIX, Options
 from .shared.output import Column, Output, Row, Table
+from .shared.parameter_types import usage_error
 
 _CONTEXTS: Final = Table(
     "contexts",
@@ -86,7 +86,7 @@ def add(options: Options, name: str) -> None:
         if source is ParameterSource.COMMANDLINE and key not in NOT_SAVED
     }
     if not values:
-        raise click.UsageError("no options to save: give at least one, e.g. -z HOST:PORT", click.get_current_context())
+        raise usage_error("no options to save: give at least one, e.g. -z HOST:PORT")
     replaced = Contexts().put(name, values)
     say(options, f"{'replaced' if replaced else 'added'} context {name} in {file()}")
 
@@ -140,10 +140,7 @@ def show(options: Options, name: str | None) -> None:
     contexts = Contexts()
     name = name or options.context or contexts.current
     if name is None:
-        raise click.UsageError(
-            "no context is in use: give a NAME, or choose a context with `zkgroups context use NAME`",
-            click.get_current_context(),
-        )
+        raise usage_error("no context is in use: give a NAME, or choose a context with `zkgroups context use NAME`")
     Output(options).write(_OPTIONS, [{"option": key, "value": value} for key, value in contexts.get(name).items()])
 
 

@@ -29,7 +29,7 @@ from zkgroups.testing import kafka_broker, local_server
 
 from .groups.describe import DESCRIPTIONS, description_row
 from .migrate.tables import OFFSETS, plain
-from .shared.command_classes import Command
+from .shared.global_options import Command
 from .shared.messages import status_line
 from .shared.options import Format, Options
 from .shared.output import Column, Output, Table

@@ -20,14 +20,13 @@ from zkgroups.core.znodes.paths import GroupPaths
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError, ZkgroupsException
 
 from .shared.arguments import chosen_groups, execute_option, matching_option, maybe_groups_argument
-from .shared.command_classes import Command
 from .shared.connect import connected_with_topics
 from .shared.errors import Tally, sentence
-from .shared.exit_codes import ExitCode
+from .shared.global_options import Command
 from .shared.messages import counted, say
-from .shared.options import Format, Options
+from .shared.options import ExitCode, Format, Options
 from .shared.output import Column, Output, Row, Table
-from .shared.parameter_types import Duration
+from .shared.parameter_types import Duration, usage_error
 
 if TYPE_CHECKING:
     from zkgroups.serve.picture.values import GroupPicture
@@ -131,7 +130,7 @@ def doctor(
       zkgroups -z zk1:2181/kafka doctor --repair --execute
     """
     if execute and not repair:
-        raise click.UsageError("--execute needs --repair", click.get_current_context())
+        raise usage_error("--execute needs --repair")
     run = _Run(_Filter(Severity(severity), frozenset(ignore)), repair=repair, execute=execute)
     with connected_with_topics(options, writes=execute) as registry:
         groups = chosen_groups(registry, names, matching) if names or matching else registry.groups()

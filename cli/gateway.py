@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .shared.command_classes import Command
 from .shared.connect import connected, missing_brokers
-from .shared.input_files import FilePath
+from .shared.global_options import Command
 from .shared.listening import HostName, file_limit, listening_tls, one_address
 from .shared.messages import say, show_warnings
 from .shared.options import Format, Options
 from .shared.output import Column, Output, Table
+from .shared.parameter_types import FilePath, usage_error
 from .shared.signals import raise_recorded, record_signals_in_loop
 
 if TYPE_CHECKING:
@@ -100,9 +100,8 @@ def group_storage(
         yield MemoryGroupStorage, CoordinatorConfig(assignment_by=AssignmentBy.COORDINATOR), None
         return
     if options.zookeeper is None:
-        raise click.UsageError(
-            "choose where to keep groups: in ZooKeeper (-z HOST:PORT/CHROOT), or for experiments in memory (--memory)",
-            click.get_current_context(),
+        raise usage_error(
+            "choose where to keep groups: in ZooKeeper (-z HOST:PORT/CHROOT), or for experiments in memory (--memory)"
         )
     from zkgroups.gateway.zookeeper_storage import GroupSettings, ZooKeeperStorage, coordinator_config
     from zkgroups.zookeeper.ownership.routes import GroupRoutes

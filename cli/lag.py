@@ -26,8 +26,7 @@ from .groups.describe import (
     with_moved,
 )
 from .groups.lags import TimeLags, check_leaders, lags_without_brokers, logs_of, read_lags
-from .offsets.committed_offsets import node_error
-from .offsets.marked_groups import moved_targets
+from .offsets.read import moved_targets, node_error
 from .shared.arguments import (
     ChosenPartitions,
     chosen_groups,
@@ -36,15 +35,14 @@ from .shared.arguments import (
     state_option,
     topics_option,
 )
-from .shared.command_classes import Command
 from .shared.connect import LAG_UNKNOWN, brokers, connected, missing_brokers, reported_as
 from .shared.engine_options import layout_options
 from .shared.errors import Tally
-from .shared.exit_codes import ExitCode
+from .shared.global_options import Command
 from .shared.messages import counted, say
-from .shared.options import Format, Options
+from .shared.options import ExitCode, Format, Options
 from .shared.output import Output, Row
-from .shared.parameter_types import Duration
+from .shared.parameter_types import Duration, usage_error
 
 
 class _Order(Enum):
@@ -145,7 +143,7 @@ def lag(
       zkgroups -z zk1:2181 -b kafka1:9092 lag --layout storm:/kafkastorm
     """
     if fail_over_age is not None and not with_time:
-        raise click.UsageError("--fail-over-age needs --time", click.get_current_context())
+        raise usage_error("--fail-over-age needs --time")
     if options.bootstrap_server is None:
         raise missing_brokers("lag")
     output, tally = Output(options), Tally()

@@ -10,8 +10,8 @@ import click
 from zkgroups.exceptions import NotFoundError
 from zkgroups.zookeeper.session.session import context_of
 
-from .shared.command_classes import Command, Group
 from .shared.connect import open_registry
+from .shared.global_options import Command, Group
 from .shared.messages import say
 from .shared.options import Options
 from .shared.output import Column, Output, Row, Table

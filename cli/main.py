@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .shared.command_classes import CommandGroup
-from .shared.exit_codes import ExitCode
-from .shared.global_options import root_parameters
-from .shared.options import Options
+from .shared.global_options import CommandGroup, root_parameters
+from .shared.options import ExitCode, Options
 from .shared.signals import end_at_next_signal, end_quietly_at_ctrl_c, raise_on_sigterm
 
 if TYPE_CHECKING:
@@ -55,7 +53,7 @@ COMPLETE_VARIABLE: Final = "_ZKGROUPS_COMPLETE"
 COMMANDS: Final = {
     "groups": (".groups.commands:groups", "List, describe, explain, create, delete, copy and prune consumer groups."),
     "members": (
-        ".members.commands:members",
+        ".members:members",
         "List registered instances and their subscriptions; evict stuck ones.",
     ),
     "claim": (".claim.claim:claim", "Hold partitions, in the foreground or while a command runs."),
@@ -69,9 +67,9 @@ COMMANDS: Final = {
     "watch": (".watch:watch", "Print the changes in groups as they happen."),
     "doctor": (".doctor:doctor", "Check groups for problems, and repair them where that is safe."),
     "snapshot": (".snapshots.snapshot:snapshot", "Save all offsets, owners and members as Parquet."),
-    "snapshots": (".snapshots.commands:snapshots", "List, compare, verify and plot snapshots."),
+    "snapshots": (".snapshots.snapshots:snapshots", "List, compare, verify and plot snapshots."),
     "audit": (".snapshots.audit:audit", "Record every commit as Parquet."),
-    "history": (".history.commands:history", "Show every change to groups, from the logs of a ZooKeeper server."),
+    "history": (".history:history", "Show every change to groups, from the logs of a ZooKeeper server."),
     "migrate": (".migrate.commands:migrate", "Move groups to Kafka's own offsets: plan, apply, verify, roll back."),
     "gateway": (".gateway:gateway", "Answer Kafka's clients in front of the brokers, and keep their groups."),
     "serve": (".serve.serve:serve", "Serve metrics for Prometheus, an API, and a live page of all groups."),
@@ -144,7 +142,7 @@ def _complete(instruction: str) -> int:
     """Answer a shell. Errors are not reported, because a shell cannot show them."""
     from click.shell_completion import shell_complete
 
-    from .shared.shell_quoting import use_safe_bash
+    from .completion import use_safe_bash
 
     use_safe_bash()
     try:

@@ -10,12 +10,12 @@ import click
 
 from zkgroups.exceptions import StorageError
 
-from .shared.command_classes import Command
-from .shared.engine_options import spark_installed
-from .shared.input_files import FilePath
+from .shared.engine_options import installed
+from .shared.global_options import Command
 from .shared.messages import say
 from .shared.options import Options
 from .shared.output import Column, Output, Table
+from .shared.parameter_types import FilePath
 from .shared.private_files import file_exists
 
 _PACKAGES: Final = Table("packages", key="name", columns=(Column("PACKAGE", "name"), Column("VERSION", "version")))
@@ -37,7 +37,7 @@ def spark_package(options: Options, file: Path) -> None:
       zkgroups -z zk1:2181/kafka snapshot hdfs:///data/groups --master spark://master:7077
       --conf spark.submit.pyFiles=zkgroups.zip --conf spark.pyspark.python=python3.11
     """
-    with spark_installed():
+    with installed("spark"):
         from zkgroups.spark.worker_package import write_worker_package
     try:
         written = write_worker_package(file)

@@ -35,12 +35,11 @@ from zkgroups.zookeeper.watch import GroupChanges, Value
 
 from .claim.claim import CONNECTED, LOST, ConnectionState
 from .shared.arguments import matching_option, maybe_groups_argument
-from .shared.command_classes import Command
 from .shared.connect import connected
 from .shared.errors import Tally
-from .shared.exit_codes import ExitCode
+from .shared.global_options import Command
 from .shared.messages import say
-from .shared.options import Format, Options
+from .shared.options import ExitCode, Format, Options
 from .shared.output import Column, Output, Row, Table, wait_while_read
 from .shared.parameter_types import Duration
 from .shared.signals import Terminated, raise_recorded, recorded_signals
@@ -366,21 +365,16 @@ def watch(
             groups.follow(matching)
         events = groups.events(deadline)
         if output.format in {Format.TABLE, Format.WIDE}:
-            _write_lines(options, output, events, with_group=not groups.is_single)
+            if not options.no_headers:
+                output.line(HEADER)
+            for row in events:
+                output.line(event_line(row, with_group=(not groups.is_single)))
         elif output.format in {Format.JSON, Format.YAML}:
             _write_all(output, events)
         else:
             output.write(EVENTS, events)
         if not groups.tally.all_done:
             raise click.exceptions.Exit(ExitCode.PARTIAL)
-
-
-def _write_lines(options: Options, output: Output, events: Iterator[Row], *, with_group: bool) -> None:
-    """Write each event at once. A table would need all of them for the widths of its columns."""
-    if not options.no_headers:
-        output.line(HEADER)
-    for row in events:
-        output.line(event_line(row, with_group=with_group))
 
 
 def _write_all(output: Output, events: Iterator[Row]) -> None:

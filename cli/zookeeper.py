@@ -11,11 +11,11 @@ import click
 from zkgroups.exceptions import ServerStartError
 from zkgroups.testing import ZooKeeperServer
 
-from .shared.command_classes import Command
-from .shared.input_files import FilePath
+from .shared.global_options import Command
 from .shared.messages import say
 from .shared.options import Format, Options
 from .shared.output import Column, Output, Table
+from .shared.parameter_types import FilePath
 
 _SERVERS: Final = Table("servers", key="address", columns=(Column("ADDRESS", "address"), Column("DATA", "data_dir")))
 _TICK: Final = 2.0  # the value of ZooKeeper's sample configuration, for the usual session timeouts

@@ -17,10 +17,9 @@ from typing import Any
 
 import click
 from zkgroups_cli.main import root
-from zkgroups_cli.shared.exit_codes import ExitCode
 from zkgroups_cli.shared.fast_completion import ASK_CLICK, TABLE
 from zkgroups_cli.shared.global_options import root_parameters
-from zkgroups_cli.shared.options import PREFIX
+from zkgroups_cli.shared.options import PREFIX, ExitCode
 
 FILE = Path(__file__).parent.parent / "docs" / "cli.md"
 

@@ -128,7 +128,7 @@ MAY_READ_WALL_CLOCK = (
     "cli/groups/change.py",
     "cli/lag.py",
     "cli/migrate/follow.py",
-    "cli/offsets/reset_request.py",
+    "cli/offsets/reset.py",
     "cli/shared/parameter_types.py",
     "cli/snapshots/audit.py",
     "cli/snapshots/snapshots.py",

@@ -28,7 +28,8 @@ from zkgroups.exceptions import ZkgroupsException
 from zkgroups.zookeeper.zookeeper_source import SECRET_VARIABLES
 
 from ..main import users_umask
-from ..shared.command_classes import Command
+from ..shared.global_options import Command
+from ..shared.parameter_types import usage_error
 from .supervisor import adopt_orphans, kill_descendants, processes, ready
 
 # The command line of another program after `--`.
@@ -47,7 +48,9 @@ class WithCommand(Command):
             args, command = args[:end], args[end + 1 :]
             if not command:
                 raise click.UsageError("the command after -- is missing", ctx)
-            ctx.meta[_COMMAND] = _known(command)
+            if shutil.which(command[0]) is None:
+                raise usage_error(f"command {command[0]!r} was not found in PATH")
+            ctx.meta[_COMMAND] = command
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -58,12 +61,6 @@ class WithCommand(Command):
 def command_of(ctx: click.Context) -> list[str] | None:
     """Return the command after `--`; None without one."""
     return ctx.meta.get(_COMMAND)
-
-
-def _known(command: list[str]) -> list[str]:
-    if shutil.which(command[0]) is None:
-        raise click.UsageError(f"command {command[0]!r} was not found in PATH", click.get_current_context(silent=True))
-    return command
 
 
 def environment(more: Mapping[str, str]) -> dict[str, str]:
@@ -162,7 +159,7 @@ class Child:
                 self._group = int(rest)
             elif kind == "failed":
                 self._result = CommandResult(127, by_itself=True)
-                raise click.UsageError(f"the command could not be started: {rest}", click.get_current_context())
+                raise usage_error(f"the command could not be started: {rest}")
             else:
                 code, stopped_by = rest.split()
                 self._result = CommandResult(int(code), by_itself=stopped_by == "itself")

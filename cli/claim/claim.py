@@ -327,21 +327,15 @@ def hold_claims(options: Options, registry: Registry, request: ClaimRequest, cla
         Output(options).write(CLAIMS, [_row(instance, lease.owners[at], offsets[at]) for at in request.partitions])
         say(options, "Claimed. Ctrl-C releases.")
         with recorded_signals() as recorded:
-            _wait_for_end(options, lease, recorded)
-
-
-def _wait_for_end(options: Options, lease: Lease, recorded: Sequence[int]) -> None:
-    suspended = False
-    while not (recorded or lease.lost):
-        if lease.suspended != suspended:
-            suspended = lease.suspended
-            say_in_time(
-                options,
-                "Connection lost; claimed until the session expires." if suspended else "Reconnected; still claimed.",
-            )
-        lease.wait(WAITING_INTERVAL)
-    raise_recorded(recorded)
-    raise UnavailableError(f"the claim is lost: {lease.loss}")
+            suspended = False
+            while not (recorded or lease.lost):
+                if lease.suspended != suspended:
+                    suspended = lease.suspended
+                    lost = "Connection lost; claimed until the session expires."
+                    say_in_time(options, lost if suspended else "Reconnected; still claimed.")
+                lease.wait(WAITING_INTERVAL)
+            raise_recorded(recorded)
+            raise UnavailableError(f"the claim is lost: {lease.loss}")
 
 
 def _row(instance: Instance, owner: Owner, found: CurrentOffset) -> Row:

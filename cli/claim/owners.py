@@ -37,10 +37,9 @@ from ..shared.arguments import (
     session_option,
     topics_option,
 )
-from ..shared.command_classes import Command, Group
 from ..shared.connect import connected
 from ..shared.errors import Tally
-from ..shared.global_options import as_typed
+from ..shared.global_options import Command, Group, as_typed
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table

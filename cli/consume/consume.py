@@ -24,7 +24,7 @@ from ..shared.arguments import complete_topics, group_argument, instance_option
 from ..shared.connect import connected, missing_brokers
 from ..shared.messages import say, say_in_time
 from ..shared.options import Format, Options
-from ..shared.parameter_types import Duration
+from ..shared.parameter_types import Duration, usage_error
 from ..shared.signals import raise_recorded, recorded_signals
 from .sinks import ByteSink, Copying, Formatter, for_terminal, json_line, parse_format, raw_line
 
@@ -276,12 +276,22 @@ def consume(
     code = 0
     with connected(options, writes=True) as registry:
         settings = kafka_settings(options, registry)
-        _check_topics(registry, topics)
+        for topic in topics:
+            if registry.topic(topic) is None:
+                raise NotFoundError(f"topic {topic!r} does not exist: check the name and the address")
         with recorded_signals() as recorded:
             if (command := command_of(ctx)) is None:
                 _to_stdout(options, registry, request, settings, recorded)
             else:
-                code = _to_command(options, registry, request, settings, command, grace, recorded)
+                variables = {"ZKGROUPS_GROUP": request.group, "ZKGROUPS_TOPICS": ",".join(request.topics)}
+                with CommandInput(command, variables, grace=grace, recorded=recorded) as pipe:
+                    with suppress(BrokenPipeError), _consumer(options, registry, request, settings) as consumer:
+                        # BrokenPipeError: the command has closed its input, and may do something else before it ends
+                        _copy(
+                            options, request, consumer, request.formatter, pipe.descriptor, recorded, lambda: pipe.ended
+                        )
+                    result = pipe.wait()
+                code = result.code
         raise_recorded(recorded)
     ctx.exit(code)
 
@@ -291,17 +301,10 @@ def _wants_json(options: Options) -> bool:
     if options.output in (Format.JSONL, Format.JSON):
         return True
     if options.given.get("output") is ParameterSource.COMMANDLINE:
-        raise click.UsageError(
-            f"-o {options.output} is not a format for messages: give -o jsonl or -f FORMAT, or neither for raw lines",
-            click.get_current_context(),
+        raise usage_error(
+            f"-o {options.output} is not a format for messages: give -o jsonl or -f FORMAT, or neither for raw lines"
         )
     return False
-
-
-def _check_topics(registry: Registry, topics: Sequence[str]) -> None:
-    for topic in topics:
-        if registry.topic(topic) is None:
-            raise NotFoundError(f"topic {topic!r} does not exist: check the name and the address")
 
 
 def _to_stdout(
@@ -312,24 +315,6 @@ def _to_stdout(
     formatter = for_terminal(request.formatter) if os.isatty(descriptor) else request.formatter
     with _consumer(options, registry, request, settings) as consumer:
         _copy(options, request, consumer, formatter, descriptor, recorded)
-
-
-def _to_command(
-    options: Options,
-    registry: Registry,
-    request: _Request,
-    settings: dict[str, Any],
-    command: Sequence[str],
-    grace: float,
-    recorded: Sequence[int],
-) -> int:
-    variables = {"ZKGROUPS_GROUP": request.group, "ZKGROUPS_TOPICS": ",".join(request.topics)}
-    with CommandInput(command, variables, grace=grace, recorded=recorded) as pipe:
-        with suppress(BrokenPipeError), _consumer(options, registry, request, settings) as consumer:
-            # BrokenPipeError: the command has closed its input, and may do something else before it ends
-            _copy(options, request, consumer, request.formatter, pipe.descriptor, recorded, lambda: pipe.ended)
-        result = pipe.wait()
-    return result.code
 
 
 def _copy(

@@ -40,7 +40,7 @@ from zkgroups.exceptions import (
 )
 
 from ..offsets.apply_changes import recorded_deletion, saved_offsets_file, undo_file_option
-from ..offsets.committed_offsets import place_of
+from ..offsets.read import place_of
 from ..shared.arguments import (
     chosen_groups,
     execute_option,
@@ -49,15 +49,13 @@ from ..shared.arguments import (
     matching_option,
     maybe_groups_argument,
 )
-from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally, partly
-from ..shared.exit_codes import ExitCode
-from ..shared.input_files import FilePath
+from ..shared.global_options import Command
 from ..shared.messages import complain, counted, say
-from ..shared.options import Options
+from ..shared.options import ExitCode, Options
 from ..shared.output import Column, Output, Row, Table
-from ..shared.parameter_types import Duration
+from ..shared.parameter_types import Duration, FilePath, usage_error
 from ..shared.private_files import file_exists
 from .describe import describe_groups, forbidden_nodes
 
@@ -121,9 +119,28 @@ def copy(options: Options, group: str, to: str, execute: bool) -> None:
             with partly(f"group {to} may be incomplete: delete it with `zkgroups groups delete {to} --execute`"):
                 left_out = registry.group(group).copy(to).left_out
             found = [*registry.group(to).offsets, *left_out]
-    Output(options).write(COPIES, [_copied_row(to, each) for each in found if isinstance(each, CommittedOffset)])
+    Output(options).write(
+        COPIES,
+        [
+            {
+                "group": to,
+                "topic": each.at.topic,
+                "partition": each.at.partition,
+                "offset": each.offset,
+            }
+            for each in found
+            if isinstance(each, CommittedOffset)
+        ],
+    )
     say(options, f"copied {group} to {to}" if execute else "Nothing was changed: add --execute to apply.")
-    _finish(each for each in found if isinstance(each, UnreadableNode))
+    paths = [
+        f"left out: {node.path} ({node.reason})"
+        for node in (each for each in found if isinstance(each, UnreadableNode))
+    ]
+    for path in paths:
+        complain(path)
+    if paths:
+        raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
 def _copyable(registry: Registry, group: str, to: str) -> list[CommittedOffset | UnreadableNode]:
@@ -141,23 +158,6 @@ def _check_copy(group: Consumergroup, to: Consumergroup) -> None:
         raise GroupNotFoundError(group.name)
     if to.exists():
         raise GroupExistsError(to.name)
-
-
-def _copied_row(group: str, offset: CommittedOffset) -> Row:
-    return {
-        "group": group,
-        "topic": offset.at.topic,
-        "partition": offset.at.partition,
-        "offset": offset.offset,
-    }
-
-
-def _finish(left_out: Iterable[UnreadableNode]) -> None:
-    paths = [f"left out: {node.path} ({node.reason})" for node in left_out]
-    for path in paths:
-        complain(path)
-    if paths:
-        raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
 # `zkgroups groups delete`: delete groups, after a dry run.
@@ -259,12 +259,10 @@ def _offset_nodes(group: GroupDescription) -> list[CommittedOffset | UnreadableN
 
 
 def _deleted_offsets(group: GroupDescription) -> dict[TopicPartition, CurrentOffset]:
-    found = ((_at(each), each) for each in _offset_nodes(group))
+    found = (
+        ((each.at if isinstance(each, CommittedOffset) else place_of(each).at), each) for each in _offset_nodes(group)
+    )
     return {at: each for at, each in found if at is not None}
-
-
-def _at(found: CommittedOffset | UnreadableNode) -> TopicPartition | None:
-    return found.at if isinstance(found, CommittedOffset) else place_of(found).at
 
 
 def _deleted_row(group: GroupDescription) -> Row:
@@ -345,7 +343,10 @@ def prune(
       zkgroups -z zk1:2181/kafka groups prune --older-than 90d --export pruned.jsonl --execute
     """
     if execute:
-        _check_pruned(export)
+        if export is None:
+            raise usage_error("--execute needs --export FILE, to save the deleted offsets")
+        if os.path.lexists(export):
+            raise file_exists(export)
     tally = Tally()
     with connected(options, writes=execute) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
@@ -367,15 +368,6 @@ def prune(
     tally.finish()
     if len(plan) < len(old):
         raise click.exceptions.Exit(ExitCode.PARTIAL)
-
-
-def _check_pruned(export: Path | None) -> None:
-    if export is None:
-        raise click.UsageError(
-            "--execute needs --export FILE, to save the deleted offsets", click.get_current_context()
-        )
-    if os.path.lexists(export):
-        raise file_exists(export)
 
 
 def _old_groups(registry: Registry, groups: Iterable[GroupDescription], age: int) -> list[_UnusedGroup]:

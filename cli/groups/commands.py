@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..shared.command_classes import Group
+from ..shared.global_options import Group
 
 
 @click.group(

@@ -33,9 +33,9 @@ from zkgroups.core.znodes.own_nodes import Mark
 from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 
 from ..shared.arguments import groups_argument
-from ..shared.command_classes import Command
 from ..shared.connect import LAG_UNKNOWN, brokers, connected_with_topics, reported_as
 from ..shared.errors import Tally
+from ..shared.global_options import Command
 from ..shared.messages import complain
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table, wait_while_read

@@ -24,8 +24,8 @@ from zkgroups.core.znodes.topic_partition import check_instance
 from zkgroups.zookeeper.reading.doctor_reader import explain_group
 
 from ..shared.arguments import complete_instances, group_argument
-from ..shared.command_classes import Command
 from ..shared.connect import connected_with_topics
+from ..shared.global_options import Command
 from ..shared.messages import complain
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Row, Table
@@ -352,7 +352,18 @@ def _row(found: GroupExplanation) -> Row:
             for each in found.divisions
         ],
         "missing_topics": list(found.missing),
-        "partitions": [_partition_row(each) for each in found.partitions],
+        "partitions": [
+            {
+                "topic": each.at.topic,
+                "partition": each.at.partition,
+                "owner": each.owner,
+                "planned": _text(each.planned),
+                "placement": each.placement.value,
+                "obstacle": each.obstacle and each.obstacle.value,
+                "planned_without": _text(each.planned_without),
+            }
+            for each in found.partitions
+        ],
         "findings": [
             {"severity": each.severity.value, "code": each.code.value, "path": each.path, "what": each.what}
             | {"fix": each.fix}
@@ -361,18 +372,6 @@ def _row(found: GroupExplanation) -> Row:
         "migration": mark.shown if isinstance(mark, Mark) else None,
         "without": list(found.without),
         "strategy_without": found.strategy_without,
-    }
-
-
-def _partition_row(each: PlacedPartition) -> Row:
-    return {
-        "topic": each.at.topic,
-        "partition": each.at.partition,
-        "owner": each.owner,
-        "planned": _text(each.planned),
-        "placement": each.placement.value,
-        "obstacle": each.obstacle and each.obstacle.value,
-        "planned_without": _text(each.planned_without),
     }
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..offsets.marked_groups import moved_targets
+from ..offsets.read import moved_targets
 from ..shared.arguments import matching_option, state_option
-from ..shared.command_classes import Command
 from ..shared.connect import connected
 from ..shared.errors import Tally
+from ..shared.global_options import Command
 from ..shared.messages import say
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Row, Table

@@ -14,14 +14,13 @@ from zkgroups.core.migration.plan_rows import Match, Outcome
 from zkgroups.core.times import utc
 from zkgroups.core.znodes.own_nodes import GroupRoute, Mark
 
-from ..offsets.marked_groups import marks_of
+from ..offsets.read import marks_of
 from ..shared.arguments import execute_option
-from ..shared.command_classes import Command
 from ..shared.connect import connected, refuse_read_only
 from ..shared.engine_options import spark_options, writing_options
-from ..shared.exit_codes import ExitCode
+from ..shared.global_options import Command
 from ..shared.messages import say
-from ..shared.options import Options
+from ..shared.options import ExitCode, Options
 from ..shared.output import Column, Output, Row, Table
 from .options import (
     EngineOptions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..shared.command_classes import Group
+from ..shared.global_options import Group
 from .apply_verify_rollback import apply, rollback, status, verify
 from .follow import follow
 from .group import group, switch, unmark

@@ -13,12 +13,11 @@ from zkgroups.core.layouts.legacy import LEGACY
 from zkgroups.core.times import utc
 
 from ..shared.arguments import execute_option
-from ..shared.command_classes import Command
 from ..shared.connect import brokers, connected, refuse_read_only
 from ..shared.engine_options import spark_options
-from ..shared.exit_codes import ExitCode
+from ..shared.global_options import Command
 from ..shared.messages import say, status_line
-from ..shared.options import Options
+from ..shared.options import ExitCode, Options
 from ..shared.output import Column, Output, Table
 from ..shared.parameter_types import Duration
 from ..shared.signals import SignalEvent, raise_recorded, recorded_signals

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -17,12 +17,12 @@ from zkgroups.core.znodes.values import UnreadableNode
 from zkgroups.exceptions import GroupNotFoundError, RefusedError
 from zkgroups.zookeeper.session.session import context_of
 
-from ..offsets.committed_offsets import group_exists
+from ..offsets.read import group_exists
 from ..shared.arguments import execute_option, group_argument, groups_argument
-from ..shared.command_classes import Command
 from ..shared.connect import brokers, connected, refuse_read_only
 from ..shared.engine_options import layout_options, writing_options
 from ..shared.errors import Tally
+from ..shared.global_options import Command
 from ..shared.messages import say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Table
@@ -38,10 +38,6 @@ from .options import (
     steps_shown,
     writers_stopped_option,
 )
-
-if TYPE_CHECKING:
-    from zkgroups import Registry
-
 
 # `zkgroups migrate group`: plan and apply one group.
 
@@ -281,7 +277,11 @@ def unmark(options: Options, names: tuple[str, ...], force: bool, layout: Layout
     tally = Tally()
     with connected(options, writes=True, layout=layout) as registry:
         for name in names if layout.has_registrations and not force else ():
-            _refuse_routed(registry, name)
+            from zkgroups.zookeeper.admin.migration_marks import read_route
+
+            if (state := read_route(context_of(registry), name).state) is not None:
+                back = f"zkgroups migrate switch {shlex.quote(name)} --to zookeeper"
+                raise RefusedError(f"group {name!r} was moved live, its route is {state}: run `{back}`")
         context = context_of(registry)
         found = marks.read(context, names, layout)
         for group, error in marks.remove(context, names, plan=None, force=force, layout=layout).items():
@@ -300,13 +300,3 @@ def unmark(options: Options, names: tuple[str, ...], force: bool, layout: Layout
                 else:
                     raise GroupNotFoundError(group)
     tally.finish()
-
-
-def _refuse_routed(registry: Registry, group: str) -> None:
-    from zkgroups.zookeeper.admin.migration_marks import read_route
-
-    if (state := read_route(context_of(registry), group).state) is not None:
-        raise RefusedError(
-            f"group {group!r} was moved live, its route is {state}: run `zkgroups migrate switch {shlex.quote(group)} "
-            "--to zookeeper`"
-        )

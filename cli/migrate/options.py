@@ -16,12 +16,11 @@ from zkgroups.exceptions import ZkgroupsException
 
 from ..shared.connect import for_workers, missing_brokers
 from ..shared.engine_options import EngineOptions as CommonEngineOptions
-from ..shared.engine_options import arrow_installed, spark_installed
 from ..shared.engine_options import engine_option as engine_option_of
-from ..shared.input_files import FolderUri
+from ..shared.engine_options import installed
 from ..shared.messages import ShowText, is_hidden, progress
 from ..shared.options import Options
-from ..shared.parameter_types import Duration
+from ..shared.parameter_types import Duration, FolderUri, usage_error
 
 if TYPE_CHECKING:
     from zkgroups.kafka import BrokerOptions
@@ -126,13 +125,13 @@ class EngineOptions(CommonEngineOptions):
     def open(self, options: Options, *, local: bool) -> Iterator[Engine]:
         """Start the engine, and stop it afterwards."""
         if local:
-            with arrow_installed("migrate"):
+            with installed("migrate"):
                 from zkgroups.migration.local_engine import LocalEngine
                 from zkgroups.rare_collections import rare_collections
             with rare_collections():
                 yield LocalEngine()
             return
-        with spark_installed():
+        with installed("spark"):
             from zkgroups.spark.migration.engine import SparkEngine
         with self.spark.session(options) as session:
             yield SparkEngine(session)
@@ -147,7 +146,7 @@ def has_few_offsets(destination: str) -> bool:
 
 def are_few(count: Callable[[Engine], int]) -> bool:
     """Return whether there are few offsets. Missing or damaged files count as few: reading them fails anyway."""
-    with arrow_installed("migrate"):
+    with installed("migrate"):
         from zkgroups.migration.local_engine import LocalEngine
     offsets = 0
     with suppress(ZkgroupsException):
@@ -250,7 +249,7 @@ def stale_options(command: Decorated) -> Decorated:
 
 def check_stale(stale_after: float | None, *, skip_stale: bool) -> None:
     if skip_stale and stale_after is None:
-        raise click.UsageError("--skip-stale needs --stale-after DURATION", click.get_current_context())
+        raise usage_error("--skip-stale needs --stale-after DURATION")
 
 
 def rename_options(command: Decorated) -> Decorated:

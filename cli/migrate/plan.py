@@ -15,20 +15,19 @@ from zkgroups.core.migration.offset_decision import Action, Reason
 from zkgroups.core.migration.plan_rows import MatchRow, ReportRow
 from zkgroups.exceptions import DamagedFileError
 
-from ..shared.command_classes import Command
 from ..shared.engine_options import (
-    arrow_installed,
     at_option,
+    installed,
     layout_options,
     selection_options,
     spark_options,
     writing_options,
 )
-from ..shared.exit_codes import ExitCode
-from ..shared.input_files import FilePath, FolderUri
+from ..shared.global_options import Command
 from ..shared.messages import say
-from ..shared.options import Options
+from ..shared.options import ExitCode, Options
 from ..shared.output import Column, Output, Row, Table
+from ..shared.parameter_types import FilePath, FolderUri, usage_error
 from .options import (
     LOCAL_GROUPS,
     EngineOptions,
@@ -52,7 +51,6 @@ from .options import (
 from .tables import MATCHES, OFFSETS, PLANNED, REPORT, days, key, plain, plan_summary, planned_row, reset_advice
 
 if TYPE_CHECKING:
-    from zkgroups.kafka import BrokerOptions
     from zkgroups.migration.planning import PlanSummary, Source
 
 
@@ -134,7 +132,7 @@ def plan(
       zkgroups -z zk1:2181 -b kafka1:9092 migrate plan /data/plan --all --layout storm:/kafkastorm
     """
     if everything == (given["groups"] is not None):
-        raise click.UsageError("choose the groups: either --groups REGEX, or --all", click.get_current_context())
+        raise usage_error("choose the groups: either --groups REGEX, or --all")
     check_stale(stale_after, skip_stale=skip_stale)
     rule, renaming, chosen = rule_of(given, skip_stale=skip_stale), renaming_of(given), EngineOptions.of(given)
     brokers = (
@@ -145,7 +143,13 @@ def plan(
     source = _source(options, snapshot, at, layout, given)
     local = _is_local(source, chosen, destination)
     if not local:
-        _check_before_spark(source, brokers, chosen, destination)
+        from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
+
+        chosen.spark.check_writes_to(destination)
+        if brokers is not None:
+            check_brokers(brokers)
+        if isinstance(source, ZooKeeperSource):
+            check_zookeeper(source)
         say(options, f"Starting Spark to plan the groups in {snapshot or options.zookeeper}.")
     with chosen.open(options, local=local) as engine, steps_shown(options, engine) as on_progress:
         from zkgroups.migration import planning
@@ -175,27 +179,14 @@ def _is_local(source: Source, chosen: EngineOptions, destination: str) -> bool:
     return chosen.is_local(destination, is_small=lambda: len(check_zookeeper(source)) <= LOCAL_GROUPS)
 
 
-def _check_before_spark(source: Source, brokers: BrokerOptions | None, chosen: EngineOptions, destination: str) -> None:
-    """Connect to both sides and check the folder now, because Spark takes long to start."""
-    from zkgroups.zookeeper.zookeeper_source import ZooKeeperSource
-
-    chosen.spark.check_writes_to(destination)
-    if brokers is not None:
-        check_brokers(brokers)
-    if isinstance(source, ZooKeeperSource):
-        check_zookeeper(source)
-
-
 def _source(options: Options, snapshot: str | None, at: str | None, layout: Layout, selected: dict[str, Any]) -> Source:
     if snapshot is None:
         if at is not None:
-            raise click.UsageError("--at needs --from-snapshot DIR", click.get_current_context())
+            raise usage_error("--at needs --from-snapshot DIR")
         return source_options(options, layout=layout.text, **selected)
     if layout != LEGACY:
-        raise click.UsageError(
-            "--layout cannot be combined with --from-snapshot, which knows its layout", click.get_current_context()
-        )
-    with arrow_installed("migrate"):
+        raise usage_error("--layout cannot be combined with --from-snapshot, which knows its layout")
+    with installed("migrate"):
         from zkgroups.migration.snapshot_source import SnapshotSource
 
     selected.pop("parallelism")

@@ -33,13 +33,13 @@ from zkgroups.exceptions import (
 from ..shared.arguments import execute_option
 from ..shared.errors import Tally, sentence
 from ..shared.global_options import as_typed
-from ..shared.input_files import FilePath
 from ..shared.messages import complain, say
 from ..shared.options import Options
 from ..shared.output import Column, Output, Row, Table
+from ..shared.parameter_types import FilePath
 from ..shared.private_files import file_exists, replace_file, write_new_file
 from ..shared.signals import Terminated
-from .marked_groups import Marks, marks_of, refuse_marked
+from .read import Marks, marks_of, refuse_marked
 
 # Files with the offsets as they were before a command changed or deleted them, for `zkgroups offsets import`.
 #
@@ -351,28 +351,24 @@ def _conflict_note(conflict: ZkgroupsException) -> str:
 def change_note(change: OffsetChange) -> str | None:
     """Return the text for NOTE: why the change is refused, or why it differs from the request."""
     if change.refusal is not None:
-        return _refusal_text(change, change.refusal)
+        match change.refusal:
+            case Refusal.WOULD_GO_BACK:
+                return "would go back"
+            case Refusal.WOULD_GO_FORWARD:
+                return "would go forward"
+            case Refusal.MAY_GO_BACK:
+                return "; ".join(filter(None, (f"may go back: {_old_text(change)}", _adjustment_text(change))))
+            case Refusal.NO_TARGET:
+                return "no offset is given for it"
+            case Refusal.NOT_COMMITTED:
+                return "no offset is committed"
+            case Refusal.NOT_VALID:
+                return str(_old_text(change))
+            case Refusal.UNKNOWN_TO_BROKERS:
+                return "log unknown"
+            case Refusal.TOO_LARGE:
+                return f"{change.requested} is larger than 2^63-1"
     return "; ".join(filter(None, (_old_text(change), _adjustment_text(change)))) or None
-
-
-def _refusal_text(change: OffsetChange, refusal: Refusal) -> str:
-    match refusal:
-        case Refusal.WOULD_GO_BACK:
-            return "would go back"
-        case Refusal.WOULD_GO_FORWARD:
-            return "would go forward"
-        case Refusal.MAY_GO_BACK:
-            return "; ".join(filter(None, (f"may go back: {_old_text(change)}", _adjustment_text(change))))
-        case Refusal.NO_TARGET:
-            return "no offset is given for it"
-        case Refusal.NOT_COMMITTED:
-            return "no offset is committed"
-        case Refusal.NOT_VALID:
-            return str(_old_text(change))
-        case Refusal.UNKNOWN_TO_BROKERS:
-            return "log unknown"
-        case Refusal.TOO_LARGE:
-            return f"{change.requested} is larger than 2^63-1"
 
 
 def _adjustment_text(change: OffsetChange) -> str | None:

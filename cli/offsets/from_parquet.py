@@ -26,16 +26,14 @@ from ..shared.arguments import ChosenPartitions
 from ..shared.connect import connected
 from ..shared.engine_options import (
     EngineOptions,
-    arrow_installed,
     at_option,
     cluster_option,
-    spark_installed,
     spark_options,
 )
 from ..shared.errors import Tally
-from ..shared.input_files import FolderUri
 from ..shared.messages import complain, say
 from ..shared.options import Options
+from ..shared.parameter_types import FolderUri, usage_error
 
 if TYPE_CHECKING:
     from zkgroups.audit.journal import Journal
@@ -84,7 +82,7 @@ class SnapshotChoice:
         others = {"--cluster": self.cluster, "--master": spark.master, "--conf": spark.settings}
         for option, value in {"--at": self.at, **({} if only_at else others)}.items():
             if value:
-                raise click.UsageError(f"{option} needs {needed}", click.get_current_context())
+                raise usage_error(f"{option} needs {needed}")
 
 
 @contextmanager
@@ -92,16 +90,16 @@ def opened_snapshots(
     options: Options, engine: EngineOptions, destination: str, to: str = "read the"
 ) -> Iterator[ArrowLayout]:
     """Start the engine, and yield the snapshots of a destination."""
-    if engine.is_local(destination):
-        with arrow_installed("snapshots"):
+    local = engine.is_local(destination)
+    with engine.started(options, f"{to} snapshots in {destination}", local=local) as spark:
+        if spark is None:
             from zkgroups.snapshots.local_snapshot import ArrowLayout
-        yield ArrowLayout.at(destination)
-        return
-    with spark_installed():
-        from zkgroups.spark.snapshots import Layout
-    say(options, f"Starting Spark to {to} snapshots in {destination}.")
-    with engine.spark.session(options) as session:
-        yield Layout(session, destination)
+
+            yield ArrowLayout.at(destination)
+        else:
+            from zkgroups.spark.snapshots import Layout
+
+            yield Layout(spark, destination)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,21 +175,21 @@ class AuditSource:
     def _rows(self, options: Options, selection: OffsetSelection) -> Iterator[Any]:
         """Start the engine, and yield the offsets as of the time, as an Arrow table."""
         time = datetime.fromtimestamp(self.time_ms / 1000, UTC)
-        if self.engine.is_local(self.destination):
-            with arrow_installed("snapshots"):
+        local, names = self.engine.is_local(self.destination), selection.only_names
+        with self.engine.started(options, f"read the audit in {self.destination}", local=local) as spark:
+            if spark is None:
                 from zkgroups.audit.journal import Journal
                 from zkgroups.audit.recorded_commits import offsets_at as offsets_here
-            journal = Journal.at(self.destination)
-            self._check_cluster(options, journal)
-            yield offsets_here(journal, time, selection.only_names)
-            return
-        with spark_installed():
-            from zkgroups.spark.audit import journal_of, last_commits
-        say(options, f"Starting Spark to read the audit in {self.destination}.")
-        with self.engine.spark.session(options) as session:
-            journal = journal_of(session, self.destination)
-            self._check_cluster(options, journal)
-            yield last_commits(session, journal, time, selection.only_names)
+
+                journal = Journal.at(self.destination)
+                self._check_cluster(options, journal)
+                yield offsets_here(journal, time, names)
+            else:
+                from zkgroups.spark.audit import journal_of, last_commits
+
+                journal = journal_of(spark, self.destination)
+                self._check_cluster(options, journal)
+                yield last_commits(spark, journal, time, names)
 
     def _check_cluster(self, options: Options, journal: Journal) -> None:
         """Refuse an audit of another ZooKeeper cluster, unless `--cluster` names that cluster."""

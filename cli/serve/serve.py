@@ -18,20 +18,19 @@ from zkgroups.secret_file import read_secret_file
 from zkgroups.serve import check_installed
 
 from ..shared.arguments import expression
-from ..shared.command_classes import Command
 from ..shared.connect import address, brokers, find_topics, open_registry
-from ..shared.input_files import FilePath
+from ..shared.global_options import Command
 from ..shared.listening import HostName, file_limit, listening_tls, one_address
 from ..shared.messages import say, show_warnings
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Table
-from ..shared.parameter_types import Duration
+from ..shared.parameter_types import Duration, FilePath
 from ..shared.signals import raise_recorded, record_signals_in_loop
 from .status import limit_options
 
 if TYPE_CHECKING:
     from zkgroups.kafka import Brokers
-    from zkgroups.serve.settings import MetricSettings, SweepSettings
+    from zkgroups.serve.settings import MetricSettings
     from zkgroups.serve.sweeper import Sweeper
     from zkgroups.serve.web.access import Access
     from zkgroups.serve.web.app import App
@@ -204,9 +203,19 @@ def serve(options: Options, /, **given: Any) -> None:
 
 
 def _sweeper(options: Options, given: dict[str, Any], stack: ExitStack) -> Sweeper:
+    from zkgroups.serve.settings import SweepSettings
     from zkgroups.serve.sweeper import Sweeper, prime
 
-    settings = _sweep_settings(options, given)
+    settings = SweepSettings(
+        cluster=given["cluster"] or address(options),
+        every=given["every"],
+        allowed_lag=given["allowed_lag"],
+        abandoned_after=given["abandoned_after"],
+        stale_after=given["stale_after"],
+        matching=given["matching"],
+        all_topics=given["names"] == "kafka-exporter",
+        live=not given["no_live"],
+    )
     asked = None
     if options.bootstrap_server is not None:
         asked = stack.enter_context(brokers(options, what_for="lag"))
@@ -227,21 +236,6 @@ def _connect(options: Options, asked: Brokers | None) -> Registry:
         registry.close()
         raise
     return registry
-
-
-def _sweep_settings(options: Options, given: dict[str, Any]) -> SweepSettings:
-    from zkgroups.serve.settings import SweepSettings
-
-    return SweepSettings(
-        cluster=given["cluster"] or address(options),
-        every=given["every"],
-        allowed_lag=given["allowed_lag"],
-        abandoned_after=given["abandoned_after"],
-        stale_after=given["stale_after"],
-        matching=given["matching"],
-        all_topics=given["names"] == "kafka-exporter",
-        live=not given["no_live"],
-    )
 
 
 def _metric_settings(given: dict[str, Any]) -> MetricSettings:

@@ -22,12 +22,11 @@ from zkgroups.serve.web.json_values import summary_json
 
 from ..groups.lags import check_leaders
 from ..shared.arguments import chosen_groups, matching_option, maybe_groups_argument
-from ..shared.command_classes import Command
 from ..shared.connect import LAG_UNKNOWN, brokers, connected_with_topics, reported_as
 from ..shared.errors import Tally
-from ..shared.exit_codes import ExitCode
+from ..shared.global_options import Command
 from ..shared.messages import complain, say
-from ..shared.options import Format, Options
+from ..shared.options import ExitCode, Format, Options
 from ..shared.output import Column, Output, Row, Table, wait_while_read
 from ..shared.parameter_types import Duration
 

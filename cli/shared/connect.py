@@ -32,6 +32,7 @@ from zkgroups.zookeeper.zookeeper_source import PASSWORD_VARIABLE, ConnectionOpt
 
 from .errors import REGISTRY, Tally, add_hint, sentence
 from .options import Options
+from .parameter_types import usage_error
 
 if TYPE_CHECKING:
     from zkgroups.core.layouts.layout import Layout
@@ -87,10 +88,7 @@ def open_registry(options: Options, *, may_prompt: bool = True) -> Registry:
 def address(options: Options) -> str:
     """Return the address of ZooKeeper."""
     if options.zookeeper is None:
-        raise click.UsageError(
-            "the address of ZooKeeper is missing: give -z HOST:PORT/CHROOT, or set ZKGROUPS_ZOOKEEPER",
-            click.get_current_context(),
-        )
+        raise usage_error("the address of ZooKeeper is missing: give -z HOST:PORT/CHROOT, or set ZKGROUPS_ZOOKEEPER")
     return options.zookeeper
 
 
@@ -248,7 +246,6 @@ def reported_as(missing: str, tally: Tally) -> Iterator[None]:
 
 def missing_brokers(what_for: str, *, other: str | None = None) -> click.UsageError:
     """Return the error for a command line without brokers. `other` is an option with which it needs none."""
-    return click.UsageError(
-        f"{what_for} needs the Kafka brokers: give -b HOST:PORT, or {other or 'set ZKGROUPS_BOOTSTRAP_SERVER'}",
-        click.get_current_context(),
+    return usage_error(
+        f"{what_for} needs the Kafka brokers: give -b HOST:PORT, or {other or 'set ZKGROUPS_BOOTSTRAP_SERVER'}"
     )

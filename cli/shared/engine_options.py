@@ -19,7 +19,7 @@ from zkgroups.exceptions import MissingDependencyError
 from .arguments import complete_layouts
 from .messages import ShowText, progress, say, status_line
 from .options import Options
-from .parameter_types import SnapshotChoice
+from .parameter_types import SnapshotChoice, usage_error
 
 if TYPE_CHECKING:
     from zkgroups.core.layouts.layout import Layout
@@ -102,17 +102,19 @@ class SparkOptions:
 
     def check_writes_to(self, destination: str) -> None:
         """Refuse a folder that Spark's workers may not share with this machine, before Spark starts."""
-        with spark_installed():
+        with installed("spark"):
             from zkgroups.spark.files import check_shared_before_start
             from zkgroups.spark.session import LOCAL
 
         check_shared_before_start(self.master or LOCAL, self.settings, destination)
 
     @contextmanager
-    def session(self, options: Options) -> Iterator[Any]:
+    def session(self, options: Options, what_for: str | None = None) -> Iterator[Any]:
         """Run Spark for this command, and stop it afterwards."""
-        from zkgroups.spark.session import LOCAL, own_session
-
+        with installed("spark"):
+            from zkgroups.spark.session import LOCAL, own_session
+        if what_for is not None:
+            say(options, f"Starting Spark to {what_for}.")
         with ExitStack() as stack:
             with status_line(options) as show:
                 show("starting Spark")
@@ -196,14 +198,15 @@ def _settings(ctx: click.Context, _param: click.Parameter, given: tuple[str, ...
 
 
 @contextmanager
-def spark_installed() -> Iterator[None]:
-    """If Spark is not installed, raise an error with the command that installs it."""
+def installed(extra: str) -> Iterator[None]:
+    """If Arrow or Spark is not installed, raise an error with the command that installs it as part of an extra."""
     try:
         yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in {"pyspark", "pyarrow", "py4j"}:
             raise
-        raise MissingDependencyError("this needs Spark; from the checkout: pip install '.[spark]'") from error
+        needed = "this needs Spark" if extra == "spark" else "this command needs Arrow"
+        raise MissingDependencyError(f"{needed}; from the checkout: pip install '.[{extra}]'") from error
 
 
 @contextmanager
@@ -248,8 +251,18 @@ class EngineOptions:
         kind = EngineKind(given.pop("engine", EngineKind.AUTO))
         found = cls(kind, SparkOptions(given.pop("master"), given.pop("settings")))
         if found.kind is EngineKind.LOCAL and found.spark.are_given:
-            raise click.UsageError("--master and --conf need --engine spark", click.get_current_context())
+            raise usage_error("--master and --conf need --engine spark")
         return found
+
+    @contextmanager
+    def started(self, options: Options, what_for: str, *, local: bool, extra: str = "snapshots") -> Iterator[Any]:
+        """Yield a Spark session, or None for work in this process. The error for a missing package names its extra."""
+        if local:
+            with installed(extra):
+                yield None
+            return
+        with self.spark.session(options, what_for) as session:
+            yield session
 
     def is_local(
         self, *folders: str, is_small: Callable[[], bool] = lambda: True, needs_spark: str | None = None
@@ -292,19 +305,6 @@ class EngineOptions:
     def _check_local(self, elsewhere: str | None, needs_spark: str | None) -> None:
         if elsewhere is not None:
             needed = f"--engine local needs a folder on this machine: use --engine spark for {elsewhere}"
-            raise click.UsageError(needed, click.get_current_context())
+            raise usage_error(needed)
         if needs_spark is not None:
-            raise click.UsageError(f"{needs_spark} needs --engine spark", click.get_current_context())
-
-
-@contextmanager
-def arrow_installed(extra: str) -> Iterator[None]:
-    """If Arrow is not installed, raise an error with the command that installs it as part of an extra."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "pyarrow":
-            raise
-        raise MissingDependencyError(
-            f"this command needs Arrow; from the checkout: pip install '.[{extra}]'"
-        ) from error
+            raise usage_error(f"{needs_spark} needs --engine spark")

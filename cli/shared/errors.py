@@ -30,9 +30,8 @@ from zkgroups.exceptions import (
     ZkgroupsException,
 )
 
-from .exit_codes import ExitCode
 from .messages import complain
-from .options import Options
+from .options import ExitCode, Options
 from .signals import Terminated
 
 CODES: Final[tuple[tuple[type[BaseException], ExitCode], ...]] = (
@@ -96,7 +95,8 @@ def sentence(error: BaseException) -> str:
     """Return the message for an error."""
     match error:
         case click.UsageError():
-            return _usage_sentence(error)
+            path = error.ctx.command_path if error.ctx else "zkgroups"
+            return f"{_usage_message(error)}\nTry '{path} --help'."
         case click.ClickException():
             return error.format_message()
         case KeyboardInterrupt() | click.Abort():
@@ -117,11 +117,6 @@ def sentence(error: BaseException) -> str:
             return f"{error.filename}: {reason}" if error.filename else reason
         case _:
             return f"unexpected {type(error).__name__}: {error} (-vv shows the traceback)"
-
-
-def _usage_sentence(error: click.UsageError) -> str:
-    path = error.ctx.command_path if error.ctx else "zkgroups"
-    return f"{_usage_message(error)}\nTry '{path} --help'."
 
 
 def _usage_message(error: click.UsageError) -> str:

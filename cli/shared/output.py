@@ -72,7 +72,12 @@ class Output:
     def __init__(self, options: Options, *, default: Format = Format.TABLE) -> None:
         self.format = Format(options.output or default)
         if self.format is Format.YAML:
-            _check_yaml()
+            try:
+                import yaml  # noqa: F401
+            except ModuleNotFoundError as error:
+                raise MissingDependencyError(
+                    "-o yaml needs PyYAML; from the checkout: pip install '.[yaml]'"
+                ) from error
         self._options = options
         self._headers = not options.no_headers
         self._color = Color(options.color)
@@ -261,14 +266,6 @@ def wait_while_read(seconds: float) -> None:
             watched.register(sys.stdout.fileno(), 0)  # errors are always reported
     if watched.poll(min(seconds, _LONGEST_PAUSE) * 1000):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-
-def _check_yaml() -> None:
-    """Raise an error before a command does anything whose result it could not write."""
-    try:
-        import yaml  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("-o yaml needs PyYAML; from the checkout: pip install '.[yaml]'") from error
 
 
 def _cell_len(lines: Iterable[Iterable[str]]) -> Callable[[str], int]:

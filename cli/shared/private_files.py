@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-import click
-
 from zkgroups.exceptions import RefusedError, StorageError
+
+from .parameter_types import usage_error
 
 _PREFIX = ".zkgroups-"
 
@@ -124,6 +124,6 @@ def write_new_file(file: Path, lines: Iterable[str]) -> None:
     except FileExistsError as error:
         raise file_exists(file) from error
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        raise click.UsageError(f"{file}: {error.strerror}", click.get_current_context()) from error
+        raise usage_error(f"{file}: {error.strerror}") from error
     except OSError as error:
         raise StorageError(f"{file} could not be written: {error.strerror}; no offset was changed") from error

@@ -20,24 +20,20 @@ from zkgroups.core.offsets.lag import lag
 from zkgroups.core.times import utc
 from zkgroups.exceptions import ZkgroupsException
 
-from ..shared.command_classes import Command
 from ..shared.connect import LAG_UNKNOWN, brokers_for_workers, for_workers
 from ..shared.engine_options import (
     AUTO_ENGINE,
     EngineOptions,
-    SparkOptions,
-    arrow_installed,
     engine_option,
+    installed,
     layout_options,
-    spark_installed,
     writing_options,
 )
-from ..shared.exit_codes import ExitCode
-from ..shared.input_files import FilePath, FolderUri
+from ..shared.global_options import Command
 from ..shared.messages import ShowText, say, status_line
-from ..shared.options import Options
+from ..shared.options import ExitCode, Options
 from ..shared.output import Column, Output, Table
-from ..shared.parameter_types import Duration
+from ..shared.parameter_types import Duration, FilePath, FolderUri
 from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
 
 if TYPE_CHECKING:
@@ -182,8 +178,14 @@ def audit(
         return
     chosen["layout"] = layout.text
     local = engine.is_local(destination, needs_spark="--parallelism" if chosen["parallelism"] else None)
-    with _recorder(options, engine.spark, destination, chosen, local=local) as record:
-        _audit(options, partial(record, every=every, once=once))
+    with _recorder(options, engine, destination, chosen, local=local) as record:
+        with recorded_signals() as recorded, status_line(options) as line:
+            reporter = _ProgressReporter(options, line)
+            done = record(every=every, once=once, on_progress=reporter, stop=SignalEvent(recorded))
+        Output(options).write(_AUDITED, [dataclasses.asdict(done)])
+        raise_recorded(recorded)
+        if done.forbidden or done.log_ends_problem:
+            raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
 def _refuse_useless(ctx: click.Context) -> None:
@@ -199,21 +201,22 @@ def _refuse_useless(ctx: click.Context) -> None:
 
 @contextmanager
 def _recorder(
-    options: Options, spark: SparkOptions, destination: str, chosen: dict[str, Any], *, local: bool
+    options: Options, engine: EngineOptions, destination: str, chosen: dict[str, Any], *, local: bool
 ) -> Iterator[Callable[..., AuditResult]]:
     """Start the engine, and yield the function that records."""
-    if local:
-        with arrow_installed("snapshots"):
-            from zkgroups.audit.audit import run_audit as record_here
-        yield partial(record_here, destination, _source(options, chosen))
-        return
-    with spark_installed():
-        from zkgroups.spark import run_audit
-    spark.check_writes_to(destination)
+    if not local:
+        engine.spark.check_writes_to(destination)
     source = _source(options, chosen)
-    say(options, f"Starting Spark to record the commits of {source.shown_cluster} in {destination}.")
-    with spark.session(options) as session:
-        yield partial(run_audit, session, destination, source)
+    what_for = f"record the commits of {source.shown_cluster} in {destination}"
+    with engine.started(options, what_for, local=local) as spark:
+        if spark is None:
+            from zkgroups.audit.audit import run_audit as record_here
+
+            yield partial(record_here, destination, source)
+        else:
+            from zkgroups.spark import run_audit
+
+            yield partial(run_audit, spark, destination, source)
 
 
 def _source(options: Options, chosen: dict[str, Any]) -> SourceOptions:
@@ -224,15 +227,6 @@ def _source(options: Options, chosen: dict[str, Any]) -> SourceOptions:
     with source.connect() as registry:
         registry.require_root(source.layout)
     return source
-
-
-def _audit(options: Options, record: Callable[..., AuditResult]) -> None:
-    with recorded_signals() as recorded, status_line(options) as line:
-        done = record(on_progress=_ProgressReporter(options, line), stop=SignalEvent(recorded))
-    Output(options).write(_AUDITED, [dataclasses.asdict(done)])
-    raise_recorded(recorded)
-    if done.forbidden or done.log_ends_problem:
-        raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
 class _ProgressReporter:
@@ -274,8 +268,7 @@ class _ProgressReporter:
 
 
 def _logs(data_dir: Path, data_log_dir: Path | None, chroot: str | None) -> HistoryOptions:
-    with spark_installed():
-        from zkgroups.spark import HistoryOptions, HistoryTable
+    from zkgroups.spark import HistoryOptions, HistoryTable
 
     log_dir = None if data_log_dir is None else str(data_log_dir.absolute())
     return HistoryOptions(
@@ -289,22 +282,22 @@ def _found(
 ) -> Iterator[Iterator[dict[str, Any]]]:
     """Start the engine, and yield the recorded commits, oldest first. Only Spark also reads logs."""
     needs_spark = "--from-data-dir" if data_dir[0] else None
-    if engine.is_local(destination, is_small=partial(_has_few_commits, destination), needs_spark=needs_spark):
-        with arrow_installed("snapshots"):
+    local = engine.is_local(destination, is_small=partial(_has_few_commits, destination), needs_spark=needs_spark)
+    with engine.started(options, f"read the audit in {destination}", local=local) as spark:
+        if spark is None:
             from zkgroups.audit.recorded_commits import find_commits as find_here
-        yield find_here(destination, **selection)
-        return
-    with spark_installed():
-        from zkgroups.spark.audit import find_commits
-    logs = _logs(*data_dir) if data_dir[0] else None
-    say(options, f"Starting Spark to read the audit in {destination}.")
-    with engine.spark.session(options) as session:
-        yield find_commits(session, destination, logs=logs, **selection)
+
+            yield find_here(destination, **selection)
+        else:
+            from zkgroups.spark.audit import find_commits
+
+            logs = _logs(*data_dir) if data_dir[0] else None
+            yield find_commits(spark, destination, logs=logs, **selection)
 
 
 def _has_few_commits(destination: str) -> bool:
     """Return whether an audit is small. A missing or damaged one counts as small: reading it fails anyway."""
-    with arrow_installed("snapshots"):
+    with installed("snapshots"):
         from zkgroups.audit.recorded_commits import count_commits
     with suppress(ZkgroupsException):
         return count_commits(destination) <= _FEW_COMMITS

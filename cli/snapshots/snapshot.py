@@ -10,23 +10,20 @@ import click
 
 from zkgroups.core.layouts.layout import Layout
 
-from ..shared.command_classes import Command
 from ..shared.connect import LAG_UNKNOWN, brokers_for_workers, for_workers
 from ..shared.engine_options import (
     EngineOptions,
-    SparkOptions,
-    arrow_installed,
     engine_option,
+    installed,
     layout_options,
-    spark_installed,
     steps_shown,
     writing_options,
 )
-from ..shared.exit_codes import ExitCode
-from ..shared.input_files import FilePath, FolderUri
+from ..shared.global_options import Command
 from ..shared.messages import complain, progress, say
-from ..shared.options import Options
+from ..shared.options import ExitCode, Options
 from ..shared.output import Column, Output, Table
+from ..shared.parameter_types import FilePath, FolderUri
 
 if TYPE_CHECKING:
     from zkgroups.snapshots.snapshot import Snapshot
@@ -138,24 +135,41 @@ def snapshot(options: Options, /, destination: str, dry_run: bool, layout: Layou
     """
     engine = EngineOptions.of(chosen)
     local = engine.is_local(destination, needs_spark="--parallelism" if chosen["parallelism"] else None)
-    source = _source(options, layout, chosen)
-    if dry_run:
-        is_partial = _show_survey(options, source)
-    elif local:
-        is_partial = _take_here(options, source, destination)
-    else:
-        is_partial = _take_with_spark(options, source, destination, engine.spark)
-    if is_partial:
-        raise click.exceptions.Exit(ExitCode.PARTIAL)
-
-
-def _source(options: Options, layout: Layout, chosen: dict[str, Any]) -> SourceOptions:
     from zkgroups.tables.source_options import SourceOptions
 
     folders = {name: str(chosen.pop(name).absolute()) for name in ("data_dir", "data_log_dir") if chosen[name]}
     servers = {**for_workers(options), **brokers_for_workers(options)} if "data_dir" not in folders else {}
     address = servers | folders
-    return _with_fixed_state(options, SourceOptions(**address, **chosen, layout=layout.text))
+    source = _with_fixed_state(options, SourceOptions(**address, **chosen, layout=layout.text))
+    if dry_run:
+        with installed("snapshots"):
+            from zkgroups.snapshots.snapshot import survey
+        _check_root(source)
+        found = survey(source)
+        row = {"zookeeper": source.shown_cluster, **dataclasses.asdict(found)}
+        Output(options).write(_SURVEY, [row])
+        is_partial = found.forbidden > 0
+    else:
+        with installed("snapshots" if local else "spark"):
+            from zkgroups.snapshots.snapshot import STEPS
+        if not local:
+            engine.spark.check_writes_to(destination)
+        _check_root(source)
+        what_for = f"write a snapshot of {source.shown_cluster} to {destination}"
+        with engine.started(options, what_for, local=local) as session:
+            if session is None:
+                from zkgroups.snapshots.local_snapshot import take_snapshot as take_here
+
+                with progress(options, STEPS, lambda: 0.0) as told:
+                    taken = take_here(destination, source, on_progress=told)
+            else:
+                from zkgroups.spark import take_snapshot
+
+                with steps_shown(options, session, STEPS) as told:
+                    taken = take_snapshot(session, destination, source, on_progress=told)
+        is_partial = _show(options, source, taken)
+    if is_partial:
+        raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
 def _with_fixed_state(options: Options, source: SourceOptions) -> SourceOptions:
@@ -179,43 +193,11 @@ def _zxid(text: str | None) -> int | None:
         ) from error
 
 
-def _show_survey(options: Options, source: SourceOptions) -> bool:
-    with arrow_installed("snapshots"):
-        from zkgroups.snapshots.snapshot import survey
-    _check_root(source)
-    found = survey(source)
-    row = {"zookeeper": source.shown_cluster, **dataclasses.asdict(found)}
-    Output(options).write(_SURVEY, [row])
-    return found.forbidden > 0
-
-
 def _check_root(source: SourceOptions) -> None:
     """Report a wrong address before Spark starts, which takes seconds."""
     if source.files is None:
         with source.connect() as registry:
             registry.require_root(source.layout)
-
-
-def _take_here(options: Options, source: SourceOptions, destination: str) -> bool:
-    with arrow_installed("snapshots"):
-        from zkgroups.snapshots.local_snapshot import take_snapshot
-        from zkgroups.snapshots.snapshot import STEPS
-    _check_root(source)
-    with progress(options, STEPS, lambda: 0.0) as told:
-        taken = take_snapshot(destination, source, on_progress=told)
-    return _show(options, source, taken)
-
-
-def _take_with_spark(options: Options, source: SourceOptions, destination: str, spark: SparkOptions) -> bool:
-    with spark_installed():
-        from zkgroups.snapshots.snapshot import STEPS
-        from zkgroups.spark import take_snapshot
-    spark.check_writes_to(destination)
-    _check_root(source)
-    say(options, f"Starting Spark to write a snapshot of {source.shown_cluster} to {destination}.")
-    with spark.session(options) as session, steps_shown(options, session, STEPS) as told:
-        taken = take_snapshot(session, destination, source, on_progress=told)
-    return _show(options, source, taken)
 
 
 def _show(options: Options, source: SourceOptions, taken: Snapshot) -> bool:

@@ -21,10 +21,10 @@ import click
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import ACL, Id, Permissions
-from zkgroups_cli.offsets import reset_request
+from zkgroups_cli.offsets import reset
 from zkgroups_cli.offsets.apply_changes import ApplyOptions, GroupChanges, apply_changes
 from zkgroups_cli.offsets.from_parquet import AuditSource, OffsetSelection
-from zkgroups_cli.offsets.reset_request import ResetRequest, with_time
+from zkgroups_cli.offsets.reset import ResetRequest, with_time
 from zkgroups_cli.shared.engine_options import SparkOptions
 from zkgroups_cli.shared.errors import Tally
 from zkgroups_cli.shared.options import Options
@@ -215,7 +215,7 @@ def test_a_duration_counts_back_from_the_time_of_the_server_if_offsets_are_writt
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(reset_request, "time", SimpleNamespace(time=lambda: time.time() + YEAR))
+    monkeypatch.setattr(reset, "time", SimpleNamespace(time=lambda: time.time() + YEAR))
     options = Options(zookeeper=zookeeper_hosts)
     names = ("missing", "invoices")
     request = ResetRequest(

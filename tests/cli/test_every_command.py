@@ -17,9 +17,8 @@ import yaml
 from kazoo.client import KazooClient
 from zkgroups_cli.main import COMMANDS, root
 from zkgroups_cli.shared import parameter_types
-from zkgroups_cli.shared.exit_codes import ExitCode
 from zkgroups_cli.shared.global_options import root_parameters
-from zkgroups_cli.shared.options import Options
+from zkgroups_cli.shared.options import ExitCode, Options
 
 from zkgroups import Registry, TopicPartition
 

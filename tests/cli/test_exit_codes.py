@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from zkgroups_cli.shared.exit_codes import ExitCode
+from zkgroups_cli.shared.options import ExitCode
 
 from .conftest import Zkgroups
 from .running import environment, run, run_installed

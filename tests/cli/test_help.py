@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kazoo.client import KazooClient
 from zkgroups_cli.main import root
-from zkgroups_cli.offsets import reset_request
+from zkgroups_cli.offsets import reset
 
 from tests.waiting import LONGEST
 from zkgroups import Registry, TopicPartition
@@ -192,7 +192,7 @@ def test_the_examples_with_snapshots_work(
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     # "Two hours ago", the offsets existed, and the audit had not read them yet.
     clock = SimpleNamespace(time=lambda: (between + timedelta(hours=2)).timestamp())
-    monkeypatch.setattr(reset_request, "time", clock)
+    monkeypatch.setattr(reset, "time", clock)
     for line in lines:
         at = now if "--at" in line else "2026-01-31T22:00:00"
         shell.run(re.sub("2026-01-31T[0-9:]*", at, line).replace("/data", str(tmp_path)))

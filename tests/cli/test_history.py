@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zkgroups_cli.history.commands import history
+from zkgroups_cli.history import history
 
 from zkgroups import Registry, TopicPartition
 from zkgroups.core.session_lifetime import session_hex

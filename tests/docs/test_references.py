@@ -16,8 +16,7 @@ import click
 import pytest
 import yaml
 from zkgroups_cli.main import root
-from zkgroups_cli.shared.exit_codes import ExitCode
-from zkgroups_cli.shared.options import Options
+from zkgroups_cli.shared.options import ExitCode, Options
 
 import zkgroups
 from zkgroups import exceptions

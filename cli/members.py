@@ -1,4 +1,4 @@
-"""`zkgroups members list`, `show` and `evict`."""
+"""`zkgroups members`: list, show and evict registered instances."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from zkgroups.core.times import to_ms, utc
 from zkgroups.core.znodes.values import ReadRegistration, unreadable_part
 from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError, NotRegisteredError
 
-from ..groups.describe import INSTANCES, describe_groups, forbidden_nodes, instance_row
-from ..shared.arguments import (
+from .groups.describe import INSTANCES, describe_groups, forbidden_nodes, instance_row
+from .shared.arguments import (
     chosen_groups,
     execute_option,
     group_argument,
@@ -38,12 +38,23 @@ from ..shared.arguments import (
     maybe_groups_argument,
     session_option,
 )
-from ..shared.command_classes import Command
-from ..shared.connect import connected
-from ..shared.errors import Tally
-from ..shared.messages import say
-from ..shared.options import Options
-from ..shared.output import Column, Output, Row, Table
+from .shared.connect import connected
+from .shared.errors import Tally
+from .shared.global_options import Group
+from .shared.messages import say
+from .shared.options import Options
+from .shared.output import Column, Output, Row, Table
+
+
+@click.group(cls=Group)
+def members() -> None:
+    """List registered instances and their subscriptions. Evict stuck instances.
+
+    \b
+    Example:
+      zkgroups -z zk1:2181/kafka members list
+    """
+
 
 # `zkgroups members list`: list the registered instances of groups.
 
@@ -54,7 +65,7 @@ MEMBERS: Final = Table("members", key="instance", columns=COLUMNS)
 """Instances of several groups, one row per instance."""
 
 
-@click.command("list", cls=Command)
+@members.command("list")
 @maybe_groups_argument
 @matching_option
 @click.pass_obj
@@ -128,7 +139,7 @@ MEMBER: Final = Table(
 """One instance, with its partitions and its registration node."""
 
 
-@click.command(cls=Command)
+@members.command()
 @group_argument
 @instance_argument
 @click.pass_obj
@@ -188,7 +199,15 @@ def _shown_row(group: Consumergroup, description: GroupDescription, found: Insta
     row |= instance_row(found)
     row["timestamp_ms"] = to_ms(registration.timestamp) or None if isinstance(registration, Registration) else None
     row["partitions"] = list(_owned(description, found))
-    row["nodes"] = [_node_row(group.paths.instance(found.id), data, registration)]
+    row["nodes"] = [
+        {
+            "path": group.paths.instance(found.id),
+            "data": data.decode(errors="backslashreplace"),
+            "data_base64": b64encode(data).decode(),
+            "reason": None if (unreadable := unreadable_part(registration)) is None else unreadable.reason,
+            "to_scala": _to_scala(data, registration),
+        }
+    ]
     return row
 
 
@@ -198,16 +217,6 @@ def _owned(description: GroupDescription, found: InstanceDescription) -> Iterato
         if owner.session == found.session and owner.instance({found.id}) is not None:
             at = {"topic": owner.at.topic, "partition": owner.at.partition}
             yield at | {"claimed_ms": to_ms(owner.claimed_at), "path": owner.path}
-
-
-def _node_row(path: str, data: bytes, registration: ReadRegistration | None) -> Row:
-    return {
-        "path": path,
-        "data": data.decode(errors="backslashreplace"),
-        "data_base64": b64encode(data).decode(),
-        "reason": None if (unreadable := unreadable_part(registration)) is None else unreadable.reason,
-        "to_scala": _to_scala(data, registration),
-    }
 
 
 def _to_scala(data: bytes, registration: ReadRegistration | None) -> str | None:
@@ -244,7 +253,7 @@ _NEXT: Final = {
 _NEXT_OF_UNKNOWN: Final = "Its client is unknown. If it wakes up, it may go on reading and committing: stop it."
 
 
-@click.command(cls=Command)
+@members.command()
 @group_argument
 @instance_argument
 @session_option("--expect-session", help="The session that the instance must have.")

@@ -1,15 +1,18 @@
-"""Read the committed offsets of several groups in bulk, filtered by topic and partition."""
+"""Read committed offsets and migration marks of several groups in bulk."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from zkgroups import CommittedOffset, ForbiddenNode, Registry, TopicPartition, UnreadableNode
 from zkgroups.core.layouts.layout import Layout, OffsetPlace
 from zkgroups.core.layouts.legacy import LEGACY
+from zkgroups.core.znodes.own_nodes import Mark
 from zkgroups.core.znodes.values import CurrentOffset
-from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError
+from zkgroups.exceptions import GroupNotFoundError, MalformedNodeError, NoPermissionError, RefusedError
+from zkgroups.zookeeper.admin import migration_marks
+from zkgroups.zookeeper.session.session import context_of
 
 from ..shared.arguments import ChosenPartitions, is_chosen
 from ..shared.errors import Tally
@@ -107,3 +110,29 @@ def existing_groups(registry: Registry, groups: Iterable[GroupOffsets], tally: T
         else:
             tally.failed(GroupNotFoundError(each.group))
     return existing
+
+
+Marks = Mapping[str, migration_marks.ReadMark]
+
+
+def marks_of(registry: Registry, groups: Iterable[str], layout: Layout = LEGACY) -> Marks:
+    """Return the migration marks of these groups. Groups without a mark are left out."""
+    return migration_marks.read(context_of(registry), groups, layout)
+
+
+def moved_targets(registry: Registry, groups: Iterable[str], layout: Layout = LEGACY) -> dict[str, str]:
+    """Return the names on the brokers of those groups that were moved there."""
+    marks = marks_of(registry, groups, layout)
+    return {group: mark.target for group, mark in marks.items() if isinstance(mark, Mark) and mark.is_moved}
+
+
+def refuse_marked(group: str, marks: Marks) -> None:
+    """Raise `RefusedError` if the group has a mark."""
+    mark = marks.get(group)
+    if isinstance(mark, UnreadableNode):
+        raise migration_marks.migrated(group, mark)
+    if mark is not None:
+        raise RefusedError(
+            f"group {group!r} {mark.shown}: change its offsets on the brokers, or undo the move with "
+            "`zkgroups migrate rollback`; --force changes the offsets in ZooKeeper, which the moved group does not use"
+        )

@@ -1,1 +1,0 @@
-"""`zkgroups history`: every change to groups, from the transaction logs of a ZooKeeper server."""

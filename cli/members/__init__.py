@@ -1,1 +1,0 @@
-"""The `zkgroups members` commands."""
