@@ -23,7 +23,6 @@ from .groups.describe import (
     lag_row,
     state_of,
     total_lag_row,
-    with_moved,
 )
 from .groups.lags import TimeLags, check_leaders, lags_without_brokers, logs_of, read_lags
 from .offsets.read import moved_targets, node_error
@@ -176,10 +175,10 @@ def lag(
             if each.total or not only_with_lag
         ]
         table = TOTAL_LAGS if times is None else TOTAL_TIME_LAGS
-        output.write(with_moved(table, moved), order.sorted(totals, lag="total_lag", committed="last_commit_ms")[:top])
+        output.write(table.with_moved(moved), order.sorted(totals, lag="total_lag", committed="last_commit_ms")[:top])
     else:
         rows = order.sorted(_rows(lags, times, moved, only_with_lag=only_with_lag), lag="lag", committed="committed_ms")
-        output.write(with_moved(LAGS if times is None else TIME_LAGS, moved), rows[:top])
+        output.write((LAGS if times is None else TIME_LAGS).with_moved(moved), rows[:top])
     if only_with_lag and (unknown := sum(each.unknown for each in lags)):
         say(
             options,

@@ -38,7 +38,7 @@ from ..shared.errors import Tally
 from ..shared.global_options import Command
 from ..shared.messages import complain
 from ..shared.options import Options
-from ..shared.output import Column, Output, Row, Table, wait_while_read
+from ..shared.output import MOVED_TO, Column, Output, Row, Table, wait_while_read
 from ..shared.parameter_types import Duration
 from .lags import check_leaders
 
@@ -156,13 +156,8 @@ _MIGRATION: Final = Table(
     ),
 )
 
-SUMMARIES: Final = Table("groups", key="group", columns=(*_SUMMARY, Column("MOVED-TO", "moved_to", wide=True)))
+SUMMARIES: Final = Table("groups", key="group", columns=(*_SUMMARY, MOVED_TO._replace(wide=True)))
 """One row per group."""
-
-
-def with_moved(table: Table, moved: Collection[str]) -> Table:
-    """Return the table with a column for the names on the brokers, if any group was moved there."""
-    return table._replace(columns=(*table.columns, Column("MOVED-TO", "moved_to"))) if moved else table
 
 
 SUMMARIES_WITH_LAG: Final = SUMMARIES._replace(

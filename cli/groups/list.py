@@ -17,7 +17,6 @@ from ..shared.global_options import Command
 from ..shared.messages import say
 from ..shared.options import Format, Options
 from ..shared.output import Column, Output, Row, Table
-from .describe import with_moved
 
 if TYPE_CHECKING:
     from zkgroups import GroupDescription
@@ -56,7 +55,7 @@ def list_groups(options: Options, matching: re.Pattern[str] | None, states: tupl
         if only_names and not states:
             moved = {} if output.format is Format.NAME else moved_targets(registry, names)
             rows = [{"group": name, "moved_to": moved.get(name)} for name in names]
-            output.write(with_moved(_NAMES, moved), rows)
+            output.write(_NAMES.with_moved(moved), rows)
             return
         from .describe import SUMMARIES, SUMMARIES_WITH_LAG, describe_groups, summary_row
 

@@ -14,7 +14,7 @@ import os
 import select
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from textwrap import indent
@@ -64,6 +64,13 @@ class Table(NamedTuple):
     details: tuple[Table, ...] = ()
     csv: Table | None = None
     """The element of `details` whose rows are the lines of CSV."""
+
+    def with_moved(self, moved: Collection[str]) -> Table:
+        """Add a column for the names on the brokers, if any group was moved there."""
+        return self._replace(columns=(*self.columns, MOVED_TO)) if moved else self
+
+
+MOVED_TO: Final = Column("MOVED-TO", "moved_to")
 
 
 class Output:

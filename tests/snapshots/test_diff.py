@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE
-from zkgroups_cli.snapshots.diff import diff as command
+from zkgroups_cli.snapshots.snapshots import diff as command
 
 from tests.lasting import lasting_client
 from zkgroups.core.offsets.changes import (

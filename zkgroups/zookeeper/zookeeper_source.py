@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from ..core.ensemble_position import EnsemblePosition
 from ..core.layouts.layout import Layout
 from ..core.layouts.legacy import LEGACY
-from ..core.layouts.template import parse_layout
 from ..core.selection import Selection, check_expression
 from ..core.znodes.paths import CONSUMERS
 from ..deadline import Deadline
@@ -150,6 +149,13 @@ def _secret(option: str, file: str | None, variable: str) -> str | None:
 MAX_PARALLELISM: Final = 1024
 
 
+def _parsed(layout: str) -> Layout:
+    """Parse a layout. Most commands do not need the parser, whose import takes long."""
+    from ..core.layouts.template import parse_layout
+
+    return parse_layout(layout)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperSource(ConnectionOptions):
     """Where to read groups, and which.
@@ -176,7 +182,7 @@ class ZooKeeperSource(ConnectionOptions):
 
     def __post_init__(self) -> None:
         ConnectionOptions.__post_init__(self)  # `super()` does not work in a dataclass with slots
-        parse_layout(self.layout)
+        _parsed(self.layout)
         for option, expression in (("groups", self.groups), ("topics", self.topics)):
             check_expression(option, expression)
         if self.parallelism is not None and not 1 <= self.parallelism <= MAX_PARALLELISM:
@@ -185,7 +191,7 @@ class ZooKeeperSource(ConnectionOptions):
     @property
     def parsed_layout(self) -> Layout:
         """The layout that the text describes."""
-        return parse_layout(self.layout)
+        return _parsed(self.layout)
 
     def has_group(self, group: str) -> bool:
         """Return whether the group is selected."""
