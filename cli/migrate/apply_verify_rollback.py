@@ -173,7 +173,7 @@ def apply_plan(migration: MigrationSession, *, execute: bool, writers_stopped: b
     from zkgroups.migration.steps import apply
     from zkgroups.migration.summaries import first_row, groups, plan_totals
 
-    rule = first_row(migration.engine, migration.engine.folder(migration.destination)).rule
+    rule = first_row(migration.engine.folder(migration.destination)).rule
     found = groups(migration.engine, migration.destination)
     say(migration.options, plan_size(found))
 

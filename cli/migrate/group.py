@@ -140,7 +140,7 @@ def _replaceable_plan(migration: MigrationSession, request: _GroupRequest) -> st
     from zkgroups.migration.steps import status
     from zkgroups.migration.summaries import first_row
 
-    head = first_row(migration.engine, migration.engine.folder(migration.destination))
+    head = first_row(migration.engine.folder(migration.destination))
     states = status(migration.engine, migration.destination, migration.brokers, migration.zookeeper)
     target = request.renaming.names.get(request.group, head.target)
     if [(each.group, each.target) for each in states] != [(request.group, target)]:

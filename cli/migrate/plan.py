@@ -234,7 +234,7 @@ def show(options: Options, /, destination: str, offsets: bool, report: str | Non
         if report is not None:
             _write_report(output, report_rows(engine, destination, None if report == _LATEST else report))
             return
-        head, found = first_row(engine, engine.folder(destination)), groups(engine, destination)
+        head, found = first_row(engine.folder(destination)), groups(engine, destination)
         if offsets:
             output.write(OFFSETS, map(plain, plan_rows(engine, destination)))
         else:
@@ -285,7 +285,7 @@ def export(options: Options, /, destination: str, folder: Path, **given: Any) ->
     with stored_plan(options, destination, given) as engine:
         from zkgroups.migration.summaries import export, first_row, groups, plan_rows, plan_totals
 
-        head, counts = first_row(engine, engine.folder(destination)), plan_totals(groups(engine, destination))
+        head, counts = first_row(engine.folder(destination)), plan_totals(groups(engine, destination))
         written = export(plan_rows(engine, destination), folder)
     row = {
         "groups": written.groups,

@@ -132,7 +132,7 @@ def test_a_stored_plan_with_split_groups_is_processed_in_whole_groups(tmp_path: 
 
     for columns in (PlanRow._fields, ("target", "topic", "partition")):
         chunks = list[set[str]]()
-        stored = engine.read(PlanRow, path).select(*columns).stored_by_target(count=len(planned), files=1)
+        stored = engine.read(PlanRow, path, *columns).stored_by_target(count=len(planned), files=1)
         found = stored.collect("failed").column("target").to_pylist()
         assert sorted(found) == sorted(row.target for row in planned)
         assert {*parts_of(found).values()} == {1}

@@ -9,14 +9,12 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
-from threading import Lock
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.columns import Columns, column
-from ..core.migration.plan_rows import Tally
 from ..exceptions import DamagedFileError
 
 T = TypeVar("T")
@@ -132,20 +130,15 @@ def rows(kind: type[T], table: Any, same: Mapping[str, Any] | None = None) -> Co
     return found
 
 
-def row(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Convert the values of one row, as Spark or Arrow return them."""
-    return kind(**{name: parse_value(hint, values[name]) for name, hint, _ in _columns(kind)})
-
-
 def parse_value(hint: Any, value: Any) -> Any:
-    """Convert one value, as Spark or Arrow return it, to the type of a field."""
+    """Convert one value, as Arrow returns it, to the type of a field."""
     if value is None:
         return None
     if get_origin(hint) is tuple:
         return tuple(parse_value(get_args(hint)[0], each) for each in value)
     if is_dataclass(hint):
         assert isinstance(hint, type)
-        return row(hint, value.asDict() if hasattr(value, "asDict") else value)
+        return hint(**{name: parse_value(inner, value[name]) for name, inner, _ in _columns(hint)})
     return parse_enum(hint, value) if issubclass(hint, StrEnum) else value
 
 
@@ -260,41 +253,3 @@ def _table(runs: Iterable[_TargetRun]) -> Any:
         else:
             slices.append(run)
     return pa.Table.from_batches([each.batch.slice(each.start, each.stop - each.start) for each in slices])
-
-
-# Add up the rows that tasks have written.
-
-
-class TallySum(Protocol):
-    """A sum of tallies, which can be sent to workers. The tallies of a failed task do not count."""
-
-    def add(self, tally: Tally, /) -> None:
-        """Add the rows of some groups."""
-
-    @property
-    def value(self) -> Tally:
-        """The sum."""
-
-
-class LocalTallySum:
-    """The sum in this process."""
-
-    def __init__(self) -> None:
-        self.value = Tally()
-        self._lock = Lock()
-
-    def add(self, tally: Tally, /) -> None:
-        with self._lock:
-            self.value += tally
-
-
-class TallyAddition:
-    """How Spark adds tallies: its `AccumulatorParam`. It is here because workers do not import `zkgroups.spark`."""
-
-    def zero(self, _value: Tally) -> Tally:
-        """Return the neutral element."""
-        return Tally()
-
-    def addInPlace(self, one: Tally, other: Tally) -> Tally:
-        """Return the sum."""
-        return one + other

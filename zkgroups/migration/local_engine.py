@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import chain, islice
 from queue import SimpleQueue
 from threading import Lock
 from typing import Any, Final, Generic, Self, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
 from ..core.migration.plan_rows import Tally
 from ..storage.atomic_folder import write_list
 from ..storage.files import LocalFiles, join, local_path
-from ..tables.parquet_files import arrow_errors
-from .arrow_rows import LocalTallySum, TallySum, are_consecutive, arrow_schema, group_tables, located, table
-from .arrow_rows import rows as from_arrow
+from ..tables.sums import LocalSum, TaskSum
+from .arrow_rows import are_consecutive, arrow_schema, group_tables, table
 from .plan_folder import PlanFolder
+from .stored_rows import data_files, in_order, read_errors, read_table, schema_of
 from .tasks import BatchFunction, OnProgress
 
 # Call one function in several threads, because one can compute while others wait for servers.
@@ -86,11 +84,6 @@ _FILE: Final = "part-00000.snappy.parquet"
 THREADS: Final = 3
 """Several threads, because one can compute while others wait for servers."""
 
-_SORTED_ROWS: Final = 10_000
-"""The rows to convert at a time. More are not faster."""
-
-_ORDER: Final = ("target", "group", "topic", "partition")
-
 
 class LocalEngine:
     """One process, without Spark. `Engine` describes the methods."""
@@ -118,30 +111,19 @@ class LocalEngine:
         """Return the finished share of the rows that are being processed."""
         return self._progress.done / max(self._progress.rows, 1)
 
-    def tally_sum(self) -> LocalTallySum:
-        return LocalTallySum()
+    def tally_sum(self) -> LocalSum[Tally]:
+        return LocalSum(Tally())
 
     def rows(self, kind: type[T], rows: Sequence[T]) -> LocalRows:
-        return LocalRows(lambda _schema: [table(kind, rows)], arrow_schema(kind), self._progress)
+        return LocalRows(lambda: [table(kind, rows)], arrow_schema(kind), self._progress)
 
-    def read(self, kind: type[Any], *paths: str) -> LocalRows:
-        schema = arrow_schema(kind)
-        files = [file for path in paths for file in self._data_files(path)]
-        return LocalRows(lambda schema: (_read(file, schema) for file in files), schema, self._progress)
+    def read(self, kind: type[Any], path: str, *columns: str) -> LocalRows:
+        schema, files = schema_of(kind, columns), data_files(self._files, path)
+        return LocalRows(lambda: (read_table(self._files, file, schema) for file in files), schema, self._progress)
 
     def count(self, path: str) -> int:
-        with _translated(f"{path} cannot be read"):
-            return sum(parquet.read_metadata(file).num_rows for file in self._data_files(path))
-
-    def first(self, path: str, kind: type[T], failure: str) -> T | None:
-        for file in self._data_files(path):
-            with _translated(failure), parquet.ParquetFile(file, page_checksum_verification=True) as opened:
-                for batch in opened.iter_batches(1):
-                    return from_arrow(kind, batch)[0]
-        return None
-
-    def _data_files(self, path: str) -> list[str]:
-        return [str(local_path(join(path, name))) for name in sorted(self._files.lengths(path))]
+        with read_errors(f"{path} cannot be read"):
+            return sum(parquet.read_metadata(local_path(file)).num_rows for file in data_files(self._files, path))
 
 
 class _Progress:
@@ -159,13 +141,10 @@ class _Progress:
 
 
 class LocalRows:
-    """Rows as Arrow tables, which are computed when they are used. `Rows` describes the methods.
-
-    `tables` gets the schema of the columns that are used. It may return further columns.
-    """
+    """Rows as Arrow tables, which are computed when they are used. `Rows` describes the methods."""
 
     def __init__(
-        self, tables: Callable[[Any], Iterable[Any]], schema: Any, progress: _Progress, *, threads: int = 1
+        self, tables: Callable[[], Iterable[Any]], schema: Any, progress: _Progress, *, threads: int = 1
     ) -> None:
         self._tables = tables
         self._schema = schema
@@ -173,27 +152,20 @@ class LocalRows:
         self._threads = threads
 
     def joined(self, other: Self) -> Self:
-        def tables(schema: Any) -> Iterator[Any]:
-            return chain(self._tables(schema), other._tables(schema))
-
-        return type(self)(tables, self._schema, self._progress)
-
-    def select(self, *columns: str) -> Self:
-        schema = pa.schema([self._schema.field(name) for name in columns])
-        return type(self)(self._tables, schema, self._progress)
+        return type(self)(lambda: chain(self._tables(), other._tables()), self._schema, self._progress)
 
     def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:  # noqa: ARG002
-        def tables(_schema: Any) -> Iterator[Any]:
-            found = _by_target(self._table())
+        def tables() -> Iterator[Any]:
+            found = in_order(self._table())
             return self._progress.of([found], len(found))
 
         return type(self)(tables, self._schema, self._progress, threads=THREADS)
 
     def stored_by_target(self, *, count: int, files: int) -> Self:  # noqa: ARG002
-        def tables(schema: Any) -> Iterator[Any]:
-            found = [*self._tables(schema)]  # a damaged file must be detected before the first group is written
+        def tables() -> Iterator[Any]:
+            found = [*self._tables()]  # a damaged file must be detected before the first group is written
             if not are_consecutive(batch for each in found for batch in each.to_batches()):
-                found = [_by_target(pa.concat_tables(found))]  # an earlier version could write such a plan
+                found = [in_order(pa.concat_tables(found))]  # an earlier version could write such a plan
             return self._progress.of(found, count)
 
         return type(self)(tables, self._schema, self._progress, threads=THREADS)
@@ -202,71 +174,32 @@ class LocalRows:
         def work(tables: Iterator[Any]) -> Iterator[Any]:
             return map(_as_table, function(each for table in tables for each in table.to_batches()))
 
-        def results(_schema: Any) -> Iterator[Any]:
-            tables = self._selected()
+        def results() -> Iterator[Any]:
+            tables = iter(self._tables())
             first = [*islice(tables, 2)]
             threads = self._threads if len(first) > 1 else 1
             return map_in_threads(work, chain(first, tables), threads)
 
         return type(self)(results, arrow_schema(kind), self._progress)
 
-    def write(self, path: str, failure: str, counted: TallySum) -> Tally:
+    def write(self, path: str, failure: str, counted: TaskSum[Tally]) -> Tally:
         files = LocalFiles()
-        with _translated(failure):
+        with read_errors(failure):
             files.make_folder(path)
             options = {"store_schema": False, "write_page_checksum": True}
             with parquet.ParquetWriter(local_path(join(path, _FILE)), self._schema, **options) as file:
-                for each in self._selected():
+                for each in self._tables():
                     file.write_table(each)
             write_list(files, path, counted.value.rows)
         return counted.value
 
     def collect(self, failure: str) -> Any:
-        with _translated(failure):
+        with read_errors(failure):
             return self._table()
 
-    def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
-        with _translated(failure):
-            for batch in _in_order(self._table(), keys).to_batches(max_chunksize=_SORTED_ROWS):
-                yield from from_arrow(kind, batch)
-
     def _table(self) -> Any:
-        return pa.concat_tables([self._schema.empty_table(), *self._selected()])
-
-    def _selected(self) -> Iterator[Any]:
-        return (each.select(self._schema.names) for each in self._tables(self._schema))
-
-
-def _read(file: str, schema: Any) -> Any:
-    """Read a file. A column that an earlier version did not write is null."""
-    with parquet.ParquetFile(file, page_checksum_verification=True) as opened:
-        found = opened.read([name for name in schema.names if name in opened.schema_arrow.names])
-    for field in schema:
-        if field.name not in found.column_names:
-            found = found.append_column(field, pa.nulls(len(found), field.type))
-    return found.select(schema.names).cast(schema)
-
-
-@contextmanager
-def _translated(failure: str) -> Iterator[None]:
-    """Convert errors of the file system, of Arrow and of rows. `failure` is the beginning of the new message."""
-    with arrow_errors(failure), located(failure):
-        yield
+        return pa.concat_tables([self._schema.empty_table(), *self._tables()])
 
 
 def _as_table(batch: Any) -> Any:
     return pa.Table.from_batches([batch])
-
-
-def _by_target(found: Any) -> Any:
-    return _in_order(found, [key for key in _ORDER if key in found.column_names])
-
-
-def _in_order(found: Any, keys: Sequence[str]) -> Any:
-    """Sort as Spark does: null first, and texts by their bytes."""
-    filled = pa.table({key: _without_null(found.column(key)) for key in keys})
-    return found.take(pc.sort_indices(filled, [(key, "ascending") for key in keys]))
-
-
-def _without_null(column: Any) -> Any:
-    return column.fill_null("" if pa.types.is_string(column.type) else -(2**63))

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from ..core.migration.offset_decision import Renaming, Rule
-from ..core.migration.plan_rows import PlanRow
+from ..core.migration.plan_rows import PlanRow, Tally
 from ..exceptions import NotFoundError
 from ..input_errors import InvalidOptionError
 from ..kafka import BrokerOptions
 from ..storage.files import timestamp_text
+from ..tables.sums import TaskSum
 from ..zookeeper.zookeeper_source import ZooKeeperSource
-from .arrow_rows import TallySum
 from .current_state import topic_creation_zxids
 from .plan import PlanSettings
 from .plan_folder import PlanFolder
@@ -174,9 +174,9 @@ class _PlanJob:
         )
 
     def _may_replace(self, folder: PlanFolder) -> Callable[[], bool]:
-        return lambda: self.instead_of is not None and first_row(self.engine, folder).plan == self.instead_of
+        return lambda: self.instead_of is not None and first_row(folder).plan == self.instead_of
 
-    def _rows(self, counted: TallySum) -> tuple[PlanSettings, Rows]:
+    def _rows(self, counted: TaskSum[Tally]) -> tuple[PlanSettings, Rows]:
         """Return the settings with a description of the source, and the rows of the plan."""
         if isinstance(self.source, ZooKeeperSource):
             settings = replace(self.settings, source=self.source.shown_cluster, layout=self.source.layout)
@@ -194,7 +194,7 @@ class _PlanJob:
 def summary(engine: Engine, destination: str) -> PlanSummary:
     """Return the source of a plan, and its contents."""
     folder = engine.folder(destination)
-    head, found = first_row(engine, folder), groups(engine, destination)
+    head, found = first_row(folder), groups(engine, destination)
     return PlanSummary(
         plan=head.plan,
         destination=str(folder),

@@ -14,26 +14,23 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from ..core.migration.changes_since_plan import GroupStatus, MigrationStage
-from ..core.migration.plan_rows import OF_THE_PLAN, MigrationStep, PlanRow
+from ..core.migration.plan_rows import OF_THE_PLAN, MatchRow, MigrationStep, PlanRow, ReportRow
 from ..exceptions import GuardFailedError, NotSharedError
 from ..input_errors import InvalidOptionError
 from ..kafka import BrokerOptions
 from ..zookeeper.zookeeper_source import ConnectionOptions
-from .apply import MADE_WITHOUT_BROKERS
+from .apply import MADE_WITHOUT_BROKERS, apply_groups, status_of_groups, verify_groups
 from .arrow_rows import rows
 from .plan_folder import PlanFolder
+from .rollback import rollback_groups
 from .summaries import first_row, last_steps
 from .tasks import (
-    ApplyOperation,
     ChunkOperation,
     ChunkTask,
     Engine,
     MigrationConnections,
     OnProgress,
-    RollbackOperation,
     Rows,
-    StatusOperation,
-    VerifyOperation,
 )
 
 STEPS: Final = 2
@@ -86,7 +83,8 @@ def apply(
     called with the name of each step when it starts.
     """
     connections = MigrationConnections.of(brokers, zookeeper)
-    operation = ApplyOperation(execute, writers_stopped)
+    options = {"execute": execute, "writers_stopped": writers_stopped}
+    operation = ChunkOperation(ReportRow, apply_groups, options)
     run = _Run(engine, destination, connections, MigrationStep.APPLY, operation, execute)
     return engine.run(run, on_progress)
 
@@ -110,10 +108,9 @@ def rollback(
     """
     if to_zookeeper and zookeeper is None:
         raise InvalidOptionError("to_zookeeper", True, "it needs a ZooKeeper to copy offsets to")
-    connections, operation = (
-        MigrationConnections.of(brokers, zookeeper),
-        RollbackOperation(execute, force, to_zookeeper, writers_stopped),
-    )
+    connections = MigrationConnections.of(brokers, zookeeper)
+    options = {"execute": execute, "force": force, "to_zookeeper": to_zookeeper, "writers_stopped": writers_stopped}
+    operation = ChunkOperation(ReportRow, rollback_groups, options)
     run = _Run(engine, destination, connections, MigrationStep.ROLLBACK, operation, execute)
     return engine.run(run, on_progress)
 
@@ -127,8 +124,8 @@ def verify(
     on_progress: OnProgress | None = None,
 ) -> ExecutionResult:
     """Compare both sides with the plan in this folder. The report has `MatchRow`s."""
-    connections = MigrationConnections.of(brokers, zookeeper)
-    run = _Run(engine, destination, connections, MigrationStep.VERIFY, VerifyOperation(), executed=False)
+    connections, operation = MigrationConnections.of(brokers, zookeeper), ChunkOperation(MatchRow, verify_groups)
+    run = _Run(engine, destination, connections, MigrationStep.VERIFY, operation, executed=False)
     return engine.run(run, on_progress)
 
 
@@ -141,18 +138,18 @@ def status(
     on_progress: OnProgress | None = None,
 ) -> list[GroupStatus]:
     """Return the progress of each group of the plan in this folder, sorted by target. Nothing is written."""
-    connections = MigrationConnections.of(brokers, zookeeper)
+    connections, operation = MigrationConnections.of(brokers, zookeeper), ChunkOperation(GroupStatus, status_of_groups)
 
     def run(on_progress: OnProgress) -> list[GroupStatus]:
         folder = engine.folder(destination)
         plan = _StoredPlan.of(engine, folder)
         connections.check(plan.constants["cluster"])
         on_progress("reading both sides")
-        task = ChunkTask(connections, StatusOperation(), plan.constants, engine.tally_sum())
+        task = ChunkTask(connections, operation, plan.constants, engine.tally_sum())
         failure = f"the status of the plan in {folder} could not be read"
         found = rows(GroupStatus, plan.rows.map(task, GroupStatus).collect(failure))
         on_progress("reading the reports")
-        last = last_steps(engine, folder)
+        last = last_steps(folder)
         return [_with_last_step(each, last.get(each.target)) for each in sorted(found, key=lambda each: each.target)]
 
     return engine.run(run, on_progress)
@@ -184,12 +181,12 @@ class _StoredPlan:
         folder.check_rows(count)
         constants = folder.constants()
         if constants is None:
-            first = first_row(engine, folder)
+            first = first_row(folder)
             constants = {name: getattr(first, name) for name in OF_THE_PLAN}
         if constants["brokers"] is None:
             raise GuardFailedError(f"the plan in {folder} {MADE_WITHOUT_BROKERS}")
         columns = [name for name in PlanRow._fields if name not in OF_THE_PLAN]
-        found = engine.read(PlanRow, path).select(*columns)
+        found = engine.read(PlanRow, path, *columns)
         return cls(found.stored_by_target(count=count, files=folder.plan_files()), constants)
 
 

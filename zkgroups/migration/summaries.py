@@ -1,6 +1,6 @@
 """Reading stored plans and reports: their rows, and summaries by group.
 
-Rows are counted by Arrow: first in each task, and then the counts of all tasks in this process.
+Rows are counted by Arrow, one file at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,19 +31,21 @@ from ..core.migration.plan_rows import (
 from ..core.offsets.files import FileFormat, OffsetRecord, format_offsets, group_file_name, reset_script
 from ..exceptions import RefusedError, StorageError
 from ..input_errors import InvalidOptionError
-from .arrow_rows import arrow_schema, located, rows
+from .arrow_rows import arrow_schema, rows
 from .plan_folder import PlanFolder
-from .tasks import Engine, Rows
+from .stored_rows import first_stored, read_errors, sorted_rows, stored_tables
+from .tasks import Engine
 
-_ORDER: Final = ("target", "group", "topic", "partition")
-
+T = TypeVar("T")
 
 # Rows
 
 
-def first_row(engine: Engine, folder: PlanFolder) -> PlanRow:
+def first_row(folder: PlanFolder) -> PlanRow:
     """Return any row of a plan, for the values that are the same in all rows."""
-    found = engine.first(folder.plan(), PlanRow, f"the plan in {folder} cannot be read")
+    path = folder.plan()
+    with read_errors(f"the plan in {folder} cannot be read"):
+        found = first_stored(folder.file_system, path, PlanRow)
     if found is None:
         raise folder.without_rows()
     return found
@@ -52,27 +54,32 @@ def first_row(engine: Engine, folder: PlanFolder) -> PlanRow:
 def plan_rows(engine: Engine, destination: str) -> Iterator[PlanRow]:
     """Yield all rows of a plan, sorted by target."""
     folder = engine.folder(destination)
-    return engine.read(PlanRow, folder.plan()).sorted(PlanRow, _ORDER, f"the plan in {folder} cannot be read")
+    return _sorted(folder, folder.plan(), PlanRow, f"the plan in {folder} cannot be read")
 
 
 def report_rows(engine: Engine, destination: str, name: str | None = None) -> Iterator[ReportRow | MatchRow]:
     """Yield all rows of a report, the latest if none is named, sorted by target."""
     folder = engine.folder(destination)
     path, kind = folder.report(name)
-    return engine.read(kind, path).sorted(kind, _ORDER, f"the report in {folder} cannot be read")
+    return _sorted(folder, path, kind, f"the report in {folder} cannot be read")
 
 
 def differing(engine: Engine, destination: str, name: str | None = None) -> Iterator[MatchRow]:
     """Yield the rows of a comparison that are not equal, sorted by target."""
+
+    def unequal(found: Any) -> Any:
+        return found.filter(pc.not_equal(found.column("match"), Match.EQUAL.value))
+
     folder = engine.folder(destination)
     path, _kind = folder.report(name)
-    found = engine.read(MatchRow, path).map(_differing, MatchRow)
-    return found.sorted(MatchRow, _ORDER, f"the report in {folder} cannot be read")
+    return _sorted(folder, path, MatchRow, f"the report in {folder} cannot be read", unequal)
 
 
-def _differing(batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        yield batch.filter(pc.not_equal(batch.column("match"), Match.EQUAL.value))
+def _sorted(
+    folder: PlanFolder, path: str, kind: type[T], failure: str, select: Callable[[Any], Any] = lambda found: found
+) -> Iterator[T]:
+    with read_errors(failure):
+        yield from sorted_rows(map(select, stored_tables(folder.file_system, [path], kind)), kind)
 
 
 # Plans by group
@@ -95,10 +102,10 @@ def groups(engine: Engine, destination: str) -> list[GroupPlan]:
     """Return a summary of each group of a plan, sorted by name."""
     folder = engine.folder(destination)
     columns = ("group", "target", "action", "reason", "offset", "planned", "before", "log_end", "obstacles")
-    found = engine.read(PlanRow, folder.plan()).select(*columns).map(_count_plan, _PlanCount)
-    failure = f"the plan in {folder} cannot be read"
-    counts = _collect(found, _merge_plan_counts, failure, "group", "target")
-    with located(failure):
+    path = folder.plan()
+    with read_errors(f"the plan in {folder} cannot be read"):
+        tables = stored_tables(folder.file_system, [path], PlanRow, columns)
+        counts = _counted(_PlanCount, map(_count_plan, tables), _merge_plan_counts, "group", "target")
         by_group = groupby(rows(_PlanCount, counts), _BY_GROUP)
     return [_group_plan(list(of_group)) for _key, of_group in by_group]
 
@@ -109,15 +116,13 @@ def plan_totals(found: Sequence[GroupPlan]) -> dict[str, int]:
     return {word.value: total[word] for word in (*Action, *Reason) if total[word]}
 
 
-def _count_plan(batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        offset, end = batch.column("offset"), batch.column("log_end")
-        commits = pc.equal(batch.column("action"), Action.COMMIT.value)
-        after = pc.if_else(commits, batch.column("planned"), batch.column("before"))
-        columns = {name: batch.column(name) for name in ("group", "target", "action", "reason")}
-        columns |= {"rows": pa.repeat(1, len(batch)), "lag_before": _lag(offset, end), "lag_after": _lag(after, end)}
-        columns |= {"obstacles": batch.column("obstacles")}
-        yield from _typed(_PlanCount, _merge_plan_counts(pa.table(columns)))
+def _count_plan(found: Any) -> Any:
+    offset, end = found.column("offset"), found.column("log_end")
+    commits = pc.equal(found.column("action"), Action.COMMIT.value)
+    after = pc.if_else(commits, found.column("planned"), found.column("before"))
+    columns = {name: found.column(name) for name in ("group", "target", "action", "reason", "obstacles")}
+    columns |= {"rows": pa.repeat(1, len(found)), "lag_before": _lag(offset, end), "lag_after": _lag(after, end)}
+    return _merge_plan_counts(pa.table(columns))
 
 
 def _lag(offset: Any, end: Any) -> Any:
@@ -171,26 +176,19 @@ def group_results(engine: Engine, destination: str, name: str | None = None) -> 
     folder = engine.folder(destination)
     path, kind = folder.report(name)
     column, words = ("match", Match) if kind is MatchRow else ("outcome", Outcome)
-    found = engine.read(kind, path).select("target", "group", column, "detail").map(_CountResults(column), _ResultCount)
-    counts = _collect(found, _merge_result_counts, f"the report in {folder} cannot be read", "target", "group")
+
+    def count(found: Any) -> Any:
+        results = found.column(column)
+        explained = pc.is_in(results, pa.array(_EXPLAINED))
+        details = pc.if_else(explained, found.column("detail"), pa.scalar(None, pa.string()))
+        columns = {"target": found.column("target"), "group": found.column("group"), "result": results}
+        return _merge_result_counts(pa.table(columns | {"detail": details, "rows": pa.repeat(1, len(found))}))
+
+    with read_errors(f"the report in {folder} cannot be read"):
+        tables = stored_tables(folder.file_system, [path], kind, ("target", "group", column, "detail"))
+        counts = _counted(_ResultCount, map(count, tables), _merge_result_counts, "target", "group")
     for _key, of_group in groupby(rows(_ResultCount, counts), _BY_GROUP):
         yield _group_result(list(of_group), words)
-
-
-@dataclass(frozen=True, slots=True)
-class _CountResults:
-    """Counts the results in one column."""
-
-    column: str
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            results = batch.column(self.column)
-            explained = pc.is_in(results, pa.array(_EXPLAINED))
-            details = pc.if_else(explained, batch.column("detail"), pa.scalar(None, pa.string()))
-            columns = {"target": batch.column("target"), "group": batch.column("group"), "result": results}
-            table = pa.table(columns | {"detail": details, "rows": pa.repeat(1, len(batch))})
-            yield from _typed(_ResultCount, _merge_result_counts(table))
 
 
 _EXPLAINED: Final = [each.value for each in (Outcome.LEFT, Outcome.OVERTAKEN, Outcome.NEWER)]
@@ -216,40 +214,24 @@ def _group_result(counts: Sequence[_ResultCount], words: type[Outcome] | type[Ma
 # The last step of each target
 
 
-class _StepTime(NamedTuple):
-    """When a step has last written to a target."""
-
-    target: str
-    step: str
-    reported_ms: int
-
-
-def last_steps(engine: Engine, folder: PlanFolder) -> dict[str, str]:
+def last_steps(folder: PlanFolder) -> dict[str, str]:
     """Return the last step that wrote to each target."""
     paths = [folder.report(name)[0] for name in folder.reports() if name.endswith(_WRITING_STEPS)]
-    if not paths:
-        return {}
     columns = ("target", "step", "reported_ms", "outcome")
-    found = engine.read(ReportRow, *paths).select(*columns).map(_last_writes, _StepTime)
-    times = _collect(found, _merge_step_times, f"the reports in {folder} cannot be read", "reported_ms")
-    return {each.target: each.step for each in rows(_StepTime, times)}
+    last: dict[str, tuple[int, str]] = {}
+    with read_errors(f"the reports in {folder} cannot be read"):
+        for found in stored_tables(folder.file_system, paths, ReportRow, columns):
+            written = pc.is_in(found.column("outcome"), pa.array([Outcome.WRITTEN.value, Outcome.OVERTAKEN.value]))
+            to_target = pc.not_equal(found.column("step"), MigrationStep.TO_ZOOKEEPER.value)
+            of_file = found.filter(pc.and_(written, to_target))
+            for each in _aggregate(of_file, ("target", "step"), [("reported_ms", "max")]).to_pylist():
+                step = each["reported_ms"], each["step"]
+                last[each["target"]] = max(step, last.get(each["target"], step))
+    return {target: step for target, (_ms, step) in last.items()}
 
 
 _WRITING_STEPS: Final = (f"-{MigrationStep.APPLY}", f"-{MigrationStep.ROLLBACK}")
 """How the names of reports end, if their steps write to targets."""
-
-
-def _last_writes(batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        written = pc.is_in(batch.column("outcome"), pa.array([Outcome.WRITTEN.value, Outcome.OVERTAKEN.value]))
-        to_target = pc.not_equal(batch.column("step"), MigrationStep.TO_ZOOKEEPER.value)
-        yield from _typed(
-            _StepTime, _merge_step_times(pa.Table.from_batches([batch.filter(pc.and_(written, to_target))]))
-        )
-
-
-def _merge_step_times(table: Any) -> Any:
-    return _aggregate(table, ("target", "step"), [("reported_ms", "max")])
 
 
 # Arrow
@@ -266,14 +248,11 @@ def _aggregate(table: Any, keys: Sequence[str], wanted: Sequence[tuple[Any, ...]
     )
 
 
-def _typed(kind: type[Any], table: Any) -> Iterator[Any]:
-    """Return the batches of a table with the columns of a dataclass."""
-    return iter(table.cast(arrow_schema(kind)).combine_chunks().to_batches())
-
-
-def _collect(found: Rows, merge: Callable[[Any], Any], failure: str, *order: str) -> Any:
-    """Merge the counts of all tasks, and sort them."""
-    return merge(found.collect(failure)).sort_by([(column, "ascending") for column in order])
+def _counted(kind: type[Any], parts: Iterable[Any], merge: Callable[[Any], Any], *order: str) -> Any:
+    """Merge the counts of all files, and sort them."""
+    schema = arrow_schema(kind)
+    together = pa.concat_tables([schema.empty_table(), *(part.select(schema.names).cast(schema) for part in parts)])
+    return merge(together).sort_by([(column, "ascending") for column in order])
 
 
 # Exporting a plan for `kafka-consumer-groups.sh`: one file of offsets for each group, and a script.

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import Parameter, Signature, signature
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from ..core.layouts.template import parse_layout
-from ..core.migration.changes_since_plan import GroupStatus
-from ..core.migration.plan_rows import MatchRow, PlanRow, ReportRow, Tally
+from ..core.migration.plan_rows import PlanRow, Tally
 from ..kafka import BrokerOptions, Brokers
 from ..rare_collections import rare_collections
 from ..storage.files import Files
+from ..tables.sums import TaskSum
 from ..zookeeper.registry import Registry
 from ..zookeeper.zookeeper_source import ConnectionOptions
-from .apply import apply_groups, check_cluster, status_of_groups, verify_groups
-from .arrow_rows import TallySum, batches, group_chunks
+from .apply import check_cluster
+from .arrow_rows import batches, group_chunks
 from .plan import Planner, PlanSettings, SourceNode
 from .plan_folder import PlanFolder
-from .rollback import rollback_groups
 from .source_nodes import NamedGroup, source_chunks
 
 # The two engines that read, process and write the files of a plan: one in this process, and Spark.
@@ -50,9 +49,6 @@ class Rows(Protocol):
     def joined(self, other: Self) -> Self:
         """Return the rows of both, which have the same type."""
 
-    def select(self, *columns: str) -> Self:
-        """Return these columns."""
-
     def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:
         """Group the rows by target, in order. Pass the number of rows, or of tasks, if it is known."""
 
@@ -62,14 +58,11 @@ class Rows(Protocol):
     def map(self, function: BatchFunction, kind: type[Any]) -> Self:
         """Apply a function that returns rows of this type."""
 
-    def write(self, path: str, failure: str, counted: TallySum) -> Tally:
+    def write(self, path: str, failure: str, counted: TaskSum[Tally]) -> Tally:
         """Write the rows and a list of files to a new folder. Return the sum of what tasks have added to `counted`."""
 
     def collect(self, failure: str) -> Any:
         """Return all rows as an Arrow table."""
-
-    def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
-        """Yield the rows in order."""
 
 
 class Engine(Protocol):
@@ -93,20 +86,17 @@ class Engine(Protocol):
     def share_done(self) -> float:
         """Return the finished share of the current work, from 0 to 1. Another thread may call this."""
 
-    def tally_sum(self) -> TallySum:
+    def tally_sum(self) -> TaskSum[Tally]:
         """Return a sum for the tasks of one write."""
 
     def rows(self, kind: type[T], rows: Sequence[T]) -> Rows:
         """Distribute rows of one type."""
 
-    def read(self, kind: type[Any], *paths: str) -> Rows:
-        """Return the rows of the Parquet files in these folders. The caller has checked the files."""
+    def read(self, kind: type[Any], path: str, *columns: str) -> Rows:
+        """Return these columns of the rows in a folder, or all. The caller has checked the files."""
 
     def count(self, path: str) -> int:
         """Return the number of rows in a folder, from the footers of its files."""
-
-    def first(self, path: str, kind: type[T], failure: str) -> T | None:
-        """Return any row of a folder."""
 
 
 def signature_of(step: Callable[..., Any], *first: str) -> Signature:
@@ -149,7 +139,7 @@ class PlanGroups:
     zookeeper: ConnectionOptions
     brokers: BrokerOptions | None
     settings: PlanSettings
-    counted: TallySum
+    counted: TaskSum[Tally]
 
     def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
         with rare_collections(), ExitStack() as stack:
@@ -170,7 +160,7 @@ class PlanNodes:
 
     brokers: BrokerOptions | None
     settings: PlanSettings
-    counted: TallySum
+    counted: TaskSum[Tally]
 
     def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
         with rare_collections(), ExitStack() as stack:
@@ -183,7 +173,7 @@ class _LazyPlanner:
     """A planner that connects when it gets the first groups."""
 
     def __init__(
-        self, brokers: BrokerOptions | None, settings: PlanSettings, counted: TallySum, stack: ExitStack
+        self, brokers: BrokerOptions | None, settings: PlanSettings, counted: TaskSum[Tally], stack: ExitStack
     ) -> None:
         self._brokers = brokers
         self._settings = settings
@@ -199,7 +189,7 @@ class _LazyPlanner:
         return _batches(PlanRow, self._planner.plan(nodes), self._counted)
 
 
-def _batches(kind: type[Any], rows: Sequence[Any], counted: TallySum) -> Iterator[Any]:
+def _batches(kind: type[Any], rows: Sequence[Any], counted: TaskSum[Tally]) -> Iterator[Any]:
     counted.add(Tally.of(kind, rows))
     return batches(kind, rows)
 
@@ -207,14 +197,17 @@ def _batches(kind: type[Any], rows: Sequence[Any], counted: TallySum) -> Iterato
 # Steps of a plan
 
 
-class ChunkOperation(Protocol):
-    """The work on a chunk of whole groups."""
+@dataclass(frozen=True, slots=True)
+class ChunkOperation:
+    """The work on a chunk of whole groups: a function of its rows, the brokers and the registry, and its options."""
 
     kind: type[Any]
     """The type of the results."""
+    work: Callable[..., Sequence[Any]]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[Any]:
-        """Process these groups and return the results."""
+        return self.work(rows, brokers, registry, **self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +218,7 @@ class ChunkTask:
     operation: ChunkOperation
     constants: Mapping[str, Any]
     """The values that are the same in all rows of the plan."""
-    counted: TallySum
+    counted: TaskSum[Tally]
 
     def __call__(self, found: Iterator[Any]) -> Iterator[Any]:
         with rare_collections(), ExitStack() as stack:
@@ -233,61 +226,3 @@ class ChunkTask:
             for chunk in group_chunks(PlanRow, found, self.constants):
                 opened = opened or self.connections.open(stack)  # a task without rows does not connect
                 yield from _batches(self.operation.kind, self.operation(chunk, *opened), self.counted)
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyOperation:
-    """`apply_groups` with its options."""
-
-    execute: bool
-    writers_stopped: bool
-
-    kind = ReportRow
-
-    def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[ReportRow]:
-        return apply_groups(rows, brokers, registry, execute=self.execute, writers_stopped=self.writers_stopped)
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackOperation:
-    """`rollback_groups` with its options."""
-
-    execute: bool
-    force: bool
-    to_zookeeper: bool
-    writers_stopped: bool
-
-    kind = ReportRow
-
-    def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[ReportRow]:
-        return rollback_groups(
-            rows,
-            brokers,
-            registry,
-            execute=self.execute,
-            force=self.force,
-            to_zookeeper=self.to_zookeeper,
-            writers_stopped=self.writers_stopped,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyOperation:
-    """`verify_groups`."""
-
-    kind = MatchRow
-
-    def __call__(self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /) -> Sequence[MatchRow]:
-        return verify_groups(rows, brokers, registry)
-
-
-@dataclass(frozen=True, slots=True)
-class StatusOperation:
-    """`status_of_groups`."""
-
-    kind = GroupStatus
-
-    def __call__(
-        self, rows: Sequence[PlanRow], brokers: Brokers, registry: Registry | None, /
-    ) -> Sequence[GroupStatus]:
-        return status_of_groups(rows, brokers, registry)

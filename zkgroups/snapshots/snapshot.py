@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,7 @@ from ..storage.snapshot_folder import LagSummary, Summary, TableSummary
 from ..tables import data_dir_reader
 from ..tables.share_reader import read_share
 from ..tables.source_options import SourceOptions
+from ..tables.sums import TaskSum
 from ..tables.table_reader import check_brokers, lags
 from ..zookeeper.reading import tree_walk
 from ..zookeeper.reading.layouts import read_offsets
@@ -39,7 +40,7 @@ from .layout import SnapshotLayout, UnfinishedSnapshot
 
 # The counts of a table, and the digest of its rows, added up batch by batch while it is written.
 #
-# Spark adds up the counts of its tasks with an accumulator: see `CountAddition`.
+# Spark adds up the counts of its tasks with an accumulator: see `zkgroups/tables/sums.py`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +98,6 @@ def _lag_counts(rows: Any) -> TableCounts:
     known = len(found) - found.null_count
     total = pc.sum(found.cast(pa.decimal128(38))).as_py() or 0
     return TableCounts(known_lags=known, total_lag=int(total), unknown_lags=len(rows) - offsets.null_count - known)
-
-
-class CountSum(Protocol):
-    """A sum of counts, which can be sent to workers. The counts of a failed task do not count."""
-
-    def add(self, counts: TableCounts, /) -> None:
-        """Add the counts of some rows."""
-
-    @property
-    def value(self) -> TableCounts:
-        """The sum."""
-
-
-class CountAddition:
-    """How Spark adds counts: its `AccumulatorParam`. It is here because workers do not import `zkgroups.spark`."""
-
-    def zero(self, _value: TableCounts) -> TableCounts:
-        """Return the neutral element."""
-        return TableCounts()
-
-    def addInPlace(self, one: TableCounts, other: TableCounts) -> TableCounts:
-        """Return the sum."""
-        return one + other
 
 
 _MOST_CLUSTERS: Final = 20
@@ -345,7 +323,7 @@ class TableShares:
     options: SourceOptions
     shares: int
     state: DataDirState | None = None
-    counted: CountSum | None = None
+    counted: TaskSum[TableCounts] | None = None
     always: tuple[str, ...] = ()
 
     def __call__(self, numbers: Iterator[Any]) -> Iterator[Any]:

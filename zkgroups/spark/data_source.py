@@ -30,12 +30,13 @@ from ..core.table_columns import COLUMNS, HISTORY_COLUMNS, Table, TableColumn, c
 from ..datadir.data_dir import DataDirState
 from ..datadir.history import GapReason, HistoryReader, LogGap, LogPart, history_files, log_parts, logs_of_period
 from ..exceptions import DamagedDataError, InvalidOptionError
-from ..snapshots.snapshot import CountSum, TableShares
+from ..snapshots.snapshot import TableCounts, TableShares
 from ..tables import data_dir_reader
 from ..tables.history_batches import history_batches
 from ..tables.parquet_files import to_columns
 from ..tables.share_reader import read_share
 from ..tables.source_options import DEFAULT_PARALLELISM, HistoryOptions, SourceOptions, Starting, history_table
+from ..tables.sums import TaskSum
 from .pyspark_internals import active_session, arrow_schema, driver_interpreter, literal_paths, map_in_arrow
 from .stream import StreamReader
 
@@ -86,7 +87,7 @@ def to_current_columns(frame: DataFrame, table: Table, origin: str) -> DataFrame
 
 
 def read_shares(
-    spark: SparkSession, options: SourceOptions, counted: CountSum | None = None, always: Sequence[str] = ()
+    spark: SparkSession, options: SourceOptions, counted: TaskSum[TableCounts] | None = None, always: Sequence[str] = ()
 ) -> DataFrame:
     """Return the rows of a table, in as many partitions as the options say. `counted` adds them up as they are read.
 

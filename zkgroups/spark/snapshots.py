@@ -20,7 +20,6 @@ from ..snapshots.diff import diff
 from ..snapshots.layout import UnfinishedSnapshot, listing
 from ..snapshots.local_snapshot import ArrowLayout
 from ..snapshots.snapshot import (
-    CountAddition,
     Snapshot,
     SnapshotBegin,
     TableCounts,
@@ -32,6 +31,7 @@ from ..snapshots.snapshot import (
 from ..snapshots.verify import verify
 from ..storage.snapshot_folder import IN_ORDER, LATEST, PREVIOUS
 from ..tables.source_options import MAX_PARALLELISM, SourceOptions
+from ..tables.sums import Addition
 from .data_source import SCHEMAS, read_shares, strict_reader, to_current_columns
 from .errors import translated
 from .files import HadoopFiles, check_row_count, check_shared, write_plain
@@ -215,7 +215,7 @@ def _write_all(
 def _write(spark: SparkSession, source: SourceOptions, unfinished: UnfinishedSnapshot) -> WrittenTable:
     """Write one table. Its tasks count the rows."""
     path = unfinished.table(source.table)
-    counted = spark.sparkContext.accumulator(TableCounts(), cast("AccumulatorParam[TableCounts]", CountAddition()))
+    counted = spark.sparkContext.accumulator(TableCounts(), cast("AccumulatorParam[TableCounts]", Addition()))
     with active_session(spark), translated(f"the table {source.table} could not be written"):
         write_plain(read_shares(spark, source, counted), path, **_WITHOUT_SIZES)
         check_row_count(spark, path, counted.value.rows)

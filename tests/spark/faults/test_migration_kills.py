@@ -2,8 +2,8 @@
 
 Both sides are read before and after. Whatever process was killed at whatever step, repeating the command gives the same
 result as without a kill: the target has the planned offsets, or its previous state to the byte, and ZooKeeper has the
-right marks and is otherwise unchanged. Every test run kills the driver and a worker once;
-`make soak` kills at every step.
+right marks and is otherwise unchanged. Only `make soak` runs this: tests/migration/test_kill_at_every_request.py shows
+the same for the work of a task, and test_workers.py kills a worker.
 """
 
 from __future__ import annotations
@@ -81,16 +81,6 @@ class Kill:
 
     def __str__(self) -> str:
         return f"{self.victim} of {self.command} at {self.step} {self.nth}"
-
-
-def kills(seed: int) -> list[Kill]:
-    """One kill in each command, at a step that each chunk reaches: of the driver in one of them, of a worker in one."""
-    rng = random.Random(seed)
-    victims = rng.sample(("driver", "worker"), 2)
-    return [
-        Kill(command, victim, rng.choice(steps), rng.randint(1, 2))
-        for (command, steps), victim in zip(STEPS.items(), victims, strict=True)
-    ]
 
 
 class Scene:
@@ -208,13 +198,6 @@ def scene(
     spark: SparkSession, registry: Registry, zookeeper_hosts: str, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> Scene:
     return Scene(spark, registry, zookeeper_hosts, kafka_broker, tmp_path)
-
-
-@pytest.mark.timeout(900)
-def test_after_a_kill_the_repeated_run_has_the_same_result(scene: Scene, tmp_path: Path) -> None:
-    """Kill one process during apply, and another during rollback."""
-    for kill in kills(seed()):
-        assert scene.play(kill, tmp_path), f"{kill} did not come"
 
 
 @pytest.mark.soak

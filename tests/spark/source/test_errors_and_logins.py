@@ -26,6 +26,7 @@ from zkgroups.exceptions import (
     NoRegistryError,
     NotConnectedError,
     SparkJobError,
+    SparkStoppedError,
     ZkgroupsException,
 )
 from zkgroups.spark import register
@@ -133,6 +134,13 @@ def test_an_error_with_a_cause_is_converted_to_the_outer_error() -> None:
     )
     with pytest.raises(NotConnectedError, match=r"^no connection$"), translated("it"):
         raise PythonException(text)
+
+
+def test_an_application_that_the_cluster_has_stopped_is_told_apart() -> None:
+    """A real master says this if no executor can start."""
+    said = "Job aborted: Master removed our application: FAILED\n\tat org.apache.spark.X\n"
+    with pytest.raises(SparkStoppedError, match="needs the variable SPARK_SCALA_VERSION"), translated("it"):
+        raise PythonException(said)
 
 
 def test_a_task_whose_process_is_killed_is_repeated(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Self, TypeVar, cast
 
 import pyarrow as pa
@@ -23,10 +23,12 @@ from pyspark.sql.types import (
 
 from ...core.migration.plan_rows import Tally
 from ...input_errors import InvalidOptionError
-from ...migration.arrow_rows import TIME, TallyAddition, TallySum, arrow_schema, located, row, table
+from ...migration.arrow_rows import TIME, arrow_schema, table
 from ...migration.plan_folder import PlanFolder
+from ...migration.stored_rows import ORDER
 from ...migration.tasks import BatchFunction, OnProgress
 from ...storage.atomic_folder import write_list
+from ...tables.sums import Addition, TaskSum
 from ..data_source import strict_reader
 from ..errors import translated
 from ..files import HadoopFiles, check_row_count, check_shared, rows_in, write_plain
@@ -92,28 +94,20 @@ class SparkEngine:
         """Return the share of completed tasks."""
         return share_done(self.spark)
 
-    def tally_sum(self) -> TallySum:
-        return self.spark.sparkContext.accumulator(Tally(), cast("AccumulatorParam[Tally]", TallyAddition()))
+    def tally_sum(self) -> TaskSum[Tally]:
+        return self.spark.sparkContext.accumulator(Tally(), cast("AccumulatorParam[Tally]", Addition()))
 
     def rows(self, kind: type[T], rows: Sequence[T]) -> SparkRows:
         return SparkRows(self.spark.createDataFrame(table(kind, rows)))
 
-    def read(self, kind: type[Any], *paths: str) -> SparkRows:
-        with translated(f"{paths[0]} cannot be read"):  # with a schema, because inferring one needs a job
-            return SparkRows(self._frame(kind, *paths))
-
-    def _frame(self, kind: type[Any], *paths: str) -> DataFrame:
-        return strict_reader(self.spark).schema(schema(kind)).parquet(*paths)
+    def read(self, kind: type[Any], path: str, *columns: str) -> SparkRows:
+        with translated(f"{path} cannot be read"):  # with a schema, because inferring one needs a job
+            frame = strict_reader(self.spark).schema(schema(kind)).parquet(path)
+            return SparkRows(frame.select(*columns) if columns else frame)
 
     def count(self, path: str) -> int:
         with translated(f"{path} cannot be read"):
             return rows_in(self.spark, path)[1]
-
-    def first(self, path: str, kind: type[T], failure: str) -> T | None:
-        with translated(failure):
-            found = self._frame(kind, path).first()
-        with located(failure):
-            return None if found is None else row(kind, found.asDict())
 
 
 class SparkRows:
@@ -125,11 +119,8 @@ class SparkRows:
     def joined(self, other: Self) -> Self:
         return type(self)(self.frame.unionByName(other.frame))
 
-    def select(self, *columns: str) -> Self:
-        return type(self)(self.frame.select(*columns))
-
     def by_target(self, *, count: int | None = None, tasks: int | None = None) -> Self:
-        order = [name for name in ("target", "group", "topic", "partition") if name in self.frame.columns]
+        order = [name for name in ORDER if name in self.frame.columns]
         tasks = tasks or _task_count(self.frame.sparkSession, count)
         return type(self)(self.frame.repartition(tasks, "target").sortWithinPartitions(*order))
 
@@ -144,7 +135,7 @@ class SparkRows:
         with driver_interpreter(spark.sparkContext), active_session(spark):
             return type(self)(map_in_arrow(self.frame, function, schema(kind)))
 
-    def write(self, path: str, failure: str, counted: TallySum) -> Tally:
+    def write(self, path: str, failure: str, counted: TaskSum[Tally]) -> Tally:
         spark = self.frame.sparkSession
         with active_session(spark), translated(failure):
             write_plain(self.frame, path, **_WITHOUT_STATISTICS)
@@ -156,13 +147,6 @@ class SparkRows:
     def collect(self, failure: str) -> Any:
         with active_session(self.frame.sparkSession), translated(failure):
             return self.frame.toArrow()
-
-    def sorted(self, kind: type[T], keys: Sequence[str], failure: str) -> Iterator[T]:
-        """Yield the rows in order. At most the rows of one task are in memory."""
-        found = self.frame.sort(*keys)
-        with translated(failure), located(failure):
-            for each in found.toLocalIterator():
-                yield row(kind, each.asDict())
 
 
 def _task_count(spark: SparkSession, rows: int | None) -> int:
