@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import confluent_kafka
@@ -32,7 +32,8 @@ class Log:
 
     def __init__(self) -> None:
         self.start = 0
-        self.messages: list[tuple[bytes, bytes | None]] = []
+        self.messages: list[tuple[bytes, bytes | None] | None] = []
+        """The value and the key of each. None stands for the control record of a transaction, which no client gets."""
 
     @property
     def end(self) -> int:
@@ -50,7 +51,14 @@ class Logs:
 
     def write(self, at: TopicPartition, *values: bytes, key: bytes | None = None) -> None:
         """Write messages to a partition."""
-        self.of[at].messages += [(value, key) for value in values]
+        self._append(at, [(value, key) for value in values])
+
+    def end_transaction(self, at: TopicPartition) -> None:
+        """Write a control record."""
+        self._append(at, [None])
+
+    def _append(self, at: TopicPartition, records: Sequence[tuple[bytes, bytes | None] | None]) -> None:
+        self.of[at].messages += records
         while self.waiting:
             self.machine.wake(self.waiting)
 
@@ -69,13 +77,13 @@ class LogClient:
         self._logs = logs
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        self._told_end: set[TopicPartition] = set()
+        self._told_end: dict[TopicPartition, int] = {}
 
     def incremental_assign(self, partitions: list[Any]) -> None:
         for each in partitions:
             at = _at(each)
             self._positions[at] = each.offset
-            self._told_end.discard(at)
+            self._told_end.pop(at, None)
 
     def incremental_unassign(self, partitions: list[Any]) -> None:
         for each in partitions:
@@ -117,15 +125,16 @@ class LogClient:
         if not log.start <= position <= log.end:
             error = KafkaError(KafkaError._AUTO_OFFSET_RESET)
             return [Message(topic=at.topic, partition=at.partition, offset=position, error=error)]
-        found = [
-            Message(topic=at.topic, partition=at.partition, offset=offset, key=key, value=value, timestamp=(1, 1_700))
-            for offset, (value, key) in enumerate(log.messages[position : position + max(most, 0)], position)
-        ]
-        self._positions[at] = position + len(found)
-        if found:
-            self._told_end.discard(at)
-        elif most > 0 and at not in self._told_end:
-            self._told_end.add(at)
+        found = []
+        while len(found) < most and position < log.end:
+            if (record := log.messages[position]) is not None:
+                value, key = record
+                place = {"topic": at.topic, "partition": at.partition, "offset": position}
+                found.append(Message(**place, key=key, value=value, timestamp=(1, 1_700)))
+            position += 1
+        self._positions[at] = position
+        if not found and most > 0 and self._told_end.get(at) != position:
+            self._told_end[at] = position
             error = KafkaError(KafkaError._PARTITION_EOF)
             found = [Message(topic=at.topic, partition=at.partition, offset=position, error=error)]
         return found
