@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
@@ -412,6 +413,20 @@ def test_the_checker_reads_every_file_of_both_packages() -> None:
     seen = {source.name for source in sources(ROOT)}
     assert {"zkgroups/exceptions.py", "zkgroups/core/znodes/values.py", "zkgroups/zookeeper/registry.py"} <= seen
     assert {"zkgroups/testing/zookeeper_server.py", "cli/__init__.py"} <= seen
+
+
+def test_the_modules_that_comments_name_exist() -> None:
+    """The last names of a path are enough: `liar.py` for tests/zookeeper/liar.py."""
+    paths = [
+        path
+        for folder in ("zkgroups", "cli", "tests", "benchmarks", "scripts")
+        for path in ROOT.glob(f"{folder}/**/*.py")
+    ]
+    exists = {path.relative_to(ROOT).as_posix() for path in paths}
+    ends = {name.split("/", start)[-1] for name in exists for start in range(name.count("/") + 1)}
+    saved = "playground.py"  # By a reader of the tutorial.
+    named = {(path.name, name) for path in paths for name in re.findall(r"`([\w/]+\.py)`", path.read_text())}
+    assert {(path, name) for path, name in named if name not in {*ends, saved}} == set()
 
 
 ALLOWED = {

@@ -1,4 +1,4 @@
-"""Members of a gateway and real Scala members in one group. In `test_mixed_faults.py` they are killed and suspended."""
+"""Members of a gateway and real Scala members in one group."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A ZooKeeper server in memory: bytes of requests in, bytes of answers and watch events out.
 
-It knows no clock, no socket and no thread: `network.py` has these. `test_conformance.py` compares it with real servers
+It knows no clock, no socket and no thread: `world.py` has these. `test_conformance.py` compares it with real servers
 of each release. What zkgroups and kazoo do not use is missing: containers, TTL nodes, quotas, and reconfiguration.
 """
 

@@ -9,7 +9,7 @@
 1. A client connects to a listener (`connections/streams.py`). The first listener is for all clients. Each broker
    has another one, whose port never changes (`protocol/addresses.py`).
 2. `connections/client_connection.py` reads its requests. `protocol/offered_apis.py` lists the requests that are
-   offered. Most requests are forwarded without being decoded, in parts (`connections/frames.py`). Each client has its
+   offered. Most requests are forwarded without being decoded, in parts (`protocol/frames.py`). Each client has its
    own connection to the broker (`connections/upstream.py`).
 3. Answers that name brokers are changed (`protocol/addresses.py`, `protocol/offered_apis.py`). All answers are sent in
    the order of the requests (`connections/client_connection.py`).

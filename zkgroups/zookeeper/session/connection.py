@@ -1,7 +1,7 @@
 """Open a connection, and report why it failed.
 
 kazoo detects a wrong SASL password only after `start()` has returned. So the connection counts as open only after one
-request has been answered. Its options are checked in `options.py` and `security.py`.
+request has been answered. Its options are checked here and in `security.py`.
 """
 
 from __future__ import annotations
