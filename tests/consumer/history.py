@@ -35,7 +35,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -99,13 +99,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All recorded events, and the changes in the server's log. `partitions` must be worked on; sessions of
-    `administrators` may write anything."""
+    """All recorded events, and the changes in the server's log. `partitions` must be worked on."""
 
     events: Sequence[Event]
     partitions: frozenset[str] = frozenset()
     log: Sequence[HistoryEvent] = ()
-    administrators: frozenset[int] = frozenset()
     session_timeout: float = 4.0
 
     def of(self, *kinds: Kind) -> Iterator[Event]:
@@ -142,7 +140,7 @@ def read(directory: Path) -> list[Event]:
 def judge(history: History, *, bound: float | None = None, once: bool = False) -> list[Violation]:
     """Return all violations. `bound` is the limit for settling, in seconds after `calm`. With `once`, no message may
     have been processed twice: members only came and left."""
-    found = [*doubled(history), *unfenced(history), *fallen(history), *skipped(history), *unexpected(history)]
+    found = [*doubled(history), *unlawful(history), *skipped(history), *unexpected(history)]
     found += unsettled(history, bound) if bound is not None else ()
     found += repeated(history) if once else ()
     return found
@@ -226,36 +224,27 @@ def doubled(history: History) -> Iterator[Violation]:
 # Commits, by the server's log
 
 
-def unfenced(history: History) -> Iterator[Violation]:
-    """Commits of a session that did not own the partition or was not registered, and claims of a session without a
-    registration."""
-    return _violations(history, UNFENCED)
+def unlawful(history: History) -> Iterator[Violation]:
+    """Commits of a session that did not own the partition or was not registered, claims of a session without a
+    registration, and offsets that went back, became malformed or were deleted: `zkgroups history check` finds them."""
+    for event in history.log:
+        for found in violations(event):
+            if found.rule in UNLAWFUL:
+                yield Violation(found.rule, f"{at(found.event)}: {found.text}, zxid {event.zxid:#x}")
 
 
-def fallen(history: History) -> Iterator[Violation]:
-    """Offsets that went back, became malformed or were deleted, except by administrators."""
-    return _violations(history, FALLEN)
-
-
-UNFENCED: Final = frozenset(
+UNLAWFUL: Final = frozenset(
     {
         Rule.TWO_OWNERS,
         Rule.CLAIM_UNREGISTERED,
         Rule.COMMIT_NOT_OWNER,
         Rule.COMMIT_UNOWNED,
         Rule.COMMIT_UNREGISTERED,
+        Rule.WENT_BACK,
+        Rule.MALFORMED,
+        Rule.DELETED,
     }
 )
-FALLEN: Final = frozenset({Rule.WENT_BACK, Rule.MALFORMED, Rule.DELETED})
-
-
-def _violations(history: History, rules: Collection[Rule]) -> Iterator[Violation]:
-    """Violations of these rules, which `zkgroups history check` finds, too."""
-    for event in history.log:
-        if event.session not in history.administrators:
-            for found in violations(event):
-                if found.rule in rules:
-                    yield Violation(found.rule, f"{at(found.event)}: {found.text}, zxid {event.zxid:#x}")
 
 
 def at(event: Commit | OwnerChange) -> str:
@@ -270,8 +259,7 @@ def skipped(history: History) -> Iterator[Violation]:
         done[event.at].add(event.offset or 0)
     committed: dict[str, int] = defaultdict(int)
     for commit in history.commits:
-        if commit.session not in history.administrators:
-            committed[at(commit)] = max(committed[at(commit)], commit.offset or 0)
+        committed[at(commit)] = max(committed[at(commit)], commit.offset or 0)
     for event in history.of(Kind.COMMITTED):
         committed[event.at] = max(committed[event.at], event.offset or 0)
     for partition, offset in committed.items():

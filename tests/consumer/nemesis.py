@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -137,20 +137,6 @@ def plant_topics(hosts: str, topics: dict[str, int]) -> None:
             path, data = f"/brokers/topics/{topic}", f'{{"version": 1, "partitions": {{{partitions}}}}}'.encode()
             client.ensure_path(path)
             client.set(path, data)
-
-
-def settle(group: Consumergroup, partitions: Iterable[TopicPartition], bound: float) -> bool:
-    """Wait until the group is stable, and every partition has been committed since this call."""
-    before = _commits(group)
-    end = time.monotonic() + bound
-    while time.monotonic() < end:
-        with suppress(ZkgroupsException):
-            now = _commits(group)
-            moved = all(now.get(at, 0) > before.get(at, 0) for at in partitions)
-            if moved and group.describe().state is GroupState.STABLE:
-                return True
-        time.sleep(0.05)
-    return False
 
 
 def _commits(group: Consumergroup) -> dict[TopicPartition, int]:
@@ -276,7 +262,15 @@ class Scene:
 
     def settle(self, bound: float = 90.0) -> bool:
         """Wait until the group is stable, and every partition has been worked on since this call."""
-        return settle(self.group, self.partitions, bound)
+        before, end = _commits(self.group), time.monotonic() + bound
+        while time.monotonic() < end:
+            with suppress(ZkgroupsException):
+                now = _commits(self.group)
+                moved = all(now.get(at, 0) > before.get(at, 0) for at in self.partitions)
+                if moved and self.group.describe().state is GroupState.STABLE:
+                    return True
+            time.sleep(0.05)
+        return False
 
     def history(self) -> History:
         """The records of the members and of the server."""

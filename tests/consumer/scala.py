@@ -47,9 +47,6 @@ _QUICK = {
     "zookeeper.session.timeout.ms": "20000",
 }
 
-SHORT_SESSION = {"zookeeper.session.timeout.ms": "4000"}
-"""Settings of a member that is killed: others wait until its session expires."""
-
 AS_IT_COMES = {"rebalance.backoff.ms": "2000", "rebalance.max.retries": "4"}
 """The default settings: four tries, two seconds apart."""
 

@@ -122,25 +122,6 @@ def test_a_member_waits_for_an_unreadable_owner_node_like_for_any_other(
     a.until_holding(orders)
 
 
-@pytest.mark.parametrize("released", ["while disconnected", "after the reconnect"])
-def test_a_release_is_noticed_after_a_reconnect(
-    world: World, orders: Partitions, raw: Any, connect: Connect, released: str
-) -> None:
-    sit(raw, P2)
-    with Running(connect("far").group("billing"), **OPTIONS) as a:
-        until_working_on(a, orders - {P2})
-        looks = a.member.stats.looks
-        world.cut("far")
-        if released == "while disconnected":
-            leave(raw, P2)
-        time.sleep(3)
-        world.heal("far")
-        if released == "after the reconnect":
-            a.until(lambda: a.member.stats.looks > looks, "a look over the next connection")
-            leave(raw, P2)
-        a.until_holding(orders)
-
-
 def test_waiting_for_many_partitions_of_another_member_takes_few_requests(
     world: World, run: Run, connect: Connect, client: Any
 ) -> None:

@@ -22,7 +22,7 @@ from zkgroups.exceptions import (
     ReentrantCallError,
 )
 
-from .conftest import LONGEST, Partitions, Run, Running, ats, committed, plant_topic
+from .conftest import LONGEST, Partitions, Run, Running, ats, committed
 
 P0, P1, P5 = (TopicPartition("orders", number) for number in (0, 1, 5))
 FIRST, SECOND = ats("orders", 0, 1, 2), ats("orders", 3, 4, 5)
@@ -281,22 +281,6 @@ def test_no_generation_begins_while_disconnected(world: World, connect: Callable
         generation = next_of(member)
         assert generation.active
         assert not generation.paused
-
-
-def test_a_generation_that_ends_while_it_is_held_back_is_not_handed_out_again(
-    run: Run, client: Any, orders: Partitions
-) -> None:
-    """It was held back because the connection was lost. After the reconnect, another one may have begun at once."""
-    a = run(id="a").until_holding(orders)
-    plant_topic(client, "orders", 7)
-    a.until_holding(ats("orders", *range(7)))
-    loop, handed_out = a.member._loop, list[Generation]()
-    loop._hand_out = handed_out.append
-    loop.hold_back(a.generations[0])
-    a.until(lambda: loop._held_back is None)
-    loop.hold_back(a.generation)
-    a.until(lambda: handed_out)
-    assert handed_out == [a.generation]
 
 
 # Idle workers

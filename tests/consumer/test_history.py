@@ -142,7 +142,6 @@ ALLOWED: dict[str, dict[str, Any]] = {
     "a killed process": changed(RESUMED, without=(REVOKED,)),
     "a loss during the release": changed(RESUMED, told(Kind.LOST, "anne", 1.7)),
     "a moment to notice the end by another client": changed(*UNAWARE, ENDING, without=(REVOKED,)),
-    "an administrator": changed(writes=[*WRITTEN, write(3, 0xC, 1, None)], administrators=frozenset({0xC})),
     **{
         f"a commit refused with {error}": changed(told(Kind.REFUSED, "anne", 1.7, offset=2, error=error))
         for error in ("GenerationEndedError", "SessionLostError: gone", "OutcomeUnknownError")

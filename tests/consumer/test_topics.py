@@ -190,18 +190,6 @@ def test_a_failing_partitions_function_changes_nothing_and_is_called_again(any_m
     a.until_holding(P0, P1, P2)  # the error is over, so it is not raised
 
 
-def test_an_error_of_the_partitions_function_is_raised_to_each_caller_that_waits_for_a_generation(
-    any_member: Start,
-) -> None:
-    numbers = Numbers(1)
-    numbers.error = LookupError("no broker answers")
-    a = any_member(partitions=numbers)
-    assert a.until_error(LookupError) is numbers.error
-    a.until(lambda: len(a.errors) > 2)
-    numbers.error = None
-    a.until_holding(P0)
-
-
 def test_an_invalid_result_of_the_partitions_function_is_an_error(any_member: Start) -> None:
     any_member(partitions=lambda _topic: [-1]).until_error(InvalidNameError)
 

@@ -7,7 +7,6 @@ import inspect
 import itertools
 import logging
 import threading
-from contextlib import suppress
 
 import pytest
 
@@ -68,20 +67,6 @@ async def test_two_members_in_one_loop_share_and_continue_from_marked_offsets(
         assert a.generations[-1].partitions == dict.fromkeys(orders, 20)
         assert a.member.stats.lost == 3
     assert {offset.offset for offset in group.offsets} == {30}  # type: ignore[union-attr]
-
-
-@in_a_loop
-async def test_a_lost_session_ends_the_tasks_and_is_reported_in_the_loop(
-    world: World, registry: Registry, group: Consumergroup, orders: Partitions
-) -> None:
-    lost: list[Partitions] = []
-    async with Running(group, work=mark_ten_more, on_lost=lost.append, **PATIENT) as one:
-        await one.until_holding(orders)
-        await asyncio.to_thread(world.expire, registry)
-        await one.until(lambda: len(one.generations) == 2)
-        await one.until_holding(orders)
-    assert lost == [orders]
-    assert not one.generations[0].active
 
 
 @in_a_loop
@@ -187,21 +172,6 @@ async def test_a_task_that_ends_ends_the_generation_and_its_other_tasks(
 
 
 @in_a_loop
-async def test_a_cancelled_task_ends_the_generation_even_before_its_first_step(
-    group: Consumergroup, orders: Partitions
-) -> None:
-    async with aio.Member(group, ["orders"], **PATIENT) as member:
-        generation = await member.next_generation(LONGEST)
-        assert generation is not None
-        generation.start(mark_ten_more)
-        [task] = [task for task in asyncio.all_tasks() if task.get_name().startswith("zkgroups-work-billing")]
-        task.cancel()
-        assert await generation.wait(LONGEST)
-        assert await member.next_generation(LONGEST)
-    assert list(group.offsets) == []
-
-
-@in_a_loop
 async def test_an_exception_of_a_task_is_raised_by_the_iteration_and_the_member_continues(
     group: Consumergroup, orders: Partitions
 ) -> None:
@@ -234,18 +204,6 @@ async def test_an_exception_that_a_task_raises_at_the_end_is_not_lost(group: Con
         await member.next_generation()
     with pytest.raises(MemberClosedError):
         await member.next_generation()
-
-
-@in_a_loop
-async def test_a_function_added_after_the_end_of_a_generation_is_called_at_once(
-    group: Consumergroup, orders: Partitions
-) -> None:
-    async with aio.Member(group, ["orders"]) as member:
-        generation = await member.next_generation(LONGEST)
-        assert generation is not None
-    told: list[int] = []
-    generation._inner._call_at_end(lambda: told.append(generation.number))
-    assert told == [generation.number]
 
 
 @in_a_loop
@@ -295,25 +253,6 @@ async def test_a_cancelled_wait_loses_no_generation(group: Consumergroup, orders
         assert found.active
         assert await member.next_generation(0) is None
         assert member.stats.generations == 1
-
-
-@in_a_loop
-async def test_several_waiting_tasks_get_one_generation_each_and_all_learn_of_the_close(
-    group: Consumergroup, orders: Partitions
-) -> None:
-    async with aio.Member(group, ["orders"]) as member:
-        asking = {asyncio.create_task(member.next_generation()) for _ in range(3)}
-        for _ in range(2):
-            done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-            [generation] = [task.result() for task in done]
-            assert generation is not None
-            generation.start(lambda _: asyncio.sleep(0))
-    [last] = asking
-    with suppress(MemberClosedError):  # otherwise it returns a third generation
-        assert (await last) is not None
-    for _ in range(2):
-        with pytest.raises(MemberClosedError):
-            await member.next_generation()
 
 
 @in_a_loop

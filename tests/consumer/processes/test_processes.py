@@ -68,34 +68,6 @@ def output(hosts: str, program: str) -> str:
     return done.stdout
 
 
-FORKING = """
-member = Member(registry.group("billing"), "orders", id="parent")
-generation = member.next_generation()
-child = os.fork()
-if child == 0:
-    signal.alarm(60)
-    member.close()
-    try:
-        member.start()
-    except MemberClosedError:
-        os._exit(0)
-    os._exit(2)
-_, status = os.waitpid(child, 0)
-assert not generation.wait(1.0) and generation.active
-generation.commit({at: 7 for at in generation.partitions})
-print(os.waitstatus_to_exitcode(status), member.stats.generations, flush=True)
-member.close()
-"""
-
-
-def test_failure_24_a_fork_of_a_member_closes_only_itself(
-    group: Consumergroup, zookeeper_hosts: str, orders: Partitions
-) -> None:
-    assert output(zookeeper_hosts, FORKING) == "0 1\n"
-    assert committed(group) == dict.fromkeys(orders, 7)
-    assert list(group.owners()) == []
-
-
 FORKING_WHILE_WORKING = """
 member = Member(registry.group("billing"), "orders", id="parent")
 generation = member.next_generation()

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.seeds import seed
 from tests.waiting import eventually
 from zkgroups import Consumergroup, InstanceState, Member, MemberStats, Registry
 from zkgroups.exceptions import InvalidOptionError
@@ -30,8 +28,6 @@ LONG: Final = 20.0
 """In seconds. A session timeout within which a process returns."""
 CALM: Final = 100
 """So many looks in a row see the same."""
-ROUNDS: Final = 6
-
 RESIDENT = """
 import json, signal, sys, warnings
 warnings.simplefilter("ignore")
@@ -240,23 +236,6 @@ def test_a_returning_member_releases_partitions_that_others_should_have_by_now(
     assert eventually(lambda: a.stats.waits > 0)
     assert a.assignment == frozenset()
     assert start(file).having(2).resumed
-    settled(a, 2)
-
-
-def test_a_member_killed_at_any_moment_never_waits_for_its_own_session(
-    group: Consumergroup, other: Callable[..., Member], start: Start, file: Path
-) -> None:
-    """Nothing is registered before the file contains the session. So every registered session can be resumed."""
-    chance = random.Random(seed())
-    a = other()
-    for _ in range(ROUNDS):
-        b = start(file)
-        with suppress(subprocess.TimeoutExpired):
-            b.process.wait(chance.uniform(0.2, 0.8))
-        b.end(signal.SIGKILL)
-    registered = [each.session for each in group.instances() if each.id == "b"]
-    again = start(file).having(2)
-    assert registered in ([], [again.session])
     settled(a, 2)
 
 
