@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-from tests.waiting import eventually, stands_still
 from zkgroups.testing import ChildProcess
 
 LONGEST = 120.0
@@ -41,6 +40,21 @@ class PrintingProcess:
         """Wait for its end, and return what it has printed."""
         self._process.wait(LONGEST)
         return self.lines()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended. A suspended process counts as running."""
+        return self._process.running
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def suspend(self) -> None:
+        """Suspend it. It runs no more when this returns."""
+        self._process.suspend()
+
+    def resume(self) -> None:
+        self._process.resume()
 
     def lines(self) -> list[str]:
         text = self._process.log.read_text(errors="replace")
@@ -74,14 +88,3 @@ class PrintingConsumer(PrintingProcess):
         self._process.wait(LONGEST)
         [left] = [line for line in self.lines() if line.startswith("left ")]
         return int(left.split()[1])
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def suspend(self) -> None:
-        """Suspend it. It runs no more when this returns."""
-        os.kill(self._process.pid, signal.SIGSTOP)
-        assert eventually(lambda: stands_still(self._process.pid))
-
-    def resume(self) -> None:
-        os.kill(self._process.pid, signal.SIGCONT)

@@ -15,20 +15,19 @@ and claims it again. So correct owners may still move once more; `still` waits u
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from tests.printing_consumer import PrintingProcess
 from tests.waiting import LONGEST, eventually
 from zkgroups import Consumergroup, Registration, Registry, TopicPartition
 from zkgroups.core.rebalance.members import Assignor, Members
 from zkgroups.core.znodes.registrations import subscribed_topics
-from zkgroups.testing import ChildProcess, KafkaBroker
+from zkgroups.testing import KafkaBroker
 from zkgroups.testing.java import find_java, pyspark_jars
 from zkgroups.testing.kafka_broker import release_jars
 
@@ -62,7 +61,7 @@ class Message(NamedTuple):
     text: str
 
 
-class ScalaConsumer:
+class ScalaConsumer(PrintingProcess):
     """One member. `topics` are the topics that it reads by name, each with its number of streams, or an expression for
     `streams`.
 
@@ -93,33 +92,28 @@ class ScalaConsumer:
             **_QUICK,
             **(config or {}),
         }
-        self._folder: Path | None = None
-        self._process: ChildProcess | None = None
 
-    @property
-    def running(self) -> bool:
-        """Whether the process has not ended. A suspended process counts as running."""
-        return self._process is not None and self._process.running
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._started.pid
+    def command(self, folder: Path) -> list[str]:
+        jars = os.pathsep.join(map(str, (*release_jars(self._release), *pyspark_jars("janino", "commons-compiler"))))
+        java = [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", jars]
+        properties = folder / "consumer.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
+        return [*java, _COMPILER, str(self.program), self.program.stem, str(properties), *self._chosen]
 
     @property
     def rebalances(self) -> int:
         """The number of attempts to claim its share."""
-        return sum("begin rebalancing consumer" in line for line in self._lines())
+        return sum("begin rebalancing consumer" in line for line in self.lines())
 
     @property
     def gave_up(self) -> bool:
         """Whether it has failed to claim its share as often as it tries."""
-        return any("can't rebalance after" in line for line in self._lines())
+        return any("can't rebalance after" in line for line in self.lines())
 
     @property
     def messages(self) -> list[Message]:
         """The messages that it has read, in order."""
-        return [message_of(line) for line in self._lines() if line.startswith("read ")]
+        return [message_of(line) for line in self.lines() if line.startswith("read ")]
 
     @property
     def texts(self) -> Counter[str]:
@@ -127,67 +121,17 @@ class ScalaConsumer:
         return Counter(message.text for message in self.messages)
 
     def log_tail(self, lines: int = 40) -> str:
-        """The last lines of its log; empty once it is closed."""
-        return "" if self._process is None else self._process.tail(lines)
-
-    def start(self) -> Self:
-        """Start it, and return before it has joined. The group shows its progress."""
-        if self.running:
-            return self
-        jars = os.pathsep.join(map(str, (*release_jars(self._release), *pyspark_jars("janino", "commons-compiler"))))
-        java = [str(find_java()), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", jars]
-        self._folder = self._folder or Path(tempfile.mkdtemp(prefix="zkgroups-scala-"))
-        properties = self._folder / "consumer.properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
-        command = [*java, _COMPILER, str(self.program), self.program.stem, str(properties), *self._chosen]
-        self._process = ChildProcess(command, log=self._folder / "consumer.log", scratch=self._folder)
-        return self
+        """The last lines of its log."""
+        return self._process.tail(lines)
 
     def stop(self) -> None:
         """Ask it to end: it commits, leaves the group and returns. Raise an error if it does not."""
         if not self.running:
             return
-        os.kill(self.pid, signal.SIGTERM)
-        status = self._started.wait(LONGEST)
+        os.kill(self._process.pid, signal.SIGTERM)
+        status = self._process.wait(LONGEST)
         assert status == 128 + signal.SIGTERM, f"{self} ended with status {status}:\n{self.log_tail()}"
-        assert "left" in self._lines(), f"{self} has not left:\n{self.log_tail()}"
-
-    def kill(self) -> None:
-        """Kill the process. Its registration stays until the session expires."""
-        self._started.kill()
-
-    def suspend(self) -> None:
-        """Suspend the process."""
-        self._started.suspend()
-
-    def resume(self) -> None:
-        """Resume the process."""
-        self._started.resume()
-
-    def close(self) -> None:
-        """End it and delete its files."""
-        if self._process is not None:
-            self._process.kill()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._process = self._folder = None
-
-    @property
-    def _started(self) -> ChildProcess:
-        if self._process is None:
-            raise RuntimeError("start the consumer first")
-        return self._process
-
-    def _lines(self) -> list[str]:
-        # The last line may be half written.
-        text = self._started.log.read_text(errors="replace")
-        return text[: text.rfind("\n") + 1].splitlines()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        assert "left" in self.lines(), f"{self} has not left:\n{self.log_tail()}"
 
     def __repr__(self) -> str:
         return f"<ScalaConsumer {self.id}>"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -18,10 +16,11 @@ from typing import Any, Self
 
 from confluent_kafka import Message, Producer
 
+from tests.printing_consumer import PrintingProcess
 from tests.waiting import LONGEST as LONGEST
 from zkgroups import Consumer, Consumergroup, EventKind, InstanceState, MemberEvent, Registry, TopicPartition
 from zkgroups.messages.broker_offsets import BrokerOffsets
-from zkgroups.testing import ChildProcess, KafkaBroker
+from zkgroups.testing import KafkaBroker
 from zkgroups.zookeeper.session.session import context_of
 
 ROOT = Path(__file__).parents[2]
@@ -184,7 +183,7 @@ class Loop:
         assert self.errors == []
 
 
-class LoopProcess:
+class LoopProcess(PrintingProcess):
     """A consumer in a process that can be killed. It prints the messages whose body is finished."""
 
     def __init__(
@@ -211,33 +210,20 @@ class LoopProcess:
             "options": {"id": id, "auto_commit_every": every, **options},
             "dies_between_writes": dies_between_writes,
         }
-        self._command = [sys.executable, "-m", __name__, json.dumps(arguments)]
-        self._folder = Path(tempfile.mkdtemp(prefix="zkgroups-loop-"))
-        self._log = self._folder / "loop.log"
-        self.process: ChildProcess
+        self._arguments = arguments
+
+    def command(self, _folder: Path) -> list[str]:
+        return [sys.executable, "-m", __name__, json.dumps(self._arguments)]
 
     @property
     def texts(self) -> Counter[str]:
         """How often each message was received, and its body finished."""
-        lines = self._log.read_text(errors="replace").splitlines(keepends=True)
-        return Counter(line[5:-1] for line in lines if line.startswith("read ") and line.endswith("\n"))
-
-    def kill(self) -> None:
-        """Kill the process. Its registration stays until the session expires."""
-        self.process.kill()
+        return Counter(line.removeprefix("read ") for line in self.lines() if line.startswith("read "))
 
     def stop(self) -> None:
         """Ask it to end with SIGTERM, as a supervisor does, and wait."""
-        os.kill(self.process.pid, signal.SIGTERM)
-        assert self.process.wait(LONGEST) == 0, self.process.tail()
-
-    def __enter__(self) -> Self:
-        self.process = ChildProcess(self._command, log=self._log, scratch=self._folder, directory=ROOT)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        os.kill(self._process.pid, signal.SIGTERM)
+        assert self._process.wait(LONGEST) == 0, self._process.tail()
 
 
 def main(

@@ -49,8 +49,8 @@ class LegacyReader(ScalaConsumer):
     def finish(self) -> list[Message]:
         """Return its messages, once it has committed all of them and left."""
         if self._count:
-            assert self._started.wait(LONGEST) == 0, self.log_tail()
-            assert "left" in self._lines(), self.log_tail()
+            assert self._process.wait(LONGEST) == 0, self.log_tail()
+            assert "left" in self.lines(), self.log_tail()
             assert len(self.messages) == self._count, self.log_tail()
         else:
             self.stop()

@@ -207,6 +207,18 @@ async def test_an_exception_that_a_task_raises_at_the_end_is_not_lost(group: Con
 
 
 @in_a_loop
+async def test_a_function_added_after_the_end_of_a_generation_is_called_at_once(
+    group: Consumergroup, orders: Partitions
+) -> None:
+    """Otherwise tasks of a generation that ends before it is handed out would never be cancelled."""
+    async with aio.Member(group, ["orders"]) as member:
+        generation = await member.next_generation(LONGEST)
+    told: list[int] = []
+    generation._inner._call_at_end(lambda: told.append(generation.number))
+    assert told == [generation.number]
+
+
+@in_a_loop
 async def test_only_coroutine_functions_can_be_started(group: Consumergroup, orders: Partitions) -> None:
     async with aio.Member(group, ["orders"]) as member:
         generation = await member.next_generation(LONGEST)

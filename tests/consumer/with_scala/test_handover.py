@@ -85,9 +85,9 @@ def test_a_suspended_consumer_moves_no_offset_back_after_a_scala_member_took_ove
     owners = settle(registry, group, range_assignor, {theirs.id, mine.id}, still=STILL)
     with written(topic):
         assert eventually(lambda: mine.texts)
-        mine.process.suspend()
+        mine.suspend()
         settle(registry, group, range_assignor, {theirs.id})
-        mine.process.resume()
+        mine.resume()
         assert settle(registry, group, range_assignor, {theirs.id, mine.id}, still=STILL) == owners
     assert_nothing_is_left_out(topic, offsets, theirs, mine)
 

@@ -222,13 +222,13 @@ def test_a_consumer_that_was_suspended_during_the_way_back_commits_nothing_when_
     with LoopProcess(legacy_kafka, sides.group.name, topic.name, "asleep", kafka=QUICK_NATIVE) as process:
         topic.write(5)
         await_all_committed(topic, sides, 5)
-        process.process.suspend()
+        process.suspend()
         assert sides.move(Side.ZOOKEEPER) is MoveOutcome.MOVED
         other = loop(topic)
         other.until_holding(*topic.ats)
         topic.write(5)
         assert eventually(lambda: set(sides.zookeeper.values()) == {10})
-        process.process.resume()
+        process.resume()
         assert eventually(
             lambda: {each.id for each in sides.group.instances()} == {"asleep", other.consumer.id}, timeout=LONGEST
         )

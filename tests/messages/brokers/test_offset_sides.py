@@ -342,13 +342,13 @@ def test_a_process_that_was_suspended_for_longer_than_its_session_changes_no_off
     topic.write(5)
     with LoopProcess(legacy_kafka, sides.group.name, topic.name, "asleep", every=3.0, **KAFKA) as process:
         assert eventually(lambda: process.texts.keys() == topic.texts)
-        process.process.suspend()
+        process.suspend()
         other = loop(topic, **KAFKA)
         other.until_holding(*topic.ats)
         topic.write(5)
         other.until(lambda: sides.kafka == {0: 10, 1: 10, 2: 10}, "the commits of the successor")
-        process.process.resume()
-        assert eventually(lambda: len(sides.group.instances()) == 2), process.process.tail()
+        process.resume()
+        assert eventually(lambda: len(sides.group.instances()) == 2), process._process.tail()
         assert sides.kafka == {0: 10, 1: 10, 2: 10}
         topic.write(5)
         assert eventually(lambda: sides.kafka == {0: 15, 1: 15, 2: 15})
@@ -383,7 +383,7 @@ def test_a_process_that_is_killed_between_the_two_writes_loses_no_message(
     with LoopProcess(
         legacy_kafka, sides.group.name, topic.name, "dies", dies_between_writes=True, **options
     ) as process:
-        assert process.process.wait(LONGEST) == 128 + signal.SIGKILL
+        assert process._process.wait(LONGEST) == 128 + signal.SIGKILL
         first = process.texts
     committed = sides.zookeeper
     assert committed != {}
