@@ -274,10 +274,6 @@ class Generation:
         """Call `finished` before each commit, on the thread that commits, and mark the offsets that it returns."""
         self._finished, self._asked_at = finished, asked_at
 
-    def _write_nothing(self) -> None:
-        """Let commits write nothing: the consumer only looks. Marks count as usual."""
-        self._write, self._tell_committed = lambda *_: None, lambda _: None
-
     def _mark_finished(self) -> None:
         """Mark what is finished. Other partitions, and offsets that could not be committed, are left out."""
         for at, offset in (self._finished() if self._finished is not None else {}).items():

@@ -260,14 +260,10 @@ class GenerationLifecycle:
             return among & {error.at}
         except NoPermissionError as error:
             self._commit_failed(error)
-            return self._offsets_at(error.path, among)
+            paths = GroupPaths(self.membership.group_name)  # of the offset, or of the directory above it
+            return frozenset(at for at in among if error.path in (paths.offset(at), paths.offset_topic(at.topic)))
         except UnavailableError:
             raise
         except ZkgroupsException as error:
             self._commit_failed(error)
         return frozenset()
-
-    def _offsets_at(self, path: str, among: Partitions) -> Partitions:
-        """The partitions whose offset node, or the directory above it, has this path."""
-        paths = GroupPaths(self.membership.group_name)
-        return frozenset(at for at in among if path in (paths.offset(at), paths.offset_topic(at.topic)))

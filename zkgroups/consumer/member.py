@@ -46,11 +46,6 @@ class _Signal:
 _CANCEL, _CLOSED = _Signal(), _Signal()
 
 
-def _is_stale(found: Handed | _Signal) -> bool:
-    """Return True for a generation that has ended, and for a failure that is resolved."""
-    return isinstance(found, Generation | StepFailure) and found.over
-
-
 class BaseMember:
     """The common part of `Member` and `LoneMember`: a thread, and a queue of generations."""
 
@@ -87,7 +82,7 @@ class BaseMember:
                 while len(kept) < _LONGEST_QUEUE:
                     kept.append(self._ready.get_nowait())
             for waiting in kept:
-                if not _is_stale(waiting):
+                if not (isinstance(waiting, Generation | StepFailure) and waiting.over):
                     self._ready.put(waiting)
             if self._ready.qsize() < _LONGEST_QUEUE or isinstance(found, Generation):
                 self._ready.put(found)

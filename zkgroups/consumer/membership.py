@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -334,14 +335,11 @@ class Membership(AnyMembership):
     def register(self) -> None:
         if not self._instance.resume():
             self._instance.register(self._registration, timeout=SLICE)
-        elif not self._subscription_is_unchanged():
-            self._instance.update(self._registration)
-
-    def _subscription_is_unchanged(self) -> bool:
-        try:
-            return _same_subscription(self._instance.registration(), self._registration)
-        except MalformedNodeError:
-            return False
+            return
+        with suppress(MalformedNodeError):
+            if _same_subscription(self._instance.registration(), self._registration):
+                return
+        self._instance.update(self._registration)
 
     def deregister(self) -> None:
         self._offsets.leave(frozenset(self._instance.claims))
@@ -458,16 +456,15 @@ class Membership(AnyMembership):
 
     def await_free(self, partitions: Partitions) -> None:
         signals = self._signals.choose({at: self._let_go_with(at) for at in partitions})
-        self._observer.watch_owners({at: self._owner_path(at) for at in signals})
+        self._observer.watch_owners(
+            {at: getattr(self.holders.get(at), "path", "") or self.group.paths.owner(at) for at in signals}
+        )
 
     def _let_go_with(self, at: TopicPartition) -> Hashable:
         """Return a key that is equal for all partitions that their holder releases at once."""
         holder = self.holders.get(at)
         id = holder.instance(self._ids) if isinstance(holder, Owner) else None
         return (id, holder.session) if isinstance(holder, Owner) and id in self._together else at
-
-    def _owner_path(self, at: TopicPartition) -> str:
-        return getattr(self.holders.get(at), "path", "") or self.group.paths.owner(at)
 
     def _hear(self, at: TopicPartition | None) -> None:
         """Note a change. Called on kazoo's threads."""

@@ -266,7 +266,8 @@ class RebalanceLoop:
                 elif isinstance(event, Reset):
                     self._callbacks.event(EventKind.RESET, frozenset({event.at}), str(event))
                 elif event is not None:
-                    self._hurry(event)
+                    if isinstance(event, CloseRequested | WithdrawRequested) and self._failed is not None:
+                        self.tell(self._failed)  # end the pause before a retry: pass the failure on now
                     self._receive(event)
                 event = self._inbox.get_nowait()
 
@@ -284,11 +285,6 @@ class RebalanceLoop:
     def _pause(self) -> float:
         due = self._changes.due(self._timers.due(TICK))
         return min(max(due - uptime(), 0.0), TICK)
-
-    def _hurry(self, event: Event) -> None:
-        """If the member shall leave, end the pause before a retry: pass the failure on now."""
-        if isinstance(event, CloseRequested | WithdrawRequested) and self._failed is not None:
-            self.tell(self._failed)
 
     def _pass_on_changes(self) -> None:
         if released := self._changes.take_released(self.machine.waiting):
@@ -389,15 +385,15 @@ class RebalanceLoop:
             return
         self._leave_again()
         if found is None:
-            self._stay_away(self._place.away)
+            moved = self._place.away
+            if moved is not None and self._tell_moved(moved):  # once, and once more when the move has ended
+                self._failures.report(RegisterInstance, moved)
         elif not self._left_behind:
-            self._use(found)
+            if found is not self.membership:
+                self.membership.close()
+                self.membership = self._lifecycle.membership = found
+                self._callbacks.event(EventKind.MOVED, detail=str(found))
             self._receive(JoinRequested())
-
-    def _stay_away(self, error: GroupMovedError | None) -> None:
-        """Tell the caller once why the member is out, and once more when the move has ended."""
-        if error is not None and self._tell_moved(error):
-            self._failures.report(RegisterInstance, error)
 
     def _tell_moved(self, error: GroupMovedError) -> bool:
         """Report that the group is moved. Return False if that is known, and on the way back."""
@@ -420,12 +416,6 @@ class RebalanceLoop:
             return self._place is not None and self._place.find(anew=True) is not self.membership
         except ZkgroupsException:
             return True  # the next look at the group tells
-
-    def _use(self, membership: AnyMembership) -> None:
-        if membership is not self.membership:
-            self.membership.close()
-            self.membership = self._lifecycle.membership = membership
-            self._callbacks.event(EventKind.MOVED, detail=str(membership))
 
     # Actions
 
@@ -534,7 +524,12 @@ class RebalanceLoop:
         except ZkgroupsException as error:
             self._callbacks.failed(_BEGIN, error, begin.partitions)
             self._changes.changed()
-            self._timers.later(FIRST_BACKOFF, lambda: self._begin_if_still(begin))
+
+            def begin_if_still() -> None:
+                if self.generation is None and self.machine.running == begin.partitions:
+                    self._begin(begin)
+
+            self._timers.later(FIRST_BACKOFF, begin_if_still)
             return
         self._callbacks.worked(_BEGIN)
         self._callbacks.worked(_COMMIT_DENIED)
@@ -542,10 +537,6 @@ class RebalanceLoop:
             self._stats.last_rebalance = took
         self._withdrawn = None
         self._hand_out(generation)
-
-    def _begin_if_still(self, begin: StartGeneration) -> None:
-        if self.generation is None and self.machine.running == begin.partitions:
-            self._begin(begin)
 
     def _stop(self, turn: int, moving: Partitions) -> Event:
         self._lifecycle.stop(moving, self.machine.held)

@@ -70,11 +70,6 @@ def _shown(error: BaseException) -> str:
     return traceback.format_exception_only(error)[-1].strip()[:_LONGEST_ERROR]
 
 
-def _is_fatal(error: Exception) -> bool:
-    kafka = confluent()
-    return isinstance(error, kafka.KafkaException) and error.args[0].code() == kafka.KafkaError._FATAL
-
-
 class DeadLetterWriter:
     """Writes dead letters to one topic, on a thread that starts with the first letter.
 
@@ -121,7 +116,8 @@ class DeadLetterWriter:
                 self._produce(letter, written)
             except Exception as error:  # the settings are wrong, the letter is too large, or the client has given up
                 written(error)
-                if _is_fatal(error):
+                kafka = confluent()
+                if isinstance(error, kafka.KafkaException) and error.args[0].code() == kafka.KafkaError._FATAL:
                     self._give_up(error)
         if self._producer is not None:
             self._producer.purge()

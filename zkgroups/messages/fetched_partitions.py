@@ -203,11 +203,6 @@ class HeldPartitions:
         """True if the log has no message from this position on, as of the last fetch."""
         return position in self._ends.get(at, ())
 
-    def forget_position(self, at: TopicPartition) -> None:
-        """Forget how far a partition is finished, before it begins elsewhere."""
-        self.deliverer.forget([at])
-        self.resume_at.pop(at, None)
-
     def stop_at_error(self, at: TopicPartition) -> None:
         """Note that a partition is not fetched for now. It goes on after the last message that was taken."""
         if (received := self.deliverer.received(at)) is not None:
@@ -381,18 +376,10 @@ class FetchedPartitions:
                 self._ranges.ask(at)
         self.begin(known)
 
-    def stop_gone(self) -> None:
-        """Stop fetching what is gone. `take_over` does the rest. The caller holds the lock."""
-        self.fetcher.unassign(self._held.gone)
-
     def begin(self, positions: Mapping[TopicPartition, int]) -> None:
         """Fetch these partitions from these offsets on. The caller holds the lock."""
         self._held.begin(positions)
         self.fetcher.assign(positions)
-
-    def begin_again(self) -> None:
-        """Fetch all messages again that are not finished. The caller holds the lock."""
-        self.begin(self._held.deliverer.positions(self.fetcher.assigned - self._held.gone))
 
     def move(self) -> None:
         """Carry out seeks. The caller holds the lock."""
@@ -403,20 +390,20 @@ class FetchedPartitions:
             elif at in self._held.of_generation:
                 self._ranges.ask(at)
 
-    def try_again(self) -> None:
+    def ask_again(self) -> None:
         """Ask for the logs of partitions whose pause after an error is over. The caller holds the lock."""
         for at in self._standing.take_due(uptime()):
             self._ranges.ask(at)
 
-    def note_recovered(self) -> None:
-        """Forget the errors of partitions that have been fetched for a while. The caller does not hold the lock."""
-        for at in self._standing.take_recovered(uptime()):
-            self._reports.recovered(at)
-
     # Where to begin. The caller does not hold the lock.
 
     def begin_answered(self, generation: Generation) -> None:
-        """Begin partitions without a committed offset, and partitions after an error, where their logs allow it."""
+        """Begin partitions without a committed offset, and partitions after an error, where their logs allow it.
+
+        Forget the errors of partitions that have been fetched for a while.
+        """
+        for at in self._standing.take_recovered(uptime()):
+            self._reports.recovered(at)
         for at, answer in self._ranges.take_answers().items():
             try:
                 self._begin_in(answer, at, generation)
@@ -444,7 +431,8 @@ class FetchedPartitions:
     def _start_offset(self, at: TopicPartition, generation: Generation, log_range: OffsetRange) -> int:
         with self._lock:
             generation._mark_finished()
-            self._held.forget_position(at)  # it must not be marked again after a reset
+            self._held.deliverer.forget([at])  # it must not be marked again after a reset
+            self._held.resume_at.pop(at, None)
         position = generation.start_offset(at, log_start=log_range.start, log_end=log_range.end)
         start = generation.partitions[at]
         if start is StartAt.LATEST:

@@ -364,15 +364,13 @@ class HandlerLoop:
         if not self._full:
             return
         with self._reading.lock:
-            self._room.wait_for(self._is_worth_fetching, PATIENCE)
+            has_room = self._runner.runs.has_room
+            self._room.wait_for(lambda: all(at in self._slow or has_room(at) for at in self._full), PATIENCE)
             full = {at for at in self._full if not self._runner.runs.has_room(at)}
         self._full.clear()
         self._reading.pause(full, Pause.FULL)
         self._slow |= full
         self._paused_since |= dict.fromkeys(full, uptime())
-
-    def _is_worth_fetching(self) -> bool:
-        return all(at in self._slow or self._runner.runs.has_room(at) for at in self._full)
 
     def _resume_with_room(self) -> None:
         room = [at for at in self._paused_since if self._runner.runs.has_room(at)]

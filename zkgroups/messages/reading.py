@@ -225,7 +225,7 @@ class Reading:
             self._is_up_to_date = False
             generation._mark_from(self.finished, self.asked_at)
             if not self._commits:
-                generation._write_nothing()
+                generation._write, generation._tell_committed = lambda *_: None, lambda _: None  # marks count as usual
             self.changed.notify_all()
 
     def finished(self) -> Mapping[TopicPartition, int]:
@@ -313,7 +313,7 @@ class Reading:
         with self.changed:
             generation = self._current
             if generation is None or generation.over:
-                fetched.stop_gone()  # perhaps no other generation follows
+                fetched.fetcher.unassign(self._held.gone)  # perhaps no other generation follows
                 self._torn = False
                 return False
             if generation is not self._followed:
@@ -322,9 +322,8 @@ class Reading:
             if self._held.seeks:
                 generation._mark_finished()
                 fetched.move()
-            fetched.try_again()
+            fetched.ask_again()
         fetched.begin_answered(generation)
-        fetched.note_recovered()
         self._torn = False
         self._reports.report()
         return news is None and fetched.settled
@@ -336,7 +335,8 @@ class Reading:
         """
         with self.changed:
             self._followed = None
-            self._open.begin_again()
+            fetched = self._open
+            fetched.begin(self._held.deliverer.positions(fetched.fetcher.assigned - self._held.gone))
 
     def _fetch_once(self, most: int, timeout: float, take: Callable[[list[Message]], object]) -> bool:
         if not self.alive:
@@ -401,17 +401,15 @@ class Reading:
                 if generation is not None:
                     return _commit_through(generation, chosen, strict=strict)
             except GenerationEndedError:
-                if self.member.closed or self._keeps_any(chosen):
+                with self.changed:
+                    keeps_any = not self._held.kept.isdisjoint(chosen)
+                if self.member.closed or keeps_any:
                     if waits and self._await_other(generation, deadline):
                         continue
                     raise
             if strict:
                 raise NotClaimedError(next(iter(chosen)), "is not held by this consumer: stop working on it")
             return {}
-
-    def _keeps_any(self, partitions: Iterable[TopicPartition]) -> bool:
-        with self.changed:
-            return not self._held.kept.isdisjoint(partitions)
 
     def _await_other(self, generation: Generation | None, deadline: Deadline) -> bool:
         """Wait for the next generation. Return False if there is none in time."""
