@@ -28,6 +28,7 @@ from zkgroups import (
 from zkgroups.core.znodes.paths import GroupPaths
 from zkgroups.exceptions import InvalidNameError, NotClaimedError
 from zkgroups.zookeeper.reading.observers import GroupObserver
+from zkgroups.zookeeper.requests.watches import WatchDispatcher
 
 from .conftest import Connect, Partitions, Run, Running, ats, committed, plant_topic
 
@@ -249,6 +250,12 @@ def test_a_directory_created_between_the_read_and_the_watch_is_not_missed(
     assert heard
     assert set(observer.topics(chosen).partitions) == {"orders", "refunds"}
     observer.close()
+
+
+def test_a_closed_member_receives_no_topic_events(run: Run, client: Any, registry: Registry) -> None:
+    plant_topic(client, "orders", 1)
+    run((), pattern="o.*", id="a").until_holding(P0).close()
+    assert WatchDispatcher.of(registry._context.session)._listeners == {}  # nothing public shows a leak
 
 
 # Failure 13: a topic that is deleted and recreated
