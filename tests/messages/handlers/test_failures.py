@@ -153,6 +153,25 @@ def test_everything_before_a_message_that_has_failed_is_handled_before_the_end()
     assert handled == [2, 0, 1]
 
 
+def test_after_an_error_that_ends_programs_no_message_is_begun() -> None:
+    blocked, handled = Blocking(), list[int]()
+
+    def handle(message: Message) -> None:
+        if message.offset() == 3:
+            raise SystemExit
+        if message.offset() == 0:
+            blocked(message)
+        handled.append(message.offset() or 0)
+
+    with blocked.ended(), running(handle, workers=2, order="key") as runner:
+        add_keys(runner.runs, b"anna", b"anna", b"ben", b"carl")
+        wait_until(lambda: runner.runs.failure is not None)
+        blocked.let_return()
+        runner.runs.drain(LONG)
+        assert runner.runs.positions([AT]) == {AT: 1}
+    assert handled == [2, 0]
+
+
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
 def test_an_error_that_ends_programs_stops_at_once(error: BaseException) -> None:
     def handle(message: Message) -> None:

@@ -92,6 +92,45 @@ def test_a_dead_letter_on_its_way_is_waited_for_before_the_hand_over() -> None:
         assert runner.runs.positions([AT]) == {AT: 1}
 
 
+def test_a_worker_begins_no_other_message_of_a_revoked_partition() -> None:
+    """It has taken several at once, because they are handled so quickly."""
+    begun, may_return, handled = threading.Event(), threading.Event(), list[int]()
+
+    def handle(message: Message) -> None:
+        handled.append(message.offset() or 0)
+        if handled[-1] == 100:
+            begun.set()
+            assert may_return.wait(LONG)
+
+    with running(handle) as runner:
+        runner.runs.add(AT, messages(*range(300)))
+        assert begun.wait(LONG)
+        runner.runs.revoke([AT])
+        may_return.set()
+        wait_until(lambda: not runner.runs.is_busy([AT]))
+        assert (len(handled), runner.runs.positions([AT])) == (101, {AT: 101})
+
+
+def test_a_handler_that_returns_too_late_counts_for_nothing() -> None:
+    blocked = Blocking()
+    with blocked.ended(), running(blocked, workers=2) as runner:
+        runs = runner.runs
+        runs.add(AT, messages(0))
+        wait_until(lambda: blocked.begun == 1)
+        runs.revoke([AT])
+        runs.give_up([AT])
+        assert runs.positions([AT]) == {AT: 0}
+        runs.forget([AT])
+        assert runs.positions([AT]) == {}
+
+        runs.assign(AT, 0)  # another member has released it again
+        blocked.let_return()
+        idle(runner)
+        assert runs.positions([AT]) == {AT: 0}
+        runs.add(AT, messages(0))
+        wait_until(lambda: runs.positions([AT]) == {AT: 1})
+
+
 class Deliveries:
     """Is busy until it is asked for something. Notes what it is asked for, and when."""
 
