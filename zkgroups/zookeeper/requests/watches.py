@@ -300,6 +300,3 @@ class _SentWatch(SentRequest):
 
 
 _WATCHES: WeakKeyDictionary[Session, RecursiveWatch] = WeakKeyDictionary()
-
-
-os.register_at_fork(after_in_child=_after_fork)
