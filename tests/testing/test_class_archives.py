@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,18 +68,6 @@ def test_an_archive_is_made_once_after_some_starts(folder: Path, jars: list[Path
     assert sorted(path.suffix for path in folder.iterdir()) == [".jsa", ".lock"]
 
 
-def test_while_an_archive_is_made_other_starts_do_not_wait(folder: Path, jars: list[Path]) -> None:
-    meanwhile: list[list[str]] = []
-
-    def rehearse(option: str) -> None:
-        if not meanwhile:
-            meanwhile.extend(starts(jars, rehearse))
-        Rehearsals()(option)
-
-    assert starts(jars, rehearse)[-1]
-    assert meanwhile == (STARTS + 1) * [[]]
-
-
 @pytest.mark.zookeeper
 def test_a_server_uses_its_archive_and_ignores_another_file(folder: Path, at_once: None) -> None:
     with ZooKeeperServer() as server:
@@ -91,20 +78,3 @@ def test_a_server_uses_its_archive_and_ignores_another_file(folder: Path, at_onc
     archive.write_bytes(b"no archive")
     with ZooKeeperServer() as server:
         assert server.running
-
-
-@pytest.mark.zookeeper
-def test_an_incomplete_archive_is_not_used(folder: Path, at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    rehearse = ZooKeeperServer._rehearse
-
-    def rehearse_on_a_full_disk(server: ZooKeeperServer, option: str) -> None:
-        rehearse(server, option)
-        made = Path(option.partition("=")[2])
-        made.chmod(0o600)
-        os.truncate(made, made.stat().st_size // 2)
-
-    monkeypatch.setattr(ZooKeeperServer, "_rehearse", rehearse_on_a_full_disk)
-
-    with ZooKeeperServer() as server:
-        assert server.running
-    assert not list(folder.glob("*.jsa"))

@@ -74,33 +74,6 @@ def test_a_client_with_a_login_is_expired_with_it(connect: Clients) -> None:
             client.stop()
 
 
-@needs_required_logins
-def test_a_connection_lost_during_the_login_is_retried(connect: Clients) -> None:
-    login = {"mechanism": "DIGEST-MD5", "username": "alice", "password": 'se"cret'}
-    with (
-        ZooKeeperServer(sasl=Sasl({"alice": 'se"cret'}, enforce=True)) as server,
-        TcpProxy(server.address) as way_of_victims,
-        TcpProxy(server.address) as way,
-    ):
-        other = connect(server.address, sasl_options=dict(login))
-        first, second = (connect(way_of_victims.address, sasl_options=dict(login)) for _ in range(2))
-        sessions = [first.client_id, second.client_id]
-        path = second.create("/mine", ephemeral=True)
-        way_of_victims.refuse()  # otherwise they would resume their sessions in between
-        way_of_victims.cut()
-        expire_session(first, client_id=sessions[0], address=way.address)
-        whole = way.requests  # the connections of a login, and the connection that closes
-        closing, logging_in = way.cut_before_request(whole), way.cut_before_reply(whole + 1)
-
-        expire_session(second, client_id=sessions[1], address=way.address)
-
-        assert closing.fired
-        assert logging_in.fired
-        assert other.exists(path) is None
-        for client in (first, second, other):
-            client.stop()
-
-
 def test_without_a_server_expire_session_fails_in_time(server: ZooKeeperServer, connect: Clients) -> None:
     victim = connect(server.address)
 
