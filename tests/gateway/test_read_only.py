@@ -93,12 +93,6 @@ def test_members_of_old_clients_are_described_with_their_hosts_and_partitions(cl
     assert subscriptions == [coordinator.Subscription(frozenset({"orders"}))] * 2
 
 
-def test_a_group_that_does_not_exist_is_dead_beside_a_name_that_cannot_exist(client: Any, served: Served) -> None:
-    commit(client, "billing", "orders", 0, b"17")
-    assert served.describe("missing").state == served.describe("a/b").state == "Dead"
-    assert served.describe("billing").state == "Empty"
-
-
 def test_offsets_are_fetched_with_the_time_of_their_commit(client: Any, group: Consumergroup, served: Served) -> None:
     group.offsets.set_many({ORDERS: 17, TopicPartition("orders", 1): 4})
     committed = group.offsets.fetch(ORDERS)
@@ -125,10 +119,12 @@ def test_an_offset_that_cannot_be_read_is_an_error_for_the_consumer_that_asks_fo
     assert [at.partition for at in served.fetch("billing")] == [1]
 
 
-def test_offsets_of_several_groups_are_fetched_beside_a_name_that_cannot_exist(
+def test_groups_are_shown_beside_one_that_does_not_exist_and_a_name_that_cannot_exist(
     group: Consumergroup, served: Served
 ) -> None:
     group.offsets.set(ORDERS, 17)
+    states = {name: served.describe(name).state for name in ("missing", "a/b", "billing")}
+    assert states == {"missing": "Dead", "a/b": "Dead", "billing": "Empty"}
     found = served.ask(coordinator.FetchRequest({"billing": None, "a/b": None})).groups
     assert found["billing"].offsets[ORDERS].offset == 17
     assert found["a/b"].error.name == "INVALID_GROUP_ID"

@@ -12,7 +12,6 @@ from zkgroups.coordinator import (
     CommitAnswer,
     CommitRequest,
     CommittedValue,
-    DeleteGroupsAnswer,
     DeleteOffsetsAnswer,
     DescribeAnswer,
     DescribedGroup,
@@ -30,8 +29,6 @@ from zkgroups.coordinator import (
     ListAnswer,
     ListedGroup,
     MemberIdentity,
-    SyncAnswer,
-    SyncRequest,
     refusal,
 )
 from zkgroups.gateway.protocol.frames import START_SIZE, expects_answer
@@ -90,16 +87,6 @@ def test_join(version: int) -> None:
     assert [(each.member_id, bytes(each.metadata)) for each in found.members] == [("m", b"\0\1")]
     refused = sent(request, JoinAnswer(KafkaError.UNKNOWN_MEMBER_ID, "m"))
     assert (refused.error_code, refused.generation_id, refused.protocol_name or "") == (25, -1, "")
-
-
-@pytest.mark.parametrize("version", versions(codec.SYNC_GROUP))
-def test_sync(version: int) -> None:
-    assignment = codec.SyncGroupRequest.SyncGroupRequestAssignment(member_id="m", assignment=b"a")
-    message = codec.SyncGroupRequest(group_id="g", generation_id=5, member_id="m", assignments=[assignment])
-    request = received(message, version)
-    assert to_coordinator(request, "") == SyncRequest("g", "m", 5, {"m": b"a"})
-    found = sent(request, SyncAnswer(KafkaError.NONE, b"a", "consumer", "range"))
-    assert (found.error_code, bytes(found.assignment)) == (0, b"a")
 
 
 @pytest.mark.parametrize("version", versions(codec.LEAVE_GROUP))
@@ -215,13 +202,6 @@ def test_list(version: int) -> None:
     found = sent(request, ListAnswer(KafkaError.NONE, (ListedGroup("g", "consumer", "Stable"),)))
     assert [(each.group_id, each.protocol_type) for each in found.groups] == [("g", "consumer")]
     assert version < 5 or found.groups[0].group_type == "classic"
-
-
-@pytest.mark.parametrize("version", versions(codec.DELETE_GROUPS))
-def test_delete_groups(version: int) -> None:
-    request = received(codec.DeleteGroupsRequest(groups_names=["g", "g"]), version)
-    found = sent(request, DeleteGroupsAnswer({"g": KafkaError.NON_EMPTY_GROUP}))
-    assert [(each.group_id, each.error_code) for each in found.results] == [("g", 68)]
 
 
 def test_delete_offsets() -> None:

@@ -189,12 +189,14 @@ def test_a_commit_waits_for_a_broker_that_never_had_a_group(monkeypatch: pytest.
 
 @pytest.fixture
 def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Lose all requests that write: after they were sent, or unsent."""
+    """Lose the answers to all requests that write: after they were carried out, or before, or unsent."""
 
     def start(moment: str) -> None:
         ask, exchange = Cluster.ask, Cluster.exchange
 
         async def lost(sent: Coroutine[Any, Any, Any]) -> NoReturn:
+            if moment == "carried out":
+                await sent
             sent.close()
             raise NotSentError("no connection") if moment == "unsent" else AnswerLostError("the answer was lost")
 
@@ -210,6 +212,15 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setattr(Cluster, "exchange", exchanged)
 
     return start
+
+
+def test_a_request_whose_answer_is_lost_is_resolved_by_reading(own: KafkaBroker, lose: Callable[[str], None]) -> None:
+    lose("carried out")
+    with Brokers.connect(own.address, timeout=60) as brokers:
+        assert brokers.commit({"unheard": {AT: 5}}) == {"unheard": {AT: None}}
+        assert brokers.committed(["unheard"])["unheard"][AT].offset == 5
+        assert brokers.delete_groups(["unheard"]) == {"unheard": None}
+        assert brokers.committed(["unheard"]) == {"unheard": {}}
 
 
 @pytest.mark.parametrize(("moment", "kind"), [("not carried out", OutcomeUnknownError), ("unsent", NotConnectedError)])
