@@ -300,6 +300,25 @@ def test_a_changed_small_file_is_an_error_that_names_it(
         assert f"{tmp_path}/{name} was changed after the audit wrote it" in ended.err
 
 
+def test_an_audit_with_a_missing_file_is_neither_read_nor_continued(
+    zookeeper_hosts: str, raw: KazooClient, zkgroups: Zkgroups, tmp_path: Path
+) -> None:
+    plant(raw, {"g/offsets/t/0": b"10"})
+    for offset in (b"55", b"60"):
+        record(tmp_path, zookeeper_hosts)
+        raw.set("/consumers/g/offsets/t/0", offset)
+    finished = journal(tmp_path).finished_batch()
+    assert finished is not None
+    [file] = tmp_path.glob("commits/0-000000000001-*/*.parquet")
+    file.unlink()
+    at = datetime.fromtimestamp(finished.read_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+    reset = ("offsets", "reset", "g", "--all-topics", "--from-audit", tmp_path, "--to-datetime", at)
+    for command in (("audit", tmp_path, "--show"), ("audit", tmp_path, "--once"), reset):
+        ended = zkgroups(*command)
+        assert (ended.code, ended.out) == (10, ""), command
+        assert "is missing: restore it from a backup, or start a new" in ended.err
+
+
 def test_an_audit_without_its_description_refuses_other_groups(
     zookeeper_hosts: str, raw: KazooClient, zkgroups: Zkgroups, tmp_path: Path
 ) -> None:

@@ -94,6 +94,10 @@ def test_a_plan_is_applied_in_several_chunks_and_groups_with_members_are_left(
     assert results[free[0]].counts == {"written": 2}
     assert [row.outcome for row in local.report_rows(scene.folder) if row.group == busy] == [Outcome.LEFT] * 2
     assert scene.stages() == [MigrationStage.BLOCKED] + [MigrationStage.DONE] * 4
+    [file] = Path(scene.folder, "reports", applied.report).glob("part-*")
+    file.unlink()
+    with pytest.raises(DamagedFileError, match="is missing"):
+        local.report_rows(scene.folder)
 
 
 def test_a_plan_appears_completely_or_not_at_all_and_is_never_overwritten(scene: Scene, tmp_path: Path) -> None:
@@ -146,6 +150,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda file: (file.with_name("_SUCCESS").write_text(""), file.write_bytes(b"?" * 99)),
         "because a file is damaged",
     ),
+    "no list, and no file": (
+        lambda file: (file.with_name("_SUCCESS").write_text(""), file.unlink()),
+        "are missing: make a new plan in another folder",
+    ),
     "a damaged list": (lambda file: file.with_name("_SUCCESS").write_text("{}"), "is damaged"),
     "an unknown word": (
         lambda file: (file.with_name("_SUCCESS").write_text(""), _rewritten(file, _exploding)),
@@ -164,7 +172,7 @@ def test_a_damaged_plan_is_refused_before_anything_is_written(scene: Scene, tmp_
         for step in (local.apply, local.rollback):
             with pytest.raises(DamagedFileError, match=said):
                 scene.call(step, execute=True)
-        if damage != FEWER:
+        if damage not in (FEWER, "no list, and no file"):
             with pytest.raises(DamagedFileError, match=said):
                 list(local.plan_rows(scene.folder))
     assert scene.sides() == before

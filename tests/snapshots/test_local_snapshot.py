@@ -20,6 +20,7 @@ from tests.spark.commands import command_on
 from tests.spark.model import Model, assert_complete, files, left, plant
 from zkgroups.core.table_columns import COLUMNS, Table
 from zkgroups.exceptions import DamagedFileError, InvalidOptionError, NotFoundError
+from zkgroups.migration.local import SnapshotSource, plan
 from zkgroups.snapshots.local_snapshot import take_snapshot
 from zkgroups.storage.files import LocalFiles
 from zkgroups.storage.snapshot_folder import SnapshotFolder
@@ -228,6 +229,8 @@ def test_a_damaged_file_is_named(zookeeper_hosts: str, model: Model, tmp_path: P
     file.unlink()
     with pytest.raises(DamagedFileError, match=f"snapshot {name} in .* is damaged: .* is missing"):
         zkgroups.read_snapshot(str(tmp_path))
+    with pytest.raises(DamagedFileError, match="is damaged"):
+        plan(str(tmp_path / "plan"), SnapshotSource(destination=str(tmp_path)), None)
     assert len(zkgroups.read_snapshot(str(tmp_path), table="owners")) == 4, "the other tables are intact"
 
 

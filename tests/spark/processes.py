@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-LOOK_EVERY = 0.1
 PATIENCE = 400.0
 
 
@@ -26,18 +23,6 @@ def descendants(pid: int) -> list[int]:
 
 def children(pid: int) -> list[int]:
     return [each for each, (parent, _) in _table().items() if parent == pid]
-
-
-def family(process: subprocess.Popen[Any], timeout: float = PATIENCE) -> dict[int, str]:
-    """Collect a process and all its descendants with their command lines, until it has ended or the time is over."""
-    found = {process.pid: program(process.pid)}
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        found |= {pid: text for pid in descendants(process.pid) if (text := program(pid))}
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(LOOK_EVERY)
-            break
-    return found
 
 
 def program(pid: int) -> str:
