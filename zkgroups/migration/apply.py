@@ -81,17 +81,7 @@ class Report:
         detail: str = "",
     ) -> None:
         """Add the result for one row of the plan."""
-        columns = {name: getattr(row, name) for name in _OF_THE_ROW}
-        result = ReportRow(
-            **columns,
-            step=step,
-            reported_ms=self._now_ms,
-            found=found,
-            written=written,
-            outcome=outcome,
-            detail=detail,
-        )
-        self._parts.append([result])
+        self.add_all(step, [row], [outcome], found=[found], written=[written], details=[detail])
 
     def add_all(
         self,
@@ -252,16 +242,8 @@ def apply_groups(
 class _Apply(RunContext):
     """One call of `apply_groups`."""
 
-    def __init__(
-        self,
-        plans: Mapping[str, PlanRows],
-        brokers: Brokers,
-        registry: Registry | None,
-        *,
-        execute: bool,
-        writers_stopped: bool,
-    ) -> None:
-        super().__init__(plans, brokers, registry, execute=execute, writers_stopped=writers_stopped)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._marked: set[str] = set()
         """Targets whose groups this call has marked."""
         self._marked_before: set[str] = set()

@@ -1,13 +1,17 @@
 """Rolling back: restoring the offsets, metadata and leader epochs that targets had when the plan was made.
 
-`rollback.py` writes the offsets, `rollback.py` first copies progress to ZooKeeper, and `rollback.py` has
-the result of each row.
+Additional offsets are deleted after the earlier ones are restored. Brokers before 2.4 cannot delete single offsets, so
+there the group is deleted, and its earlier offsets are committed again. They are also committed before the deletion, to
+see that the brokers accept them. If a run is killed in between, the target lacks offsets that the plan knows, and the
+next run restores them.
+
+Progress is copied back to ZooKeeper before, forward only, and only while no instance is registered there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
 
 from ..core.layouts.layout import OneOffsetPerNode
 from ..core.layouts.legacy import LEGACY
@@ -53,243 +57,8 @@ from ..zookeeper.admin import migration_marks as marks
 from ..zookeeper.offsets import advance_offsets
 from ..zookeeper.registry import Registry
 from ..zookeeper.session.session import context_of
-from .apply import Answers, Report, RunContext, check_made_with_brokers, offset_or_none
+from .apply import Answers, RunContext, check_made_with_brokers, offset_or_none
 from .current_state import mark_obstacles, read_sources, read_targets, read_topic_ids, topic_creation_zxids
-
-# Copying progress from the brokers back to ZooKeeper: forward only, and only while no instance is registered there.
-
-
-class CopyBack:
-    """Copies the progress of groups that this plan has moved."""
-
-    def __init__(self, registry: Registry, layout: OneOffsetPerNode, report: Report, *, execute: bool) -> None:
-        self._registry = registry
-        self._layout = layout
-        self._report = report
-        self._execute = execute
-
-    def copy(
-        self, plans: Mapping[str, PlanRows], sources: Mapping[str, SourceState], states: Mapping[str, TargetState]
-    ) -> dict[str, list[Obstacle]]:
-        """Copy the progress of these targets. Return the obstacles of targets that could not be copied completely."""
-        left = {}
-        for target, rows in plans.items():
-            source = sources[target]
-            if obstacles := instance_obstacles(source) or self._copy_group(rows, source, states[target]):
-                left[target] = obstacles
-        return left
-
-    def _copy_group(self, rows: PlanRows, source: SourceState, state: TargetState) -> list[Obstacle]:
-        wanted = forward_only(progress(rows, state.committed), source.offsets)
-        if not wanted:
-            return []
-        if not self._execute:
-            for at, offset in wanted.items():
-                self._add(rows, at, source, Outcome.WOULD_WRITE, detail=f"{offset} would be written")
-            return []
-        answers = self._write(rows[0].group, wanted)
-        for at, error in answers.items():
-            if error is None:
-                self._add(rows, at, source, Outcome.WRITTEN, written=wanted[at])
-            else:
-                self._add(rows, at, source, Outcome.FAILED, detail=str(error))
-        errors = [error for error in answers.values() if error is not None]
-        return [Obstacle(ObstacleKind.COPY_BACK_FAILED, detail=str(error)) for error in errors[:1]]
-
-    def _write(self, group: str, wanted: Mapping[TopicPartition, int]) -> Answers:
-        """Write these offsets, unless ZooKeeper has higher ones by now."""
-        offsets = self._registry.group(group).offsets
-        try:
-            if self._layout != LEGACY:
-                return advance_offsets(context_of(self._registry), self._layout, group, wanted)
-            found = offsets.fetch_many(wanted)
-            nodes: dict[OffsetKey, OffsetNode] = {
-                (at.topic, at.partition): OffsetNode(None, it.offset if isinstance(it, CommittedOffset) else None)
-                for at, it in found.items()
-            }
-            behind = forward_only(wanted, nodes)
-            return dict.fromkeys(behind) | offsets.replace(behind, expected=found)
-        except UnavailableError:
-            raise
-        except ZkgroupsException as error:
-            return dict.fromkeys(wanted, error)
-
-    def _add(
-        self,
-        rows: PlanRows,
-        at: TopicPartition,
-        source: SourceState,
-        outcome: Outcome,
-        *,
-        written: int | None = None,
-        detail: str = "",
-    ) -> None:
-        row = rows[0]._replace(topic=at.topic, partition=at.partition)
-        node = source.offsets.get((at.topic, at.partition))
-        found = None if node is None else node.offset
-        self._report.add(MigrationStep.TO_ZOOKEEPER, row, outcome, found=found, written=written, detail=detail)
-
-
-# Writing a rollback: commit the earlier offsets of targets, and delete the offsets that they did not have before.
-#
-# Additional offsets are deleted after the earlier ones are restored. Brokers before 2.4 cannot delete single offsets,
-# so there the group is deleted, and its earlier offsets are committed again. They are also committed before the
-# deletion, to see that the brokers accept them. If a run is killed in between, the target lacks offsets that the plan
-# knows, and the next run restores them.
-
-
-Check: TypeAlias = Callable[[Iterable[str]], Mapping[str, Sequence[Obstacle]]]
-"""Returns why offsets of these targets must not be deleted any more, by target."""
-
-
-class TargetRestorer:
-    """Restores targets to their earlier offsets. `states` has the offsets that they have now."""
-
-    def __init__(self, brokers: Brokers, states: Mapping[str, TargetState], check: Check) -> None:
-        self._brokers = brokers
-        self._states = states
-        self._check = check
-
-    def restore(self, todo: Mapping[str, Restoration]) -> dict[str, Answers]:
-        """Restore these targets. Return the answers for all partitions that change, by target.
-
-        If the additional offsets of a group must not be deleted, their answers are errors with the reason.
-        """
-        answers: dict[str, Answers] = {
-            **self._brokers.commit(
-                {target: it.commits for target, it in todo.items()},
-                before={target: self._states[target].committed for target in todo},
-            )
-        }
-        delete = {target: it for target, it in todo.items() if it.removed}
-        kept: dict[str, Answers] = {
-            target: dict.fromkeys(it.removed, _not_deleted(it, "not all of its earlier offsets can be restored"))
-            for target, it in delete.items()
-            if any(answers[target].values())
-        }
-        kept |= self._check_again({target: it for target, it in delete.items() if target not in kept})
-        left = {target: it for target, it in delete.items() if target not in kept}
-        before = {target: {**self._states[target].committed, **it.commits} for target, it in left.items()}
-        kept |= self._brokers.delete_offsets(
-            {target: it.removed for target, it in left.items() if not it.deletes_group}, before=before
-        )
-        deleted = self._brokers.delete_groups(
-            (target for target, it in left.items() if it.deletes_group), before=before
-        )
-        kept |= {
-            target: dict.fromkeys(todo[target].removed, error)
-            for target, error in deleted.items()
-            if error is not None and not isinstance(error, GroupNotFoundError)
-        }
-        again = {target: todo[target].commits for target in deleted if target not in kept}
-        answers |= self._brokers.commit(again, before={})
-        return answers | {target: {**answers[target], **of_target} for target, of_target in kept.items()}
-
-    def _check_again(self, todo: Mapping[str, Restoration]) -> dict[str, Answers]:
-        """Read the targets again before anything is deleted. Return the errors of groups that must not be deleted."""
-        if not todo:
-            return {}
-        found: dict[str, Answers] = {}
-        now = read_targets(self._brokers, todo, members=False)
-        others = self._check(todo)
-        for target, it in todo.items():
-            expected = TargetState(committed={**self._states[target].committed, **it.commits})
-            if obstacles := [*changed_obstacles(expected, now[target]), *others[target]]:
-                error = _not_deleted(it, texts(obstacles))
-                found[target] = dict.fromkeys([*it.removed, *changed_partitions(expected, now[target])], error)
-        return found
-
-
-def _not_deleted(todo: Restoration, reason: str) -> GuardFailedError:
-    what = "the group was" if todo.deletes_group else "offsets that are new since the plan were"
-    return GuardFailedError(f"{what} not deleted: {reason}")
-
-
-# The report of a rollback: the result for each offset of a target, and newer offsets of its group in ZooKeeper.
-
-
-class RollbackReport:
-    """Reports the targets of one call.
-
-    `overtaken` are the targets that were written without a lock, and `mark_errors` those whose marks could not be
-    removed.
-    """
-
-    def __init__(
-        self,
-        report: Report,
-        unrestorable: Mapping[str, UnrestorableOffsets],
-        overtaken: Set[str],
-        mark_errors: Mapping[str, ZkgroupsException],
-        *,
-        execute: bool,
-    ) -> None:
-        self._report = report
-        self._unrestorable = unrestorable
-        self._overtaken = overtaken
-        self._mark_errors = mark_errors
-        self._execute = execute
-
-    def add(
-        self, rows: PlanRows, state: TargetState, todo: Restoration, answers: Answers, left: Sequence[Obstacle]
-    ) -> None:
-        """Add all rows of a target. `left` has the reasons why it was left unchanged."""
-        left_as = Outcome.LEFT
-        if (never := not_moved(rows)) and not is_begun(rows, state.committed):
-            left, left_as = never, Outcome.SKIPPED  # nothing of the plan is there to roll back
-        known = {row.at for row in rows}
-        added = [rows[0]._replace(topic=at.topic, partition=at.partition) for at in todo.removed if at not in known]
-        unrestorable = self._unrestorable.get(rows[0].target, ALL_RESTORABLE)
-        for row in [*rows, *([] if left else added)]:
-            at = row.at
-            found = None if at is None else offset_or_none(state.committed.get(at))
-            if left:
-                self._add(row, left_as, found=found, detail=texts(left))
-            elif at is None:
-                self._add(row, Outcome.SKIPPED, detail=row.reason)
-            elif at in todo.touched:
-                self._add_touched(row, at, found, todo, answers)
-            elif (why := unrestorable.reason(at)) and (row.prior is not None or at in state.committed):
-                self._add(row, Outcome.SKIPPED, found=found, detail=why)
-            else:
-                self._add(row, Outcome.THERE, found=found)
-
-    def _add_touched(
-        self, row: PlanRow, at: TopicPartition, found: int | None, todo: Restoration, answers: Answers
-    ) -> None:
-        change = "deleted" if at in todo.removed else self._unrestorable[row.target].reason(at) or ""
-        error = answers.get(at)
-        if not self._execute:
-            self._add(row, Outcome.WOULD_WRITE, found=found, detail=change)
-        elif error is not None:
-            self._add(row, Outcome.FAILED, found=found, detail=str(error))
-        else:
-            written = offset_or_none(todo.commits.get(at))
-            outcome, detail = Outcome.WRITTEN, change
-            if row.target in self._overtaken:
-                outcome, detail = Outcome.OVERTAKEN, str(Obstacle(ObstacleKind.LOCK_LOST_AFTER_WRITE))
-            self._add(row, outcome, found=found, written=written, detail=detail)
-
-    def _add(
-        self,
-        row: PlanRow,
-        outcome: Outcome,
-        *,
-        found: int | None = None,
-        written: int | None = None,
-        detail: str = "",
-    ) -> None:
-        if (error := self._mark_errors.get(row.target)) is not None:
-            outcome, detail = Outcome.FAILED, str(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
-        self._report.add(MigrationStep.ROLLBACK, row, outcome, found=found, written=written, detail=detail)
-
-    def add_newer(self, rows: PlanRows, source: SourceState, state: TargetState) -> None:
-        """Add the offsets of a group in ZooKeeper that are newer than the plan. The rollback keeps them."""
-        newer = newer_offsets(rows, source, state.committed)
-        detail = str(newer_obstacle(newer)) if newer else ""
-        for at, found in newer.items():
-            row = rows[0]._replace(topic=at.topic, partition=at.partition)
-            self._report.add(MigrationStep.ROLLBACK, row, Outcome.NEWER, found=found, detail=detail)
 
 
 def rollback_groups(
@@ -331,17 +100,8 @@ def rollback_groups(
 class _Rollback(RunContext):
     """One call of `rollback_groups`."""
 
-    def __init__(
-        self,
-        plans: Mapping[str, PlanRows],
-        brokers: Brokers,
-        registry: Registry | None,
-        *,
-        execute: bool,
-        force: bool,
-        writers_stopped: bool,
-    ) -> None:
-        super().__init__(plans, brokers, registry, execute=execute, writers_stopped=writers_stopped)
+    def __init__(self, *args: Any, force: bool, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._force = force
         self._states: Mapping[str, TargetState] = {}
         """The targets before the rollback."""
@@ -349,6 +109,10 @@ class _Rollback(RunContext):
         """The marks of the groups, by target."""
         self._unrestorable: dict[str, UnrestorableOffsets] = {}
         """The offsets that cannot be restored, by target."""
+        self._overtaken: Set[str] = frozenset()
+        """The targets that were written without a lock."""
+        self._mark_errors: Mapping[str, ZkgroupsException] = {}
+        """Why marks could not be removed, by target."""
 
     def run(self, *, to_zookeeper: bool) -> list[ReportRow]:
         """Roll back and report every row."""
@@ -369,21 +133,24 @@ class _Rollback(RunContext):
         self._check(states, todo, to_zookeeper=to_zookeeper)
         if to_zookeeper:
             self._leave_uncopyable(todo)
-            self._copy_back(states, sources, [target for target, found in todo.items() if found.touched])
+            for target, found in todo.items():
+                if found.touched:
+                    self.leave(target, self.writers_unknown())
+                    if target not in self._left:
+                        self.leave(target, self._copy_back(self._plans[target], sources[target], states[target]))
         elif not self._force:
             for target, found in todo.items():
                 self.leave(target, committed_since_obstacles(found))
         self._leave_changed(states)
         wanted = {target: found for target, found in todo.items() if target not in self._left}
-        restorer = TargetRestorer(self._brokers, states, self._check_before_delete)
-        answers = restorer.restore(wanted) if self._execute else {}
-        overtaken = frozenset(self.lost_locks(answers))
-        errors = self._remove_marks(answers, overtaken)
-        report = RollbackReport(self._report, self._unrestorable, overtaken, errors, execute=self._execute)
+        answers = self._restore(wanted) if self._execute else {}
+        self._overtaken = frozenset(self.lost_locks(answers))
+        self._mark_errors = self._remove_marks(answers)
         for target, rows in self._plans.items():
-            report.add(rows, states[target], todo[target], answers.get(target, {}), self._left.get(target, []))
+            left = self._left.get(target, [])
+            self._report_target(rows, states[target], todo[target], answers.get(target, {}), left)
             if target in sources:
-                report.add_newer(rows, sources[target], states[target])
+                self._report_newer(rows, sources[target], states[target])
         return [*self._report.rows]
 
     # Checks
@@ -433,19 +200,6 @@ class _Rollback(RunContext):
         found = read_sources(self._registry, groups.values(), self._layout) if groups else {}
         return {target: found[group] for target, group in groups.items()}
 
-    def _copy_back(
-        self, states: Mapping[str, TargetState], sources: Mapping[str, SourceState], targets: Sequence[str]
-    ) -> None:
-        """Copy the progress of these targets to ZooKeeper before it is removed from the brokers."""
-        assert self._registry is not None
-        assert isinstance(self._layout, OneOffsetPerNode)  # checked at the start
-        for target in targets:
-            self.leave(target, self.writers_unknown())
-        plans = {target: self._plans[target] for target in targets if target not in self._left}
-        copy_back = CopyBack(self._registry, self._layout, self._report, execute=self._execute)
-        for target, obstacles in copy_back.copy(plans, sources, states).items():
-            self.leave(target, obstacles)
-
     def _leave_changed(self, states: Mapping[str, TargetState]) -> None:
         """Read the targets again before the first write, so that no recent commit is overwritten."""
         if not self._execute:
@@ -473,6 +227,102 @@ class _Rollback(RunContext):
         groups = {target: rows[0].group for target, rows in self._plans.items()}
         return {target: group for target, group in groups.items() if name_error(group) is None}
 
+    # Copying progress to ZooKeeper
+
+    def _copy_back(self, rows: PlanRows, source: SourceState, state: TargetState) -> list[Obstacle]:
+        """Copy the progress of a group. Return the obstacles if it could not be copied completely."""
+        if obstacles := instance_obstacles(source):
+            return obstacles
+        wanted = forward_only(progress(rows, state.committed), source.offsets)
+        if not wanted:
+            return []
+        answers = self._write_back(rows[0].group, wanted) if self._execute else dict.fromkeys(wanted)
+        for at, error in answers.items():
+            node = source.offsets.get((at.topic, at.partition))
+            outcome, written, detail = Outcome.WRITTEN, None, ""
+            if not self._execute:
+                outcome, detail = Outcome.WOULD_WRITE, f"{wanted[at]} would be written"
+            elif error is None:
+                written = wanted[at]
+            else:
+                outcome, detail = Outcome.FAILED, str(error)
+            row = rows[0]._replace(topic=at.topic, partition=at.partition)
+            found = None if node is None else node.offset
+            self._report.add(MigrationStep.TO_ZOOKEEPER, row, outcome, found=found, written=written, detail=detail)
+        errors = [error for error in answers.values() if error is not None]
+        return [Obstacle(ObstacleKind.COPY_BACK_FAILED, detail=str(error)) for error in errors[:1]]
+
+    def _write_back(self, group: str, wanted: Mapping[TopicPartition, int]) -> Answers:
+        """Write these offsets, unless ZooKeeper has higher ones by now."""
+        assert self._registry is not None
+        assert isinstance(self._layout, OneOffsetPerNode)  # checked at the start
+        offsets = self._registry.group(group).offsets
+        try:
+            if self._layout != LEGACY:
+                return advance_offsets(context_of(self._registry), self._layout, group, wanted)
+            found = offsets.fetch_many(wanted)
+            nodes: dict[OffsetKey, OffsetNode] = {
+                (at.topic, at.partition): OffsetNode(None, it.offset if isinstance(it, CommittedOffset) else None)
+                for at, it in found.items()
+            }
+            behind = forward_only(wanted, nodes)
+            return dict.fromkeys(behind) | offsets.replace(behind, expected=found)
+        except UnavailableError:
+            raise
+        except ZkgroupsException as error:
+            return dict.fromkeys(wanted, error)
+
+    # Restoring
+
+    def _restore(self, todo: Mapping[str, Restoration]) -> dict[str, Answers]:
+        """Restore these targets. Return the answers for all partitions that change, by target.
+
+        If the additional offsets of a group must not be deleted, their answers are errors with the reason.
+        """
+        answers: dict[str, Answers] = {
+            **self._brokers.commit(
+                {target: it.commits for target, it in todo.items()},
+                before={target: self._states[target].committed for target in todo},
+            )
+        }
+        delete = {target: it for target, it in todo.items() if it.removed}
+        kept: dict[str, Answers] = {
+            target: dict.fromkeys(it.removed, _not_deleted(it, "not all of its earlier offsets can be restored"))
+            for target, it in delete.items()
+            if any(answers[target].values())
+        }
+        kept |= self._check_again({target: it for target, it in delete.items() if target not in kept})
+        left = {target: it for target, it in delete.items() if target not in kept}
+        before = {target: {**self._states[target].committed, **it.commits} for target, it in left.items()}
+        kept |= self._brokers.delete_offsets(
+            {target: it.removed for target, it in left.items() if not it.deletes_group}, before=before
+        )
+        deleted = self._brokers.delete_groups(
+            (target for target, it in left.items() if it.deletes_group), before=before
+        )
+        kept |= {
+            target: dict.fromkeys(todo[target].removed, error)
+            for target, error in deleted.items()
+            if error is not None and not isinstance(error, GroupNotFoundError)
+        }
+        again = {target: todo[target].commits for target in deleted if target not in kept}
+        answers |= self._brokers.commit(again, before={})
+        return answers | {target: {**answers[target], **of_target} for target, of_target in kept.items()}
+
+    def _check_again(self, todo: Mapping[str, Restoration]) -> dict[str, Answers]:
+        """Read the targets again before anything is deleted. Return the errors of groups that must not be deleted."""
+        if not todo:
+            return {}
+        found: dict[str, Answers] = {}
+        now = read_targets(self._brokers, todo, members=False)
+        others = self._check_before_delete(todo)
+        for target, it in todo.items():
+            expected = TargetState(committed={**self._states[target].committed, **it.commits})
+            if obstacles := [*changed_obstacles(expected, now[target]), *others[target]]:
+                error = _not_deleted(it, texts(obstacles))
+                found[target] = dict.fromkeys([*it.removed, *changed_partitions(expected, now[target])], error)
+        return found
+
     # Marks
 
     def _read_marks(self) -> None:
@@ -496,7 +346,7 @@ class _Rollback(RunContext):
             return [Obstacle(ObstacleKind.NOT_MARKED)]
         return mark_obstacles(self._marks[target], self._plan)
 
-    def _remove_marks(self, answers: Mapping[str, Answers], overtaken: Set[str]) -> dict[str, ZkgroupsException]:
+    def _remove_marks(self, answers: Mapping[str, Answers]) -> dict[str, ZkgroupsException]:
         """Remove the marks of restored groups, so that legacy members may join again. Return the errors by target.
 
         Marks of other plans stay.
@@ -504,7 +354,7 @@ class _Rollback(RunContext):
         if self._registry is None or not self._execute:
             return {}
         unfinished = {target for target, of_target in answers.items() if any(of_target.values())}
-        unfinished |= self._left.keys() | overtaken
+        unfinished |= self._left.keys() | self._overtaken
         groups = {
             self._plans[target][0].group: target
             for target in self._marks
@@ -512,3 +362,60 @@ class _Rollback(RunContext):
         }
         answered = marks.remove(context_of(self._registry), groups, plan=self._plan, layout=self._layout)
         return {groups[group]: error for group, error in answered.items() if error is not None}
+
+    # The report
+
+    def _report_target(
+        self, rows: PlanRows, state: TargetState, todo: Restoration, answers: Answers, left: Sequence[Obstacle]
+    ) -> None:
+        """Add all rows of a target. `left` has the reasons why it was left unchanged."""
+        left_as = Outcome.LEFT
+        if (never := not_moved(rows)) and not is_begun(rows, state.committed):
+            left, left_as = never, Outcome.SKIPPED  # nothing of the plan is there to roll back
+        known = {row.at for row in rows}
+        added = [rows[0]._replace(topic=at.topic, partition=at.partition) for at in todo.removed if at not in known]
+        unrestorable = self._unrestorable.get(rows[0].target, ALL_RESTORABLE)
+        for row in [*rows, *([] if left else added)]:
+            at = row.at
+            found = None if at is None else offset_or_none(state.committed.get(at))
+            written, detail = None, ""
+            if left:
+                outcome, detail = left_as, texts(left)
+            elif at is None:
+                outcome, detail = Outcome.SKIPPED, row.reason
+            elif at in todo.touched:
+                outcome, written, detail = self._touched(row, at, todo, answers)
+            elif (why := unrestorable.reason(at)) and (row.prior is not None or at in state.committed):
+                outcome, detail = Outcome.SKIPPED, why
+            else:
+                outcome = Outcome.THERE
+            if (error := self._mark_errors.get(row.target)) is not None:
+                outcome, detail = Outcome.FAILED, str(Obstacle(ObstacleKind.MARK_FAILED, detail=str(error)))
+            self._report.add(MigrationStep.ROLLBACK, row, outcome, found=found, written=written, detail=detail)
+
+    def _touched(
+        self, row: PlanRow, at: TopicPartition, todo: Restoration, answers: Answers
+    ) -> tuple[Outcome, int | None, str]:
+        """Return the outcome of an offset to restore, the number that was written, and the detail."""
+        change = "deleted" if at in todo.removed else self._unrestorable[row.target].reason(at) or ""
+        if not self._execute:
+            return Outcome.WOULD_WRITE, None, change
+        if (error := answers.get(at)) is not None:
+            return Outcome.FAILED, None, str(error)
+        written = offset_or_none(todo.commits.get(at))
+        if row.target in self._overtaken:
+            return Outcome.OVERTAKEN, written, str(Obstacle(ObstacleKind.LOCK_LOST_AFTER_WRITE))
+        return Outcome.WRITTEN, written, change
+
+    def _report_newer(self, rows: PlanRows, source: SourceState, state: TargetState) -> None:
+        """Add the offsets of a group in ZooKeeper that are newer than the plan. The rollback keeps them."""
+        newer = newer_offsets(rows, source, state.committed)
+        detail = str(newer_obstacle(newer)) if newer else ""
+        for at, found in newer.items():
+            row = rows[0]._replace(topic=at.topic, partition=at.partition)
+            self._report.add(MigrationStep.ROLLBACK, row, Outcome.NEWER, found=found, detail=detail)
+
+
+def _not_deleted(todo: Restoration, reason: str) -> GuardFailedError:
+    what = "the group was" if todo.deletes_group else "offsets that are new since the plan were"
+    return GuardFailedError(f"{what} not deleted: {reason}")
