@@ -27,9 +27,11 @@ def command_on(spark: SparkSession | None, hosts: str | None, *, together: bool 
     """
     from zkgroups_cli.shared.engine_options import SparkOptions
 
+    def refused(*_arguments: object) -> None:
+        raise AssertionError("it starts Spark")
+
     @contextmanager
-    def kept(_self: object, _options: object) -> Iterator[SparkSession]:
-        assert spark is not None, "it starts Spark"
+    def kept(*_arguments: object, **_options: object) -> Iterator[SparkSession | None]:
         yield spark
 
     def run(*arguments: Argument, **env: str) -> Ended:
@@ -37,7 +39,10 @@ def command_on(spark: SparkSession | None, hosts: str | None, *, together: bool 
         return Ended(**one_run(list(map(str, arguments)), {"ZKGROUPS_CONFIG": os.devnull} | where | env, together))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SparkOptions, "session", kept)
+        if spark is None:
+            patch.setattr(SparkOptions, "session", refused)
+        else:
+            patch.setattr("zkgroups.spark.session.own_session", kept)
         # A command changes these for its process.
         patch.setattr(warnings, "showwarning", warnings.showwarning)
         patch.setattr(threading, "excepthook", threading.excepthook)

@@ -414,6 +414,7 @@ def reluctant(spark: SparkSession) -> Any:
     conf.setClassLoader(compiler.getClassLoader())
     conf.set("fs.reluctant.impl", "Reluctant")
     yield compiler.getClassLoader().loadClass("Reluctant").getField("renames")
+    jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI.create("reluctant:///"), conf).close()  # it is cached
     conf.unset("fs.reluctant.impl")
     conf.setClassLoader(usual)
 

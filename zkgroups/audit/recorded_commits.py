@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.commit_record import Commit
-from ..core.selection import check_expression
+from ..core.selection import Selection, check_expression
 from ..core.table_columns import COMMITS, KEY, STANDING, Table
 from ..core.times import to_ms
 from ..core.znodes.topic_partition import TopicPartition
 from ..exceptions import NotFoundError
 from ..snapshots.local_snapshot import ArrowLayout
-from ..tables.arrow import TIMESTAMP, arrow_schema
+from ..tables.arrow import TIMESTAMP, arrow_schema, where_name
 from .journal import DESCRIPTION, Journal, Piece
 
 _ORDER: Final = [(name, "ascending") for name in ("batch", "zxid", *KEY)]
@@ -90,14 +89,11 @@ def count_commits(destination: str) -> int:
 
 def find_commits(destination: str, *, groups: str | None = None, topics: str | None = None) -> Iterator[dict[str, Any]]:
     """Return the commits of groups and topics whose whole names match, oldest first."""
-    commits = read_commits(destination)
-    for column, expression in (("group", groups), ("topic", topics)):
-        check_expression(f"{column}s", expression)
-        if expression is not None:
-            matching = re.compile(expression, re.DOTALL)
-            names = commits.column(column).combine_chunks().dictionary_encode()
-            is_matching = [matching.fullmatch(name) is not None for name in names.dictionary.to_pylist()]
-            commits = commits.filter(pa.array(is_matching, pa.bool_()).take(names.indices))
+    check_expression("groups", groups)
+    check_expression("topics", topics)
+    selection, commits = Selection(groups, topics), read_commits(destination)
+    commits = commits.filter(where_name(commits.column("group"), selection.has_group))
+    commits = commits.filter(where_name(commits.column("topic"), lambda topic: selection.has_topic("", topic)))
     for batch in commits.to_batches(max_chunksize=_BATCH_ROWS):
         yield from batch.to_pylist()
 

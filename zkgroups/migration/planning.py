@@ -10,10 +10,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..core.migration.offset_decision import Renaming, Rule
-from ..core.migration.plan_rows import PlanRow, Tally
+from ..core.migration.plan_rows import OF_THE_PLAN, PlanRow, Tally
 from ..exceptions import NotFoundError
 from ..input_errors import InvalidOptionError
 from ..kafka import BrokerOptions
@@ -63,6 +63,14 @@ class PlanSummary:
     groups: int
     blocked: int
     counts: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls, same: Mapping[str, Any], folder: PlanFolder, groups: int, blocked: int, counts: Mapping[str, int]
+    ) -> PlanSummary:
+        """Return the summary, given the values that are the same in all rows."""
+        known = {name: same[name] for name in OF_THE_PLAN if name != "topics"}
+        return cls(**known, destination=str(folder), groups=groups, blocked=blocked, counts=counts)
 
 
 Source: TypeAlias = ZooKeeperSource | SnapshotSource
@@ -158,20 +166,7 @@ class _PlanJob:
                     "address"
                 )
             on_progress("moving the plan into place")
-        return PlanSummary(
-            plan=self.settings.plan,
-            destination=str(folder),
-            planned_ms=self.settings.planned_ms,
-            source=settings.source,
-            brokers=self.settings.brokers,
-            cluster=self.settings.cluster,
-            retention_seconds=self.settings.retention_seconds,
-            rule=str(self.settings.rule),
-            layout=settings.layout,
-            groups=counts.groups,
-            blocked=counts.left,
-            counts=counts.counts,
-        )
+        return PlanSummary.of(settings.row_fields(), folder, counts.groups, counts.left, counts.counts)
 
     def _may_replace(self, folder: PlanFolder) -> Callable[[], bool]:
         return lambda: self.instead_of is not None and first_row(folder).plan == self.instead_of
@@ -195,17 +190,5 @@ def summary(engine: Engine, destination: str) -> PlanSummary:
     """Return the source of a plan, and its contents."""
     folder = engine.folder(destination)
     head, found = first_row(folder), groups(engine, destination)
-    return PlanSummary(
-        plan=head.plan,
-        destination=str(folder),
-        planned_ms=head.planned_ms,
-        source=head.source,
-        brokers=head.brokers,
-        cluster=head.cluster,
-        retention_seconds=head.retention_seconds,
-        rule=head.rule,
-        layout=head.layout,
-        groups=len(found),
-        blocked=sum(bool(group.obstacles) for group in found),
-        counts=plan_totals(found),
-    )
+    blocked = sum(bool(group.obstacles) for group in found)
+    return PlanSummary.of(head._asdict(), folder, len(found), blocked, plan_totals(found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -16,6 +16,7 @@ from ..core.selection import Selection, check_expression
 from ..core.table_columns import Table
 from ..core.znodes.codecs import MISNAMED
 from ..storage.snapshot_folder import LATEST, SnapshotFolder
+from ..tables.arrow import where_name
 from .arrow_rows import arrow_schema
 from .plan import SourceNode
 from .tasks import Engine, Rows
@@ -111,15 +112,11 @@ class TargetNaming:
         columns |= {"group": batch.column("group"), "target": targets.take(groups.indices)}
         schema = arrow_schema(SourceNode)
         arrays = [columns.get(each.name, pa.nulls(len(batch), each.type)).cast(each.type) for each in schema]
-        chosen = _chosen(groups, selection.has_group)
+        chosen = where_name(batch.column("group"), selection.has_group)
         if "topic" in columns:
-            topics = pc.fill_null(columns["topic"], "").dictionary_encode()
-            chosen = pc.and_(chosen, _chosen(topics, lambda topic: selection.has_topic("", topic)))
+            of_topic = where_name(columns["topic"], lambda topic: selection.has_topic("", topic or ""))
+            chosen = pc.and_(chosen, of_topic)
         return pa.RecordBatch.from_arrays(arrays, schema=schema).filter(chosen)
-
-
-def _chosen(names: Any, has: Callable[[str], bool]) -> Any:
-    return pa.array(map(has, names.dictionary.to_pylist()), pa.bool_()).take(names.indices)
 
 
 @dataclass(frozen=True, slots=True)

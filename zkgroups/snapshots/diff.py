@@ -16,7 +16,7 @@ commits that the snapshots found. Messages read after the last commit are not in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from ..core.offsets.changes import CHANGE_FILTERS, STALLED, UNCHANGED_HELD, Snap
 from ..core.selection import Selection
 from ..core.table_columns import Table
 from ..exceptions import InvalidOptionError
+from ..tables.arrow import where_name
 from ..tables.parquet_files import arrow_errors
 from ..tables.table_reader import lags
 from .layout import ChosenSnapshot, SnapshotPair
@@ -91,16 +92,11 @@ def _read(layout: ArrowLayout, choice: ChosenSnapshot, selection: Selection) -> 
     """Return the selected offsets, and the rows that report a group whose topics may not be listed."""
     rows = layout.rows(Table.OFFSETS, choice)
     if selection.groups is not None:
-        rows = rows.filter(_chosen(rows.column("group"), selection.has_group))
+        rows = rows.filter(where_name(rows.column("group"), selection.has_group))
     if selection.topics is not None:
         has_topic = selection.has_topic
-        rows = rows.filter(_chosen(rows.column("topic"), lambda topic: topic is None or has_topic("", topic)))
+        rows = rows.filter(where_name(rows.column("topic"), lambda topic: topic is None or has_topic("", topic)))
     return rows
-
-
-def _chosen(names: Any, has: Callable[[Any], bool]) -> Any:
-    encoded = names.combine_chunks().dictionary_encode("encode")
-    return pa.array(map(has, encoded.dictionary.to_pylist()), pa.bool_()).take(encoded.indices)
 
 
 def _side(rows: Any, prefix: str) -> Any:

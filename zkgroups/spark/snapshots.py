@@ -70,15 +70,6 @@ LISTING: Final = StructType(
         *(StructField(name, LongType()) for name in ("zxid", "lag", "unknown_lags")),
     ]
 )
-CHECKS: Final = StructType(
-    [
-        StructField("severity", StringType(), False),
-        StructField("snapshot", StringType(), False),
-        StructField("table", StringType()),
-        StructField("finding", StringType(), False),
-        StructField("detail", StringType(), False),
-    ]
-)
 
 
 def list_snapshots(spark: SparkSession, destination: str) -> DataFrame:
@@ -99,8 +90,11 @@ def verify_snapshots(spark: SparkSession, destination: str, at: str | None = Non
     snapshot without findings of the severity `error` is intact.
     """
     findings = [finding for each in verify(Layout(spark, destination), at) for finding in each.findings]
-    columns = {name: [getattr(each, name) for each in findings] for name in CHECKS.names}
-    return spark.createDataFrame(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), CHECKS)
+    columns = {name: [getattr(each, name) for each in findings] for name in _FINDING}
+    return spark.createDataFrame(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])))
+
+
+_FINDING: Final = ("severity", "snapshot", "table", "finding", "detail")
 
 
 def diff_snapshots(

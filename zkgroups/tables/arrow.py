@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -36,6 +36,14 @@ _IN_ARROW: Final[Mapping[ColumnType, Any]] = {
 def arrow_schema(columns: Sequence[TableColumn]) -> Any:
     """Return the Arrow schema of columns."""
     return pa.schema([pa.field(each.name, _IN_ARROW[each.type], each.nullable) for each in columns])
+
+
+def where_name(names: Any, has: Callable[[Any], bool]) -> Any:
+    """Return for each row whether its name is chosen. `has` is asked once for each name, which may be None."""
+    if isinstance(names, pa.ChunkedArray):
+        names = names.combine_chunks()
+    encoded = names.dictionary_encode("encode")
+    return pa.array(map(has, encoded.dictionary.to_pylist()), pa.bool_()).take(encoded.indices)
 
 
 # Convert the bytes of MultiRead responses to Arrow columns, without a Python object per row.
